@@ -1,0 +1,27 @@
+"""Timestamps and how they compare. This room knows no other room."""
+
+from whence.clock.cct import NEVER, CctClock, Entry, Incarnation, Orphan, Range
+from whence.clock.event import Digest, EventId, Frame, Key, MemberId, address_of, boot_of, member_id
+from whence.clock.vector import Vector, concurrent, leq, merge, precedes
+
+__all__ = [
+    "NEVER",
+    "CctClock",
+    "Digest",
+    "Entry",
+    "EventId",
+    "Frame",
+    "Incarnation",
+    "Key",
+    "MemberId",
+    "Orphan",
+    "Range",
+    "Vector",
+    "address_of",
+    "boot_of",
+    "concurrent",
+    "leq",
+    "member_id",
+    "merge",
+    "precedes",
+]

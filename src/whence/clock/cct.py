@@ -1,0 +1,160 @@
+"""The cct clock: one entry per ticket, each `(incarnation, seq)` (CCC11 section 5.1, ring.md).
+
+Its size is the number of tickets, never the number of members. An incarnation is one owner's tenure of a
+ticket; seq restarts with each, so an id is never used twice across owners or restarts.
+
+Departs from the paper, whose entry is one counter per ticket: when an owner crashes, the next owner cannot know
+the last event of the tenure before. It **closes over** the last one it knows. Events of the old tenure beyond that
+are **orphans**: concurrent to the new tenure, though their entry is smaller. An order that may skip treats them
+as obsolete (a loss, never an inversion). An order that may not skip (`exact`) still delivers them: it remembers
+for recent tenures how far it has come, and says in its next frame that it depends on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from operator import le
+from typing import NamedTuple
+
+Entry = tuple[int, int]
+"""`(packed incarnation, seq)`, compared lexicographically."""
+
+NEVER: Entry = (0, 0)
+"""The entry of a ticket on which nothing was ever published."""
+
+Range = tuple[int, int, int, int]
+"""`(ticket, incarnation, first, last)`: consecutive events, ends included."""
+
+Orphan = tuple[int, int, int]
+"""`(ticket, incarnation, last)`: a dependency that no closure covers."""
+
+_FIELD = 24
+_MASK = (1 << _FIELD) - 1
+MAX_SEQ = (1 << 32) - 1
+
+
+class Incarnation(NamedTuple):
+    """`(epoch, term, count)`: epoch rises when the ring is founded again, term with an exclusion, count with a grant."""
+
+    epoch: int
+    term: int
+    count: int
+
+    @property
+    def packed(self) -> int:
+        """One int (under 2**64) that compares as the triple does."""
+        if not (0 <= self.epoch < 1 << 16 and 0 <= self.term <= _MASK and 0 <= self.count <= _MASK):
+            raise OverflowError(f"incarnation out of range: {self}")
+        return self.epoch << 2 * _FIELD | self.term << _FIELD | self.count
+
+    @classmethod
+    def unpack(cls, packed: int) -> Incarnation:
+        return cls(packed >> 2 * _FIELD, packed >> _FIELD & _MASK, packed & _MASK)
+
+    @classmethod
+    def parse(cls, text: str) -> Incarnation:
+        """From `epoch.term.count`."""
+        epoch, term, count = text.split(".")
+        return cls(int(epoch), int(term), int(count))
+
+    def __str__(self) -> str:
+        return f"{self.epoch}.{self.term}.{self.count}"
+
+
+class CctClock:
+    """A member's causal present `T`, and what it remembers of closed tenures when `exact`."""
+
+    __slots__ = ("T", "exact", "floor", "orphans", "tails")
+
+    T: list[Entry]
+    """The newest event delivered (or given up) on each ticket."""
+    tails: dict[tuple[int, int], int]
+    """`(ticket, closed incarnation)` -> last seq delivered of it; only when exact, only from `floor` on."""
+    floor: list[int]
+    """Per ticket: incarnations below this are settled; nothing of them is missing or will be delivered."""
+    orphans: dict[tuple[int, int], int]
+    """Delivered beyond a closure: what the next own frame has to name, and the digest to advertise."""
+
+    MAX_TAILS = 16  # remembered tenures per ticket: 16 crashed owners within the memory of one ticket
+
+    def __init__(self, tickets: int, exact: bool = False) -> None:
+        self.T = [NEVER] * tickets
+        self.exact = exact
+        self.tails = {}
+        self.floor = [0] * tickets
+        self.orphans = {}
+
+    def has(self, ticket: int, inc: int, seq: int) -> bool:
+        """The event was delivered here, or it is settled that it never will be."""
+        at, upto = self.T[ticket]
+        if inc == at:
+            return seq <= upto
+        if inc > at:
+            return seq == 0
+        return not self.exact or inc < self.floor[ticket] or seq <= self.tails.get((ticket, inc), 0)
+
+    def ready(self, deps: Sequence[Entry], orphans: Sequence[Orphan] = ()) -> bool:
+        """Nothing of these dependencies is missing: the causal check, once per frame."""
+        if not all(map(le, deps, self.T)):
+            return False
+        if not self.exact or not (self.tails or orphans):
+            return True
+        return all(self.has(i, *d) for i, d in enumerate(deps)) and all(self.has(*o) for o in orphans)
+
+    def missing_of(self, ticket: int, inc: int, seq: int) -> Range | None:
+        """What is missing up to this event. A newer tenure is missing from its first event; what its first frame
+        closes over is found out when that frame is in hand."""
+        if self.has(ticket, inc, seq):
+            return None
+        at, upto = self.T[ticket]
+        if inc == at:
+            return (ticket, inc, upto + 1, seq)
+        return (ticket, inc, (self.tails.get((ticket, inc), 0) if inc < at else 0) + 1, seq)
+
+    def missing(self, deps: Iterable[Entry], orphans: Iterable[Orphan] = ()) -> list[Range]:
+        """`{<i,s> : T[i] < s <= t_e[i]}` as ranges (spec section 3, "missing before e")."""
+        wanted = [(i, inc, seq) for i, (inc, seq) in enumerate(deps)]
+        if self.exact:
+            wanted.extend(orphans)
+        return [r for w in wanted if (r := self.missing_of(*w)) is not None]
+
+    def advance(self, ticket: int, inc: int, last: int, closes: Entry) -> None:
+        """The frame that ends at `(inc, last)` is delivered; `closes` is its `deps[ticket]`."""
+        at, upto = self.T[ticket]
+        if inc < at:  # an orphan, delivered after its successor tenure began
+            self.tails[ticket, inc] = last
+            self.orphans[ticket, inc] = last
+            return
+        self.T[ticket] = (inc, last)
+        if inc == at:
+            return
+        if (at, upto) > closes and upto:
+            self.orphans[ticket, at] = upto
+        if self.exact and at >= self.floor[ticket]:
+            self.tails[ticket, at] = upto
+            mine = sorted(i for t, i in self.tails if t == ticket)
+            for old in mine[: -self.MAX_TAILS]:
+                self.settle(ticket, old + 1)
+
+    def give_up(self, deps: Sequence[Entry], orphans: Sequence[Orphan] = ()) -> None:
+        """Skip whatever of these dependencies is missing: `T[i] = max(T[i], t_e[i])` (deliver, spec section 3)."""
+        for i, dep in enumerate(deps):
+            if self.has(i, *dep):
+                continue
+            if dep > self.T[i]:
+                if dep[0] > self.T[i][0]:
+                    self.settle(i, dep[0])
+                self.T[i] = dep
+            else:
+                self.tails[i, dep[0]] = dep[1]
+        if self.exact:
+            for t, inc, last in orphans:
+                if not self.has(t, inc, last):
+                    self.give_up([(inc, last) if i == t else NEVER for i in range(len(self.T))])
+
+    def settle(self, ticket: int, inc: int) -> None:
+        """Forget tenures below `inc`: bounded memory, at the price that their late events are obsolete."""
+        self.floor[ticket] = max(self.floor[ticket], inc)
+        for table in (self.tails, self.orphans):
+            for key in [k for k in table if k[0] == ticket and k[1] < inc]:
+                del table[key]

@@ -1,0 +1,135 @@
+"""Events and frames: what is published, named and stamped.
+
+A **frame** is a run of consecutive events of one ticket under one dependency vector. It is the unit of
+everything that costs time: one causal check, one gossip entry, one recovery per frame. Frames are
+immutable and have the same boundaries at every member, so a frame is never split or joined on its way.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from whence.clock.cct import Entry, Incarnation
+
+MemberId = str
+"""`address#boot`: one life of one process. A restart has a higher boot, hence another id."""
+
+Key = tuple[int, int, int]
+"""`(ticket, incarnation, first)`: names a frame within a cluster."""
+
+
+def member_id(address: str, boot: int) -> MemberId:
+    """The id of life number `boot` of the process at `address`."""
+    return f"{address}#{boot}"
+
+
+def address_of(member: MemberId) -> str:
+    """Where to send to: the id without its boot."""
+    return member.rpartition("#")[0]
+
+
+def boot_of(member: MemberId) -> int:
+    """Which life of the process this is."""
+    return int(member.rpartition("#")[2])
+
+
+class EventId(NamedTuple):
+    """`<ticket, incarnation, seq>` plus the owner, which keeps ids unique even if the ring were ever wrong."""
+
+    ticket: int
+    inc: int
+    seq: int
+    owner: MemberId
+
+    def __str__(self) -> str:
+        return f"{self.ticket}:{Incarnation.unpack(self.inc)}:{self.seq}@{self.owner}"
+
+    @classmethod
+    def parse(cls, text: str) -> EventId:
+        """The inverse of `str()`; raises ValueError on anything else."""
+        left, at, owner = text.partition("@")
+        parts = left.split(":")
+        if not at or len(parts) != 3:
+            raise ValueError(f"not an event id: {text!r} (want ticket:epoch.term.count:seq@owner)")
+        return cls(int(parts[0]), Incarnation.parse(parts[1]).packed, int(parts[2]), owner)
+
+
+_bodies = msgspec.msgpack.Decoder(list[bytes])
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Frame(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
+    """Events `first .. first+count-1` of one incarnation of a ticket, all published at one point of the
+    owner's delivery order.
+
+    `deps` is the owner's causal present just before `first`. Its own entry `deps[ticket]` is the event that
+    precedes `first` on the ticket: seq `first-1` of the same incarnation or, when `first` is 1, the last event
+    of an earlier incarnation that this one **closes over** (ring.md, "Tickets, incarnations, event ids").
+    `orphans` are events the owner has delivered that no closure covers: see `CctClock`.
+    """
+
+    ticket: int
+    inc: int
+    first: int
+    count: int
+    owner: MemberId
+    deps: tuple[Entry, ...]
+    orphans: tuple[tuple[int, int, int], ...]
+    body: bytes
+
+    @classmethod
+    def of(
+        cls,
+        ticket: int,
+        inc: int,
+        first: int,
+        owner: MemberId,
+        deps: tuple[Entry, ...],
+        payloads: list[bytes],
+        orphans: tuple[tuple[int, int, int], ...] = (),
+    ) -> Frame:
+        """A frame of `payloads`, one event each."""
+        return cls(ticket, inc, first, len(payloads), owner, deps, orphans, _encode(payloads))
+
+    @property
+    def key(self) -> Key:
+        return (self.ticket, self.inc, self.first)
+
+    @property
+    def last(self) -> int:
+        """The seq of the last event."""
+        return self.first + self.count - 1
+
+    @property
+    def stamp(self) -> Entry:
+        """The clock entry of the ticket once the whole frame is delivered."""
+        return (self.inc, self.first + self.count - 1)
+
+    def payloads(self) -> list[bytes]:
+        """The bodies, decoded now and not before: most frames a member sees are duplicates."""
+        return _bodies.decode(self.body)
+
+    def ids(self) -> list[EventId]:
+        """The id of each event."""
+        return [EventId(self.ticket, self.inc, s, self.owner) for s in range(self.first, self.first + self.count)]
+
+    def timestamp(self, seq: int) -> tuple[Entry, ...]:
+        """`t_e` of the event `seq`: the dependencies with the own entry set (CCC11 Algorithm 5, create)."""
+        t = list(self.deps)
+        t[self.ticket] = (self.inc, seq)
+        return tuple(t)
+
+    @property
+    def size(self) -> int:
+        """Bytes on the wire, near enough for the bandwidth model: the header, the vector, the body."""
+        return 24 + len(self.owner) + 9 * len(self.deps) + 20 * len(self.orphans) + len(self.body)
+
+
+class Digest(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a member has delivered, in one line: its `T` and the orphans beyond it. It travels with every gossip
+    message, so that the last events of a burst are missed, and pulled, even when nothing follows them."""
+
+    T: tuple[Entry, ...]
+    orphans: tuple[tuple[int, int, int], ...] = ()
