@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from whence.clock import Frame, Incarnation, MemberId, Range
+from whence.clock import Incarnation, MemberId
+from whence.order.outputs import DROP_REASONS, Arrived, Asked, Deliver, Dropped, GaveUp, Published
 
 if TYPE_CHECKING:
     from whence.wire import Message
@@ -21,7 +22,7 @@ class _In(msgspec.Struct, frozen=True, gc=False):
     pass
 
 
-class Start(_In):
+class Start(_In, frozen=True, gc=False):
     """Begin. `contacts` are members to start from. A `genesis` member is there when the cluster begins: it starts at
     clock zero and knows `contacts` as its first view. Any other asks a contact for a snapshot, or goes on from the
     checkpoint it was built with."""
@@ -30,63 +31,61 @@ class Start(_In):
     genesis: bool = False
 
 
-class Received(_In):
+class Received(_In, frozen=True, gc=False):
     """A message arrived from a peer."""
 
     sender: MemberId
     message: Message
 
 
-class BadBytes(_In):
+class BadBytes(_In, frozen=True, gc=False):
     """A peer sent what the codec refused: it is cut off."""
 
     sender: MemberId
     error: str
 
 
-class Wake(_In):
+class Wake(_In, frozen=True, gc=False):
     """Time has passed."""
 
 
-class Publish(_In):
+class Publish(_In, frozen=True, gc=False):
     """Publish these payloads as one frame. Refused (`Refused` output) without a ticket."""
 
     payloads: tuple[bytes, ...]
 
 
-class Found(_In):
+class Found(_In, frozen=True, gc=False):
     """Found the ring: only the designated process, by decision of an operator, never on a time-out (ring.md)."""
 
 
-class Coordinate(_In):
+class Coordinate(_In, frozen=True, gc=False):
     """Try to get a ticket, and keep trying until `Resign`."""
 
 
-class Resign(_In):
+class Resign(_In, frozen=True, gc=False):
     """Give the ticket back."""
 
 
-class Leave(_In):
+class Leave(_In, frozen=True, gc=False):
     """Give the ticket back and leave the cluster."""
 
 
-class SnapshotTaken(_In):
+class SnapshotTaken(_In, frozen=True, gc=False):
     """The application's state at the point where `TakeSnapshot(token)` stood among the outputs."""
 
     token: str
     state: bytes
 
 
-Input = (
-    Start | Received | BadBytes | Wake | Publish | Found | Coordinate | Resign | Leave | SnapshotTaken
-)
+Input = Start | Received | BadBytes | Wake | Publish | Found | Coordinate | Resign | Leave | SnapshotTaken
 
 
 class _Out(msgspec.Struct, frozen=True, gc=False):
     pass
 
 
-class Send(_Out):
+class Send(_Out, frozen=True, gc=False):
     """Send a message. `reliable`: over a stream (FIFO per pair, no duplicates, may break); else as a datagram."""
 
     to: MemberId
@@ -94,50 +93,7 @@ class Send(_Out):
     reliable: bool = False
 
 
-class Published(_Out):
-    """The frame is stamped and on its way; a `Deliver` of it follows at once."""
-
-    frame: Frame
-
-
-class Arrived(_Out):
-    """The frame was seen for the first time, `age` hops or rounds after its creation."""
-
-    frame: Frame
-    sender: MemberId
-    age: int
-    recovered: bool = False
-
-
-class Deliver(_Out):
-    """Hand the frame's events to the application. `over_gap`: something before it was given up."""
-
-    frame: Frame
-    over_gap: bool = False
-
-
-class Dropped(_Out):
-    """The frame will not be delivered here, or a buffer gave it up. `reason` is one of `DROP_REASONS`."""
-
-    frame: Frame
-    reason: str
-
-
-class Asked(_Out):
-    """Recovery of these ranges was asked of these peers."""
-
-    ranges: tuple[Range, ...]
-    peers: tuple[MemberId, ...]
-
-
-class GaveUp(_Out):
-    """These events will never be delivered here."""
-
-    ranges: tuple[Range, ...]
-    reason: str
-
-
-class Ticket(_Out):
+class Ticket(_Out, frozen=True, gc=False):
     """The state of this member's ticket changed: `granted`, `owner`, `leaving`, `released`, `lost`, `rejected`."""
 
     change: str
@@ -146,13 +102,13 @@ class Ticket(_Out):
     reason: str = ""
 
 
-class TakeSnapshot(_Out):
+class TakeSnapshot(_Out, frozen=True, gc=False):
     """A joiner wants the application's state as it is after all outputs before this one."""
 
     token: str
 
 
-class InstallSnapshot(_Out):
+class InstallSnapshot(_Out, frozen=True, gc=False):
     """Replace the application's state by this one, taken by `peer`; deliveries go on exactly after it."""
 
     token: str
@@ -160,25 +116,25 @@ class InstallSnapshot(_Out):
     state: bytes
 
 
-class Joined(_Out):
+class Joined(_Out, frozen=True, gc=False):
     """The member takes part now. `how`: `genesis`, `snapshot` or `checkpoint`."""
 
     how: str
     token: str = ""
 
 
-class Left(_Out):
+class Left(_Out, frozen=True, gc=False):
     """The member has left the cluster."""
 
 
-class CutOff(_Out):
+class CutOff(_Out, frozen=True, gc=False):
     """This peer broke the protocol: nothing more is taken from it or sent to it."""
 
     peer: MemberId
     error: str
 
 
-class Refused(_Out):
+class Refused(_Out, frozen=True, gc=False):
     """The application asked for what cannot be done now; `reason` names it."""
 
     what: str
@@ -202,4 +158,32 @@ Output = (
     | Refused
 )
 
-DROP_REASONS = ("late", "overflow", "invalid", "two-owners", "unrecoverable")
+__all__ = [
+    "Arrived",
+    "Asked",
+    "BadBytes",
+    "Coordinate",
+    "CutOff",
+    "DROP_REASONS",
+    "Deliver",
+    "Dropped",
+    "Found",
+    "GaveUp",
+    "Input",
+    "InstallSnapshot",
+    "Joined",
+    "Leave",
+    "Left",
+    "Output",
+    "Publish",
+    "Published",
+    "Received",
+    "Refused",
+    "Resign",
+    "Send",
+    "SnapshotTaken",
+    "Start",
+    "TakeSnapshot",
+    "Ticket",
+    "Wake",
+]

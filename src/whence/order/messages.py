@@ -24,14 +24,16 @@ class AckRecover(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=65)
 
 
 class SnapshotRequest(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=66):
-    """A joiner asks for clock and state; `exact` if it needs them from an order that never skips."""
+    """A joiner asks for clock and state. Only an order at least as strong as its own (`RANK`) can give both exactly; as a
+    `last_resort` it takes them from any, at the price of a loss, never of an inversion."""
 
     nonce: int
-    exact: bool
+    rank: int
+    last_resort: bool
 
 
 class SnapshotRefused(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=67):
-    """Not from me: `reason` is `joining`, `inexact` or `busy`."""
+    """Not from me: `reason` is `joining`, `weaker` or `busy`."""
 
     nonce: int
     reason: str

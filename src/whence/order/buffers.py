@@ -1,0 +1,56 @@
+"""`B`, the recovery buffer: what this member can give back to others (CCC11 Algorithm 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from whence.clock import Frame, Key, Range
+
+
+class RecoveryBuffer:
+    """FIFO, bounded in frames and in bytes. Finds a frame by key, and all frames of a range."""
+
+    def __init__(self, frames: int, size: int) -> None:
+        self.bound = frames
+        self.bound_bytes = size
+        self.bytes = 0
+        self.evicted = 0
+        self._frames: dict[Key, tuple[Frame, int]] = {}
+        self._tenures: dict[tuple[int, int], dict[int, Frame]] = {}
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._frames
+
+    def __iter__(self) -> Iterator[Frame]:
+        return (frame for frame, _ in self._frames.values())
+
+    def add(self, key: Key, frame: Frame) -> None:
+        """Insert; the oldest go when it is full."""
+        if key in self._frames:
+            return
+        size = frame.size
+        self._frames[key] = (frame, size)
+        self._tenures.setdefault(key[:2], {})[key[2]] = frame
+        self.bytes += size
+        while len(self._frames) > self.bound or self.bytes > self.bound_bytes:
+            self._evict()
+
+    def _evict(self) -> None:
+        key = next(iter(self._frames))
+        self.bytes -= self._frames.pop(key)[1]
+        tenure = self._tenures[key[:2]]
+        del tenure[key[2]]
+        if not tenure:
+            del self._tenures[key[:2]]
+        self.evicted += 1
+
+    def find(self, wanted: Range) -> list[Frame]:
+        """The frames that hold an event of the range, in order."""
+        ticket, inc, first, last = wanted
+        tenure = self._tenures.get((ticket, inc))
+        if not tenure:
+            return []
+        return [f for s, f in sorted(tenure.items()) if s <= last and f.last >= first]

@@ -1,0 +1,569 @@
+"""The delivery engine: one machine for `unordered`, `fifo`, `causal` and `reliable` (CCC11 Algorithm 5).
+
+The orders differ in three answers only:
+
+====================  ===========  ======  ======  ========
+question              unordered    fifo    causal  reliable
+====================  ===========  ======  ======  ========
+checked before e      own ticket   own     all     all
+delivered while held  yes          no      no      no
+gaps are skipped      yes          yes     yes     no
+====================  ===========  ======  ======  ========
+
+An unordered member delivers at first sight and keeps the frame in `H` only to know what it still misses.
+
+Rules, as in the paper unless said otherwise:
+
+1. create: `t_e = T with entry j := seq`, into `B`, delivered locally at once.
+2. receive: into `B`; nothing missing -> deliver and drain; obsolete -> count (duplicate, or late); else into `H`.
+3. `time_to_terminate` later what is still missing is asked for (`recovery.py`).
+4. `time_to_recover` after that: deliver, in causal order, everything in `H` that precedes e, then e, then drain. (The
+   pseudo-code says "that can be delivered", the text all of them; the other reading throws away events in hand.)
+5. `R`, the recovered, are kept with `H`: nothing distinguishes them but a flag.
+6. A digest of a peer's `T` that shows something unknown is pursued like a gap (closes the paper's silent tail).
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from whence.clock import CctClock, Digest, Entry, Frame, Key, MemberId, Range, merge
+from whence.clock.cct import MAX_SEQ
+from whence.errors import AbsurdClock, BadFrame, BadMessage, ForgedTicket, UsageError
+from whence.order.buffers import RecoveryBuffer
+from whence.order.config import OrderConfig
+from whence.order.explain import Blocked, Missing
+from whence.order.messages import AckRecover, ClockState, Recover
+from whence.order.outputs import Arrived, Deliver, Dropped, GaveUp, OrderOutput, OrderSend, Published
+from whence.order.recovery import Pursuits
+
+MAX_GIVEN_UP = 1024
+MAX_OWNERS = 16  # remembered per ticket
+DATAGRAM = 1200
+
+
+@dataclass
+class OrderStats:
+    """Counters; events unless the name says frames."""
+
+    published: int = 0
+    delivered: int = 0
+    delivered_over_gap: int = 0
+    duplicate_frames: int = 0
+    late: int = 0
+    skipped: int = 0
+    recovered: int = 0
+    asked: int = 0
+    answers_given: int = 0
+    overflow_frames: int = 0
+    two_owners: int = 0
+    held_peak: int = 0
+
+
+class Held:
+    """A frame in `H` (or `R`): received, waiting for what precedes it."""
+
+    __slots__ = ("delivered", "frame", "recovered", "size", "watch")
+
+    def __init__(self, frame: Frame, recovered: bool) -> None:
+        self.frame = frame
+        self.recovered = recovered
+        self.delivered = False
+        self.size = frame.size
+        self.watch = frame.ticket
+
+
+class Ordering:
+    """The order layer of one member."""
+
+    def __init__(
+        self,
+        me: MemberId,
+        config: OrderConfig,
+        rng: random.Random,
+        members: Callable[[], Sequence[MemberId]],
+        sample: Callable[[int], Sequence[MemberId]],
+    ) -> None:
+        self.me = me
+        self.config = config
+        self.members = members
+        self.early = config.order == "unordered"
+        self.own_only = config.order in ("unordered", "fifo")
+        self.blocking = config.order == "reliable"
+        self.clock = CctClock(config.tickets, exact=self.blocking)
+        self.past: tuple[Entry, ...] = tuple(self.clock.T)  # weak orders only: what was delivered, with all its past
+        self.buffer = RecoveryBuffer(config.buffer, config.buffer_bytes)
+        self.held: dict[Key, Held] = {}
+        self.held_bytes = 0
+        self.pursuits = Pursuits(config, rng, sample, self.owner_of)
+        self.owners: list[dict[int, MemberId]] = [{} for _ in range(config.tickets)]
+        self.joining = True
+        self.stats = OrderStats()
+        self._lobby: dict[Key, tuple[Frame, MemberId, int]] = {}
+        self._watch: list[dict[Key, None]] = [{} for _ in range(config.tickets)]
+        self._deadlines: list[tuple[int, Key]] = []
+        self._given_up: dict[Range, None] = {}
+        self._tenures: deque[tuple[int, int, int]] = deque()
+        self._named: dict[tuple[int, int], int] = {}
+        self._moved: list[int] = []
+        self._patience = config.time_to_terminate_ns + (config.time_to_recover_ns if config.recovery != "off" else 0)
+
+    # -- publish ------------------------------------------------------------------------------------------------
+
+    def publish(self, ticket: int, inc: int, payloads: Sequence[bytes], now: int) -> tuple[Frame, list[OrderOutput]]:
+        """Stamp a frame, keep it for recovery, deliver it locally (rule 1)."""
+        if not 1 <= len(payloads) <= self.config.max_frame_events:
+            raise UsageError(f"a frame holds 1 to {self.config.max_frame_events} events, not {len(payloads)}")
+        at, upto = self.clock.T[ticket]
+        first = upto + 1 if at == inc else 1
+        if first + len(payloads) - 1 > MAX_SEQ:
+            raise UsageError("this tenure has used up its sequence numbers: give the ticket back and take a new one")
+        deps = merge(self.past, self.clock.T) if self.own_only else tuple(self.clock.T)
+        orphans = tuple((t, i, s) for (t, i), s in self.clock.orphans.items() if self._named.get((t, i)) != s)
+        if orphans:
+            self._named = dict(self.clock.orphans)
+        frame = Frame.of(ticket, inc, first, self.me, deps, list(payloads), orphans)
+        self.note_owner(ticket, inc, self.me)
+        self.buffer.add(frame.key, frame)
+        self.stats.published += frame.count
+        out: list[OrderOutput] = [Published(frame)]
+        self._deliver(frame, False, now, out)
+        self._drain(now, out)
+        return frame, out
+
+    # -- receive ------------------------------------------------------------------------------------------------
+
+    def receive(self, frame: Frame, sender: MemberId, age: int, now: int, recovered: bool = False) -> list[OrderOutput]:
+        """A frame that gossip saw for the first time, or that a peer gave back (rule 2)."""
+        out: list[OrderOutput] = []
+        self._check(frame)
+        if self.joining:
+            if len(self._lobby) < self.config.hold:
+                self._lobby[frame.key] = (frame, sender, age)
+            else:
+                self.stats.overflow_frames += 1
+            return out
+        self._accept(frame, sender, age, now, recovered, out)
+        if self._moved:
+            self._drain(now, out)
+        return out
+
+    def _accept(
+        self, frame: Frame, sender: MemberId, age: int, now: int, recovered: bool, out: list[OrderOutput]
+    ) -> None:
+        ticket, inc = frame.ticket, frame.inc
+        owner = self.owners[ticket].get(inc)
+        if owner is not None and owner != frame.owner:
+            self.stats.two_owners += 1
+            out.append(Dropped(frame, "two-owners"))
+            if sender == frame.owner:
+                raise ForgedTicket(f"{sender} published on ticket {ticket}, tenure {inc:#x}, which is {owner}'s")
+            return
+        key = (ticket, inc, frame.first)
+        if self.clock.has(ticket, inc, frame.first):
+            self._obsolete(key, frame, sender, age, recovered, out)
+            return
+        if key in self.held:
+            self.stats.duplicate_frames += 1
+            return
+        if self.own_only:
+            ready = self.clock.has(ticket, *frame.deps[ticket])
+        else:
+            ready = self.clock.ready(frame.deps, frame.orphans)
+        if not ready:
+            self._check_jump(frame.deps)
+        if owner is None:
+            self.note_owner(ticket, inc, frame.owner)
+        if key not in self.buffer:
+            self.buffer.add(key, frame)
+            out.append(Arrived(frame, sender, age, recovered))
+            if recovered:
+                self.stats.recovered += frame.count
+        if ready:
+            self._deliver(frame, False, now, out)
+        else:
+            self._hold(key, frame, recovered, now, out)
+
+    def _obsolete(
+        self, key: Key, frame: Frame, sender: MemberId, age: int, recovered: bool, out: list[OrderOutput]
+    ) -> None:
+        """It was delivered here before, or given up: then it is late, and lost here (but others may still need it)."""
+        if key in self.buffer or not any(
+            t == key[0] and i == key[1] and a <= key[2] <= b for t, i, a, b in self._given_up
+        ):
+            self.stats.duplicate_frames += 1
+            return
+        self.buffer.add(key, frame)
+        out.append(Arrived(frame, sender, age, recovered))
+        if self.early:
+            self._hand_up(frame, False, out)
+            return
+        self.stats.late += frame.count
+        out.append(Dropped(frame, "late"))
+
+    def _hold(self, key: Key, frame: Frame, recovered: bool, now: int, out: list[OrderOutput]) -> None:
+        held = self.held[key] = Held(frame, recovered)
+        self.held_bytes += held.size
+        if self.early:
+            held.delivered = True
+            self._hand_up(frame, False, out)
+        missing = self._missing(frame)
+        for ticket, inc, _, last in missing:
+            self.pursuits.want(ticket, inc, last, now)
+        self._watch_first(key, held, missing)
+        if not self.blocking:
+            heapq.heappush(self._deadlines, (now + self._patience, key))
+        while len(self.held) > self.config.hold or self.held_bytes > self.config.hold_bytes:
+            self._overflow(key, now, out)
+        self.stats.held_peak = max(self.stats.held_peak, len(self.held))
+
+    def _overflow(self, newest: Key, now: int, out: list[OrderOutput]) -> None:
+        """`H` is full. Skipping orders give up the oldest gap; the blocking one lets the newest frame go and asks for it
+        again, unless it is one that others in `H` wait for."""
+        self.stats.overflow_frames += 1
+        if not self.blocking:
+            self._skip(next(iter(self.held)), "overflow", now, out)
+            self._drain(now, out)
+            return
+        keys = list(self.held)
+        wanted = any(self.held[k].frame.deps[newest[0]] >= newest[1:] for k in keys if k != newest)
+        victim = next((k for k in reversed(keys) if k != newest), newest) if wanted else newest
+        out.append(Dropped(self._release(victim).frame, "overflow"))
+
+    # -- deliver ------------------------------------------------------------------------------------------------
+
+    def _deliver(self, frame: Frame, over_gap: bool, now: int, out: list[OrderOutput], handed: bool = False) -> None:
+        ticket, inc = frame.ticket, frame.inc
+        if self.clock.T[ticket][0] != inc:
+            self._tenures.append((now, ticket, inc))
+        self.clock.advance(ticket, inc, frame.last, frame.deps[ticket])
+        self._moved.append(ticket)
+        if not handed:
+            self._hand_up(frame, over_gap, out)
+
+    def _hand_up(self, frame: Frame, over_gap: bool, out: list[OrderOutput]) -> None:
+        if self.own_only:
+            self.past = merge(self.past, frame.timestamp(frame.last))
+        self.stats.delivered += frame.count
+        if over_gap:
+            self.stats.delivered_over_gap += frame.count
+        out.append(Deliver(frame, over_gap))
+
+    def _drain(self, now: int, out: list[OrderOutput], over_gap: bool = False) -> None:
+        """Deliver what the last deliveries have made deliverable, to a fixed point."""
+        while self._moved:
+            ticket = self._moved.pop()
+            watching = self._watch[ticket]
+            if not watching:
+                continue
+            for key in list(watching):
+                held = self.held.get(key)
+                if held is None or held.watch != ticket:
+                    watching.pop(key, None)
+                    continue
+                if self.clock.has(*key):  # overtaken by a skip
+                    self._drop_overtaken(key, out)
+                    continue
+                missing = self._missing(held.frame)
+                if missing:
+                    self._watch_first(key, held, missing)
+                else:
+                    self._release(key)
+                    self._deliver(held.frame, over_gap, now, out, handed=held.delivered)
+
+    def _drop_overtaken(self, key: Key, out: list[OrderOutput]) -> None:
+        held = self._release(key)
+        if not held.delivered:
+            self.stats.late += held.frame.count
+            out.append(Dropped(held.frame, "late"))
+
+    def _missing(self, frame: Frame) -> list[Range]:
+        if self.own_only:
+            own = self.clock.missing_of(frame.ticket, *frame.deps[frame.ticket])
+            return [own] if own else []
+        return self.clock.missing(frame.deps, frame.orphans)
+
+    def _watch_first(self, key: Key, held: Held, missing: list[Range]) -> None:
+        """Look at a held frame again only when the first ticket it misses something of has moved."""
+        ticket = missing[0][0]
+        if held.watch != ticket:
+            self._watch[held.watch].pop(key, None)
+        held.watch = ticket
+        self._watch[ticket][key] = None
+
+    def _release(self, key: Key) -> Held:
+        held = self.held.pop(key)
+        self.held_bytes -= held.size
+        self._watch[held.watch].pop(key, None)
+        return held
+
+    def _skip(self, key: Key, reason: str, now: int, out: list[OrderOutput]) -> None:
+        """Rule 4: everything in hand that precedes e, then e, in causal order."""
+        e = self.held[key].frame
+        before = []
+        if not self.own_only:
+            before = [k for k, h in self.held.items() if k != key and h.frame.stamp <= e.deps[h.frame.ticket]]
+        else:
+            before = [k for k in self.held if k[0] == key[0] and k[1:] < key[1:]]
+        # a vector that precedes another is lexicographically smaller: sorting is a linear extension of causal order
+        before.sort(key=lambda k: (self.held[k].frame.timestamp(self.held[k].frame.last), k))
+        for k in [*before, key]:
+            held = self._release(k)
+            frame = held.frame
+            missing = self._missing(frame)
+            if missing:
+                self._give_up(missing, reason, out)
+                deps = frame.deps
+                if self.own_only:
+                    deps = tuple(d if i == frame.ticket else (0, 0) for i, d in enumerate(deps))
+                self.clock.give_up(deps, frame.orphans)
+                self._moved.extend(range(self.config.tickets))
+            self._deliver(frame, bool(missing), now, out, handed=held.delivered)
+
+    def _give_up(self, ranges: Sequence[Range], reason: str, out: list[OrderOutput]) -> None:
+        for r in ranges:
+            self._given_up[r] = None
+            self.stats.skipped += r[3] - r[2] + 1
+        while len(self._given_up) > MAX_GIVEN_UP:
+            del self._given_up[next(iter(self._given_up))]
+        out.append(GaveUp(tuple(ranges), reason))
+
+    # -- time ---------------------------------------------------------------------------------------------------
+
+    @property
+    def wake_at(self) -> int | None:
+        deadline = self._deadlines[0][0] if self._deadlines else None
+        asking = self.pursuits.next_at
+        if deadline is None or (asking is not None and asking < deadline):
+            return asking
+        return deadline
+
+    def wake(self, now: int) -> list[OrderOutput]:
+        """Ask for what is due, skip what is overdue, forget what is old."""
+        out: list[OrderOutput] = []
+        if self.joining:
+            return out
+        if self.pursuits.next_at is not None and self.pursuits.next_at <= now:
+            self._from_own_buffer(now, out)
+            self._abandon(now, out)
+            out.extend(self.pursuits.due(now, self._gaps))
+            self.stats.asked = self.pursuits.asked_events
+        while self._deadlines and self._deadlines[0][0] <= now:
+            _, key = heapq.heappop(self._deadlines)
+            if key in self.held:
+                self._skip(key, "timeout", now, out)
+                self._drain(now, out)
+        while self._tenures and now - self._tenures[0][0] > self.config.memory_ns:
+            _, ticket, inc = self._tenures.popleft()
+            self.clock.settle(ticket, inc)
+        return out
+
+    def _gaps(self, ticket: int, inc: int, upto: int) -> list[Range]:
+        """What of a tenure is missing and not in `H`."""
+        whole = self.clock.missing_of(ticket, inc, upto)
+        if whole is None:
+            return []
+        gaps, at = [], whole[2]
+        for frame in sorted((h.frame for k, h in self.held.items() if k[:2] == (ticket, inc)), key=lambda f: f.first):
+            if frame.first > upto:
+                break
+            if frame.first > at:
+                gaps.append((ticket, inc, at, frame.first - 1))
+            at = max(at, frame.last + 1)
+        if at <= upto:
+            gaps.append((ticket, inc, at, upto))
+        return gaps
+
+    def _from_own_buffer(self, now: int, out: list[OrderOutput]) -> None:
+        """What `H` had no room for may still be in our own `B`."""
+        for (ticket, inc), pursuit in list(self.pursuits.by_tenure.items()):
+            if pursuit.next_at <= now:
+                for gap in self._gaps(ticket, inc, pursuit.upto):
+                    for frame in self.buffer.find(gap):
+                        self._accept(frame, self.me, 0, now, False, out)
+                        self._drain(now, out)
+
+    def _abandon(self, now: int, out: list[OrderOutput]) -> None:
+        """`reliable`: neither the source nor any holder lives; say so and go on."""
+        for tenure in self.pursuits.hopeless(now, self.members()):
+            pursuit = self.pursuits.by_tenure.pop(tenure)
+            gaps = self._gaps(*tenure, pursuit.upto)
+            if not gaps or pursuit.tail:
+                continue
+            ticket, inc, _, last = gaps[0]
+            self._give_up(gaps[:1], "unrecoverable", out)
+            self.clock.give_up([(inc, last) if i == ticket else (0, 0) for i in range(self.config.tickets)])
+            self._moved.append(ticket)
+            self._drain(now, out, over_gap=True)
+
+    # -- peers --------------------------------------------------------------------------------------------------
+
+    def heard(self, sender: MemberId, digest: Digest, now: int) -> None:
+        """A peer's digest: whatever it has that we do not is pursued (rule 6)."""
+        if self.joining:
+            return
+        if len(digest.T) != self.config.tickets:
+            raise BadMessage(f"digest of {len(digest.T)} entries in a cluster of {self.config.tickets} tickets")
+        if self.clock.ready(digest.T, digest.orphans):
+            return
+        self._check_jump(digest.T)
+        for ticket, inc, _, last in self.clock.missing(digest.T, digest.orphans):
+            self.pursuits.want(ticket, inc, last, now, holder=sender)
+
+    def digest(self) -> Digest | None:
+        """What to tell peers about ourselves; nothing while we have nothing to go by."""
+        if self.joining:
+            return None
+        return Digest(tuple(self.clock.T), tuple((t, i, s) for (t, i), s in self.clock.orphans.items()))
+
+    def on_recover(self, sender: MemberId, message: Recover) -> list[OrderOutput]:
+        """RECOVER: give what `B` holds, and say what it does not."""
+        frames: list[Frame] = []
+        lacks: list[Range] = []
+        size = 0
+        for wanted in message.ranges[: self.config.max_ranges]:
+            found = self.buffer.find(wanted)
+            if not found:
+                lacks.append(wanted)
+            for frame in found:
+                size += frame.size
+                if frames and (len(frames) >= self.config.max_answer_frames or size > self.config.max_answer_bytes):
+                    break
+                frames.append(frame)
+        self.stats.answers_given += len(frames)
+        return [OrderSend(sender, AckRecover(message.nonce, tuple(frames), tuple(lacks)), reliable=size > DATAGRAM)]
+
+    def on_ack_recover(self, sender: MemberId, message: AckRecover, now: int) -> list[OrderOutput]:
+        """ACKRECOVER: as receive, for each frame."""
+        out: list[OrderOutput] = []
+        if message.nonce not in self.pursuits.nonces:
+            return out
+        self.pursuits.denied(sender, message.lacks)
+        for frame in message.frames:
+            out.extend(self.receive(frame, sender, 0, now, recovered=True))
+        return out
+
+    def expect(self, ticket: int, entry: Entry, now: int) -> None:
+        """The ring says that this was published: pursue it at once (a new owner catches up before it publishes)."""
+        if not self.clock.has(ticket, *entry):
+            self.pursuits.want(ticket, *entry, now, at_once=True)
+
+    def caught_up(self, ticket: int, entry: Entry) -> bool:
+        """Everything on the ticket up to `entry` is delivered or given up."""
+        return self.clock.has(ticket, *entry)
+
+    def forgo(self, ticket: int, entry: Entry, now: int) -> list[OrderOutput]:
+        """Stop waiting for `expect`ed events: they are skipped here."""
+        out: list[OrderOutput] = []
+        missing = self.clock.missing_of(ticket, *entry)
+        if missing is not None:
+            self._give_up([missing], "timeout", out)
+            self.clock.give_up([entry if i == ticket else (0, 0) for i in range(self.config.tickets)])
+            self._moved.append(ticket)
+            self._drain(now, out, over_gap=True)
+        return out
+
+    # -- owners and checks --------------------------------------------------------------------------------------
+
+    def owner_of(self, ticket: int, inc: int) -> MemberId | None:
+        return self.owners[ticket].get(inc)
+
+    def note_owner(self, ticket: int, inc: int, owner: MemberId) -> None:
+        """Remember who holds a tenure: whom to ask, and whom to believe."""
+        table = self.owners[ticket]
+        if inc not in table:
+            table[inc] = owner
+            while len(table) > MAX_OWNERS:
+                del table[min(table)]
+
+    def _check(self, frame: Frame) -> None:
+        """A frame that contradicts the cluster's settings or itself."""
+        n = self.config.tickets
+        if len(frame.deps) != n or not 0 <= frame.ticket < n:
+            raise BadFrame(f"frame for ticket {frame.ticket} of {len(frame.deps)} in a cluster of {n}")
+        if not 1 <= frame.count <= self.config.max_frame_events:
+            raise BadFrame(f"frame of {frame.count} events, 1 to {self.config.max_frame_events} allowed")
+        before = frame.deps[frame.ticket]
+        if frame.first < 1 or (before != (frame.inc, frame.first - 1) if frame.first > 1 else before[0] >= frame.inc):
+            raise BadFrame(f"frame {frame.key} does not follow {before} on its ticket")
+
+    def _check_jump(self, vector: Sequence[Entry]) -> None:
+        for i, ((inc, seq), (at, upto)) in enumerate(zip(vector, self.clock.T, strict=True)):
+            ahead = seq - upto if inc == at else seq if inc > at else 0
+            if ahead > self.config.max_jump or (inc >> 48) - (at >> 48) > self.config.max_jump >> 4:
+                raise AbsurdClock(f"ticket {i}: {(inc, seq)} is {ahead} events ahead of {(at, upto)}")
+
+    # -- state --------------------------------------------------------------------------------------------------
+
+    def begin(self, now: int) -> list[OrderOutput]:
+        """Start from the clock as it is (zero, or a checkpoint's), with what has arrived in the meantime."""
+        out: list[OrderOutput] = []
+        self.joining = False
+        lobby, self._lobby = self._lobby, {}
+        for frame, sender, age in lobby.values():
+            self._accept(frame, sender, age, now, False, out)
+            self._drain(now, out)
+        return out
+
+    def state(self) -> ClockState:
+        """The clock as data, for a snapshot or a checkpoint."""
+        c = self.clock
+        return ClockState(
+            T=tuple(c.T),
+            floor=tuple(c.floor),
+            tails=tuple((t, i, s) for (t, i), s in c.tails.items()),
+            orphans=tuple((t, i, s) for (t, i), s in c.orphans.items()),
+            past=self.past if self.own_only else tuple(c.T),
+            owners=tuple((t, i, who) for t, table in enumerate(self.owners) for i, who in table.items()),
+        )
+
+    def load(self, state: ClockState, now: int) -> None:
+        """Take over a clock from a snapshot or a checkpoint."""
+        n = self.config.tickets
+        if not len(state.T) == len(state.floor) == len(state.past) == n:
+            raise BadMessage(f"clock of {len(state.T)} entries in a cluster of {n} tickets")
+        c = self.clock
+        c.T, c.floor = list(state.T), list(state.floor)
+        c.orphans = {(t, i): s for t, i, s in state.orphans if t < n}
+        c.tails = {(t, i): s for t, i, s in state.tails if t < n} if self.blocking else {}
+        self.past = state.past
+        self._tenures.extend((now, t, inc) for t, (inc, _) in enumerate(state.T))
+        for t, i, who in state.owners:
+            if t < n:
+                self.note_owner(t, i, who)
+
+    def why_blocked(self, ticket: int, inc: int, seq: int, event: str) -> Blocked:
+        """Which ids are missing before this event, who was asked, until when."""
+        for key, held in self.held.items():
+            if key[:2] == (ticket, inc) and held.frame.first <= seq <= held.frame.last:
+                until = next((at for at, k in self._deadlines if k == key), None)
+                return Blocked(event, "held", tuple(self._explain(r) for r in self._missing(held.frame)), until)
+        if any(t == ticket and i == inc and a <= seq <= b for t, i, a, b in self._given_up):
+            return Blocked(event, "obsolete")
+        return Blocked(event, "delivered" if self.clock.has(ticket, inc, seq) else "unknown")
+
+    def _explain(self, r: Range) -> Missing:
+        pursuit = self.pursuits.by_tenure.get(r[:2])
+        base = Missing.of(r)
+        if pursuit is None:
+            return base
+        return Missing(
+            base.ticket, base.incarnation, r[2], r[3], dict(pursuit.asked), tuple(pursuit.denied), pursuit.next_at
+        )
+
+    def buffers(self) -> dict[str, tuple[int, int]]:
+        """Every bounded buffer: fill and bound."""
+        return {
+            "B": (len(self.buffer), self.config.buffer),
+            "B bytes": (self.buffer.bytes, self.config.buffer_bytes),
+            "H": (len(self.held), self.config.hold),
+            "H bytes": (self.held_bytes, self.config.hold_bytes),
+            "lobby": (len(self._lobby), self.config.hold),
+            "given up": (len(self._given_up), MAX_GIVEN_UP),
+            "tails": (len(self.clock.tails), self.config.tickets * (self.clock.MAX_TAILS + 1)),
+            "owners": (sum(map(len, self.owners)), self.config.tickets * MAX_OWNERS),
+        }

@@ -1,0 +1,50 @@
+"""`why_blocked`: which events are missing, who was asked, until when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from whence.clock import Incarnation, MemberId, Range
+
+
+@dataclass(frozen=True)
+class Missing:
+    """One run of missing events that a held event waits for."""
+
+    ticket: int
+    incarnation: str
+    first: int
+    last: int
+    asked: dict[MemberId, int] = field(default_factory=dict)
+    """Who was asked, and when (ns)."""
+    denied: tuple[MemberId, ...] = ()
+    """Who answered that it has nothing of it."""
+    next_attempt_ns: int | None = None
+
+    @classmethod
+    def of(cls, r: Range) -> Missing:
+        return cls(r[0], str(Incarnation.unpack(r[1])), r[2], r[3])
+
+    def __str__(self) -> str:
+        run = f"{self.first}" if self.first == self.last else f"{self.first}..{self.last}"
+        who = f", asked {', '.join(self.asked)}" if self.asked else ", nobody asked yet"
+        no = f", denied by {', '.join(self.denied)}" if self.denied else ""
+        return f"ticket {self.ticket} tenure {self.incarnation} events {run}{who}{no}"
+
+
+@dataclass(frozen=True)
+class Blocked:
+    """Why an event is not delivered here (yet)."""
+
+    event: str
+    state: str
+    """`held`: waiting for `missing`. `delivered`, `obsolete` (given up before it came), `unknown` (never received)."""
+    missing: tuple[Missing, ...] = ()
+    until_ns: int | None = None
+    """When it is delivered over the gap; None: it waits for as long as it takes."""
+
+    def __str__(self) -> str:
+        if self.state != "held":
+            return f"{self.event}: {self.state}"
+        until = "for as long as it takes" if self.until_ns is None else f"until {self.until_ns / 1e9:.3f} s"
+        return f"{self.event}: held {until} for " + "; ".join(map(str, self.missing))

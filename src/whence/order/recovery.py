@@ -1,0 +1,179 @@
+"""Who is asked for what is missing, and when (CCC11 Algorithm 5, `time_to_terminate` over).
+
+Departs from the paper in the unit: a **pursuit** follows one tenure of one ticket, and asks for ranges, not single ids.
+It asks once per id where the order may skip, and again with growing pauses where it may not (`reliable`), or where
+nothing else will ever show the loss (the silent tail).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+from whence.clock import MemberId, Range
+from whence.order.config import OrderConfig
+from whence.order.messages import Recover
+from whence.order.outputs import Asked, OrderOutput, OrderSend
+
+MAX_PURSUITS = 4096
+MAX_NONCES = 1024
+MAX_HOLDERS = 4
+MAX_BACKOFF = 8
+
+
+class Pursuit:
+    """The missing events of one tenure: how far they are wanted, who was asked, who said no."""
+
+    __slots__ = ("asked", "asked_upto", "attempts", "denied", "holders", "next_at", "since", "tail", "upto")
+
+    def __init__(self, now: int, next_at: int, upto: int, tail: bool) -> None:
+        self.since = now
+        self.next_at = next_at
+        self.upto = upto
+        self.tail = tail
+        self.asked_upto = 0
+        self.attempts = 0
+        self.asked: dict[MemberId, int] = {}
+        self.denied: dict[MemberId, None] = {}
+        self.holders: dict[MemberId, None] = {}
+
+
+class Pursuits:
+    """All pursuits of one member."""
+
+    def __init__(
+        self,
+        config: OrderConfig,
+        rng: random.Random,
+        sample: Callable[[int], Sequence[MemberId]],
+        owner: Callable[[int, int], MemberId | None],
+    ) -> None:
+        self.config = config
+        self.rng = rng
+        self.sample = sample
+        self.owner = owner
+        self.blocking = config.order == "reliable"
+        self.by_tenure: dict[tuple[int, int], Pursuit] = {}
+        self.nonces: dict[int, None] = {}
+        self.next_at: int | None = None
+        self.overflow = 0
+        self.asked_events = 0
+
+    def want(
+        self, ticket: int, inc: int, upto: int, now: int, holder: MemberId | None = None, at_once: bool = False
+    ) -> None:
+        """Something up to this event is missing. `holder`: a peer whose digest says it has it."""
+        if self.config.recovery == "off":
+            return
+        pursuit = self.by_tenure.get((ticket, inc))
+        soon = now if at_once else now + self.config.time_to_terminate_ns
+        if pursuit is None:
+            if len(self.by_tenure) >= MAX_PURSUITS:
+                self.overflow += 1
+                return
+            pursuit = self.by_tenure[ticket, inc] = Pursuit(now, soon, upto, holder is not None)
+        elif upto > pursuit.upto or at_once:
+            pursuit.upto = max(upto, pursuit.upto)
+            pursuit.next_at = min(pursuit.next_at, soon)
+        if holder is None:
+            pursuit.tail = False
+        else:
+            pursuit.denied.pop(holder, None)
+            pursuit.holders.pop(holder, None)
+            pursuit.holders[holder] = None
+            while len(pursuit.holders) > MAX_HOLDERS:
+                del pursuit.holders[next(iter(pursuit.holders))]
+        if self.next_at is None or pursuit.next_at < self.next_at:
+            self.next_at = pursuit.next_at
+
+    def due(self, now: int, gaps: Callable[[int, int, int], list[Range]]) -> list[OrderOutput]:
+        """Ask for everything whose time has come; `gaps` says what of a tenure is missing and not in hand."""
+        out: list[OrderOutput] = []
+        asks: dict[tuple[MemberId, ...], list[Range]] = {}
+        sampled: Sequence[MemberId] | None = None
+        for tenure, pursuit in list(self.by_tenure.items()):
+            if pursuit.next_at > now:
+                continue
+            ranges = gaps(*tenure, pursuit.upto)
+            if not ranges:
+                del self.by_tenure[tenure]
+                continue
+            ranges, again = self._allowed(pursuit, ranges)
+            if not again:
+                pursuit.next_at = now + self.config.memory_ns  # nothing left to ask; kept so that it is not asked again
+            if not ranges:
+                continue
+            if sampled is None:
+                sampled = self.sample(self.config.k)
+            targets = self._targets(tenure, pursuit, sampled)
+            if again:
+                pause = min(1 << pursuit.attempts, MAX_BACKOFF)
+                pursuit.next_at = now + int(self.config.time_to_recover_ns * pause * self.rng.uniform(0.8, 1.2))
+            if not targets:
+                continue
+            pursuit.attempts += 1
+            pursuit.asked_upto = max(pursuit.asked_upto, ranges[-1][3])
+            for peer in targets:
+                pursuit.asked[peer] = now
+            self.asked_events += sum(r[3] - r[2] + 1 for r in ranges)
+            asks.setdefault(targets, []).extend(ranges)
+        for targets, ranges in asks.items():
+            self._send(targets, ranges, out)
+        self.next_at = min((p.next_at for p in self.by_tenure.values()), default=None)
+        return out
+
+    def _allowed(self, pursuit: Pursuit, ranges: list[Range]) -> tuple[list[Range], bool]:
+        """What may be asked now, and whether it may be asked again later."""
+        if self.blocking:
+            return ranges, True
+        if pursuit.tail:
+            return (ranges, True) if pursuit.attempts < self.config.tail_attempts else ([], False)
+        fresh = [(t, i, max(a, pursuit.asked_upto + 1), b) for t, i, a, b in ranges if b > pursuit.asked_upto]
+        return fresh, False
+
+    def _targets(self, tenure: tuple[int, int], pursuit: Pursuit, sampled: Sequence[MemberId]) -> tuple[MemberId, ...]:
+        source = self.owner(*tenure)
+        chosen: dict[MemberId, None] = {}
+        if self.config.recovery == "R1" and pursuit.attempts == 0 and source is not None:
+            return (source,)
+        if pursuit.holders:
+            chosen[list(pursuit.holders)[-1 - pursuit.attempts % len(pursuit.holders)]] = None
+        if pursuit.attempts and source is not None:
+            chosen[source] = None
+        wanted = 1 if self.config.recovery == "R1" else self.config.k
+        # those who have already said no come last
+        for peer in sorted(sampled, key=lambda p: p in pursuit.denied):
+            if len(chosen) >= max(wanted, 1):
+                break
+            chosen[peer] = None
+        return tuple(chosen)
+
+    def _send(self, targets: tuple[MemberId, ...], ranges: list[Range], out: list[OrderOutput]) -> None:
+        for start in range(0, len(ranges), self.config.max_ranges):
+            part = tuple(ranges[start : start + self.config.max_ranges])
+            nonce = self.rng.getrandbits(48)
+            self.nonces[nonce] = None
+            while len(self.nonces) > MAX_NONCES:
+                del self.nonces[next(iter(self.nonces))]
+            out.append(Asked(part, targets))
+            message = Recover(nonce, part)
+            out.extend(OrderSend(peer, message) for peer in targets)
+
+    def denied(self, peer: MemberId, ranges: Sequence[Range]) -> None:
+        """A peer holds nothing of these."""
+        for ticket, inc, _, _ in ranges:
+            pursuit = self.by_tenure.get((ticket, inc))
+            if pursuit is not None and len(pursuit.denied) < MAX_PURSUITS:
+                pursuit.denied[peer] = None
+                pursuit.holders.pop(peer, None)
+
+    def hopeless(self, now: int, members: Sequence[MemberId]) -> list[tuple[int, int]]:
+        """`reliable`: tenures of which nobody known holds what is missing, asked for long enough. The source counts as
+        gone once it is no member any more."""
+        if not self.blocking:
+            return []
+        return [
+            tenure
+            for tenure, p in self.by_tenure.items()
+            if p.attempts > 2 and now - p.since >= self.config.abandon_ns and all(m in p.denied for m in members)
+        ]
