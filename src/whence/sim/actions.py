@@ -1,0 +1,213 @@
+"""What can be done to a simulated world, as plain data: a **schedule** is a list of these, sorted by time.
+
+Every fault and every publish of a run is one action, known before the run starts. So a schedule can be printed,
+edited, run again and shrunk. An action that makes no sense when its time comes (a crash of a process that is down)
+does nothing: taking one action away never makes another one an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+import msgspec
+
+from whence.errors import ConfigError
+from whence.sim.settings import Count, Duration, Size, read, show_duration, write
+
+Lasts = Duration | None
+
+
+class _Action(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
+    at: Duration
+    """When, since the beginning of the run."""
+
+
+class Crash(_Action, frozen=True, kw_only=True, tag="crash"):
+    """The process stops dead, in all clusters. With `for` it comes back after that time, `disk` or not."""
+
+    who: str
+    lasts: Lasts = msgspec.field(default=None, name="for")
+    disk: bool = False
+    """Back with the checkpoint of its last completed step; without, it is new and needs a snapshot."""
+
+
+class Start(_Action, frozen=True, kw_only=True, tag="start"):
+    """The process starts (a late joiner, or one that left or crashed for good)."""
+
+    who: str
+    disk: bool = False
+
+
+class Leave(_Action, frozen=True, kw_only=True, tag="leave"):
+    """The process leaves gracefully and ends. With `for` it comes back as a new member after that time."""
+
+    who: str
+    lasts: Lasts = msgspec.field(default=None, name="for")
+
+
+class Coordinate(_Action, frozen=True, kw_only=True, tag="coordinate"):
+    """The member wants a ticket from now on."""
+
+    who: str
+    cluster: str = ""
+
+
+class Resign(_Action, frozen=True, kw_only=True, tag="resign"):
+    """The member gives its ticket back."""
+
+    who: str
+    cluster: str = ""
+
+
+class Found(_Action, frozen=True, kw_only=True, tag="found"):
+    """The operator founds the ring at this process."""
+
+    who: str
+    cluster: str = ""
+
+
+class Partition(_Action, frozen=True, kw_only=True, tag="partition"):
+    """`who` on one side, all others on the other; nothing crosses. `oneway`: only what `who` send is lost."""
+
+    who: tuple[str, ...]
+    lasts: Lasts = msgspec.field(default=None, name="for")
+    oneway: bool = False
+
+
+class Cut(_Action, frozen=True, kw_only=True, tag="cut"):
+    """One link is dead. `oneway`: only from `src` to `dst`."""
+
+    src: str
+    dst: str
+    lasts: Lasts = msgspec.field(default=None, name="for")
+    oneway: bool = False
+
+
+class Slow(_Action, frozen=True, kw_only=True, tag="slow"):
+    """What `src` sends to `dst` (to everybody, if empty) takes this much longer."""
+
+    src: str
+    by: Duration
+    dst: str = ""
+    lasts: Lasts = msgspec.field(default=None, name="for")
+
+
+class Clock(_Action, frozen=True, kw_only=True, tag="clock"):
+    """The process's clock jumps forward and runs at another speed from now on."""
+
+    who: str
+    drift: Annotated[int, msgspec.Meta(ge=-500_000, le=500_000)] = 0
+    """Parts per million faster (or slower) than true time."""
+    jump: Duration = 0
+
+
+class Hostile(_Action, frozen=True, kw_only=True, tag="hostile"):
+    """Bad bytes arrive at `who`: random, truncated, altered and forged ones. They come from an outsider or, with
+    `sender`, from a member gone mad. Needs `wire = true`."""
+
+    who: str
+    sender: str = ""
+    messages: Count = 10
+    cluster: str = ""
+
+
+class Publish(_Action, frozen=True, kw_only=True, tag="publish"):
+    """The application publishes one frame; without a ticket at that time, it is refused."""
+
+    who: str
+    cluster: str = ""
+    events: Annotated[int, msgspec.Meta(ge=1)] = 1
+    payload: Size = 16
+
+
+Action = Crash | Start | Leave | Coordinate | Resign | Found | Partition | Cut | Slow | Clock | Hostile | Publish
+Schedule = tuple[Action, ...]
+
+KINDS: dict[str, type[Action]] = {
+    "crash": Crash,
+    "start": Start,
+    "leave": Leave,
+    "coordinate": Coordinate,
+    "resign": Resign,
+    "found": Found,
+    "partition": Partition,
+    "cut": Cut,
+    "slow": Slow,
+    "clock": Clock,
+    "hostile": Hostile,
+    "publish": Publish,
+}
+
+
+def read_action(table: Mapping[str, object], where: str, round_ns: int) -> Action:
+    """One `[[fault]]` or `[[publish]]` table."""
+    kind = table.get("kind")
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise ConfigError(f"{where}.kind: {kind!r} is not a kind of action; one of: {', '.join(KINDS)}")
+    return read(KINDS[kind], {k: v for k, v in table.items() if k != "kind"}, where, round_ns)
+
+
+def write_action(action: Action) -> dict[str, object]:
+    """The table that `read_action` turns into this action again."""
+    table = write(action)
+    kind = type(action).__struct_config__.tag
+    return {"at": table.pop("at"), "kind": kind, **table}
+
+
+def names_in(action: Action) -> tuple[str, ...]:
+    """The processes an action speaks of."""
+    match action:
+        case Partition(who=who):
+            return who
+        case Cut(src=src, dst=dst) | Slow(src=src, dst=dst):
+            return (src, dst) if dst else (src,)
+        case Hostile(who=one, sender=sender):
+            return (one, sender) if sender else (one,)
+        case _:
+            return (action.who,)
+
+
+def until(action: Action) -> int:
+    """When the last effect of the action itself is over, as far as it says."""
+    lasts = getattr(action, "lasts", None)
+    return action.at + (lasts or 0)
+
+
+def describe(action: Action) -> str:
+    """The action as a person would say it."""
+    lasts = getattr(action, "lasts", None)
+    span = f" for {show_duration(lasts)}" if lasts is not None else ""
+    cluster = getattr(action, "cluster", "")
+    where = f" in {cluster}" if cluster else ""
+    match action:
+        case Crash(who=who, disk=disk):
+            back = (", back with its disk" if disk else ", back without its disk") if lasts is not None else ""
+            return f"{who} crashes{span}{back}"
+        case Start(who=who, disk=disk):
+            return f"{who} starts{' with its disk' if disk else ''}"
+        case Leave(who=who):
+            return f"{who} leaves{span}"
+        case Coordinate(who=who):
+            return f"{who} wants a ticket{where}"
+        case Resign(who=who):
+            return f"{who} gives its ticket back{where}"
+        case Found(who=who):
+            return f"the operator founds the ring at {who}{where}"
+        case Partition(who=side, oneway=oneway):
+            return f"{'nothing gets out of' if oneway else 'cut off from the rest:'} {' '.join(side)}{span}"
+        case Cut(src=src, dst=dst, oneway=oneway):
+            return f"link {src} {'->' if oneway else '<->'} {dst} dead{span}"
+        case Slow(src=src, dst=dst, by=by):
+            return f"link {src} -> {dst or 'all'} slower by {show_duration(by)}{span}"
+        case Clock(who=who, drift=drift, jump=jump):
+            return f"clock of {who}: drift {drift:+d} ppm, jump {show_duration(jump)}"
+        case Hostile(who=who, sender=sender, messages=n):
+            return f"{sender or 'an outsider'} sends {n} bad messages to {who}{where}"
+        case Publish(who=who, events=n):
+            return f"{who} publishes {n} event{'s' if n > 1 else ''}{where}"
+
+
+def show(schedule: Schedule) -> str:
+    """The schedule as a readable list, one action a line."""
+    return "\n".join(f"{a.at / 1e9:10.4f}s  {describe(a)}" for a in schedule)

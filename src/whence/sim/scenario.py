@@ -1,0 +1,335 @@
+"""Scenarios: the TOML files that say what a simulated world is like. Parsing is strict; see docs/simulator.md."""
+
+from __future__ import annotations
+
+import random
+import tomllib
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+from whence.errors import ConfigError
+from whence.sim.actions import KINDS, Action, Publish, names_in, read_action, write_action
+from whence.sim.settings import Count, Duration, Share, Size, parse_duration, read, to_toml, write
+
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+Rate = Annotated[float, msgspec.Meta(ge=0)]
+
+ORDERS = ("unordered", "fifo", "causal", "reliable", "probabilistic")
+MS = 10**6
+
+
+class Workload(msgspec.Struct, frozen=True, kw_only=True):
+    """Who publishes how much. Give `rate` or `per_second`."""
+
+    rate: Rate = 0.0
+    """Events per coordinator and round (the papers' p)."""
+    per_second: Rate = 0.0
+    """Events per second in the whole cluster, instead of `rate`."""
+    batch: Positive = 1
+    """Events per frame."""
+    payload: Size = 16
+    """Bytes per event; at least 8, so that every payload is different."""
+    start: Duration | None = None
+    """Default: when the ring of the scenario's coordinators can be expected to stand (`Scenario.ring_time`)."""
+    stop: Duration | None = None
+    """Default: the end of `duration`."""
+    total: Count | None = None
+    """At most this many events."""
+
+
+class Cluster(msgspec.Struct, frozen=True, kw_only=True):
+    """One cluster. What is left out is computed by `Config.sized`."""
+
+    name: str = "main"
+    members: tuple[str, ...] | None = None
+    """Names of the processes that are members; default all."""
+    tickets: Positive = 5
+    coordinators: Count | tuple[str, ...] = 5
+    """How many processes (the first ones of the cluster), or which, want a ticket from the beginning."""
+    founder: str = ""
+    """The designated founder of the ring; default the first member."""
+    order: str | dict[str, float] = "causal"
+    """One order for all, or a table order -> number or share of the members; the first takes the remainder."""
+    order_of: dict[str, str] = {}
+    """Process -> order, over and above `order`."""
+    mode: Literal["rounds", "eager"] = "rounds"
+    view: Literal["full", "partial"] = "full"
+    recovery: Literal["off", "R1", "Rk"] = "R1"
+    k: Positive | None = None
+    """Members asked per missing range with Rk."""
+    ring_k: Positive | None = None
+    """Crashes in one neighbourhood that the ring survives (ring.md, parameter k)."""
+    target: Share | None = None
+    """Wanted probability that an event reaches everybody by gossip alone."""
+    fanout: Positive | None = None
+    termination: Positive | None = None
+    max_events: Positive | None = None
+    history: Positive | None = None
+    buffer: Positive | None = None
+    """Size of the recovery buffer B in frames."""
+    workload: Workload = Workload()
+
+
+class Network(msgspec.Struct, frozen=True, kw_only=True):
+    """What lies between the processes."""
+
+    latency: Literal["constant", "normal", "recorded"] = "constant"
+    mean: Duration = 10 * MS
+    """One-way delay (constant, normal)."""
+    sd: Duration = 0
+    """Standard deviation of the delay of each message (normal, recorded)."""
+    file: str = ""
+    """Recorded: a CSV matrix of round-trip times in ms; relative to the scenario file."""
+    cities: tuple[str, ...] = ()
+    """Recorded: where the members are, in turn; default all rows of the matrix."""
+    loss: Share = 0.0
+    dup: Share = 0.0
+    """Share of datagrams that arrive twice."""
+    reorder: Share = 0.0
+    """Share of datagrams that are held up by a random time of at most `reorder_by`."""
+    reorder_by: Duration = 50 * MS
+    retransmit: Duration = 0
+    """Streams: delay that each lost transmission adds; default four times the mean delay."""
+    uplink: Size = 0
+    """Bytes per second that a process can send; 0: no limit, and sizes cost nothing."""
+    queue: Size = 1 << 18
+    """Bytes that wait at the uplink; what does not fit is dropped and counted."""
+
+
+class Clocks(msgspec.Struct, frozen=True, kw_only=True):
+    """How wrong the members' clocks are: drawn per process, uniformly up to these."""
+
+    offset: Duration = 0
+    drift: Count = 0
+    """Parts per million, either way."""
+
+
+class Chaos(msgspec.Struct, frozen=True, kw_only=True):
+    """Random faults, drawn from the seed before the run. Each interval is the mean time between two faults of a kind
+    (exponential); absent means never. Each length is drawn between half and one and a half times the given one."""
+
+    start: Duration = 0
+    stop: Duration | None = None
+    """Default: the end of `duration`. Every random fault is over by then."""
+    spare: tuple[str, ...] = ()
+    """Processes that never crash or leave."""
+    crash: Duration | None = None
+    down: Duration = 1000 * MS
+    disk: Share = 0.5
+    """Share of the crashed that come back with their disk."""
+    leave: Duration | None = None
+    away: Duration = 1000 * MS
+    partition: Duration | None = None
+    split: Duration = 1000 * MS
+    """How long a partition lasts."""
+    cut: Duration | None = None
+    cut_for: Duration = 1000 * MS
+    slow: Duration | None = None
+    slow_by: Duration = 200 * MS
+    slow_for: Duration = 1000 * MS
+    oneway: Share = 0.3
+    """Share of partitions and cuts that work in one direction only."""
+    churn: Duration | None = None
+    """Coordinators: one resigns or another one wants a ticket."""
+    clock: Duration | None = None
+    clock_drift: Count = 200
+    hostile: Duration | None = None
+
+
+class Scenario(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole world. `[[fault]]` and `[[publish]]` tables are its explicit actions."""
+
+    about: str = ""
+    seed: int = 0
+    """Used when none is given on the command line."""
+    members: Positive | tuple[str, ...] = 5
+    """How many processes (named n0, n1, ...), or their names."""
+    absent: tuple[str, ...] = ()
+    """Processes that are not there at the beginning: a `start` action brings them in."""
+    bootstrap: Literal["preset", "join"] = "preset"
+    """preset: everybody is there at clock zero and known to all. join: one founds, the others come in by snapshot."""
+    join_every: Duration | None = None
+    """join: time between two arrivals; default one round."""
+    round: Duration = 100 * MS
+    duration: Duration = 10_000 * MS
+    """While things happen."""
+    settle: Duration = 5_000 * MS
+    """And then this long without faults and publishes, before the final checks."""
+    wire: bool = False
+    """Encode and decode every message as it would be live."""
+    snapshot_delay: Duration = 0
+    """How long an application takes to hand over the state it has captured."""
+    operator: Duration | None = None
+    """How long a core must be empty until the operator founds it again; default 30 rounds."""
+    network: Network = Network()
+    clocks: Clocks = Clocks()
+    cluster: tuple[Cluster, ...] = (Cluster(),)
+    chaos: Chaos | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All processes."""
+        return tuple(f"n{i}" for i in range(self.members)) if isinstance(self.members, int) else self.members
+
+    def members_of(self, cluster: Cluster) -> tuple[str, ...]:
+        return self.names if cluster.members is None else cluster.members
+
+    def founder_of(self, cluster: Cluster) -> str:
+        return cluster.founder or self.members_of(cluster)[0]
+
+    def coordinators_of(self, cluster: Cluster) -> tuple[str, ...]:
+        """Those that want a ticket from the beginning."""
+        wanted = cluster.coordinators
+        return self.members_of(cluster)[:wanted] if isinstance(wanted, int) else wanted
+
+    def ring_time(self, cluster: Cluster) -> int:
+        """When workloads start unless they say: a coordinator admits one newcomer at a time and waits a few rounds for
+        its confirmation (ring.md rule 10), so a ring of m grows like a tree, about log2 m admissions deep."""
+        return self.round * (12 + 8 * max(1, len(self.coordinators_of(cluster))).bit_length())
+
+    def orders(self, cluster: Cluster, seed: int) -> dict[str, str]:
+        """Process -> order. Who gets which is drawn from the seed."""
+        names = self.members_of(cluster)
+        if isinstance(cluster.order, str):
+            chosen = dict.fromkeys(names, cluster.order)
+        else:
+            shares = list(cluster.order.items())
+            shuffled = sorted(names)
+            random.Random(f"{seed}/orders/{cluster.name}").shuffle(shuffled)
+            counts = [int(s if s >= 1 else s * len(names) + 0.5) for _, s in shares[1:]]
+            rest = [o for (o, _), n in zip(shares[1:], counts, strict=True) for _ in range(n)]
+            chosen = dict(zip(shuffled, rest + [shares[0][0]] * len(names), strict=False))
+        return {n: cluster.order_of.get(n, chosen[n]) for n in names}
+
+
+class Loaded(msgspec.Struct, frozen=True, kw_only=True):
+    """A scenario file as read: settings, explicit actions, and where it came from."""
+
+    scenario: Scenario
+    faults: tuple[Action, ...] = ()
+    publishes: tuple[Publish, ...] = ()
+    path: str = ""
+
+
+def load(path: Path, data: Path | None = None) -> Loaded:
+    """Read a scenario file. `data` overrides the path of the recorded latencies."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise ConfigError(f"cannot read scenario {path}: {reason}") from None
+    loaded = parse(text, str(path))
+    if data is not None:
+        network = msgspec.structs.replace(loaded.scenario.network, file=str(data))
+        loaded = msgspec.structs.replace(loaded, scenario=msgspec.structs.replace(loaded.scenario, network=network))
+    return loaded
+
+
+def parse(text: str, path: str = "") -> Loaded:
+    """Read scenario text; every error names the file and the key."""
+    try:
+        table = tomllib.loads(text)
+        return _loaded(table, path)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path or 'scenario'}: not TOML: {error}") from None
+    except ConfigError as error:
+        raise ConfigError(f"{path or 'scenario'}: {error}") from None
+
+
+def _loaded(table: dict[str, object], path: str) -> Loaded:
+    round_ns = parse_duration(table.get("round", "100ms"), "round")
+    if round_ns < 1:
+        raise ConfigError("round: must be more than nothing")
+    faults = _actions(table.pop("fault", []), "fault", round_ns)
+    publishes = [a for a in _actions(table.pop("publish", []), "publish", round_ns) if isinstance(a, Publish)]
+    if isinstance(table.get("cluster"), dict):
+        table["cluster"] = [table["cluster"]]
+    try:
+        scenario = read(Scenario, table, round_ns=round_ns)
+    except ConfigError as error:
+        if str(error).startswith("unknown key") and "." not in str(error).split(";")[0]:
+            raise ConfigError(f"{error}, fault, publish") from None
+        raise
+    check(scenario, (*faults, *publishes))
+    return Loaded(scenario=scenario, faults=tuple(faults), publishes=tuple(publishes), path=path)
+
+
+def _actions(tables: object, where: str, round_ns: int) -> list[Action]:
+    if not isinstance(tables, list) or not all(isinstance(t, dict) for t in tables):
+        raise ConfigError(f"{where}: write it as [[{where}]] tables")
+    kind = {"kind": "publish"} if where == "publish" else {}
+    return [read_action({**kind, **t}, f"{where}[{i}]", round_ns) for i, t in enumerate(tables)]
+
+
+def check(scenario: Scenario, actions: tuple[Action, ...]) -> None:
+    """What the types cannot say: names that exist, orders that exist, settings that fit together."""
+    names = scenario.names
+    known = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+    if len(set(names)) < len(names):
+        raise ConfigError("members: two processes have the same name")
+
+    def want(name: str, where: str) -> None:
+        if name not in names:
+            raise ConfigError(f"{where}: no process is called {name!r}; there are: {known}")
+
+    for name in scenario.absent:
+        want(name, "absent")
+    if not scenario.cluster or len({c.name for c in scenario.cluster}) < len(scenario.cluster):
+        raise ConfigError("cluster: there must be at least one, each with a name of its own")
+    for cluster in scenario.cluster:
+        _check_cluster(scenario, cluster, want)
+    clusters = [c.name for c in scenario.cluster]
+    for action in actions:
+        where = f"{type(action).__struct_config__.tag} at {action.at} ns"
+        for name in names_in(action):
+            want(name, where)
+        if getattr(action, "cluster", "") not in ("", *clusters):
+            raise ConfigError(f"{where}: no cluster is called {action.cluster!r}; there are: {', '.join(clusters)}")  # type: ignore[union-attr]
+        if isinstance(action, KINDS["hostile"]) and not scenario.wire:
+            raise ConfigError(f"{where}: bad bytes need `wire = true`")
+    if scenario.chaos is not None:
+        for name in scenario.chaos.spare:
+            want(name, "chaos.spare")
+        if scenario.chaos.hostile is not None and not scenario.wire:
+            raise ConfigError("chaos.hostile: bad bytes need `wire = true`")
+    if scenario.network.latency == "recorded" and not scenario.network.file:
+        raise ConfigError("network.file: recorded latencies need a CSV file (here, or --data on the command line)")
+
+
+def _check_cluster(scenario: Scenario, cluster: Cluster, want: object) -> None:
+    assert callable(want)
+    where = f"cluster {cluster.name}"
+    for name in (*(cluster.members or ()), *cluster.order_of):
+        want(name, where)
+    members = scenario.members_of(cluster)
+    if not members:
+        raise ConfigError(f"{where}: has no members")
+    if isinstance(cluster.coordinators, int) and cluster.coordinators > len(members):
+        raise ConfigError(f"{where}: {cluster.coordinators} coordinators of {len(members)} members")
+    for name in (*scenario.coordinators_of(cluster), scenario.founder_of(cluster)):
+        if name not in members:
+            raise ConfigError(f"{where}: coordinator or founder {name!r} is not a member of it")
+    orders = [cluster.order] if isinstance(cluster.order, str) else list(cluster.order)
+    for order in (*orders, *cluster.order_of.values()):
+        if order not in ORDERS:
+            raise ConfigError(f"{where}: no order is called {order!r}; one of: {', '.join(ORDERS)}")
+    if isinstance(cluster.order, dict):
+        numbers = list(cluster.order.values())
+        total = sum(n if n >= 1 else n * len(members) for n in numbers)
+        if not numbers or min(numbers) < 0 or total > len(members) + 0.5:
+            raise ConfigError(f"{where}: order shares do not fit {len(members)} members")
+    if cluster.workload.rate and cluster.workload.per_second:
+        raise ConfigError(f"{where}: workload has both rate and per_second; give one")
+
+
+def dump(loaded: Loaded) -> str:
+    """TOML text that `parse` turns into the same scenario again."""
+    table = write(loaded.scenario)
+    table["fault"] = [write_action(a) for a in loaded.faults]
+    publishes = [write_action(a) for a in loaded.publishes]
+    for publish in publishes:
+        del publish["kind"]
+    table["publish"] = publishes
+    return to_toml({k: v for k, v in table.items() if v != []})
