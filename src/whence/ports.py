@@ -1,8 +1,8 @@
 """What goes into a member and what comes out: two closed vocabularies.
 
 A runtime (`net`, `sim`) feeds inputs to `Member.handle(input, now)` and carries out the outputs **in order**. `now` is
-the member's own clock in integer nanoseconds. Between inputs the runtime looks at `Member.wake_at` and hands in `Wake()`
-when that time has come; a `Wake` too early or too late is harmless.
+the member's own clock in integer nanoseconds. Between inputs the runtime looks at `Member.wake_at` and hands in
+`Wake()` when that time has come; a `Wake` too early or too late is harmless.
 """
 
 from __future__ import annotations
@@ -159,12 +159,12 @@ Output = (
 )
 
 __all__ = [
+    "DROP_REASONS",
     "Arrived",
     "Asked",
     "BadBytes",
     "Coordinate",
     "CutOff",
-    "DROP_REASONS",
     "Deliver",
     "Dropped",
     "Found",

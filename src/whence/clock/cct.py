@@ -34,11 +34,11 @@ MAX_SEQ = (1 << 32) - 1
 
 
 class Incarnation(NamedTuple):
-    """`(epoch, term, count)`: epoch rises when the ring is founded again, term with an exclusion, count with a grant."""
+    """`(epoch, term, count)`: epoch rises when the ring is founded anew, term with an exclusion, count with a grant."""
 
     epoch: int
     term: int
-    count: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody wants here
 
     @property
     def packed(self) -> int:

@@ -222,8 +222,8 @@ class Ordering:
         self.stats.held_peak = max(self.stats.held_peak, len(self.held))
 
     def _overflow(self, newest: Key, now: int, out: list[OrderOutput]) -> None:
-        """`H` is full. Skipping orders give up the oldest gap; the blocking one lets the newest frame go and asks for it
-        again, unless it is one that others in `H` wait for."""
+        """`H` is full. Skipping orders give up the oldest gap; the blocking one lets the newest frame go and asks for
+        it again, unless it is one that others in `H` wait for."""
         self.stats.overflow_frames += 1
         if not self.blocking:
             self._skip(next(iter(self.held)), "overflow", now, out)

@@ -24,8 +24,8 @@ class AckRecover(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=65)
 
 
 class SnapshotRequest(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=66):
-    """A joiner asks for clock and state. Only an order at least as strong as its own (`RANK`) can give both exactly; as a
-    `last_resort` it takes them from any, at the price of a loss, never of an inversion."""
+    """A joiner asks for clock and state. Only an order at least as strong as its own (`RANK`) can give both exactly;
+    as a `last_resort` it takes them from any, at the price of a loss, never of an inversion."""
 
     nonce: int
     rank: int
