@@ -1,0 +1,37 @@
+"""Dissemination without order (PrCast, spec section 2). This room knows only `clock`."""
+
+from whence.cast.base import (
+    DOWN_REASONS,
+    NEVER_WAKE,
+    CastOutput,
+    CastSend,
+    CastStats,
+    Dissemination,
+    First,
+    Heard,
+    MemberDown,
+    MemberUp,
+)
+from whence.cast.config import CastConfig
+from whence.cast.messages import CastMessage, Gossip, Item, News, Subscribe, Welcome, check
+
+__all__ = [
+    "DOWN_REASONS",
+    "NEVER_WAKE",
+    "CastConfig",
+    "CastMessage",
+    "CastOutput",
+    "CastSend",
+    "CastStats",
+    "Dissemination",
+    "First",
+    "Gossip",
+    "Heard",
+    "Item",
+    "MemberDown",
+    "MemberUp",
+    "News",
+    "Subscribe",
+    "Welcome",
+    "check",
+]

@@ -1,0 +1,111 @@
+"""The settings of dissemination. All members of a cluster share them: `check` refuses what exceeds their caps."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from whence.cast import sizing
+from whence.errors import ConfigError
+
+
+class CastConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How one cluster gossips. The defaults are the papers' where the papers have one (spec section 2)."""
+
+    mode: Literal["rounds", "eager"] = "rounds"
+    """`rounds`: items travel in the messages of the rounds, as in the papers: constant traffic, about half a round of
+    latency a hop. `eager`: items are pushed at once and forwarded once; rounds carry only digests and membership, and
+    the order layer pulls what is missing: latency of the network, traffic by load."""
+    round: int = 100_000_000
+    """Nanoseconds between two rounds of a member. Shorter: less latency in `rounds`, faster repair and faster
+    detection of crashes; cost: `fanout` messages a round for every member."""
+    fanout: int = 4
+    """Members that one message goes to. `sizing.choose` gives the least that reaches all with a wanted probability."""
+    termination: int = 5
+    """Rounds (`rounds`) or hops (`eager`) after its creation in which an item is forwarded. Larger: more members
+    reached, more copies. The papers' 4 and 5 reach 99.6 % of 250 members on average, but all 250 of them only in
+    four casts of ten (`sizing.reach`); what is missed is recovered by the order layer."""
+    max_events: int = 20
+    """Items in one message; the youngest go first. Too small for the load (`load * termination` is what is alive at a
+    time): old items are pushed out before everybody has them; `stats.truncated` counts them."""
+    max_bytes: int = 60_000
+    """Bytes of items in one message (by `Item.size`); the default fits a UDP datagram. A message may always hold one
+    item, whatever its size: otherwise a large one could never be sent."""
+    max_members: int = 10
+    """Membership entries in one message (the sender is one of them), and unsubscriptions likewise. More: crashes and
+    joins are known sooner (`sizing.expire` is proportional to `members / (fanout * max_members)`); about 25 bytes each."""
+    max_welcome: int = 100
+    """Membership entries in the answer to a subscription; about 25 bytes each."""
+    members: int = 250
+    """The size of cluster to be ready for. Only a bound for formulas (the expiry of partial views, unsubscriptions):
+    the cluster may be larger or smaller."""
+    loss: float = 0.05
+    """Messages lost, as a fraction: what the formulas assume, not what is done."""
+    load: float = 6.0
+    """Items created a round in the whole cluster: what `buffer` and `history` are derived from (papers:
+    `coordinators * p = 6`)."""
+    buffer: int = 0
+    """Items held for forwarding in `rounds` mode; 0: `sizing.buffer(load, termination)`. On overflow the oldest are
+    dropped and counted (`stats.overflow`)."""
+    buffer_bytes: int = 4 << 20
+    """Bytes held for forwarding (by `Item.size`); a single larger item may be held alone."""
+    history: int = 0
+    """Keys remembered to suppress second deliveries, about 200 bytes each; 0: `sizing.history(load, termination)`
+    (papers: 40). Too small: an item is handed up, and forwarded, twice."""
+    view: Literal["full", "partial"] = "full"
+    """`full`: everybody is known; memory and expiry grow with the cluster. `partial`: lpbcast's bounded view."""
+    view_size: int = 20
+    """Members in a partial view. Larger than `fanout`, and about `3 ln(members)` so that the views' graph stays
+    connected under churn."""
+    subs_size: int = 20
+    """Subscriptions that a partial view keeps for recirculation (lpbcast's subs); random ones are dropped."""
+    unsubs_size: int = 0
+    """Members known to have left, so that stale entries do not bring them back; 0: `max(64, members)`. When full, the
+    oldest are forgotten: a leaver may then reappear until it expires."""
+    expire: int = 0
+    """Rounds without a fresh assertion after which a member counts as crashed; 0: `sizing.expire` of the current
+    (full) or configured (partial) number of members. Smaller: crashes are seen sooner, live members are expired
+    by mistake more often (they come back with their next assertion)."""
+    lost_size: int = 32
+    """Expired addresses kept to be tried again, so that a healed partition merges by itself."""
+    lost_every: int = 10
+    """Rounds between two such tries (one `Subscribe` each). Smaller: a healed cluster merges sooner."""
+
+    def __post_init__(self) -> None:
+        for name in ("round", "fanout", "termination", "max_events", "max_bytes", "members", "lost_every"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"cast.{name} is {getattr(self, name)}; want 1 or more")
+        for name in ("max_welcome", "buffer_bytes", "subs_size"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"cast.{name} is {getattr(self, name)}; want 1 or more")
+        for name in ("buffer", "history", "unsubs_size", "expire", "lost_size"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"cast.{name} is {getattr(self, name)}; want 0 or more")
+        if self.max_members < 2:
+            raise ConfigError(f"cast.max_members is {self.max_members}; want 2 or more (the sender is one)")
+        if not 0 <= self.loss < 1:
+            raise ConfigError(f"cast.loss is {self.loss}; want 0 <= loss < 1")
+        if not self.load > 0:
+            raise ConfigError(f"cast.load is {self.load}; want more than 0")
+        if self.view == "partial" and self.view_size <= self.fanout:
+            raise ConfigError(f"cast.view_size is {self.view_size}; want more than fanout ({self.fanout})")
+
+    @property
+    def buffer_items(self) -> int:
+        """`buffer`, or its formula; never less than one message."""
+        return self.buffer or max(self.max_events, sizing.buffer(self.load, self.termination))
+
+    @property
+    def history_keys(self) -> int:
+        """`history`, or its formula."""
+        return self.history or sizing.history(self.load, self.termination)
+
+    @property
+    def unsubs_kept(self) -> int:
+        """`unsubs_size`, or its formula."""
+        return self.unsubs_size or max(64, self.members)
+
+    def expire_rounds(self, members: int) -> int:
+        """`expire`, or its formula for a cluster of so many members."""
+        return self.expire or sizing.expire(members, self.fanout, self.max_members, self.loss)

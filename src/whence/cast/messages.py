@@ -1,0 +1,116 @@
+"""What members say to each other to disseminate: numbered messages, and the check every one passes first."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import msgspec
+
+from whence.cast.config import CastConfig
+from whence.clock import Digest, Frame, MemberId, address_of, boot_of
+from whence.errors import BadMessage, TooLarge
+
+MAX_AGE = 1_000
+"""Rounds or hops an item can have behind it: far beyond any sensible `termination`."""
+MAX_ROUNDS = 1 << 31
+"""Age of a membership entry: at ten rounds a second, seven years of silence."""
+
+Aged = tuple[MemberId, int]
+"""A member and the rounds since it last asserted itself (or, in `unsubs`, since it left)."""
+
+
+class News(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=2):
+    """An announcement that is no event, such as the ring's "p owns t". `number` counts the origin's news."""
+
+    origin: MemberId
+    number: int
+    body: bytes
+
+    @property
+    def key(self) -> tuple[MemberId, int]:
+        """Names the news within a cluster; no frame has such a key, whose parts are all ints."""
+        return (self.origin, self.number)
+
+    @property
+    def size(self) -> int:
+        """Bytes on the wire, near enough for the caps."""
+        return 12 + len(self.origin) + len(self.body)
+
+
+Item = Frame | News
+"""What is disseminated. Tags (1 and 2) are of this union alone."""
+
+
+class Gossip(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
+    """One message of a round, or one push of the eager mode. `ages[i]` belongs to `items[i]`: the hops from its
+    origin to whoever receives this message, so 1 or more."""
+
+    items: tuple[Item, ...] = ()
+    ages: tuple[int, ...] = ()
+    digest: Digest | None = None
+    members: tuple[Aged, ...] = ()
+    unsubs: tuple[Aged, ...] = ()
+
+
+class Subscribe(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=2):
+    """The sender wants to be a member: sent to any member, which answers `Welcome` and spreads the word.
+    `wanted` is the largest sample the sender has use for."""
+
+    wanted: int
+
+
+class Welcome(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=3):
+    """A sample of the answering member's view, itself included."""
+
+    members: tuple[Aged, ...]
+
+
+CastMessage = Gossip | Subscribe | Welcome
+"""Tags 1..15 belong to this room; 4..15 are free."""
+
+
+@lru_cache(maxsize=1 << 14)
+def parts(member: MemberId) -> tuple[str, int]:
+    """`(address, boot)` of a member; ValueError if it is no `address#boot`. Cached: the same few hundred names are
+    in every message."""
+    address, boot = address_of(member), boot_of(member)
+    if not address or not 0 <= boot < 1 << 64 or member != f"{address}#{boot}":
+        raise ValueError(f"not a member id: {member!r} (want address#boot)")
+    return address, boot
+
+
+def check(message: CastMessage, config: CastConfig) -> None:
+    """Refuse what no member with this configuration would send. Raises `BadMessage` or `TooLarge` and has no
+    other effect: it runs before any state changes."""
+    if type(message) is Gossip:
+        _check_items(message, config)
+        _check_members(message.members, config.max_members, "members")
+        _check_members(message.unsubs, config.max_members, "unsubs")
+    elif type(message) is Welcome:
+        _check_members(message.members, config.max_welcome, "welcome")
+    elif type(message) is Subscribe and not 0 <= message.wanted <= MAX_ROUNDS:
+        raise BadMessage(f"subscription wants {message.wanted} members")
+
+
+def _check_items(message: Gossip, config: CastConfig) -> None:
+    ages = message.ages
+    if len(message.items) != len(ages):
+        raise BadMessage(f"gossip with {len(message.items)} items and {len(ages)} ages")
+    if not ages:
+        return
+    if len(ages) > config.max_events:
+        raise TooLarge(f"gossip with {len(ages)} items; the cap is {config.max_events}")
+    if min(ages) < 1 or max(ages) > MAX_AGE:
+        raise BadMessage(f"gossip with an item of age {min(ages)} .. {max(ages)}; want 1 .. {MAX_AGE}")
+
+
+def _check_members(members: tuple[Aged, ...], cap: int, what: str) -> None:
+    if len(members) > cap:
+        raise TooLarge(f"{len(members)} entries in {what}; the cap is {cap}")
+    for member, age in members:
+        if not 0 <= age <= MAX_ROUNDS:
+            raise BadMessage(f"age {age} of {member!r} in {what}; want 0 .. {MAX_ROUNDS}")
+        try:
+            parts(member)
+        except ValueError as error:
+            raise BadMessage(f"in {what}: {error}") from None
