@@ -1,0 +1,124 @@
+"""The settings of a ring and the times that follow from them.
+
+Rules of ring.md implemented here: 8 (quorums of small rings), 9 (the length of a lease), 11 (how long an excluder waits).
+Times are nanoseconds of the local clock. Clocks of two processes drift apart by at most `drift` each.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from whence.errors import ConfigError
+
+
+class RingConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """One per cluster: every member must have the same."""
+
+    tickets: int
+    """n: how many members may publish at a time; entries of the cluster's vector clock. Control information grows with it,
+    and so does the time until an exclusion is over (`temp_ns`)."""
+    k: int = 1
+    """Failures of processes or links tolerated at a time among 2k+1 neighbours. A coordinator polls 2k+1 others in each round."""
+    round_ns: int
+    """Length of a ring round: longer than a PrCast takes. Shorter: failures are found earlier, for more messages."""
+    delta_ns: int
+    """Longest one-way delay of a good link. A neighbour that needs longer is weakly detected as faulty. Safety does not
+    depend on it. At most half a round."""
+    exclude_probability: float = 1.0
+    """P_exclude: a weakly detected successor is excluded with this probability per round. Lower: fewer false exclusions on links that
+    are slow now and then, and later recovery of tickets by `1 / P_exclude` rounds."""
+    drift: float = 0.01
+    """How much faster or slower than true time a member's clock may run. Safety depends on it, and on nothing else about time."""
+    lease: int = 0
+    """Override of `lease_ns`; 0: by formula. Longer: survives slow vouchers; tickets of the dead come back later."""
+    probation_rounds: int = 4
+    """A newcomer that is not vouched for within this many rounds gives up (rule 10)."""
+
+    def __post_init__(self) -> None:
+        def need(ok: bool, what: str) -> None:
+            if not ok:
+                raise ConfigError(f"ring: {what}")
+
+        need(1 <= self.tickets <= 4096, f"tickets must be 1..4096, not {self.tickets}")
+        need(0 <= self.k <= 16, f"k must be 0..16, not {self.k}")
+        need(self.round_ns > 0, f"round_ns must be positive, not {self.round_ns}")
+        need(0 < 2 * self.delta_ns <= self.round_ns, f"delta_ns must be 1..round_ns/2, not {self.delta_ns}")
+        need(
+            0 < self.exclude_probability <= 1, f"exclude_probability must be in (0, 1], not {self.exclude_probability}"
+        )
+        need(0 <= self.drift <= 0.04, f"drift must be 0..0.04, not {self.drift}")
+        need(self.lease == 0 or self.lease > self.round_ns, f"lease must be 0 or above round_ns, not {self.lease}")
+        need(1 <= self.probation_rounds <= 64, f"probation_rounds must be 1..64, not {self.probation_rounds}")
+
+    @property
+    def window(self) -> int:
+        """2k+1: the size of L in a ring that is large enough."""
+        return 2 * self.k + 1
+
+    @property
+    def lease_ns(self) -> int:
+        """How long a voucher lasts, from when the poll was sent: `1.05 round + 2 delta`.
+
+        Rule 9 says `1.05 round + delta` from the arrival of an ALIVE. Departs from it because here a lease starts when
+        the poll is sent (rule 14), so the way there and the way back count."""
+        return self.lease or self.round_ns * 105 // 100 + 2 * self.delta_ns
+
+    @property
+    def answer_ns(self) -> int:
+        """How long to wait for an answer: `2 delta`, there and back."""
+        return self.on_any_clock(2 * self.delta_ns)
+
+    def on_any_clock(self, ns: int) -> int:
+        """So long on the local clock that `ns` have passed on everybody's: `ns (1 + drift) / (1 - drift)`."""
+        return int(ns * (1 + self.drift) / (1 - self.drift)) + 1
+
+    def temp_ns(self, distance: int) -> int:
+        """TempRounds as time: how long an excluder waits until all between it and its new successor, `distance` tickets
+        further, are certainly out: `distance (lease + delta) + round` (rule 11).
+
+        The nearest excluded coordinator is out one lease after the acks; it may have vouched for the next until then, and so
+        on: `distance - 1` leases at most. This is never less than the `distance + 1` rounds of rule 11."""
+        return self.on_any_clock(distance * (self.lease_ns + self.delta_ns) + self.round_ns)
+
+    @property
+    def quarantine_ns(self) -> int:
+        """How long a founder listens first: until every lease of an earlier ring has run out, and a round to be heard in:
+        `lease + delta + round`."""
+        return self.on_any_clock(self.lease_ns + self.delta_ns + self.round_ns)
+
+    @property
+    def probation_ns(self) -> int:
+        """`probation_rounds` as time."""
+        return self.probation_rounds * self.round_ns
+
+
+def need_alive(size: int) -> int:
+    """How many of an L of this size must vouch: `ceil(|L| / 2)`, k+1 at full size (rule 8)."""
+    return (size + 1) // 2
+
+
+def need_acks(size: int) -> int:
+    """How many of an R of this size must agree to an exclusion: `floor(|R| / 2) + 1`, so that fewer than `need_alive` are left
+    (rule 8). Of an empty R there is no quorum: who is alone cannot be excluded."""
+    return size // 2 + 1
+
+
+def distance(start: int, end: int, tickets: int) -> int:
+    """Steps from ticket `start` down the circle to ticket `end`; a full circle from a ticket to itself."""
+    return (start - end) % tickets or tickets
+
+
+def between(start: int, end: int, tickets: int) -> list[int]:
+    """The tickets strictly between `start` and `end` in successor order."""
+    return [(start - step) % tickets for step in range(1, distance(start, end, tickets))]
+
+
+def recovery_rounds(config: RingConfig) -> int:
+    """Rounds after the last fault within which a lone newcomer that keeps trying has a free ticket, if a coordinator survived.
+
+    An exclusion may be under way and fail once or twice (ranges of unreachable candidates: `n` answers each), waits out its
+    TempRounds at the largest distance, must be acknowledged by the new successor, and the newcomer finds it by trying
+    coordinators at random: `2 temp(n) + 2 n answers + probation + a few rounds of trying for each ticket`."""
+    n = config.tickets
+    waiting = 2 * config.temp_ns(n) + 2 * n * config.answer_ns + config.probation_ns
+    return waiting // config.round_ns + 8 * n + 32

@@ -1,0 +1,349 @@
+"""What the members of a ring say to each other (CCC11 Algorithms 1-4), and what they tell everybody by PrCast.
+
+Rules of ring.md that the vocabulary itself carries:
+
+4.  Members are `(process, incarnation)`. A MemberId is one life of a process, a `Tenure` one membership of it; every message
+    between coordinators names the tenure of both ends (`mine`, `yours`) and is dropped on a mismatch.
+6.  CLEAVE carries the successor, its ticket and incarnation, and the table of last incarnation and seq per ticket.
+14. What is asked carries a nonce, and the answer repeats it. Nonces of one process only ever grow.
+15. ALIVE is addressed to a (ticket, incarnation); UPDATE carries the sender's.
+
+Tags are stable: new messages are appended, numbers are never used again. Ring messages have 32..63.
+Incarnations travel packed (`Incarnation.packed`), which compares as the triple does. An **era** is `(epoch, term)`
+packed the same way: an incarnation without its count.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from whence.clock import Entry, Incarnation, MemberId
+from whence.errors import BadMessage
+
+ERA_SHIFT = 24
+"""Bits of an incarnation's count: `packed >> ERA_SHIFT` is its era."""
+
+
+class Tenure(NamedTuple):
+    """One membership of a process: the ticket it holds and the incarnation it holds it under."""
+
+    ticket: int
+    inc: int
+
+
+class Seat(NamedTuple):
+    """A tenure and who has it. This is what L and R are sets of."""
+
+    member: MemberId
+    ticket: int
+    inc: int
+
+    @property
+    def tenure(self) -> Tenure:
+        return Tenure(self.ticket, self.inc)
+
+    def __str__(self) -> str:
+        return f"{self.ticket}:{Incarnation.unpack(self.inc)}@{self.member}"
+
+
+class Row(NamedTuple):
+    """What is known of one ticket."""
+
+    ticket: int
+    owner: MemberId
+    """Who owns it, as far as known; empty: nobody known."""
+    top: int
+    """The highest incarnation known to have been granted."""
+    floor: int
+    """Incarnations below this one are over: excluded or released."""
+    last: Entry
+    """The last event known to have been published on it."""
+
+
+class _Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    pass
+
+
+# --- joining (Algorithms 1 and 3) ---
+
+
+class CJoin(_Message, tag=32):
+    """I want a ticket; `wish` if you have the choice (-1: any)."""
+
+    nonce: int
+    wish: int = -1
+
+
+class Reject(_Message, tag=33):
+    """No (to CJOIN or WHO). `owner`: the sender is a living coordinator. `known`: coordinators to try instead."""
+
+    nonce: int
+    reason: str
+    owner: bool
+    era: int
+    known: tuple[tuple[int, MemberId], ...]
+
+
+class AckCJoin(_Message, tag=34):
+    """The ticket is yours, on probation (rule 10). It is also the first UPDATE of the new edge."""
+
+    nonce: int
+    update: int
+    """The nonce of the UPDATE that this message is."""
+    mine: Tenure
+    yours: Tenure
+    succ: Seat
+    L: tuple[Seat, ...]
+    inherited: tuple[tuple[Seat, ...], ...]
+    """What `succ` may hold as its L (rule 13, for an edge that changes hands)."""
+    rows: tuple[Row, ...]
+
+
+class Decline(_Message, tag=50):
+    """I have not taken, and shall never take, the tenure that you granted under this nonce."""
+
+    nonce: int
+    tenure: Tenure
+
+
+class Who(_Message, tag=51):
+    """Is there a coordinator? Answered by REJECT. Asked by a founder in quarantine."""
+
+    nonce: int
+
+
+# --- the edge between neighbours in the fault-free protocol (Algorithm 1) ---
+
+
+class NewSucc(_Message, tag=35):
+    """You are my successor now."""
+
+    mine: Tenure
+    yours: Tenure
+
+
+class AckSucc(_Message, tag=36):
+    """You are my predecessor now."""
+
+    mine: Tenure
+    yours: Tenure
+
+
+# --- leaving (Algorithm 1; rules 2-6, 19) ---
+
+
+class CLeave(_Message, tag=37):
+    """I have stopped publishing and want to leave; take over what I coordinate."""
+
+    nonce: int
+    mine: Tenure
+    yours: Tenure
+    succ: Seat
+    answers: int
+    """The nonce of the last UPDATE accepted from the receiver: which edge this CLEAVE belongs to (0: fault-free)."""
+    held: tuple[tuple[Seat, ...], ...]
+    """What `succ` may hold as its L (rule 13)."""
+    rows: tuple[Row, ...]
+
+
+class AckCLeave(_Message, tag=38):
+    """You are out."""
+
+    nonce: int
+    yours: Tenure
+
+
+class NackLeave(_Message, tag=39):
+    """Not now: go on as coordinator (rule 5)."""
+
+    nonce: int
+    yours: Tenure
+
+
+# --- the lease and the edge between neighbours in the fault-tolerant protocol (Algorithm 2) ---
+
+
+class Poll(_Message, tag=40):
+    """Do you vouch for me? Sent to every member of L in every round."""
+
+    nonce: int
+    mine: Tenure
+    yours: Tenure
+    era: int
+    seq: int
+    """The last event published under `mine`."""
+
+
+class Alive(_Message, tag=41):
+    """I vouch for you, from when you sent the poll (rule 14)."""
+
+    nonce: int
+    mine: Tenure
+    yours: Tenure
+    era: int
+
+
+class Update(_Message, tag=42):
+    """You are my successor; let R be your L. `takeover`: tenures below these are over (rule 15)."""
+
+    nonce: int
+    mine: Tenure
+    yours: Tenure
+    era: int
+    R: tuple[Seat, ...]
+    takeover: tuple[Tenure, ...]
+
+
+class AckUpdate(_Message, tag=43):
+    """You are my predecessor. `adopted`: the nonce of the UPDATE whose R is my L (0: none of yours yet)."""
+
+    nonce: int
+    mine: Tenure
+    yours: Tenure
+    adopted: int
+    confirmed: bool
+    """False: on probation (rule 10)."""
+
+
+# --- exclusion (Algorithm 4) ---
+
+
+class Exclude(_Message, tag=44):
+    """My successor does not answer; what is your L? Addressed to the owner of `ticket`."""
+
+    nonce: int
+    mine: Tenure
+    ticket: int
+
+
+class AckExclude(_Message, tag=45):
+    """My L."""
+
+    nonce: int
+    mine: Tenure
+    yours: Tenure
+    era: int
+    L: tuple[Seat, ...]
+
+
+class ReqCoord(_Message, tag=46):
+    """I take over the tickets strictly between mine and `until`, under `era`."""
+
+    nonce: int
+    mine: Tenure
+    yours: Tenure
+    until: int
+    era: int
+
+
+class AckCoord(_Message, tag=47):
+    """I shall vouch for nobody there below that era; `rows`: what I know of these tickets."""
+
+    nonce: int
+    yours: Tenure
+    rows: tuple[Row, ...]
+
+
+class NackCoord(_Message, tag=48):
+    """No: I have seen this era (ask again with a higher one), or you are excluded yourself."""
+
+    nonce: int
+    yours: Tenure
+    era: int
+
+
+class Cancel(_Message, tag=49):
+    """The exclusion failed; forget your promise. (Its acks will never be used, rule 18.)"""
+
+    nonce: int
+    mine: Tenure
+
+
+RingMessage = (
+    CJoin
+    | Reject
+    | AckCJoin
+    | Decline
+    | Who
+    | NewSucc
+    | AckSucc
+    | CLeave
+    | AckCLeave
+    | NackLeave
+    | Poll
+    | Alive
+    | Update
+    | AckUpdate
+    | Exclude
+    | AckExclude
+    | ReqCoord
+    | AckCoord
+    | NackCoord
+    | Cancel
+)
+
+
+# --- news, carried by PrCast; tags of their own ---
+
+
+class JoinedNews(_Message, tag=1):
+    """`seat` is an owner now (CCC11: "PrCast: p owns t")."""
+
+    seat: Seat
+
+
+class GoneNews(_Message, tag=2):
+    """The tickets were taken over by an exclusion: what is below `floor` on them is over (rule 15)."""
+
+    tickets: tuple[int, ...]
+    floor: int
+    by: MemberId
+
+
+class ReleasedNews(_Message, tag=3):
+    """`seat` left gracefully; `seq` is its last event."""
+
+    seat: Seat
+    seq: int
+
+
+RingNews = JoinedNews | GoneNews | ReleasedNews
+
+
+def check_news(news: RingNews, tickets: int) -> None:
+    """Raise BadMessage when the news names a ticket that does not exist."""
+    named = list(news.tickets) if isinstance(news, GoneNews) else [news.seat.ticket]
+    _tickets_exist(news, named, tickets)
+
+
+def check_message(message: RingMessage, tickets: int) -> None:
+    """Raise BadMessage for what no member of a ring of that many tickets can have sent."""
+    named: list[int] = []
+    for field in ("mine", "yours", "tenure", "succ"):
+        place: Tenure | Seat | None = getattr(message, field, None)
+        if place is not None:
+            named.append(place.ticket)
+    for field in ("L", "R", "takeover", "rows"):
+        places: tuple[Seat | Tenure | Row, ...] = getattr(message, field, ())
+        named.extend(place.ticket for place in places)
+    for field in ("inherited", "held"):
+        lists: tuple[tuple[Seat, ...], ...] = getattr(message, field, ())
+        named.extend(seat.ticket for seats in lists for seat in seats)
+    match message:
+        case Reject(known=known):
+            named.extend(ticket for ticket, _ in known)
+        case Exclude(ticket=ticket) | ReqCoord(until=ticket):
+            named.append(ticket)
+        case CJoin(wish=wish) if wish >= 0:
+            named.append(wish)
+        case _:
+            pass
+    _tickets_exist(message, named, tickets)
+
+
+def _tickets_exist(what: RingMessage | RingNews, named: list[int], tickets: int) -> None:
+    for ticket in named:
+        if not 0 <= ticket < tickets:
+            raise BadMessage(f"{type(what).__name__} names ticket {ticket}; there are 0..{tickets - 1}")
