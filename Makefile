@@ -1,0 +1,68 @@
+# Every target sets up what it needs in .venv first; the second time that is instant.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+# What is pinned: every extra that the tests or the benchmarks use.
+EXTRAS := --extra dev --extra trace
+PIP_TOOLS := pip-tools==7.6.2
+
+.PHONY: help setup demo test lint format bench soak lock clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make setup    a virtualenv in $(VENV) with the pinned versions of requirements.lock"
+	@echo "make demo     one small cluster with losses, in the simulator"
+	@echo "make test     lint, types, tests"
+	@echo "make bench    measure, one table (BENCH='--json' or names of benchmarks)"
+	@echo "make soak     1000 seeds of the hostile scenario (SEEDS=n for another number)"
+	@echo "make lock     pin the newest versions again"
+
+setup: $(STAMP)
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "whence needs Python 3.11 or newer; '$(PYTHON)' is not. Try: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
+	  echo "'$(PYTHON)' cannot make a virtualenv. On Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+	@$(BIN)/python -c '' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
+	@touch $@
+
+demo: setup
+	$(BIN)/whence sim scenarios/demo.toml --seed 1
+
+test: lint
+	$(BIN)/python -m pytest -n 2
+
+lint: setup
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy src
+
+format: setup
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: setup
+	$(BIN)/python -m bench $(BENCH)
+
+SEEDS ?= 1000
+soak: setup
+	$(BIN)/whence soak scenarios/hostile.toml --seeds $(SEEDS)
+
+# Names, versions and hashes only: where packages come from is the machine's business. The public registry is asked, so
+# that the hashes are those of every file of a release.
+lock:
+	@mkdir -p build
+	$(PYTHON) -m venv --clear build/lock
+	build/lock/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_TOOLS)
+	env -u PIP_FIND_LINKS PIP_CONFIG_FILE=/dev/null build/lock/bin/pip-compile --quiet --upgrade --generate-hashes \
+	  --allow-unsafe --strip-extras --no-header --no-annotate --no-emit-index-url --no-emit-trusted-host \
+	  --no-emit-find-links $(EXTRAS) --output-file build/requirements.txt pyproject.toml
+	sed '/^#/d; /^$$/d' build/requirements.txt > requirements.lock
+
+clean:
+	rm -rf $(VENV) build dist out .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,81 @@
+"""`python -m bench [--json] [name ...]`: runs every `bench/<name>.py` and prints one table.
+
+Each has a `main() -> list[dict]`, one dict per row; the keys are the columns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+Row = dict[str, Any]
+
+
+def names() -> list[str]:
+    """The benchmarks there are."""
+    return sorted(p.stem for p in Path(__file__).parent.glob("*.py") if not p.stem.startswith("_"))
+
+
+def show(value: object) -> str:
+    """A number with as many digits as a reader wants."""
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return "" if value is None else str(value)
+
+
+def table(rows: list[Row]) -> Table:
+    """All rows under the union of their columns, in the order in which the columns first appear."""
+    out = Table()
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    for column in columns:
+        numeric = any(isinstance(row.get(column), (int, float)) for row in rows)
+        out.add_column(column, justify="right" if numeric else "left")
+    for row in rows:
+        out.add_row(*(show(row.get(column)) for column in columns))
+    return out
+
+
+def run(chosen: list[str], log: Console) -> tuple[list[Row], list[str]]:
+    """The rows of each benchmark, and the names of those that failed: one that breaks does not hide the others."""
+    rows: list[Row] = []
+    failed: list[str] = []
+    for name in chosen:
+        log.print(f"bench: {name} ...")
+        try:
+            rows += [{"bench": name, **row} for row in importlib.import_module(f"bench.{name}").main()]
+        except Exception:
+            traceback.print_exc()
+            failed.append(name)
+    return rows, failed
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Measure, and print one table.")
+    parser.add_argument("name", nargs="*", help="run only these: " + ", ".join(names()))
+    parser.add_argument("--json", action="store_true", help="print a JSON list of rows instead of the table")
+    args = parser.parse_args()
+    unknown = [name for name in args.name if name not in names()]
+    if unknown:
+        parser.error(f"no such benchmark: {', '.join(unknown)} (there are: {', '.join(names())})")
+    rows, failed = run(args.name or names(), Console(stderr=True))
+    if args.json:
+        print(json.dumps(rows, indent=2))
+    else:
+        Console().print(table(rows))
+    if failed:
+        print(f"failed: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
