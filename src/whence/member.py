@@ -1,0 +1,500 @@
+"""One member of one cluster: cast, ring and order composed. Pure: inputs and `now` in, outputs out.
+
+What it adds to its parts:
+
+1. Time runs first: whatever is due at `now` is done before the input is looked at, so that a lease that has run out is never
+   published under.
+2. A new owner publishes only when it has delivered what its ticket's former owners published, as far as the ring knows it.
+3. A joiner asks a member at least as strongly ordered as itself for a snapshot: the clock and the application's state at one
+   point of that member's delivery order. What arrives in the meantime waits.
+4. A peer that breaks the protocol is cut off, and nothing of its message counts.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from typing import assert_never
+
+import msgspec
+
+from whence.cast import CastMessage, News, make
+from whence.cast.base import CastOutput, CastSend, First, Heard, MemberDown, MemberUp
+from whence.clock import Entry, EventId, Frame, Incarnation, MemberId, merge
+from whence.config import Config
+from whence.errors import RemoteError, UsageError
+from whence.order import RANK, Blocked, Ordering
+from whence.order.messages import (
+    AckRecover,
+    ClockState,
+    OrderMessage,
+    Recover,
+    Snapshot,
+    SnapshotRefused,
+    SnapshotRequest,
+)
+from whence.order.outputs import OrderOutput, OrderSend
+from whence.ports import (
+    BadBytes,
+    Coordinate,
+    CutOff,
+    Found,
+    Input,
+    InstallSnapshot,
+    Joined,
+    Leave,
+    Left,
+    Output,
+    Publish,
+    Received,
+    Refused,
+    Resign,
+    Send,
+    SnapshotTaken,
+    Start,
+    TakeSnapshot,
+    Ticket,
+    Wake,
+)
+from whence.ring import BasicRing, Ring, TolerantRing
+from whence.ring.interface import (
+    Announce,
+    BecameOwner,
+    Excluded,
+    Frozen,
+    Granted,
+    Lost,
+    Rejected,
+    Released,
+    RingOutput,
+    RingSend,
+    Thawed,
+)
+from whence.ring.messages import JoinedNews, RingMessage
+from whence.wire import Message, decode_news, encode_news
+
+MAX_CUT_OFF = 1024
+LAST_RESORT = 6  # refusals or time-outs before a joiner takes any snapshot
+SNAPSHOT_PATIENCE = 10  # join time-outs that the application may take to hand out its state
+LEAVE_PATIENCE = 20  # rounds to wait for the ring to take the ticket back before leaving all the same
+
+
+class Checkpoint(msgspec.Struct, frozen=True, array_like=True):
+    """What a disk holds: enough to go on after a crash with no event seen twice and no id used twice."""
+
+    me: MemberId
+    order: str
+    clock: ClockState
+    own: tuple[Frame, ...]
+    epoch: int
+
+
+class Member:
+    """One life of one process in one cluster."""
+
+    def __init__(self, me: MemberId, config: Config, rng: random.Random, checkpoint: bytes | None = None) -> None:
+        self.me = me
+        self.config = config
+        self.rng = rng
+        self.cast = make(me, config.cast, random.Random(rng.getrandbits(64)))
+        self.ordering = Ordering(
+            me,
+            config.ordering,
+            random.Random(rng.getrandbits(64)),
+            members=self.cast.members,
+            sample=self.cast.sample,
+        )
+        make_ring = TolerantRing if config.ring_protocol == "tolerant" else BasicRing
+        self.ring: Ring = make_ring(me, config.ring, random.Random(rng.getrandbits(64)))
+        self.started = False
+        self.left = False
+        self.cut_off: dict[MemberId, str] = {}
+        self.ring_stats = {"excluded": 0, "rejected": 0, "frozen": 0, "thawed": 0}
+        self._checkpoint = msgspec.msgpack.decode(checkpoint, type=Checkpoint) if checkpoint is not None else None
+        self._epoch = self._checkpoint.epoch if self._checkpoint else 0
+        self._news = 0
+        self._closes: tuple[int, Entry, int] | None = None  # (ticket, what to catch up with, give up waiting at)
+        self._join = _Join()
+        self._taking: dict[str, tuple[int, MemberId, SnapshotRequest, ClockState]] = {}
+        self._taken = 0
+        self._leave_by: int | None = None
+
+    # -- the one way in -----------------------------------------------------------------------------------------
+
+    def handle(self, input: Input, now: int) -> list[Output]:
+        """Take an input; the outputs are to be carried out in order."""
+        out: list[Output] = []
+        if self.left:
+            return out
+        if self.started:
+            self._time(now, out)
+        match input:
+            case Received():
+                self._received(input.sender, input.message, now, out)
+            case Wake():
+                pass
+            case Publish():
+                self._publish(input.payloads, now, out)
+            case SnapshotTaken():
+                self._snapshot_taken(input, out)
+            case Start():
+                self._start(input, now, out)
+            case Found():
+                self._ring(self.ring.found(now, self._next_epoch()), now, out)
+            case Coordinate():
+                self._contacts()
+                self._ring(self.ring.coordinate(now), now, out)
+            case Resign():
+                self._ring(self.ring.resign(now), now, out)
+            case Leave():
+                self._leave(now, out)
+            case BadBytes():
+                self._cut(input.sender, input.error, out)
+            case _:
+                assert_never(input)
+        return out
+
+    @property
+    def wake_at(self) -> int | None:
+        """When `Wake()` is wanted, in this member's time."""
+        if not self.started or self.left:
+            return None
+        at = self.cast.wake_at
+        for other in (self.ring.wake_at, self.ordering.wake_at, self._join.retry_at, self._leave_by):
+            if other is not None and other < at:
+                at = other
+        if self._closes is not None and self._closes[2] < at:
+            at = self._closes[2]
+        return at
+
+    # -- what the application asks ------------------------------------------------------------------------------
+
+    @property
+    def order(self) -> str:
+        return self.config.ordering.order
+
+    @property
+    def joined(self) -> bool:
+        """It takes part: it has a clock to go by."""
+        return self.started and not self.ordering.joining and not self.left
+
+    @property
+    def may_publish(self) -> bool:
+        """It holds a ticket and has caught up with the ticket's past."""
+        return self.joined and self.ring.may_publish and self._closes is None
+
+    def blocked(self) -> int:
+        """Frames received and not yet deliverable."""
+        return len(self.ordering.held)
+
+    def why_blocked(self, event: str) -> Blocked:
+        """Which ids this event waits for, who was asked, until when."""
+        e = EventId.parse(event)
+        if not 0 <= e.ticket < self.config.tickets:
+            raise UsageError(f"ticket {e.ticket} in {event!r}: the cluster has {self.config.tickets}")
+        return self.ordering.why_blocked(e.ticket, e.inc, e.seq, event)
+
+    def members(self) -> list[MemberId]:
+        """The members this one knows, itself first."""
+        return [self.me, *self.cast.members()]
+
+    def buffers(self) -> dict[str, tuple[int, int]]:
+        """Every bounded buffer: fill and bound."""
+        return {
+            **self.ordering.buffers(),
+            "snapshots": (len(self._taking), self.config.max_snapshots),
+            "cut off": (len(self.cut_off), MAX_CUT_OFF),
+        }
+
+    def stats(self) -> dict[str, int]:
+        """All counters, by layer."""
+        counters: dict[str, int] = {}
+        for layer, stats in (("order", self.ordering.stats), ("cast", self.cast.stats)):
+            for name in stats.__dataclass_fields__:
+                counters[f"{layer}.{name}"] = getattr(stats, name)
+        counters.update({f"ring.{name}": n for name, n in self.ring_stats.items()})
+        counters["order.evicted"] = self.ordering.buffer.evicted
+        counters["cut_off"] = len(self.cut_off)
+        return counters
+
+    def checkpoint(self) -> bytes:
+        """What to write to disk, valid for the moment after the last `handle`."""
+        own = tuple(f for f in self.ordering.buffer if f.owner == self.me)
+        tail = own[-self.config.cast.max_events :]  # the unsent tail: whatever may not have left this process yet
+        return msgspec.msgpack.encode(
+            Checkpoint(self.me, self.order, self.ordering.state(), tail, self._next_epoch() - 1)
+        )
+
+    # -- start and join -----------------------------------------------------------------------------------------
+
+    def _start(self, start: Start, now: int, out: list[Output]) -> None:
+        if self.started:
+            out.append(Refused("start", "already started"))
+            return
+        self.started = True
+        self._cast(self.cast.start(start.contacts, now, start.genesis), now, out)
+        saved = self._checkpoint
+        if saved is not None:
+            self.ordering.load(saved.clock, now)
+            self._begin("checkpoint", "", now, out)
+            for frame in saved.own:
+                self.ordering.buffer.add(frame.key, frame)
+                self._cast(self.cast.broadcast(frame, now), now, out)
+        elif start.genesis or not start.contacts:
+            self._begin("genesis", "", now, out)
+        else:
+            self._join.contacts = start.contacts
+            self._ask_for_snapshot(now, out)
+
+    def _begin(self, how: str, token: str, now: int, out: list[Output]) -> None:
+        self._join.retry_at = None
+        out.append(Joined(how, token))
+        self._order(self.ordering.begin(now), out)
+
+    def _ask_for_snapshot(self, now: int, out: list[Output]) -> None:
+        join = self._join
+        known = list(dict.fromkeys([*join.contacts, *self.cast.members()]))
+        peers = [p for p in known if p != join.asked and p not in self.cut_off] or known
+        join.retry_at = now + self.config.join_timeout_ns
+        if not peers:
+            return
+        join.asked = self.rng.choice(peers)
+        join.nonce = self.rng.getrandbits(48)
+        join.tries += 1
+        request = SnapshotRequest(join.nonce, RANK[self.order], join.tries > LAST_RESORT)
+        out.append(Send(join.asked, request, reliable=True))
+
+    def _on_snapshot_request(self, sender: MemberId, request: SnapshotRequest, now: int, out: list[Output]) -> None:
+        """Take a snapshot here and now, or say why not."""
+        order = self.ordering
+        for token, (since, *_) in list(self._taking.items()):
+            if now - since > SNAPSHOT_PATIENCE * self.config.join_timeout_ns:
+                del self._taking[token]  # the application never answered, and the joiner has long asked another
+        reason = ""
+        if order.joining:
+            reason = "joining"
+        elif len(self._taking) >= self.config.max_snapshots or (order.early and order.held):
+            reason = "busy"  # an unordered member's state is ahead of its clock while something is held
+        elif RANK[self.order] < request.rank and not request.last_resort:
+            reason = "weaker"
+        if reason:
+            out.append(Send(sender, SnapshotRefused(request.nonce, reason), reliable=True))
+            return
+        clock = order.state()
+        if RANK[self.order] < request.rank:
+            # Everything in the past of what we delivered is settled for the joiner: a loss perhaps, never an inversion.
+            clock = msgspec.structs.replace(clock, T=merge(clock.T, clock.past))
+        self._taken += 1
+        token = f"{self.me}/{self._taken}"
+        self._taking[token] = (now, sender, request, clock)
+        out.append(TakeSnapshot(token))
+
+    def _snapshot_taken(self, taken: SnapshotTaken, out: list[Output]) -> None:
+        pending = self._taking.pop(taken.token, None)
+        if pending is None:
+            out.append(Refused("snapshot", f"no snapshot {taken.token!r} is being taken"))
+            return
+        _, sender, request, clock = pending
+        coordinators = tuple(sorted(self.ring.coordinators().items()))
+        members = tuple(self.cast.sample(self.config.cast.max_welcome))
+        message = Snapshot(request.nonce, taken.token, clock, coordinators, members, taken.state)
+        out.append(Send(sender, message, reliable=True))
+
+    def _on_snapshot(self, sender: MemberId, message: Snapshot, now: int, out: list[Output]) -> None:
+        if not self.ordering.joining or message.nonce != self._join.nonce:
+            return
+        self.ordering.load(message.clock, now)
+        self.ring.learn(dict(message.coordinators))
+        out.append(InstallSnapshot(message.token, sender, message.state))
+        self._begin("snapshot", message.token, now, out)
+
+    # -- publish ------------------------------------------------------------------------------------------------
+
+    def _publish(self, payloads: tuple[bytes, ...], now: int, out: list[Output]) -> None:
+        if not self.may_publish:
+            reason = "no ticket" if not self.ring.may_publish else "catching up with the ticket's past"
+            out.append(Refused("publish", reason))
+            return
+        ticket, inc = self.ring.ticket, self.ring.inc
+        assert ticket is not None and inc is not None
+        frame, steps = self.ordering.publish(ticket, inc.packed, payloads, now)
+        self.ring.published(frame.last)
+        self._order(steps, out)
+        self._cast(self.cast.broadcast(frame, now), now, out)
+
+    def _next_epoch(self) -> int:
+        """Above every epoch this member has ever seen."""
+        return max(self._epoch, *(Incarnation.unpack(inc).epoch for inc, _ in self.ordering.clock.T)) + 1
+
+    # -- receive ------------------------------------------------------------------------------------------------
+
+    def _received(self, sender: MemberId, message: Message, now: int, out: list[Output]) -> None:
+        if not self.started or sender in self.cut_off or sender == self.me:
+            return
+        try:
+            if isinstance(message, CastMessage):
+                self._cast(self.cast.receive(sender, message, now), now, out)
+            elif isinstance(message, OrderMessage):
+                self._on_order(sender, message, now, out)
+            elif isinstance(message, RingMessage):
+                self._ring(self.ring.receive(sender, message, now), now, out)
+            else:
+                assert_never(message)
+        except RemoteError as error:
+            self._cut(sender, f"{type(error).__name__}: {error}", out)
+
+    def _on_order(self, sender: MemberId, message: OrderMessage, now: int, out: list[Output]) -> None:
+        match message:
+            case Recover():
+                self._order(self.ordering.on_recover(sender, message), out)
+            case AckRecover():
+                self._order(self.ordering.on_ack_recover(sender, message, now), out)
+                self._caught_up(now, out)
+            case SnapshotRequest():
+                self._on_snapshot_request(sender, message, now, out)
+            case SnapshotRefused():
+                if self.ordering.joining and message.nonce == self._join.nonce:
+                    self._join.retry_at = now + self.config.round_ns // 2
+            case Snapshot():
+                self._on_snapshot(sender, message, now, out)
+            case _:
+                assert_never(message)
+
+    def _cut(self, peer: MemberId, error: str, out: list[Output]) -> None:
+        if peer in self.cut_off:
+            return
+        self.cut_off[peer] = error
+        while len(self.cut_off) > MAX_CUT_OFF:
+            del self.cut_off[next(iter(self.cut_off))]
+        self.cast.remove(peer)
+        out.append(CutOff(peer, error))
+
+    # -- time ---------------------------------------------------------------------------------------------------
+
+    def _time(self, now: int, out: list[Output]) -> None:
+        """Do what is due."""
+        ring_at = self.ring.wake_at
+        if ring_at is not None and ring_at <= now:
+            self._contacts()
+            self._ring(self.ring.wake(now), now, out)
+        order_at = self.ordering.wake_at
+        if order_at is not None and order_at <= now:
+            self._order(self.ordering.wake(now), out)
+        if self.cast.wake_at <= now:
+            self._cast(self.cast.wake(now, self.ordering.digest()), now, out)
+        if self._join.retry_at is not None and self._join.retry_at <= now:
+            self._ask_for_snapshot(now, out)
+        if self._closes is not None:
+            self._caught_up(now, out)
+        if self._leave_by is not None and (self._leave_by <= now or self.ring.ticket is None):
+            self._depart(now, out)
+
+    def _leave(self, now: int, out: list[Output]) -> None:
+        self._ring(self.ring.resign(now), now, out)
+        if self.ring.ticket is None:
+            self._depart(now, out)
+        else:
+            self._leave_by = now + LEAVE_PATIENCE * self.config.round_ns
+
+    def _depart(self, now: int, out: list[Output]) -> None:
+        if not self.left:
+            self._leave_by = None
+            self._cast(self.cast.leave(now), now, out)
+            self.left = True
+            out.append(Left())
+
+    # -- the parts' outputs, translated -------------------------------------------------------------------------
+
+    def _order(self, steps: Iterable[OrderOutput], out: list[Output]) -> None:
+        for step in steps:
+            out.append(Send(step.to, step.message, step.reliable) if type(step) is OrderSend else step)  # type: ignore[arg-type]
+
+    def _cast(self, steps: Iterable[CastOutput], now: int, out: list[Output]) -> None:
+        for step in steps:
+            match step:
+                case CastSend():
+                    out.append(Send(step.to, step.message))
+                case First():
+                    self._first(step, now, out)
+                case Heard():
+                    self.ordering.heard(step.sender, step.digest, now)
+                case MemberUp() | MemberDown():
+                    pass
+                case _:
+                    assert_never(step)
+        if self._closes is not None:
+            self._caught_up(now, out)
+
+    def _first(self, step: First, now: int, out: list[Output]) -> None:
+        """One bad item does not cost the others of its message, but it costs the sender its standing."""
+        try:
+            if isinstance(step.item, Frame):
+                self._order(self.ordering.receive(step.item, step.sender, step.age, now), out)
+            else:
+                news = decode_news(step.item.body)
+                self._ring(self.ring.hear(news, now), now, out)
+                if isinstance(news, JoinedNews):
+                    self.ordering.note_owner(news.seat.ticket, news.seat.inc, news.seat.member)
+        except RemoteError as error:
+            self._cut(step.sender, f"{type(error).__name__}: {error}", out)
+
+    def _ring(self, steps: Iterable[RingOutput], now: int, out: list[Output]) -> None:
+        for step in steps:
+            match step:
+                case RingSend():
+                    out.append(Send(step.to, step.message, reliable=True))
+                case Announce():
+                    self._news += 1
+                    item = News(self.me, self._news, encode_news(step.news))
+                    self._cast(self.cast.broadcast(item, now), now, out)
+                case Granted():
+                    out.append(Ticket("granted", step.ticket, step.inc))
+                    self.ordering.expect(step.ticket, step.closes, now)
+                    patience = self.config.ordering.time_to_terminate_ns + self.config.ordering.time_to_recover_ns
+                    self._closes = (step.ticket, step.closes, now + patience)
+                    self._caught_up(now, out)
+                case BecameOwner():
+                    self.ordering.note_owner(step.ticket, step.inc.packed, self.me)
+                    out.append(Ticket("owner", step.ticket, step.inc))
+                case Lost():
+                    self._closes = None
+                    out.append(Ticket("lost", step.ticket, step.inc, step.reason))
+                case Released():
+                    self._closes = None
+                    out.append(Ticket("released", step.ticket, step.inc))
+                case Excluded() | Rejected() | Frozen() | Thawed():
+                    self.ring_stats[type(step).__name__.lower()] += 1
+                case _:
+                    assert_never(step)
+
+    def _caught_up(self, now: int, out: list[Output]) -> None:
+        """Rule 2. An order that may skip waits for a while; one that may not waits until it has it or knows it is gone."""
+        if self._closes is None:
+            return
+        ticket, entry, patience = self._closes
+        if not self.ordering.caught_up(ticket, entry):
+            if now < patience:
+                return
+            if self.ordering.blocking:
+                self._closes = (ticket, entry, now + self.config.round_ns)
+                self.ordering.expect(ticket, entry, now)
+                return
+            self._order(self.ordering.forgo(ticket, entry, now), out)
+        self._closes = None
+
+    def _contacts(self) -> None:
+        """The ring may need somebody to ask who the coordinators are."""
+        self.ring.contacts(self.cast.sample(3))
+
+
+class _Join:
+    """A joiner's quest for a snapshot."""
+
+    __slots__ = ("asked", "contacts", "nonce", "retry_at", "tries")
+
+    def __init__(self) -> None:
+        self.contacts: tuple[MemberId, ...] = ()
+        self.asked: MemberId | None = None
+        self.nonce = -1
+        self.retry_at: int | None = None
+        self.tries = 0
