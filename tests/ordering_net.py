@@ -1,5 +1,6 @@
 """A small network of `Ordering` objects alone: no gossip, no ring. Frames go to everybody with loss, duplication and
-reordering; digests and recovery travel the same way. Happened-before is kept as sets of ids, independent of any clock."""
+reordering; digests and recovery travel the same way. Happened-before is kept as sets of ids, independent of any
+clock."""
 
 from __future__ import annotations
 

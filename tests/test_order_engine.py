@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ordering_net import MS, Net, config
 
+from ordering_net import MS, Net, config
 from whence.clock import NEVER, Digest, Frame, Incarnation
 from whence.errors import AbsurdClock, BadFrame, ConfigError, ForgedTicket, UsageError
 from whence.order import ORDERS

@@ -19,8 +19,8 @@ CLUSTER_NAME_BYTES = 64
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
-    """All a member has to know of its cluster. `tickets`, `cast` and `ring` are the same for all members; the order is each
-    member's own choice."""
+    """All a member has to know of its cluster. `tickets`, `cast` and `ring` are the same for all members; the order
+    is each member's own choice."""
 
     cluster: str
     """The cluster's name; a process may be in many."""
@@ -80,9 +80,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     ) -> Config:
         """Defaults by formula.
 
-        `members` and `loss` (of one message) give fanout and termination such that a PrCast reaches all with probability
-        `target` (`cast.sizing.choose`). `rate` (frames a round in the whole cluster) gives the buffers (Theorem 5.1).
-        `latency_ns`, a usual one-way delay, gives the time-outs; times in rounds where the name has no unit.
+        `members` and `loss` (of one message) give fanout and termination such that a PrCast reaches all with
+        probability `target` (`cast.sizing.choose`). `rate` (frames a round in the whole cluster) gives the buffers
+        (Theorem 5.1). `latency_ns`, a usual one-way delay, gives the time-outs; times in rounds where the name has
+        no unit.
         """
         if members < 1 or tickets < 1:
             raise ConfigError(f"members and tickets must be at least 1, not {members} and {tickets}")
@@ -91,7 +92,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
             chosen = cast_sizing.choose(members, loss, target, mode)
             fanout = chosen.fanout if fanout is None else fanout
             termination = chosen.termination if termination is None else termination
-        # How long a PrCast takes: in rounds mode one round a hop; in eager mode one network delay a hop, doubled for its spread.
+        # How long a PrCast takes: in rounds mode one round a hop; in eager mode one network delay a hop, doubled
+        # for its spread.
         prcast_ns = (termination + 1) * (round_ns if mode == "rounds" else 2 * latency)
         terminate_ns = prcast_ns if time_to_terminate is None else int(time_to_terminate * round_ns)
         # Papers: both time-outs are the rounds of a PrCast. An answer needs one round trip at least.

@@ -2,11 +2,12 @@
 
 What it adds to its parts:
 
-1. Time runs first: whatever is due at `now` is done before the input is looked at, so that a lease that has run out is never
-   published under.
-2. A new owner publishes only when it has delivered what its ticket's former owners published, as far as the ring knows it.
-3. A joiner asks a member at least as strongly ordered as itself for a snapshot: the clock and the application's state at one
-   point of that member's delivery order. What arrives in the meantime waits.
+1. Time runs first: whatever is due at `now` is done before the input is looked at, so that a lease that has run out
+   is never published under.
+2. A new owner publishes only when it has delivered what its ticket's former owners published, as far as the ring
+   knows it.
+3. A joiner asks a member at least as strongly ordered as itself for a snapshot: the clock and the application's
+   state at one point of that member's delivery order. What arrives in the meantime waits.
 4. A peer that breaks the protocol is cut off, and nothing of its message counts.
 """
 
@@ -407,7 +408,10 @@ class Member:
 
     def _order(self, steps: Iterable[OrderOutput], out: list[Output]) -> None:
         for step in steps:
-            out.append(Send(step.to, step.message, step.reliable) if type(step) is OrderSend else step)  # type: ignore[arg-type]
+            if type(step) is OrderSend:
+                out.append(Send(step.to, step.message, step.reliable))
+            else:
+                out.append(step)
 
     def _cast(self, steps: Iterable[CastOutput], now: int, out: list[Output]) -> None:
         for step in steps:
@@ -468,7 +472,8 @@ class Member:
                     assert_never(step)
 
     def _caught_up(self, now: int, out: list[Output]) -> None:
-        """Rule 2. An order that may skip waits for a while; one that may not waits until it has it or knows it is gone."""
+        """Rule 2. An order that may skip waits for a while; one that may not waits until it has it or knows it is
+        gone."""
         if self._closes is None:
             return
         ticket, entry, patience = self._closes

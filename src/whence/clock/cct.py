@@ -97,9 +97,12 @@ class CctClock:
         """Nothing of these dependencies is missing: the causal check, once per frame."""
         if not all(map(le, deps, self.T)):
             return False
-        if not self.exact or not (self.tails or orphans):
-            return True
-        return all(self.has(i, *d) for i, d in enumerate(deps)) and all(self.has(*o) for o in orphans)
+        if self.exact:
+            for ticket, (dep, now) in enumerate(zip(deps, self.T, strict=True)):
+                if dep[0] != now[0] and not self.has(ticket, *dep):
+                    return False
+            return all(self.has(*orphan) for orphan in orphans)
+        return True
 
     def missing_of(self, ticket: int, inc: int, seq: int) -> Range | None:
         """What is missing up to this event. A newer tenure is missing from its first event; what its first frame
@@ -130,7 +133,7 @@ class CctClock:
             return
         if (at, upto) > closes and upto:
             self.orphans[ticket, at] = upto
-        if self.exact and at >= self.floor[ticket]:
+        if self.exact and upto and at >= self.floor[ticket]:
             self.tails[ticket, at] = upto
             mine = sorted(i for t, i in self.tails if t == ticket)
             for old in mine[: -self.MAX_TAILS]:
