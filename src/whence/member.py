@@ -274,8 +274,8 @@ class Member:
         reason = ""
         if order.joining:
             reason = "joining"
-        elif len(self._taking) >= self.config.max_snapshots or (order.early and order.held):
-            reason = "busy"  # an unordered member's state is ahead of its clock while something is held
+        elif len(self._taking) >= self.config.max_snapshots:
+            reason = "busy"
         elif RANK[self.order] < request.rank and not request.last_resort:
             reason = "weaker"
         if reason:
@@ -284,7 +284,8 @@ class Member:
         clock = order.state()
         if RANK[self.order] < request.rank:
             # Everything in the past of what we delivered is settled for the joiner: a loss perhaps, never an inversion.
-            clock = msgspec.structs.replace(clock, T=merge(clock.T, clock.past))
+            T = merge(clock.T, clock.past)
+            clock = msgspec.structs.replace(clock, T=T, floor=tuple(inc for inc, _ in T), tails=(), ahead=())
         self._taken += 1
         token = f"{self.me}/{self._taken}"
         self._taking[token] = (now, sender, request, clock)

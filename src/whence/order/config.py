@@ -60,7 +60,7 @@ class OrderConfig(msgspec.Struct, frozen=True, kw_only=True):
     memory_ns: int
     """How long events of a crashed owner's tenure stay deliverable after the next tenure has begun."""
     max_jump: int = 1 << 20
-    """A timestamp this far ahead of anything known is absurd (a hostile peer): seqs within a tenure, or tenures."""
+    """A timestamp this many events ahead of anything known is absurd: a hostile peer, not a slow network."""
 
     def __post_init__(self) -> None:
         if self.order not in ORDERS:

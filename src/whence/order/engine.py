@@ -43,7 +43,8 @@ from whence.order.recovery import Pursuits
 
 MAX_GIVEN_UP = 1024
 MAX_OWNERS = 16  # remembered per ticket
-DATAGRAM = 1200
+MAX_EPOCHS = 1024  # a ring founded anew that often behind our back is absurd
+DATAGRAM = 1200  # bytes; a longer answer goes over a stream
 
 
 @dataclass
@@ -107,6 +108,7 @@ class Ordering:
         self._watch: list[dict[Key, None]] = [{} for _ in range(config.tickets)]
         self._deadlines: list[tuple[int, Key]] = []
         self._given_up: dict[Range, None] = {}
+        self._ahead: dict[Key, bool] = {}  # unordered, after a restart: delivered before, but beyond the clock
         self._tenures: deque[tuple[int, int, int]] = deque()
         self._named: dict[tuple[int, int], int] = {}
         self._moved: list[int] = []
@@ -184,7 +186,7 @@ class Ordering:
             if recovered:
                 self.stats.recovered += frame.count
         if ready:
-            self._deliver(frame, False, now, out)
+            self._deliver(frame, False, now, out, handed=self._ahead.pop(key, False))
         else:
             self._hold(key, frame, recovered, now, out)
 
@@ -210,10 +212,11 @@ class Ordering:
         self.held_bytes += held.size
         if self.early:
             held.delivered = True
-            self._hand_up(frame, False, out)
+            if not self._ahead.pop(key, False):
+                self._hand_up(frame, False, out)
         missing = self._missing(frame)
         for ticket, inc, _, last in missing:
-            self.pursuits.want(ticket, inc, last, now)
+            self.pursuits.want(ticket, inc, last, now, at_once=recovered)  # gossip has had its time
         self._watch_first(key, held, missing)
         if not self.blocking:
             heapq.heappush(self._deadlines, (now + self._patience, key))
@@ -238,8 +241,11 @@ class Ordering:
 
     def _deliver(self, frame: Frame, over_gap: bool, now: int, out: list[OrderOutput], handed: bool = False) -> None:
         ticket, inc = frame.ticket, frame.inc
-        if self.clock.T[ticket][0] != inc:
+        if self.clock.T[ticket][0] < inc:
             self._tenures.append((now, ticket, inc))
+            if len(self._tenures) > MAX_OWNERS * self.config.tickets:
+                _, old, upto = self._tenures.popleft()
+                self.clock.settle(old, upto)
         self.clock.advance(ticket, inc, frame.last, frame.deps[ticket])
         self._moved.append(ticket)
         if not handed:
@@ -312,6 +318,9 @@ class Ordering:
         # a vector that precedes another is lexicographically smaller: sorting is a linear extension of causal order
         before.sort(key=lambda k: (self.held[k].frame.timestamp(self.held[k].frame.last), k))
         for k in [*before, key]:
+            if self.clock.has(*k):  # an orphan, overtaken by what its successor tenure closes over
+                self._drop_overtaken(k, out)
+                continue
             held = self._release(k)
             frame = held.frame
             missing = self._missing(frame)
@@ -445,6 +454,8 @@ class Ordering:
         self.pursuits.denied(sender, message.lacks)
         for frame in message.frames:
             out.extend(self.receive(frame, sender, 0, now, recovered=True))
+        for tenure in dict.fromkeys(f.key[:2] for f in message.frames):
+            self.pursuits.progress(*tenure, now)
         return out
 
     def expect(self, ticket: int, entry: Entry, now: int) -> None:
@@ -494,7 +505,7 @@ class Ordering:
     def _check_jump(self, vector: Sequence[Entry]) -> None:
         for i, ((inc, seq), (at, upto)) in enumerate(zip(vector, self.clock.T, strict=True)):
             ahead = seq - upto if inc == at else seq if inc > at else 0
-            if ahead > self.config.max_jump or (inc >> 48) - (at >> 48) > self.config.max_jump >> 4:
+            if ahead > self.config.max_jump or (inc >> 48) - (at >> 48) > MAX_EPOCHS:
                 raise AbsurdClock(f"ticket {i}: {(inc, seq)} is {ahead} events ahead of {(at, upto)}")
 
     # -- state --------------------------------------------------------------------------------------------------
@@ -514,11 +525,12 @@ class Ordering:
         c = self.clock
         return ClockState(
             T=tuple(c.T),
-            floor=tuple(c.floor),
+            floor=tuple(c.floor) if self.blocking else tuple(inc for inc, _ in c.T),
             tails=tuple((t, i, s) for (t, i), s in c.tails.items()),
             orphans=tuple((t, i, s) for (t, i), s in c.orphans.items()),
             past=self.past if self.own_only else tuple(c.T),
             owners=tuple((t, i, who) for t, table in enumerate(self.owners) for i, who in table.items()),
+            ahead=tuple(self.held) if self.early else (),
         )
 
     def load(self, state: ClockState, now: int) -> None:
@@ -531,6 +543,7 @@ class Ordering:
         c.orphans = {(t, i): s for t, i, s in state.orphans if t < n}
         c.tails = {(t, i): s for t, i, s in state.tails if t < n} if self.blocking else {}
         self.past = state.past
+        self._ahead = {k: True for k in state.ahead} if self.early else {}
         self._tenures.extend((now, t, inc) for t, (inc, _) in enumerate(state.T))
         for t, i, who in state.owners:
             if t < n:

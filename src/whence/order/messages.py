@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from whence.clock import Entry, Frame, MemberId, Range
+from whence.clock import Entry, Frame, Key, MemberId, Range
 
 
 class Recover(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=64):
@@ -59,6 +59,8 @@ class ClockState(msgspec.Struct, frozen=True, array_like=True, gc=False):
     orphans: tuple[tuple[int, int, int], ...]
     past: tuple[Entry, ...]
     owners: tuple[tuple[int, int, MemberId], ...]
+    ahead: tuple[Key, ...] = ()
+    """Unordered only: frames delivered although something before them is still missing."""
 
 
 OrderMessage = Recover | AckRecover | SnapshotRequest | SnapshotRefused | Snapshot

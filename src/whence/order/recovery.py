@@ -159,6 +159,14 @@ class Pursuits:
             message = Recover(nonce, part)
             out.extend(OrderSend(peer, message) for peer in targets)
 
+    def progress(self, ticket: int, inc: int, now: int) -> None:
+        """An answer brought something: where asking again is allowed, ask for the rest without a pause."""
+        pursuit = self.by_tenure.get((ticket, inc))
+        if pursuit is not None and (self.blocking or pursuit.tail):
+            pursuit.attempts = 0
+            pursuit.next_at = min(pursuit.next_at, now + self.config.time_to_recover_ns // 4)
+            self.next_at = min(self.next_at or pursuit.next_at, pursuit.next_at)
+
     def denied(self, peer: MemberId, ranges: Sequence[Range]) -> None:
         """A peer holds nothing of these."""
         for ticket, inc, _, _ in ranges:
