@@ -439,7 +439,7 @@ class Member:
                 news = decode_news(step.item.body)
                 self._ring(self.ring.hear(news, now), now, out)
                 if isinstance(news, JoinedNews):
-                    self.ordering.note_owner(news.seat.ticket, news.seat.inc, news.seat.member)
+                    self.ordering.owners.note(news.seat.ticket, news.seat.inc, news.seat.member)
         except RemoteError as error:
             self._cut(step.sender, f"{type(error).__name__}: {error}", out)
 
@@ -459,7 +459,7 @@ class Member:
                     self._closes = (step.ticket, step.closes, now + patience)
                     self._caught_up(now, out)
                 case BecameOwner():
-                    self.ordering.note_owner(step.ticket, step.inc.packed, self.me)
+                    self.ordering.owners.note(step.ticket, step.inc.packed, self.me)
                     out.append(Ticket("owner", step.ticket, step.inc))
                 case Lost():
                     self._closes = None

@@ -33,8 +33,9 @@ from dataclasses import dataclass
 
 from whence.clock import CctClock, Digest, Entry, Frame, Key, MemberId, Range, merge
 from whence.clock.cct import MAX_SEQ
-from whence.errors import AbsurdClock, BadFrame, BadMessage, ForgedTicket, UsageError
+from whence.errors import BadMessage, ForgedTicket, UsageError
 from whence.order.buffers import RecoveryBuffer
+from whence.order.checks import MAX_OWNERS, Owners, check_frame, check_jump
 from whence.order.config import OrderConfig
 from whence.order.explain import Blocked, Missing
 from whence.order.messages import AckRecover, ClockState, Recover
@@ -42,8 +43,6 @@ from whence.order.outputs import Arrived, Deliver, Dropped, GaveUp, OrderOutput,
 from whence.order.recovery import Pursuits
 
 MAX_GIVEN_UP = 1024
-MAX_OWNERS = 16  # remembered per ticket
-MAX_EPOCHS = 1024  # a ring founded anew that often behind our back is absurd
 DATAGRAM = 1200  # bytes; a longer answer goes over a stream
 
 
@@ -100,8 +99,8 @@ class Ordering:
         self.buffer = RecoveryBuffer(config.buffer, config.buffer_bytes)
         self.held: dict[Key, Held] = {}
         self.held_bytes = 0
-        self.pursuits = Pursuits(config, rng, sample, self.owner_of)
-        self.owners: list[dict[int, MemberId]] = [{} for _ in range(config.tickets)]
+        self.owners = Owners(config.tickets)
+        self.pursuits = Pursuits(config, rng, sample, self.owners.of)
         self.joining = True
         self.stats = OrderStats()
         self._lobby: dict[Key, tuple[Frame, MemberId, int]] = {}
@@ -129,7 +128,7 @@ class Ordering:
         if orphans:
             self._named = dict(self.clock.orphans)
         frame = Frame.of(ticket, inc, first, self.me, deps, list(payloads), orphans)
-        self.note_owner(ticket, inc, self.me)
+        self.owners.note(ticket, inc, self.me)
         self.buffer.add(frame.key, frame)
         self.stats.published += frame.count
         out: list[OrderOutput] = [Published(frame)]
@@ -142,7 +141,7 @@ class Ordering:
     def receive(self, frame: Frame, sender: MemberId, age: int, now: int, recovered: bool = False) -> list[OrderOutput]:
         """A frame that gossip saw for the first time, or that a peer gave back (rule 2)."""
         out: list[OrderOutput] = []
-        self._check(frame)
+        check_frame(frame, self.config)
         if self.joining:
             if len(self._lobby) < self.config.hold:
                 self._lobby[frame.key] = (frame, sender, age)
@@ -158,7 +157,7 @@ class Ordering:
         self, frame: Frame, sender: MemberId, age: int, now: int, recovered: bool, out: list[OrderOutput]
     ) -> None:
         ticket, inc = frame.ticket, frame.inc
-        owner = self.owners[ticket].get(inc)
+        owner = self.owners.of(ticket, inc)
         if owner is not None and owner != frame.owner:
             self.stats.two_owners += 1
             out.append(Dropped(frame, "two-owners"))
@@ -177,9 +176,9 @@ class Ordering:
         else:
             ready = self.clock.ready(frame.deps, frame.orphans)
         if not ready:
-            self._check_jump(frame.deps)
+            check_jump(frame.deps, self.clock.T, self.config.max_jump)
         if owner is None:
-            self.note_owner(ticket, inc, frame.owner)
+            self.owners.note(ticket, inc, frame.owner)
         if key not in self.buffer:
             self.buffer.add(key, frame)
             out.append(Arrived(frame, sender, age, recovered))
@@ -419,7 +418,7 @@ class Ordering:
             raise BadMessage(f"digest of {len(digest.T)} entries in a cluster of {self.config.tickets} tickets")
         if self.clock.ready(digest.T, digest.orphans):
             return
-        self._check_jump(digest.T)
+        check_jump(digest.T, self.clock.T, self.config.max_jump)
         for ticket, inc, _, last in self.clock.missing(digest.T, digest.orphans):
             self.pursuits.want(ticket, inc, last, now, holder=sender)
 
@@ -478,36 +477,6 @@ class Ordering:
             self._drain(now, out, over_gap=True)
         return out
 
-    # -- owners and checks --------------------------------------------------------------------------------------
-
-    def owner_of(self, ticket: int, inc: int) -> MemberId | None:
-        return self.owners[ticket].get(inc)
-
-    def note_owner(self, ticket: int, inc: int, owner: MemberId) -> None:
-        """Remember who holds a tenure: whom to ask, and whom to believe."""
-        table = self.owners[ticket]
-        if inc not in table:
-            table[inc] = owner
-            while len(table) > MAX_OWNERS:
-                del table[min(table)]
-
-    def _check(self, frame: Frame) -> None:
-        """A frame that contradicts the cluster's settings or itself."""
-        n = self.config.tickets
-        if len(frame.deps) != n or not 0 <= frame.ticket < n:
-            raise BadFrame(f"frame for ticket {frame.ticket} of {len(frame.deps)} in a cluster of {n}")
-        if not 1 <= frame.count <= self.config.max_frame_events:
-            raise BadFrame(f"frame of {frame.count} events, 1 to {self.config.max_frame_events} allowed")
-        before = frame.deps[frame.ticket]
-        if frame.first < 1 or (before != (frame.inc, frame.first - 1) if frame.first > 1 else before[0] >= frame.inc):
-            raise BadFrame(f"frame {frame.key} does not follow {before} on its ticket")
-
-    def _check_jump(self, vector: Sequence[Entry]) -> None:
-        for i, ((inc, seq), (at, upto)) in enumerate(zip(vector, self.clock.T, strict=True)):
-            ahead = seq - upto if inc == at else seq if inc > at else 0
-            if ahead > self.config.max_jump or (inc >> 48) - (at >> 48) > MAX_EPOCHS:
-                raise AbsurdClock(f"ticket {i}: {(inc, seq)} is {ahead} events ahead of {(at, upto)}")
-
     # -- state --------------------------------------------------------------------------------------------------
 
     def begin(self, now: int) -> list[OrderOutput]:
@@ -529,7 +498,7 @@ class Ordering:
             tails=tuple((t, i, s) for (t, i), s in c.tails.items()),
             orphans=tuple((t, i, s) for (t, i), s in c.orphans.items()),
             past=self.past if self.own_only else tuple(c.T),
-            owners=tuple((t, i, who) for t, table in enumerate(self.owners) for i, who in table.items()),
+            owners=self.owners.rows(),
             ahead=tuple(self.held) if self.early else (),
         )
 
@@ -543,11 +512,11 @@ class Ordering:
         c.orphans = {(t, i): s for t, i, s in state.orphans if t < n}
         c.tails = {(t, i): s for t, i, s in state.tails if t < n} if self.blocking else {}
         self.past = state.past
-        self._ahead = {k: True for k in state.ahead} if self.early else {}
+        self._ahead = dict.fromkeys(state.ahead, True) if self.early else {}
         self._tenures.extend((now, t, inc) for t, (inc, _) in enumerate(state.T))
         for t, i, who in state.owners:
             if t < n:
-                self.note_owner(t, i, who)
+                self.owners.note(t, i, who)
 
     def why_blocked(self, ticket: int, inc: int, seq: int, event: str) -> Blocked:
         """Which ids are missing before this event, who was asked, until when."""
@@ -578,5 +547,5 @@ class Ordering:
             "lobby": (len(self._lobby), self.config.hold),
             "given up": (len(self._given_up), MAX_GIVEN_UP),
             "tails": (len(self.clock.tails), self.config.tickets * (self.clock.MAX_TAILS + 1)),
-            "owners": (sum(map(len, self.owners)), self.config.tickets * MAX_OWNERS),
+            "owners": (len(self.owners), self.config.tickets * MAX_OWNERS),
         }

@@ -1,0 +1,57 @@
+"""What no honest peer sends: refused before it changes anything. And who holds which tenure, to tell forgers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from whence.clock import Entry, Frame, MemberId
+from whence.errors import AbsurdClock, BadFrame
+from whence.order.config import OrderConfig
+
+MAX_OWNERS = 16  # tenures remembered per ticket
+MAX_EPOCHS = 1024  # a ring founded anew that often behind our back is absurd
+
+
+def check_frame(frame: Frame, config: OrderConfig) -> None:
+    """A frame that contradicts the cluster's settings or itself raises `BadFrame`."""
+    n = config.tickets
+    if len(frame.deps) != n or not 0 <= frame.ticket < n:
+        raise BadFrame(f"frame for ticket {frame.ticket} of {len(frame.deps)} in a cluster of {n}")
+    if not 1 <= frame.count <= config.max_frame_events:
+        raise BadFrame(f"frame of {frame.count} events, 1 to {config.max_frame_events} allowed")
+    before = frame.deps[frame.ticket]
+    if frame.first < 1 or (before != (frame.inc, frame.first - 1) if frame.first > 1 else before[0] >= frame.inc):
+        raise BadFrame(f"frame {frame.key} does not follow {before} on its ticket")
+
+
+def check_jump(vector: Sequence[Entry], T: Sequence[Entry], max_jump: int) -> None:
+    """A timestamp far beyond anything known raises `AbsurdClock`."""
+    for ticket, ((inc, seq), (at, upto)) in enumerate(zip(vector, T, strict=True)):
+        ahead = seq - upto if inc == at else seq if inc > at else 0
+        if ahead > max_jump or (inc >> 48) - (at >> 48) > MAX_EPOCHS:
+            raise AbsurdClock(f"ticket {ticket}: {(inc, seq)} is {ahead} events ahead of {(at, upto)}")
+
+
+class Owners:
+    """Who holds a tenure: whom to ask, and whom to believe. The first name heard stays."""
+
+    def __init__(self, tickets: int) -> None:
+        self._tables: list[dict[int, MemberId]] = [{} for _ in range(tickets)]
+
+    def __len__(self) -> int:
+        return sum(map(len, self._tables))
+
+    def of(self, ticket: int, inc: int) -> MemberId | None:
+        return self._tables[ticket].get(inc)
+
+    def note(self, ticket: int, inc: int, owner: MemberId) -> None:
+        """Remember the owner; the oldest tenures are forgotten."""
+        table = self._tables[ticket]
+        if inc not in table:
+            table[inc] = owner
+            while len(table) > MAX_OWNERS:
+                del table[min(table)]
+
+    def rows(self) -> tuple[tuple[int, int, MemberId], ...]:
+        """All of it as data."""
+        return tuple((t, inc, owner) for t, table in enumerate(self._tables) for inc, owner in table.items())
