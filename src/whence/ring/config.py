@@ -1,6 +1,7 @@
 """The settings of a ring and the times that follow from them.
 
-Rules of ring.md implemented here: 8 (quorums of small rings), 9 (the length of a lease), 11 (how long an excluder waits).
+Rules of ring.md implemented here: 8 (quorums of small rings), 9 (the length of a lease), 11 (how long an excluder
+waits).
 Times are nanoseconds of the local clock. Clocks of two processes drift apart by at most `drift` each.
 """
 
@@ -15,20 +16,24 @@ class RingConfig(msgspec.Struct, frozen=True, kw_only=True):
     """One per cluster: every member must have the same."""
 
     tickets: int
-    """n: how many members may publish at a time; entries of the cluster's vector clock. Control information grows with it,
+    """n: how many members may publish at a time; entries of the cluster's vector clock. Control information grows
+    with it,
     and so does the time until an exclusion is over (`temp_ns`)."""
     k: int = 1
-    """Failures of processes or links tolerated at a time among 2k+1 neighbours. A coordinator polls 2k+1 others in each round."""
+    """Failures of processes or links tolerated at a time among 2k+1 neighbours. A coordinator polls 2k+1 others in
+    each round."""
     round_ns: int
     """Length of a ring round: longer than a PrCast takes. Shorter: failures are found earlier, for more messages."""
     delta_ns: int
     """Longest one-way delay of a good link. A neighbour that needs longer is weakly detected as faulty. Safety does not
     depend on it. At most half a round."""
     exclude_probability: float = 1.0
-    """P_exclude: a weakly detected successor is excluded with this probability per round. Lower: fewer false exclusions on links that
+    """P_exclude: a weakly detected successor is excluded with this probability per round. Lower: fewer false
+    exclusions on links that
     are slow now and then, and later recovery of tickets by `1 / P_exclude` rounds."""
     drift: float = 0.01
-    """How much faster or slower than true time a member's clock may run. Safety depends on it, and on nothing else about time."""
+    """How much faster or slower than true time a member's clock may run. Safety depends on it, and on nothing else
+    about time."""
     lease: int = 0
     """Override of `lease_ns`; 0: by formula. Longer: survives slow vouchers; tickets of the dead come back later."""
     probation_rounds: int = 4
@@ -76,13 +81,15 @@ class RingConfig(msgspec.Struct, frozen=True, kw_only=True):
         """TempRounds as time: how long an excluder waits until all between it and its new successor, `distance` tickets
         further, are certainly out: `distance (lease + delta) + round` (rule 11).
 
-        The nearest excluded coordinator is out one lease after the acks; it may have vouched for the next until then, and so
+        The nearest excluded coordinator is out one lease after the acks; it may have vouched for the next until
+        then, and so
         on: `distance - 1` leases at most. This is never less than the `distance + 1` rounds of rule 11."""
         return self.on_any_clock(distance * (self.lease_ns + self.delta_ns) + self.round_ns)
 
     @property
     def quarantine_ns(self) -> int:
-        """How long a founder listens first: until every lease of an earlier ring has run out, and a round to be heard in:
+        """How long a founder listens first: until every lease of an earlier ring has run out, and a round to be
+        heard in:
         `lease + delta + round`."""
         return self.on_any_clock(self.lease_ns + self.delta_ns + self.round_ns)
 
@@ -98,7 +105,8 @@ def need_alive(size: int) -> int:
 
 
 def need_acks(size: int) -> int:
-    """How many of an R of this size must agree to an exclusion: `floor(|R| / 2) + 1`, so that fewer than `need_alive` are left
+    """How many of an R of this size must agree to an exclusion: `floor(|R| / 2) + 1`, so that fewer than
+    `need_alive` are left
     (rule 8). Of an empty R there is no quorum: who is alone cannot be excluded."""
     return size // 2 + 1
 
@@ -114,9 +122,11 @@ def between(start: int, end: int, tickets: int) -> list[int]:
 
 
 def recovery_rounds(config: RingConfig) -> int:
-    """Rounds after the last fault within which a lone newcomer that keeps trying has a free ticket, if a coordinator survived.
+    """Rounds after the last fault within which a lone newcomer that keeps trying has a free ticket, if a coordinator
+    survived.
 
-    An exclusion may be under way and fail once or twice (ranges of unreachable candidates: `n` answers each), waits out its
+    An exclusion may be under way and fail once or twice (ranges of unreachable candidates: `n` answers each), waits
+    out its
     TempRounds at the largest distance, must be acknowledged by the new successor, and the newcomer finds it by trying
     coordinators at random: `2 temp(n) + 2 n answers + probation + a few rounds of trying for each ticket`."""
     n = config.tickets

@@ -33,20 +33,20 @@ class _Output(msgspec.Struct, frozen=True, gc=False):
     pass
 
 
-class RingSend(_Output):
+class RingSend(_Output, frozen=True):
     """Send it on a reliable FIFO stream. If that breaks, the message is lost in silence."""
 
     to: MemberId
     message: RingMessage
 
 
-class Announce(_Output):
+class Announce(_Output, frozen=True):
     """PrCast it."""
 
     news: RingNews
 
 
-class Granted(_Output):
+class Granted(_Output, frozen=True):
     """A ticket is assigned, but not yet owned. `closes`: the last event known to have been published on it before."""
 
     ticket: int
@@ -54,14 +54,14 @@ class Granted(_Output):
     closes: Entry
 
 
-class BecameOwner(_Output):
+class BecameOwner(_Output, frozen=True):
     """From now on this process may publish under that incarnation."""
 
     ticket: int
     inc: Incarnation
 
 
-class Lost(_Output):
+class Lost(_Output, frozen=True):
     """The ticket is gone without a leave; nothing may be published under that incarnation any more."""
 
     ticket: int
@@ -69,14 +69,14 @@ class Lost(_Output):
     reason: str
 
 
-class Released(_Output):
+class Released(_Output, frozen=True):
     """The graceful leave is complete."""
 
     ticket: int
     inc: Incarnation
 
 
-class Excluded(_Output):
+class Excluded(_Output, frozen=True):
     """For the record: this process took over the tickets; `ackers` agreed."""
 
     tickets: tuple[int, ...]
@@ -84,19 +84,21 @@ class Excluded(_Output):
     ackers: tuple[MemberId, ...] = ()
 
 
-class Rejected(_Output):
-    """For the record: a request for a ticket, or a founding, was refused. `coordinate` goes on trying; a founding does not."""
+class Rejected(_Output, frozen=True):
+    """For the record: a request for a ticket, or a founding, was refused. `coordinate` goes on trying; a founding
+    does not."""
 
     reason: str
 
 
-class Frozen(_Output):
-    """For the record: the successor neither answers nor can be excluded; no newcomer is admitted meanwhile (rule 17)."""
+class Frozen(_Output, frozen=True):
+    """For the record: the successor neither answers nor can be excluded; no newcomer is admitted meanwhile (rule
+    17)."""
 
     reason: str
 
 
-class Thawed(_Output):
+class Thawed(_Output, frozen=True):
     """For the record: the end of `Frozen`."""
 
 
@@ -106,11 +108,13 @@ RingOutput = RingSend | Announce | Granted | BecameOwner | Lost | Released | Exc
 class Ring(Protocol):
     """A process's part in the ring of one cluster. Pure: time comes in as `now`, chance as a generator at construction.
 
-    Every call first lets time pass until `now`: a lease that has run out shows as `Lost` in the outputs of that very call.
+    Every call first lets time pass until `now`: a lease that has run out shows as `Lost` in the outputs of that very
+    call.
     """
 
     wake_at: int | None
-    """When `wake` wants to be called next; None: never. Too early or too late is harmless (too late may cost the ticket)."""
+    """When `wake` wants to be called next; None: never. Too early or too late is harmless (too late may cost the
+    ticket)."""
     state: State
     ticket: int | None
     inc: Incarnation | None

@@ -2,7 +2,8 @@
 
 Rules of ring.md that the vocabulary itself carries:
 
-4.  Members are `(process, incarnation)`. A MemberId is one life of a process, a `Tenure` one membership of it; every message
+4.  Members are `(process, incarnation)`. A MemberId is one life of a process, a `Tenure` one membership of it; every
+message
     between coordinators names the tenure of both ends (`mine`, `yours`) and is dropped on a mismatch.
 6.  CLEAVE carries the successor, its ticket and incarnation, and the table of last incarnation and seq per ticket.
 14. What is asked carries a nonce, and the answer repeats it. Nonces of one process only ever grow.
@@ -69,14 +70,14 @@ class _Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
 # --- joining (Algorithms 1 and 3) ---
 
 
-class CJoin(_Message, tag=32):
+class CJoin(_Message, frozen=True, tag=32):
     """I want a ticket; `wish` if you have the choice (-1: any)."""
 
     nonce: int
     wish: int = -1
 
 
-class Reject(_Message, tag=33):
+class Reject(_Message, frozen=True, tag=33):
     """No (to CJOIN or WHO). `owner`: the sender is a living coordinator. `known`: coordinators to try instead."""
 
     nonce: int
@@ -86,7 +87,7 @@ class Reject(_Message, tag=33):
     known: tuple[tuple[int, MemberId], ...]
 
 
-class AckCJoin(_Message, tag=34):
+class AckCJoin(_Message, frozen=True, tag=34):
     """The ticket is yours, on probation (rule 10). It is also the first UPDATE of the new edge."""
 
     nonce: int
@@ -101,14 +102,14 @@ class AckCJoin(_Message, tag=34):
     rows: tuple[Row, ...]
 
 
-class Decline(_Message, tag=50):
+class Decline(_Message, frozen=True, tag=50):
     """I have not taken, and shall never take, the tenure that you granted under this nonce."""
 
     nonce: int
     tenure: Tenure
 
 
-class Who(_Message, tag=51):
+class Who(_Message, frozen=True, tag=51):
     """Is there a coordinator? Answered by REJECT. Asked by a founder in quarantine."""
 
     nonce: int
@@ -117,14 +118,14 @@ class Who(_Message, tag=51):
 # --- the edge between neighbours in the fault-free protocol (Algorithm 1) ---
 
 
-class NewSucc(_Message, tag=35):
+class NewSucc(_Message, frozen=True, tag=35):
     """You are my successor now."""
 
     mine: Tenure
     yours: Tenure
 
 
-class AckSucc(_Message, tag=36):
+class AckSucc(_Message, frozen=True, tag=36):
     """You are my predecessor now."""
 
     mine: Tenure
@@ -134,7 +135,7 @@ class AckSucc(_Message, tag=36):
 # --- leaving (Algorithm 1; rules 2-6, 19) ---
 
 
-class CLeave(_Message, tag=37):
+class CLeave(_Message, frozen=True, tag=37):
     """I have stopped publishing and want to leave; take over what I coordinate."""
 
     nonce: int
@@ -148,14 +149,14 @@ class CLeave(_Message, tag=37):
     rows: tuple[Row, ...]
 
 
-class AckCLeave(_Message, tag=38):
+class AckCLeave(_Message, frozen=True, tag=38):
     """You are out."""
 
     nonce: int
     yours: Tenure
 
 
-class NackLeave(_Message, tag=39):
+class NackLeave(_Message, frozen=True, tag=39):
     """Not now: go on as coordinator (rule 5)."""
 
     nonce: int
@@ -165,7 +166,7 @@ class NackLeave(_Message, tag=39):
 # --- the lease and the edge between neighbours in the fault-tolerant protocol (Algorithm 2) ---
 
 
-class Poll(_Message, tag=40):
+class Poll(_Message, frozen=True, tag=40):
     """Do you vouch for me? Sent to every member of L in every round."""
 
     nonce: int
@@ -176,7 +177,7 @@ class Poll(_Message, tag=40):
     """The last event published under `mine`."""
 
 
-class Alive(_Message, tag=41):
+class Alive(_Message, frozen=True, tag=41):
     """I vouch for you, from when you sent the poll (rule 14)."""
 
     nonce: int
@@ -185,7 +186,7 @@ class Alive(_Message, tag=41):
     era: int
 
 
-class Update(_Message, tag=42):
+class Update(_Message, frozen=True, tag=42):
     """You are my successor; let R be your L. `takeover`: tenures below these are over (rule 15)."""
 
     nonce: int
@@ -196,7 +197,7 @@ class Update(_Message, tag=42):
     takeover: tuple[Tenure, ...]
 
 
-class AckUpdate(_Message, tag=43):
+class AckUpdate(_Message, frozen=True, tag=43):
     """You are my predecessor. `adopted`: the nonce of the UPDATE whose R is my L (0: none of yours yet)."""
 
     nonce: int
@@ -210,7 +211,7 @@ class AckUpdate(_Message, tag=43):
 # --- exclusion (Algorithm 4) ---
 
 
-class Exclude(_Message, tag=44):
+class Exclude(_Message, frozen=True, tag=44):
     """My successor does not answer; what is your L? Addressed to the owner of `ticket`."""
 
     nonce: int
@@ -218,7 +219,7 @@ class Exclude(_Message, tag=44):
     ticket: int
 
 
-class AckExclude(_Message, tag=45):
+class AckExclude(_Message, frozen=True, tag=45):
     """My L."""
 
     nonce: int
@@ -228,7 +229,7 @@ class AckExclude(_Message, tag=45):
     L: tuple[Seat, ...]
 
 
-class ReqCoord(_Message, tag=46):
+class ReqCoord(_Message, frozen=True, tag=46):
     """I take over the tickets strictly between mine and `until`, under `era`."""
 
     nonce: int
@@ -238,7 +239,7 @@ class ReqCoord(_Message, tag=46):
     era: int
 
 
-class AckCoord(_Message, tag=47):
+class AckCoord(_Message, frozen=True, tag=47):
     """I shall vouch for nobody there below that era; `rows`: what I know of these tickets."""
 
     nonce: int
@@ -246,7 +247,7 @@ class AckCoord(_Message, tag=47):
     rows: tuple[Row, ...]
 
 
-class NackCoord(_Message, tag=48):
+class NackCoord(_Message, frozen=True, tag=48):
     """No: I have seen this era (ask again with a higher one), or you are excluded yourself."""
 
     nonce: int
@@ -254,7 +255,7 @@ class NackCoord(_Message, tag=48):
     era: int
 
 
-class Cancel(_Message, tag=49):
+class Cancel(_Message, frozen=True, tag=49):
     """The exclusion failed; forget your promise. (Its acks will never be used, rule 18.)"""
 
     nonce: int
@@ -288,13 +289,13 @@ RingMessage = (
 # --- news, carried by PrCast; tags of their own ---
 
 
-class JoinedNews(_Message, tag=1):
+class JoinedNews(_Message, frozen=True, tag=1):
     """`seat` is an owner now (CCC11: "PrCast: p owns t")."""
 
     seat: Seat
 
 
-class GoneNews(_Message, tag=2):
+class GoneNews(_Message, frozen=True, tag=2):
     """The tickets were taken over by an exclusion: what is below `floor` on them is over (rule 15)."""
 
     tickets: tuple[int, ...]
@@ -302,7 +303,7 @@ class GoneNews(_Message, tag=2):
     by: MemberId
 
 
-class ReleasedNews(_Message, tag=3):
+class ReleasedNews(_Message, frozen=True, tag=3):
     """`seat` left gracefully; `seq` is its last event."""
 
     seat: Seat
