@@ -140,10 +140,11 @@ class Pursuits:
             chosen[list(pursuit.holders)[-1 - pursuit.attempts % len(pursuit.holders)]] = None
         if pursuit.attempts and source is not None:
             chosen[source] = None
-        wanted = 1 if self.config.recovery == "R1" else self.config.k
+        # beyond the source and the known holder, which may both be dead
+        wanted = len(chosen) + (1 if self.config.recovery == "R1" else self.config.k)
         # those who have already said no come last
         for peer in sorted(sampled, key=lambda p: p in pursuit.denied):
-            if len(chosen) >= max(wanted, 1):
+            if len(chosen) >= wanted:
                 break
             chosen[peer] = None
         return tuple(chosen)
