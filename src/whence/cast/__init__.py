@@ -13,6 +13,7 @@ from whence.cast.base import (
     MemberUp,
 )
 from whence.cast.config import CastConfig
+from whence.cast.gossip import EttbGossip, make
 from whence.cast.messages import CastMessage, Gossip, Item, News, Subscribe, Welcome, check
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "CastSend",
     "CastStats",
     "Dissemination",
+    "EttbGossip",
     "First",
     "Gossip",
     "Heard",
@@ -34,4 +36,5 @@ __all__ = [
     "Subscribe",
     "Welcome",
     "check",
+    "make",
 ]

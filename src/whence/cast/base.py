@@ -1,7 +1,7 @@
 """Dissemination as the layers above see it: what any PrCast offers, and what comes out of it.
 
-`gossip.EttbGossip` is the papers' one. The interface promises nothing about how: trees with lazy repair (Plumtree) fit as
-well.
+`gossip.EttbGossip` is the papers' one. The interface promises nothing about how: trees with lazy repair (Plumtree)
+fit as well.
 """
 
 from __future__ import annotations
@@ -19,18 +19,14 @@ NEVER_WAKE = (1 << 63) - 1
 """`wake_at` before the start and after the leave."""
 
 
-class _Out(msgspec.Struct, frozen=True, gc=False):
-    pass
-
-
-class CastSend(_Out):
+class CastSend(msgspec.Struct, frozen=True, gc=False):
     """Send a message; it may get lost. All sends of one round or push share one message object: encode it once."""
 
     to: MemberId
     message: CastMessage
 
 
-class First(_Out):
+class First(msgspec.Struct, frozen=True, gc=False):
     """The item was seen for the first time (as far as the history goes back), `age` hops from its origin."""
 
     item: Item
@@ -38,20 +34,20 @@ class First(_Out):
     age: int
 
 
-class Heard(_Out):
+class Heard(msgspec.Struct, frozen=True, gc=False):
     """A peer said what it has delivered."""
 
     sender: MemberId
     digest: Digest
 
 
-class MemberUp(_Out):
+class MemberUp(msgspec.Struct, frozen=True, gc=False):
     """The member is in the view now."""
 
     member: MemberId
 
 
-class MemberDown(_Out):
+class MemberDown(msgspec.Struct, frozen=True, gc=False):
     """The member is no longer in the view; `reason` is one of `DOWN_REASONS`."""
 
     member: MemberId

@@ -33,8 +33,8 @@ class CastConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes of items in one message (by `Item.size`); the default fits a UDP datagram. A message may always hold one
     item, whatever its size: otherwise a large one could never be sent."""
     max_members: int = 10
-    """Membership entries in one message (the sender is one of them), and unsubscriptions likewise. More: crashes and
-    joins are known sooner (`sizing.expire` is proportional to `members / (fanout * max_members)`); about 25 bytes each."""
+    """Membership entries in one message (the sender is one of them), and unsubscriptions likewise. More: crashes
+    and joins are known sooner (`sizing.expire` grows with `members / (fanout * max_members)`); about 25 bytes each."""
     max_welcome: int = 100
     """Membership entries in the answer to a subscription; about 25 bytes each."""
     members: int = 250
@@ -55,6 +55,8 @@ class CastConfig(msgspec.Struct, frozen=True, kw_only=True):
     (papers: 40). Too small: an item is handed up, and forwarded, twice."""
     view: Literal["full", "partial"] = "full"
     """`full`: everybody is known; memory and expiry grow with the cluster. `partial`: lpbcast's bounded view."""
+    max_view: int = 4096
+    """Members in a full view: a bound against a peer that invents members, not a setting to tune."""
     view_size: int = 20
     """Members in a partial view. Larger than `fanout`, and about `3 ln(members)` so that the views' graph stays
     connected under churn."""
@@ -76,7 +78,7 @@ class CastConfig(msgspec.Struct, frozen=True, kw_only=True):
         for name in ("round", "fanout", "termination", "max_events", "max_bytes", "members", "lost_every"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"cast.{name} is {getattr(self, name)}; want 1 or more")
-        for name in ("max_welcome", "buffer_bytes", "subs_size"):
+        for name in ("max_welcome", "buffer_bytes", "subs_size", "max_view"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"cast.{name} is {getattr(self, name)}; want 1 or more")
         for name in ("buffer", "history", "unsubs_size", "expire", "lost_size"):

@@ -7,13 +7,15 @@ from functools import lru_cache
 import msgspec
 
 from whence.cast.config import CastConfig
-from whence.clock import Digest, Frame, MemberId, address_of, boot_of
+from whence.clock import Digest, Frame, MemberId, address_of, boot_of, member_id
 from whence.errors import BadMessage, TooLarge
 
 MAX_AGE = 1_000
 """Rounds or hops an item can have behind it: far beyond any sensible `termination`."""
 MAX_ROUNDS = 1 << 31
 """Age of a membership entry: at ten rounds a second, seven years of silence."""
+MAX_ID = 300
+"""Characters of a member id: a host name of 255, port and boot."""
 
 Aged = tuple[MemberId, int]
 """A member and the rounds since it last asserted itself (or, in `unsubs`, since it left)."""
@@ -71,12 +73,18 @@ CastMessage = Gossip | Subscribe | Welcome
 
 @lru_cache(maxsize=1 << 14)
 def parts(member: MemberId) -> tuple[str, int]:
-    """`(address, boot)` of a member; ValueError if it is no `address#boot`. Cached: the same few hundred names are
-    in every message."""
-    address, boot = address_of(member), boot_of(member)
-    if not address or not 0 <= boot < 1 << 64 or member != f"{address}#{boot}":
-        raise ValueError(f"not a member id: {member!r} (want address#boot)")
-    return address, boot
+    """`(address, boot)` of a member. Cached: the same few hundred names are in every message."""
+    return address_of(member), boot_of(member)
+
+
+@lru_cache(maxsize=1 << 14)
+def is_member(member: MemberId) -> bool:
+    """It is an `address#boot`, in the one way to write it."""
+    try:
+        address, boot = parts(member)
+    except ValueError:
+        return False
+    return bool(address) and 0 <= boot < 1 << 64 and len(member) <= MAX_ID and member == member_id(address, boot)
 
 
 def check(message: CastMessage, config: CastConfig) -> None:
@@ -110,7 +118,5 @@ def _check_members(members: tuple[Aged, ...], cap: int, what: str) -> None:
     for member, age in members:
         if not 0 <= age <= MAX_ROUNDS:
             raise BadMessage(f"age {age} of {member!r} in {what}; want 0 .. {MAX_ROUNDS}")
-        try:
-            parts(member)
-        except ValueError as error:
-            raise BadMessage(f"in {what}: {error}") from None
+        if not is_member(member):
+            raise BadMessage(f"{member!r} in {what} is no member id; want address#boot")

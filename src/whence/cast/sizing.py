@@ -1,20 +1,21 @@
 """How large is large enough: fanout, termination, history, buffer and expiry by formula.
 
-**The model** ("balls and bins": Koldehofe, Simple gossiping with balls and bins, 2004, is what CCC11 cites). N members with
-full views, in step, messages lost independently. In a round every **active** member (`rounds`: all that have the
-item; `eager`: those that got it in the hop before) throws `fanout` balls at distinct others. A given member without the
-item escapes one thrower with probability `1 - F(1-l)/(N-1)`, hence `a` throwers with `q = (1 - F(1-l)/(N-1))^a`.
+**The model** ("balls and bins": Koldehofe, Simple gossiping with balls and bins, 2004, is what CCC11 cites). N members
+with full views, in step, messages lost independently. In a round every **active** member (`rounds`: all that have
+the item; `eager`: those that got it in the hop before) throws `fanout` balls at distinct others. A given member
+without the item escapes one thrower with probability `1 - F(1-l)/(N-1)`, hence `a` throwers with
+`q = (1 - F(1-l)/(N-1))^a`.
 
 **The computation.** The number of infected members is a Markov chain (Reed-Frost: the new ones are binomial(S, 1-q), S
-those without the item). What makes a cast fail is mostly bad luck at its beginning, when few have the item, and the odd
-member left over at its end. So the chain is followed exactly, as a distribution, while at most `_EXACT` members have the
-item, and by its mean (S' = S q) beyond, where its relative deviation is small; the last rounds then leave each of the
-others out independently, with the probability m = S/(N-1): P(all) = (1-m)^(N-1). The first throw, whose balls all hit, is
-exact: binomial(F, 1-l).
+those without the item). What makes a cast fail is mostly bad luck at its beginning, when few have the item, and the
+odd member left over at its end. So the chain is followed exactly, as a distribution, while at most `_EXACT` members
+have the item, and by its mean (S' = S q) beyond, where its relative deviation is small; the last rounds then leave each
+of the others out independently, with the probability m = S/(N-1): P(all) = (1-m)^(N-1). The first throw, whose balls
+all hit, is exact: binomial(F, 1-l).
 
-What it neglects: that the balls of several throwers are distinct per thrower (helps), that binomial fates are not quite
-independent (hurts, by less), rounds out of step (`tests/test_cast_sizing.py` measures all of it with the real protocol),
-views that are not yet complete, load beyond `max_events`. Treat it as an approximation good to about one per cent.
+What it neglects: that the balls of one thrower are distinct (helps), that the fates of members are not quite
+independent (hurts, by less), views that are not complete, load beyond `max_events`. `tests/test_cast_sizing.py`
+compares it with the real protocol: an approximation good to about one per cent, mostly on the safe side.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import msgspec
 Mode = Literal["rounds", "eager"]
 
 _EXACT: dict[Mode, int] = {"rounds": 64, "eager": 24}
-"""Infected members up to which the distribution is followed. (The eager chain has two dimensions: infected and active.)"""
+"""Infected members up to which the distribution is followed (the eager chain has two dimensions, hence fewer)."""
 _TINY = 1e-12
 """Probabilities not followed. They count as failures, so the result stays on the safe side."""
 
@@ -40,7 +41,7 @@ STALENESS = 6
 
 
 class Sizing(msgspec.Struct, frozen=True):
-    """A choice, and the probability that one cast then reaches all members. It can be below the target: see `choose`."""
+    """A choice, and the probability that a cast then reaches all members; it can be below the target: see `choose`."""
 
     fanout: int
     termination: int
@@ -149,8 +150,8 @@ def coverage(members: int, fanout: int, termination: int, loss: float, mode: Mod
 def choose(members: int, loss: float, target: float, mode: Mode = "rounds") -> Sizing:
     """The cheapest fanout and termination that reach all members with the target probability.
 
-    Cost = copies of an item sent per member + termination + fanout: a copy, a round of delay, and a message in every round
-    weigh the same. (Copies alone would choose fanout 1 and many rounds; delay alone, fanout N-1.)
+    Cost = copies of an item sent per member + termination + fanout: a copy, a round of delay, and a message in every
+    round weigh the same. (Copies alone would choose fanout 1 and many rounds; delay alone, fanout N-1.)
 
     In a handful the answer is often one direct push to each. Where pushing alone cannot reach the target (eager, few
     members, much loss: nobody forwards twice), the most probable choice is returned, and `probability` says so: the
@@ -186,8 +187,8 @@ def choose(members: int, loss: float, target: float, mode: Mode = "rounds") -> S
 def buffer(load: float, termination: int) -> int:
     """Items to hold for forwarding, for `load` new items a round in the whole cluster.
 
-    Of every item forwarded for `termination` rounds there are `mu = load * termination` alive on average; the chance of more
-    than `2 mu` is below `(e/4)^mu` (Chernoff, as in CCC11 Theorem 5.1; 10^-5 for the papers' 6 and 5).
+    As items are forwarded for `termination` rounds, `mu = load * termination` are alive on average; the chance of
+    more than `2 mu` is below `(e/4)^mu` (Chernoff, as in CCC11 Theorem 5.1; 10^-5 for the papers' 6 and 5).
     """
     return ceil(2 * load * termination)
 
@@ -195,9 +196,9 @@ def buffer(load: float, termination: int) -> int:
 def history(load: float, termination: int) -> int:
     """Keys to remember, for `load` new items a round in the whole cluster.
 
-    A copy can arrive until `termination` rounds after the creation, and two more for rounds out of step and slow links; in
-    that time `2 mu` items are created at most, but for a chance of `(e/4)^mu` (as for `buffer`). The papers' 40
-    is this formula's mean, 6 * (5 + 2) = 42, without the factor 2.
+    A copy can arrive until `termination` rounds after the creation, and two more for rounds out of step and slow
+    links; in that time `2 mu` items are created at most, but for a chance of `(e/4)^mu` (as for `buffer`). The
+    papers' 40 is this formula's mean, 6 * (5 + 2) = 42, without the factor 2.
     """
     return max(HISTORY_FLOOR, ceil(2 * load * (termination + 2)))
 

@@ -1,0 +1,262 @@
+"""ETTB gossip (spec section 2; CCC11 section 6, after Koldehofe): PrCast of the papers, and its eager variant.
+
+An item's **age** is the hops from its origin to whoever has it; its origin has it at age 0. Whoever forwards it adds
+one, then sends, so a message says the age that its receiver has. It is forwarded while `age < termination`, so it
+travels for `termination` rounds (or hops) after its creation, and arrives with ages from 1 to `termination`.
+
+`rounds`, as in the papers: an item received waits for the next round, is sent in every round while its age is
+below `termination`, and grows older by one each time.
+
+`eager` departs from the papers: an item is pushed when it is created, forwarded when it is first received, once, and
+never again. Rounds carry the digest and membership; a peer that misses something pulls it (the order layer does). A
+cluster of a handful (all others are within the fanout) is not flooded: the origin's push goes to everybody.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Container, Hashable, Sequence
+
+from whence.cast.base import NEVER_WAKE, CastOutput, CastSend, CastStats, First, Heard
+from whence.cast.config import CastConfig
+from whence.cast.messages import CastMessage, Gossip, Item, Subscribe, Welcome, check, is_member
+from whence.cast.views import FullView, PartialView, View, pick
+from whence.clock import Digest, MemberId
+from whence.errors import BadMessage, UsageError
+
+
+class AgeBuffer:
+    """Items to be forwarded, by age. A round moves all of them one age up without touching any."""
+
+    def __init__(self, config: CastConfig, stats: CastStats) -> None:
+        self._config = config
+        self._stats = stats
+        self._limit = config.buffer_items
+        self._by_age: deque[list[Item]] = deque([] for _ in range(config.termination))
+        self._bytes: deque[int] = deque([0] * config.termination)
+        self.count = 0
+        self.bytes = 0
+
+    def add(self, item: Item, age: int) -> None:
+        """Hold an item of an age below `termination`; when there are too many, the oldest go."""
+        size = item.size
+        self._by_age[age].append(item)
+        self._bytes[age] += size
+        self.count += 1
+        self.bytes += size
+        while self.count > self._limit or (self.bytes > self._config.buffer_bytes and self.count > 1):
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        age = max(a for a, items in enumerate(self._by_age) if items)
+        size = self._by_age[age].pop(0).size
+        self._bytes[age] -= size
+        self.count -= 1
+        self.bytes -= size
+        self._stats.overflow += 1
+
+    def round(self, rng: random.Random) -> tuple[tuple[Item, ...], tuple[int, ...]]:
+        """What a message of this round holds, youngest first, with ages one higher; then everything is one older, and
+        what has reached `termination` is gone."""
+        items: list[Item] = []
+        ages: list[int] = []
+        if self.count:
+            size = 0
+            for age, held in enumerate(self._by_age, 1):
+                whole = len(items) + len(held) <= self._config.max_events
+                if whole and size + self._bytes[age - 1] <= self._config.max_bytes:
+                    fitting = held
+                    size += self._bytes[age - 1]
+                else:
+                    fitting, size = self._fit(held, len(items), size, rng)
+                items += fitting
+                ages += [age] * len(fitting)
+            self.count -= len(self._by_age[-1])
+            self.bytes -= self._bytes[-1]
+        self._by_age.pop()
+        self._by_age.appendleft([])
+        self._bytes.pop()
+        self._bytes.appendleft(0)
+        return tuple(items), tuple(ages)
+
+    def _fit(self, held: list[Item], count: int, size: int, rng: random.Random) -> tuple[list[Item], int]:
+        """A random part of items of one age (were it the same part everywhere, the rest would get nowhere)."""
+        fitting: list[Item] = []
+        for item in rng.sample(held, len(held)):
+            total = count + len(fitting)
+            if total < self._config.max_events and (total == 0 or size + item.size <= self._config.max_bytes):
+                fitting.append(item)
+                size += item.size
+        self._stats.truncated += len(held) - len(fitting)
+        return fitting, size
+
+
+class EttbGossip:
+    """One member's part in the dissemination. Implements `Dissemination`."""
+
+    def __init__(self, me: MemberId, config: CastConfig, view: View, rng: random.Random) -> None:
+        if not is_member(me):
+            raise UsageError(f"{me!r} is no member id; want address#boot")
+        self.me = me
+        self.config = config
+        self.view = view
+        self.rng = rng
+        self.stats = view.stats
+        self.wake_at = NEVER_WAKE
+        self._eager = config.mode == "eager"
+        self._buffer = AgeBuffer(config, self.stats)
+        self._seen: set[Hashable] = set()  # looked up, never iterated
+        self._order: deque[Hashable] = deque()  # of _seen, first in first out
+        self._history = config.history_keys
+        self._contacts: list[MemberId] = []  # whom to subscribe at, until one of them answers
+
+    # The interface
+
+    def start(self, contacts: Sequence[MemberId], now: int, genesis: bool) -> list[CastOutput]:
+        for contact in contacts:
+            if not is_member(contact):
+                raise UsageError(f"contact {contact!r} is no member id; want address#boot")
+        out: list[CastOutput] = []
+        # Rounds begin at a random phase: members started together must not all send at the same instant.
+        self.wake_at = now + 1 + int(self.rng.random() * self.config.round)
+        if genesis:
+            self.view.merge([(c, 0) for c in contacts], out)
+            return out
+        self._contacts = [c for c in contacts if c != self.me]
+        for contact in pick(self._contacts, self.config.fanout, self.rng):
+            self._subscribe(contact, out)
+        return out
+
+    def broadcast(self, item: Item, now: int) -> list[CastOutput]:
+        out: list[CastOutput] = []
+        if self.wake_at == NEVER_WAKE or not self._remember(item.key):
+            return out
+        if not self._eager:
+            self._buffer.add(item, 0)
+            return out
+        targets = pick(self.view.pool, self.config.fanout, self.rng)
+        self._send(targets, Gossip((item,), (1,)), out)
+        self.stats.unsent += not targets
+        return out
+
+    def receive(self, sender: MemberId, message: CastMessage, now: int) -> list[CastOutput]:
+        check(message, self.config)
+        out: list[CastOutput] = []
+        if self.wake_at == NEVER_WAKE:
+            return out
+        self.stats.received += 1
+        if type(message) is Gossip:
+            self._take(sender, message, out)
+        elif type(message) is Subscribe:
+            if not is_member(sender):
+                raise BadMessage(f"subscription of {sender!r}, which is no member id; want address#boot")
+            self.view.subscribe(sender, out)
+            self._send([sender], Welcome(self.view.welcome(message.wanted, sender)), out)
+        elif type(message) is Welcome:
+            self._contacts = []
+            self.view.merge(message.members, out)
+        return out
+
+    def wake(self, now: int, digest: Digest | None) -> list[CastOutput]:
+        out: list[CastOutput] = []
+        if now < self.wake_at:
+            return out
+        slept = (now - self.wake_at) // self.config.round  # whole rounds missed: one makes up for all of them
+        self.wake_at += (slept + 1) * self.config.round
+        self.stats.rounds += 1
+        self.view.tick(slept + 1, out)
+        self._gossip(digest, self.view.unsubs(), out)
+        for contact in pick(self._contacts, 1, self.rng):
+            self._subscribe(contact, out)
+        lost = self.view.lost_contact()
+        if lost is not None:
+            self._subscribe(lost, out)
+        return out
+
+    def leave(self, now: int) -> list[CastOutput]:
+        out: list[CastOutput] = []
+        if self.wake_at != NEVER_WAKE:
+            self.view.tick(1, [])
+            unsubs = ((self.me, 0), *self.view.unsubs())[: self.config.max_members]
+            self._gossip(None, unsubs, out)
+            self.wake_at = NEVER_WAKE
+        return out
+
+    def remove(self, member: MemberId) -> None:
+        self._contacts = [c for c in self._contacts if c != member]
+        self.view.remove(member)
+
+    def members(self) -> list[MemberId]:
+        return list(self.view.pool)
+
+    def sample(self, k: int, exclude: Container[MemberId] = ()) -> list[MemberId]:
+        return pick([m for m in self.view.pool if m not in exclude], k, self.rng)
+
+    # Its parts
+
+    def _gossip(self, digest: Digest | None, unsubs: tuple[tuple[MemberId, int], ...], out: list[CastOutput]) -> None:
+        """The one message of a round."""
+        items, ages = self._buffer.round(self.rng)
+        targets = pick(self.view.pool, self.config.fanout, self.rng)
+        if targets:
+            members = () if (self.me, 0) in unsubs else self.view.subscriptions()
+            self._send(targets, Gossip(items, ages, digest, members, unsubs), out)
+
+    def _take(self, sender: MemberId, message: Gossip, out: list[CastOutput]) -> None:
+        if message.members:
+            self.view.merge(message.members, out)
+        if message.unsubs:
+            self.view.unsubscribe(message.unsubs, out)
+        seen = self._seen
+        fresh = [(item, age) for item, age in zip(message.items, message.ages, strict=True) if item.key not in seen]
+        self.stats.duplicates += len(message.items) - len(fresh)
+        if fresh:
+            self._first(sender, fresh, out)
+        if message.digest is not None:  # after the items: what this very message brings is not to be pulled
+            out.append(Heard(sender, message.digest))
+
+    def _first(self, sender: MemberId, fresh: list[tuple[Item, int]], out: list[CastOutput]) -> None:
+        forward: list[tuple[Item, int]] = []
+        for item, age in fresh:
+            if not self._remember(item.key):  # twice in one message
+                continue
+            self.stats.firsts += 1
+            out.append(First(item, sender, age))
+            if age < self.config.termination:
+                forward.append((item, age))
+        if not self._eager:
+            for item, age in forward:
+                self._buffer.add(item, age)
+        elif forward and len(self.view.pool) > self.config.fanout:
+            # One more than needed, minus the sender: uniform among the others.
+            targets = pick(self.view.pool, self.config.fanout + 1, self.rng)
+            targets = [t for t in targets if t != sender][: self.config.fanout]
+            self._send(targets, Gossip(tuple(i for i, _ in forward), tuple(a + 1 for _, a in forward)), out)
+
+    def _remember(self, key: Hashable) -> bool:
+        """False if the history has the key already."""
+        if key in self._seen:
+            self.stats.duplicates += 1
+            return False
+        self._seen.add(key)
+        self._order.append(key)
+        if len(self._order) > self._history:
+            self._seen.discard(self._order.popleft())
+            self.stats.forgotten += 1
+        return True
+
+    def _subscribe(self, contact: MemberId, out: list[CastOutput]) -> None:
+        self._send([contact], Subscribe(self.config.max_welcome), out)
+
+    def _send(self, targets: list[MemberId], message: CastMessage, out: list[CastOutput]) -> None:
+        out += [CastSend(to, message) for to in targets]
+        self.stats.sent += len(targets)
+        if type(message) is Gossip:
+            self.stats.events_sent += len(targets) * len(message.items)
+
+
+def make(me: MemberId, config: CastConfig, rng: random.Random) -> EttbGossip:
+    """The dissemination that the configuration asks for."""
+    kind = FullView if config.view == "full" else PartialView
+    return EttbGossip(me, config, kind(me, config, rng), rng)

@@ -1,0 +1,351 @@
+"""Who is there: the full view, and lpbcast's partial view.
+
+Membership is gossiped along with everything else. A member puts itself, with age 0, into every message of its rounds;
+an entry's age is the rounds since then. Every holder adds one before it passes an entry on, and of two entries the
+younger counts. Hence (rules of this file):
+
+1. The entries of a crashed member grow older everywhere, whoever copies them from whom: after `expire` rounds it is
+   gone from all views, and an entry of that age is never taken, so that it does not come back.
+2. Who leaves is in `unsubs` for `termination` rounds, which spread like an event, and is remembered for `expire`
+   rounds (a bounded number): no older entry brings it back.
+3. A newer boot of an address replaces an older one; an older one is never taken.
+4. Expired addresses are remembered (a bounded number) and tried now and then: after a partition longer than `expire`
+   neither side has an entry of the other, and nothing else would ever bring them together again.
+
+lpbcast has no ages and no expiry: a crashed process stays in the views until it is evicted by chance.
+"""
+
+from __future__ import annotations
+
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from whence.cast.base import CastOutput, CastStats, MemberDown, MemberUp
+from whence.cast.config import CastConfig
+from whence.cast.messages import Aged, is_member, parts
+from whence.clock import MemberId
+
+FRESH = 4
+"""Ages below which a full view passes assertions on, youngest first: fresh ones are news to most, old ones to none."""
+
+
+def pick(pool: Sequence[MemberId], k: int, rng: random.Random) -> list[MemberId]:
+    """`k` distinct members at random; all of them, in order, if there are no more than `k`."""
+    n = len(pool)
+    if k >= n:
+        return list(pool)
+    if 2 * k > n:
+        return rng.sample(pool, k)
+    chosen: dict[int, None] = {}  # several times faster than rng.sample for a few of many
+    while len(chosen) < k:
+        chosen[int(rng.random() * n)] = None
+    return [pool[i] for i in chosen]
+
+
+class View(ABC):
+    """What the full and the partial view have in common: entries with ages, leavers, boots, lost contacts."""
+
+    def __init__(self, me: MemberId, config: CastConfig, rng: random.Random) -> None:
+        self.me = me
+        self.config = config
+        self.rng = rng
+        self.stats = CastStats()
+        self.round = 0
+        self.born: dict[MemberId, int] = {}
+        """Member -> the round of ours in which it last asserted itself: its age is `round - born`."""
+        self.at: dict[str, MemberId] = {}
+        """Address -> member, for those in the view."""
+        self.gone: dict[str, tuple[int, int, bool]] = {}
+        """Address -> (boot, round, whether it left by itself): this boot and older ones are not taken (rule 2)."""
+        self.lost: dict[str, MemberId] = {}
+        """Address -> the member that expired (rule 4)."""
+        self._address = parts(me)[0]
+        self._pool: list[MemberId] | None = []
+        self._scan_at = 0
+        self._try_at = 0
+        self._expire = config.expire_rounds(self.cluster_size())
+
+    # What the two kinds differ in
+
+    @abstractmethod
+    def cluster_size(self) -> int:
+        """The number of members that the expiry is computed for."""
+
+    @abstractmethod
+    def _full(self) -> bool:
+        """Nobody else can be added."""
+
+    @abstractmethod
+    def _added(self, member: MemberId, out: list[CastOutput]) -> None:
+        """A member was added: make room if need be, and see that others hear of it."""
+
+    @abstractmethod
+    def subscriptions(self) -> tuple[Aged, ...]:
+        """The entries for the messages of this round: this member, and at most `max_members - 1` others."""
+
+    # Reading
+
+    @property
+    def pool(self) -> list[MemberId]:
+        """The members, oldest first; to be read only."""
+        if self._pool is None:
+            self._pool = list(self.born)
+        return self._pool
+
+    def unsubs(self) -> tuple[Aged, ...]:
+        """Who left less than `termination` rounds ago, the latest first, for the messages of this round."""
+        if not self.gone:
+            return ()
+        found = [
+            (f"{address}#{boot}", self.round - since)
+            for address, (boot, since, left) in reversed(self.gone.items())
+            if left and self.round - since < self.config.termination
+        ]
+        return tuple(found[: self.config.max_members])
+
+    def welcome(self, wanted: int, subscriber: MemberId) -> tuple[Aged, ...]:
+        """A sample of the view for a subscriber, with this member itself."""
+        k = min(wanted, self.config.max_welcome) - 1
+        others = [m for m in pick(self.pool, k + 1, self.rng) if m != subscriber][: max(0, k)]
+        return ((self.me, 0), *((m, self.round - self.born[m]) for m in others))
+
+    def lost_contact(self) -> MemberId | None:
+        """An expired member to try: every `lost_every` rounds, or in every round when nobody else is left."""
+        if not self.lost or (self.born and self.round < self._try_at):
+            return None
+        self._try_at = self.round + self.config.lost_every
+        self.stats.lost_tried += 1
+        return pick(list(self.lost.values()), 1, self.rng)[0]
+
+    # Changing
+
+    def merge(self, members: Sequence[Aged], out: list[CastOutput]) -> None:
+        """Take a peer's entries: of two for one member the younger."""
+        born, now = self.born, self.round
+        for member, age in members:
+            known = born.get(member)
+            if known is None:
+                self.admit(member, age, out)
+            elif now - age > known:
+                born[member] = now - age
+                self._refreshed(member, age)
+
+    def _refreshed(self, member: MemberId, age: int) -> None:  # noqa: B027 (nothing to do is a sensible default)
+        """A known member asserted itself."""
+
+    def admit(self, member: MemberId, age: int, out: list[CastOutput]) -> None:
+        """Add a member that is not in the view, unless a rule forbids it."""
+        if member == self.me:
+            return
+        address, boot = parts(member)
+        if age >= self._expire or address == self._address or self._outdated(address, boot):
+            self.stats.refused += 1
+            return
+        if address in self.at:
+            self._drop(self.at[address], "restarted", out)
+        elif self._full():
+            self.stats.refused += 1
+            return
+        self.lost.pop(address, None)
+        self.at[address] = member
+        self.born[member] = self.round - age
+        self.stats.joined += 1
+        out.append(MemberUp(member))
+        self._changed()
+        self._added(member, out)
+
+    def _outdated(self, address: str, boot: int) -> bool:
+        """This boot has left, or a newer one is known (rules 2 and 3)."""
+        if address in self.gone and boot <= self.gone[address][0]:
+            return True
+        for known in (self.at.get(address), self.lost.get(address)):
+            if known is not None and boot < parts(known)[1]:
+                return True
+        return False
+
+    def subscribe(self, member: MemberId, out: list[CastOutput]) -> None:
+        """The member itself asks to be in: unlike hearsay, that also undoes a `remove`."""
+        address, boot = parts(member)
+        if address in self.gone and self.gone[address][0] == boot and not self.gone[address][2]:
+            del self.gone[address]
+        self.merge(((member, 0),), out)
+
+    def unsubscribe(self, unsubs: Sequence[Aged], out: list[CastOutput]) -> None:
+        """Take a peer's word for who left."""
+        for member, age in unsubs:
+            address, boot = parts(member)
+            if address == self._address or age >= self._expire:
+                continue
+            tomb = self.gone.get(address)
+            if tomb is None or boot > tomb[0] or (boot == tomb[0] and not tomb[2]):
+                self._bury(member, self.round - age, True, out)
+
+    def remove(self, member: MemberId) -> None:
+        """The layer above knows that the member is dead or hostile."""
+        if is_member(member):
+            self._bury(member, self.round, False, [])
+
+    def _bury(self, member: MemberId, since: int, left: bool, out: list[CastOutput]) -> None:
+        address, boot = parts(member)
+        self.gone.pop(address, None)
+        self.gone[address] = (boot, since, left)
+        if len(self.gone) > self.config.unsubs_kept:
+            del self.gone[next(iter(self.gone))]
+            self.stats.unsubs_dropped += 1
+        for known in (self.at.get(address), self.lost.get(address)):
+            if known is not None and parts(known)[1] <= boot:
+                self.lost.pop(address, None)
+                if known in self.born:
+                    self._drop(known, "left" if left else "removed", out)
+
+    def _drop(self, member: MemberId, reason: str, out: list[CastOutput]) -> None:
+        del self.born[member]
+        del self.at[parts(member)[0]]
+        setattr(self.stats, reason, getattr(self.stats, reason) + 1)
+        out.append(MemberDown(member, reason))
+        self._changed()
+
+    def _changed(self) -> None:
+        self._pool = None
+        self._scan_at = 0
+        self._expire = self.config.expire_rounds(self.cluster_size())
+
+    def tick(self, rounds: int, out: list[CastOutput]) -> None:
+        """Rounds have passed, more than one if we slept: everything is that much older (rule 1)."""
+        self.round += rounds
+        if self.round >= self._scan_at:
+            self._expire_members(out)
+        while self.gone:
+            address = next(iter(self.gone))
+            if self.round - self.gone[address][1] < self._expire:
+                break
+            del self.gone[address]
+
+    def _expire_members(self, out: list[CastOutput]) -> None:
+        oldest = self.round - self._expire
+        for member in [m for m, born in self.born.items() if born <= oldest]:
+            self._drop(member, "expired", out)
+            self.lost[parts(member)[0]] = member
+            if len(self.lost) > self.config.lost_size:
+                del self.lost[next(iter(self.lost))]
+                self.stats.lost_dropped += 1
+        # Entries only grow younger, so nothing expires before this, unless `_changed` says otherwise.
+        self._scan_at = min(self.born.values(), default=self.round) + self._expire
+
+
+class FullView(View):
+    """Everybody is known.
+
+    A message has room for `max_members` entries only. It takes newcomers first (they spread like an event, but take
+    half of the room at most), then the freshest assertions, then any: so every member hears of every other about
+    `fanout * max_members / N` times a round, freshly (`sizing.expire`).
+    """
+
+    def __init__(self, me: MemberId, config: CastConfig, rng: random.Random) -> None:
+        super().__init__(me, config, rng)
+        self._fresh: list[list[MemberId]] = [[] for _ in range(FRESH)]
+        """By age: members that asserted themselves so many rounds ago (or later: then they are in two)."""
+        self._new: dict[MemberId, int] = {}
+        """Newcomer -> the round in which we heard of it."""
+
+    def cluster_size(self) -> int:
+        return len(self.born) + 1
+
+    def _full(self) -> bool:
+        return len(self.born) >= self.config.max_view
+
+    def _added(self, member: MemberId, out: list[CastOutput]) -> None:
+        self._new[member] = self.round
+
+    def _refreshed(self, member: MemberId, age: int) -> None:
+        if age < FRESH:
+            self._fresh[age].append(member)
+
+    def tick(self, rounds: int, out: list[CastOutput]) -> None:
+        super().tick(rounds, out)
+        for _ in range(min(rounds, FRESH)):
+            self._fresh.pop()
+            self._fresh.insert(0, [])
+        oldest = self.round - self.config.termination
+        if self._new:
+            self._new = {m: r for m, r in self._new.items() if r > oldest and m in self.born}
+
+    def subscriptions(self) -> tuple[Aged, ...]:
+        room = self.config.max_members - 1
+        now, born = self.round, self.born
+        chosen = {m: now - born[m] for m in pick(list(self._new), (room + 1) // 2, self.rng)} if self._new else {}
+        for age, members in enumerate(self._fresh):
+            for m in members:
+                if len(chosen) == room:
+                    return ((self.me, 0), *chosen.items())
+                if born.get(m) == now - age:
+                    chosen[m] = age
+        for m in pick(self.pool, room, self.rng):
+            if len(chosen) == room:
+                break
+            chosen[m] = now - born[m]
+        return ((self.me, 0), *chosen.items())
+
+
+class PartialView(View):
+    """lpbcast's view (Eugster et al., Lightweight probabilistic broadcast, 2003): bounded, and mixed all the time. What
+    a peer's message names is added to the view and to `subs`; a view too large evicts at random, into `subs`; `subs`
+    too large drop at random; messages carry a random part of `subs`. So every view is about a uniform sample."""
+
+    def __init__(self, me: MemberId, config: CastConfig, rng: random.Random) -> None:
+        super().__init__(me, config, rng)
+        self.subs: dict[str, tuple[MemberId, int]] = {}
+        """Address -> (member, born) to be recirculated."""
+
+    def cluster_size(self) -> int:
+        return self.config.members
+
+    def _outdated(self, address: str, boot: int) -> bool:
+        known = self.subs.get(address)
+        return (known is not None and boot < parts(known[0])[1]) or super()._outdated(address, boot)
+
+    def _full(self) -> bool:
+        return False  # there is always room: somebody else is evicted
+
+    def _added(self, member: MemberId, out: list[CastOutput]) -> None:
+        self._recirculate(member, self.born[member])
+        while len(self.born) > self.config.view_size:
+            (evicted,) = pick(self.pool, 1, self.rng)
+            born = self.born[evicted]
+            self._drop(evicted, "evicted", out)
+            self._recirculate(evicted, born)
+
+    def _recirculate(self, member: MemberId, born: int) -> None:
+        address = parts(member)[0]
+        known = self.subs.get(address)
+        self.subs[address] = (member, max(born, known[1]) if known and known[0] == member else born)
+        if len(self.subs) > self.config.subs_size:
+            (dropped,) = pick(list(self.subs), 1, self.rng)
+            del self.subs[dropped]
+            self.stats.subs_dropped += 1
+
+    def _bury(self, member: MemberId, since: int, left: bool, out: list[CastOutput]) -> None:
+        super()._bury(member, since, left, out)
+        address, boot = parts(member)
+        known = self.subs.get(address)
+        if known is not None and parts(known[0])[1] <= boot:
+            del self.subs[address]
+
+    def tick(self, rounds: int, out: list[CastOutput]) -> None:
+        super().tick(rounds, out)
+        oldest = self.round - self._expire
+        for address in [a for a, (_, born) in self.subs.items() if born <= oldest]:
+            del self.subs[address]
+
+    def subscriptions(self) -> tuple[Aged, ...]:
+        room = self.config.max_members - 1
+        chosen: dict[MemberId, int] = {}
+        for address in pick(list(self.subs), room, self.rng):
+            member, born = self.subs[address]
+            chosen[member] = self.round - max(born, self.born.get(member, born))
+        for member in pick(self.pool, room, self.rng):
+            if len(chosen) == room:
+                break
+            chosen[member] = self.round - self.born[member]
+        return ((self.me, 0), *chosen.items())
