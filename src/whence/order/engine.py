@@ -450,7 +450,7 @@ class Ordering:
         out: list[OrderOutput] = []
         if message.nonce not in self.pursuits.nonces:
             return out
-        self.pursuits.denied(sender, message.lacks)
+        self.pursuits.denied(sender, message.lacks, now)
         for frame in message.frames:
             out.extend(self.receive(frame, sender, 0, now, recovered=True))
         for tenure in dict.fromkeys(f.key[:2] for f in message.frames):

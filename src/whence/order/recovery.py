@@ -34,7 +34,7 @@ class Pursuit:
         self.asked_upto = 0
         self.attempts = 0
         self.asked: dict[MemberId, int] = {}
-        self.denied: dict[MemberId, None] = {}
+        self.denied: dict[MemberId, int] = {}  # and when
         self.holders: dict[MemberId, None] = {}
 
 
@@ -78,7 +78,6 @@ class Pursuits:
         if holder is None:
             pursuit.tail = False
         else:
-            pursuit.denied.pop(holder, None)
             pursuit.holders.pop(holder, None)
             pursuit.holders[holder] = None
             while len(pursuit.holders) > MAX_HOLDERS:
@@ -168,13 +167,12 @@ class Pursuits:
             pursuit.next_at = min(pursuit.next_at, now + self.config.time_to_recover_ns // 4)
             self.next_at = min(self.next_at or pursuit.next_at, pursuit.next_at)
 
-    def denied(self, peer: MemberId, ranges: Sequence[Range]) -> None:
+    def denied(self, peer: MemberId, ranges: Sequence[Range], now: int) -> None:
         """A peer holds nothing of these."""
         for ticket, inc, _, _ in ranges:
             pursuit = self.by_tenure.get((ticket, inc))
             if pursuit is not None and len(pursuit.denied) < MAX_PURSUITS:
-                pursuit.denied[peer] = None
-                pursuit.holders.pop(peer, None)
+                pursuit.denied[peer] = now
 
     def hopeless(self, now: int, members: Sequence[MemberId]) -> list[tuple[int, int]]:
         """`reliable`: tenures of which nobody known holds what is missing, asked for long enough. The source counts as
@@ -184,5 +182,7 @@ class Pursuits:
         return [
             tenure
             for tenure, p in self.by_tenure.items()
-            if p.attempts > 2 and now - p.since >= self.config.abandon_ns and all(m in p.denied for m in members)
+            if p.attempts > 2
+            and now - p.since >= self.config.abandon_ns
+            and all(now - p.denied.get(m, -self.config.abandon_ns) < self.config.abandon_ns for m in members)
         ]

@@ -112,12 +112,19 @@ class Ring(Protocol):
     call.
     """
 
-    wake_at: int | None
-    """When `wake` wants to be called next; None: never. Too early or too late is harmless (too late may cost the
-    ticket)."""
-    state: State
-    ticket: int | None
-    inc: Incarnation | None
+    @property
+    def wake_at(self) -> int | None:
+        """When `wake` wants to be called next; None: never. Too early is harmless; too late may cost the ticket."""
+        ...
+
+    @property
+    def state(self) -> State: ...
+
+    @property
+    def ticket(self) -> int | None: ...
+
+    @property
+    def inc(self) -> Incarnation | None: ...
 
     @property
     def may_publish(self) -> bool:

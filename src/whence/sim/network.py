@@ -53,8 +53,9 @@ class Network:
         self._base = recorded(settings, names, base) if settings.latency == "recorded" else None
         if settings.latency == "constant":
             self._jitter = [0] * _TABLE
-        mean = settings.mean if self._base is None else sum(self._base.values()) // max(1, len(self._base))
-        self._retransmit = settings.retransmit or 4 * mean
+        delays = [settings.mean] if self._base is None else sorted(self._base.values())
+        self.typical = delays[len(delays) * 9 // 10] + 2 * settings.sd
+        self._retransmit = settings.retransmit or 4 * (sum(delays) // len(delays))
         self._cuts: dict[tuple[str, str], int] = {}
         self._slow: dict[tuple[str, str], int] = {}
         self._last: dict[tuple[str, str], int] = {}

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from whence.config import Config
 from whence.errors import ConfigError
 from whence.sim.actions import KINDS, Action, Publish, names_in, read_action, write_action
 from whence.sim.settings import Count, Duration, Share, Size, parse_duration, read, to_toml, write
@@ -16,7 +17,6 @@ from whence.sim.settings import Count, Duration, Share, Size, parse_duration, re
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 Rate = Annotated[float, msgspec.Meta(ge=0)]
 
-ORDERS = ("unordered", "fifo", "causal", "reliable", "probabilistic")
 MS = 10**6
 
 
@@ -204,6 +204,37 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         return {n: cluster.order_of.get(n, chosen[n]) for n in names}
 
 
+def config_of(scenario: Scenario, cluster: Cluster, order: str, latency: int) -> Config:
+    """The settings of a member: those of the scenario, and the rest by formula."""
+    w = cluster.workload
+    coordinators = max(1, len(scenario.coordinators_of(cluster)))
+    events = w.rate * coordinators or w.per_second * scenario.round / 1e9
+    given = {
+        "target": cluster.target,
+        "k": cluster.k,
+        "ring_k": cluster.ring_k,
+        "fanout": cluster.fanout,
+        "termination": cluster.termination,
+        "max_events": cluster.max_events,
+        "history": cluster.history,
+        "buffer": cluster.buffer,
+    }
+    return Config.sized(
+        cluster=cluster.name,
+        tickets=cluster.tickets,
+        members=len(scenario.members_of(cluster)),
+        order=order,  # type: ignore[arg-type]  # Config.sized refuses what is no order
+        loss=scenario.network.loss,
+        rate=events / w.batch or 1.0,
+        round_ns=scenario.round,
+        latency_ns=latency,
+        mode=cluster.mode,
+        view=cluster.view,
+        recovery=cluster.recovery,
+        **{name: value for name, value in given.items() if value is not None},  # type: ignore[arg-type]
+    )
+
+
 class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     """A scenario file as read: settings, explicit actions, and where it came from."""
 
@@ -313,8 +344,10 @@ def _check_cluster(scenario: Scenario, cluster: Cluster, want: object) -> None:
             raise ConfigError(f"{where}: coordinator or founder {name!r} is not a member of it")
     orders = [cluster.order] if isinstance(cluster.order, str) else list(cluster.order)
     for order in (*orders, *cluster.order_of.values()):
-        if order not in ORDERS:
-            raise ConfigError(f"{where}: no order is called {order!r}; one of: {', '.join(ORDERS)}")
+        try:
+            config_of(scenario, cluster, order, scenario.network.mean)
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from None
     if isinstance(cluster.order, dict):
         numbers = list(cluster.order.values())
         total = sum(n if n >= 1 else n * len(members) for n in numbers)
