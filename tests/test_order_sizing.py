@@ -6,8 +6,8 @@ import math
 import random
 
 import pytest
-from ordering_net import config
 
+from ordering_net import config
 from whence.clock import NEVER, Frame, Incarnation
 from whence.errors import ConfigError
 from whence.order import Ordering

@@ -20,22 +20,22 @@ def needed_rounds(prcast_rounds: float, time_to_terminate: float, time_to_recove
 
 def buffer_size(publish_probabilities: Iterable[float], rounds: float) -> int:
     """`|B| >= 2 mu T` with `mu = sum p_i` (Theorem 5.1, general form): events that the recovery buffer must hold."""
-    mu = sum(publish_probabilities)
+    mu = math.fsum(publish_probabilities)
     if mu < 0 or rounds < 0:
         raise ConfigError("buffer_size: probabilities and rounds must not be negative")
-    return max(1, math.ceil(2 * mu * rounds))
+    return max(1, math.ceil(2 * mu * rounds - 1e-9))  # not one more for a rounding error
 
 
 def buffer_probability(publish_probabilities: Iterable[float], rounds: float) -> float:
     """Theorem 5.1: with `buffer_size(...)` a needed event is still held with probability greater than this."""
-    return 1.0 - math.pow(_BASE, sum(publish_probabilities) * rounds)
+    return 1.0 - math.pow(_BASE, math.fsum(publish_probabilities) * rounds)
 
 
 def recovery_fanout(members: int, failure: float) -> int:
     """Lemma 5.2: ask at least `2 n p_f` processes to find a live one with high probability."""
     if not 0 <= failure <= 1:
         raise ConfigError(f"failure must be a probability, not {failure}")
-    return max(1, math.ceil(2 * members * failure))
+    return max(1, math.ceil(2 * members * failure - 1e-9))
 
 
 def reply_probability(members: int, failure: float) -> float:
