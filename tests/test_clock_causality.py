@@ -139,7 +139,6 @@ def test_skipping_never_inverts(schedule):
     world.settle()
 
 
-@pytest.mark.xfail(strict=True, reason="clock finding 3: give_up forgets orphans")
 def test_a_skip_does_not_forget_an_orphan():
     """As above, but c may skip, and never sees the first frame of tenure 2: it skips it. It still has x2, an orphan."""
     world = World([True, True, False, True])
@@ -162,7 +161,6 @@ def test_a_skip_does_not_forget_an_orphan():
     assert world.receive(d, x2) and world.receive(d, z)
 
 
-@pytest.mark.xfail(strict=True, reason="clock finding 3b: give_up of a closed tenure")
 def test_an_exact_clock_that_gives_up_settles_what_came_before():
     """c is in tenure 3 and gives up an event of tenure 2: what that closed over must not come after it."""
     world = World([True] * MEMBERS)
@@ -180,7 +178,6 @@ def test_an_exact_clock_that_gives_up_settles_what_came_before():
     world.receive(c, x)
 
 
-@pytest.mark.xfail(strict=True, reason="clock finding 3: give_up forgets orphans")
 def test_skippers_do_not_make_others_invert():
     """1,000 schedules in which members that may skip do so, beside members that may not."""
     for seed in range(1000):

@@ -1,10 +1,11 @@
 """Timestamps and how they compare. This room knows no other room."""
 
-from whence.clock.cct import NEVER, CctClock, Entry, Incarnation, Orphan, Range
+from whence.clock.cct import MAX_SEQ, NEVER, CctClock, Entry, Incarnation, Orphan, Range
 from whence.clock.event import Digest, EventId, Frame, Key, MemberId, address_of, boot_of, member_id
 from whence.clock.vector import Vector, concurrent, leq, merge, precedes
 
 __all__ = [
+    "MAX_SEQ",
     "NEVER",
     "CctClock",
     "Digest",

@@ -69,7 +69,8 @@ class CctClock:
     T: list[Entry]
     """The newest event delivered (or given up) on each ticket."""
     tails: dict[tuple[int, int], int]
-    """`(ticket, closed incarnation)` -> last seq delivered of it; only when exact, only from `floor` on."""
+    """`(ticket, closed incarnation)` -> last seq delivered of it; only when exact, only from `floor` on, at most
+    `MAX_TAILS` per ticket."""
     floor: list[int]
     """Per ticket: incarnations below this are settled; nothing of them is missing or will be delivered."""
     orphans: dict[tuple[int, int], int]
@@ -125,8 +126,8 @@ class CctClock:
         """The frame that ends at `(inc, last)` is delivered; `closes` is its `deps[ticket]`."""
         at, upto = self.T[ticket]
         if inc < at:  # an orphan, delivered after its successor tenure began
-            self.tails[ticket, inc] = last
-            self.orphans[ticket, inc] = last
+            self.tails[ticket, inc] = self.orphans[ticket, inc] = last
+            self._prune(ticket)
             return
         self.T[ticket] = (inc, last)
         if inc == at:
@@ -135,28 +136,50 @@ class CctClock:
             self.orphans[ticket, at] = upto
         if self.exact and upto and at >= self.floor[ticket]:
             self.tails[ticket, at] = upto
-            mine = sorted(i for t, i in self.tails if t == ticket)
-            for old in mine[: -self.MAX_TAILS]:
-                self.settle(ticket, old + 1)
+        self._prune(ticket)
 
     def give_up(self, deps: Sequence[Entry], orphans: Sequence[Orphan] = ()) -> None:
-        """Skip whatever of these dependencies is missing: `T[i] = max(T[i], t_e[i])` (deliver, spec section 3)."""
-        for i, dep in enumerate(deps):
-            if self.has(i, *dep):
-                continue
-            if dep > self.T[i]:
-                if dep[0] > self.T[i][0]:
-                    self.settle(i, dep[0])
-                self.T[i] = dep
-            else:
-                self.tails[i, dep[0]] = dep[1]
+        """Skip whatever of these dependencies is missing: `T[i] = max(T[i], t_e[i])` (deliver, spec section 3).
+
+        What is skipped is in the past of what is delivered next, so it has to be named to others like what was
+        delivered; where a closure is not known, that means more than needed, which is safe.
+        """
+        for ticket, (inc, seq) in enumerate(deps):
+            if not self.has(ticket, inc, seq):
+                self._skip_to(ticket, inc, seq)
         if self.exact:
-            for t, inc, last in orphans:
-                if not self.has(t, inc, last):
-                    self.give_up([(inc, last) if i == t else NEVER for i in range(len(self.T))])
+            for orphan in orphans:
+                if not self.has(*orphan):
+                    self._skip_to(*orphan)
+
+    def _skip_to(self, ticket: int, inc: int, seq: int) -> None:
+        at, upto = self.T[ticket]
+        if inc == at:
+            self.T[ticket] = (inc, seq)
+            return
+        named = {key: last for key, last in self.orphans.items() if key[0] == ticket}
+        self.settle(ticket, inc)  # all before it is skipped with it
+        self.orphans.update(named)
+        if inc > at:
+            self.T[ticket] = (inc, seq)
+            if upto:
+                self.orphans[ticket, at] = upto
+        else:
+            self.tails[ticket, inc] = self.orphans[ticket, inc] = seq
+        self._prune(ticket)
+
+    def _prune(self, ticket: int) -> None:
+        """At most `MAX_TAILS` tenures of a ticket are remembered."""
+        mine = sorted(inc for t, inc in self.tails if t == ticket)
+        if len(mine) > self.MAX_TAILS:
+            self.settle(ticket, mine[-self.MAX_TAILS])
+        named = sorted(inc for t, inc in self.orphans if t == ticket)
+        for inc in named[: -self.MAX_TAILS]:
+            del self.orphans[ticket, inc]
 
     def settle(self, ticket: int, inc: int) -> None:
-        """Forget tenures below `inc`: bounded memory, at the price that their late events are obsolete."""
+        """Forget tenures below `inc` (at most the present one): bounded memory, at the price that their late events are
+        obsolete."""
         self.floor[ticket] = max(self.floor[ticket], inc)
         for table in (self.tails, self.orphans):
             for key in [k for k in table if k[0] == ticket and k[1] < inc]:

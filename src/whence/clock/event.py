@@ -7,6 +7,7 @@ immutable and have the same boundaries at every member, so a frame is never spli
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 import msgspec
@@ -49,13 +50,18 @@ class EventId(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> EventId:
         """The inverse of `str()`; raises ValueError on anything else."""
-        left, at, owner = text.partition("@")
-        parts = left.split(":")
-        if not at or len(parts) != 3:
+        match = _EVENT_ID.fullmatch(text)
+        if match is None:
             raise ValueError(f"not an event id: {text!r} (want ticket:epoch.term.count:seq@owner)")
-        return cls(int(parts[0]), Incarnation.parse(parts[1]).packed, int(parts[2]), owner)
+        ticket, epoch, term, count, seq, owner = match.groups()
+        try:
+            inc = Incarnation(int(epoch), int(term), int(count)).packed
+        except OverflowError as error:
+            raise ValueError(f"not an event id: {text!r} ({error})") from None
+        return cls(int(ticket), inc, int(seq), owner)
 
 
+_EVENT_ID = re.compile(r"([0-9]{1,9}):([0-9]{1,9})\.([0-9]{1,9})\.([0-9]{1,9}):([0-9]{1,10})@(.+)", re.DOTALL)
 _bodies = msgspec.msgpack.Decoder(list[bytes])
 _encode = msgspec.msgpack.Encoder().encode
 

@@ -31,8 +31,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from whence.clock import CctClock, Digest, Entry, Frame, Key, MemberId, Range, merge
-from whence.clock.cct import MAX_SEQ
+from whence.clock import MAX_SEQ, CctClock, Digest, Entry, Frame, Key, MemberId, Range, merge
 from whence.errors import BadMessage, ForgedTicket, UsageError
 from whence.order.buffers import RecoveryBuffer
 from whence.order.checks import MAX_OWNERS, Owners, check_frame, check_jump
