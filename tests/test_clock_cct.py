@@ -110,6 +110,16 @@ def test_seq_zero_is_in_every_past():
     assert clock.has(0, 9, 0) and clock.missing([(9, 0)]) == []
 
 
+def test_tails_are_bounded_over_many_tenures():
+    clock = CctClock(2, True)
+    for inc in range(1, 200):
+        clock.advance(0, inc, 3, (inc - 1, 1) if inc > 1 else NEVER)
+        clock.advance(1, inc, 1, (inc - 1, 1) if inc > 1 else NEVER)
+        assert len(clock.tails) <= 2 * CctClock.MAX_TAILS
+        assert len(clock.orphans) <= 2 * CctClock.MAX_TAILS
+    assert not clock.has(0, 190, 4) and clock.has(0, 3, 4), "recent tenures are remembered, old ones settled"
+
+
 def test_orphans_are_bounded_for_orders_that_skip():
     clock = CctClock(1, False)
     for inc in range(1, 200):
