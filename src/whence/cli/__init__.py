@@ -1,0 +1,5 @@
+"""The command `whence`: parse, call, print."""
+
+from whence.cli.main import main
+
+__all__ = ["main"]

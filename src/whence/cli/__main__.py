@@ -1,0 +1,7 @@
+"""`python -m whence.cli`."""
+
+import sys
+
+from whence.cli.main import main
+
+sys.exit(main())

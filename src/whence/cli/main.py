@@ -1,0 +1,112 @@
+"""The command line: what there is, and what its exit codes mean.
+
+0: done and clean. 1: done, and an order or an invariant was violated. 2: the input makes no sense (one line says why).
+130: interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import whence
+from whence.cli import simulate
+from whence.errors import WhenceError
+
+CLEAN, VIOLATED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+
+EXAMPLES = """\
+examples:
+  whence sim demo                              one small cluster with losses, and what became of its events
+  whence sim hostile --seed 7 --trace out      everything at once; every step of every member as Parquet in out/
+  whence sim world --data rtt.csv              between cities, with your own matrix of round-trip times
+  whence soak hostile --seeds 100              100 seeds; a failing one is shrunk to a schedule you can read
+  whence shrink hostile --seed 7 --out s.toml  the same for one seed; then: whence sim s.toml
+
+A SCENARIO is a TOML file, or the name of one that comes with whence: see docs/simulator.md.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    raw = argparse.RawDescriptionHelpFormatter
+    top = argparse.ArgumentParser(
+        prog="whence",
+        description="Causally ordered group communication at gossip scale.",
+        epilog=EXAMPLES,
+        formatter_class=raw,
+    )
+    top.add_argument("--version", action="version", version=f"whence {whence.__version__}")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    _sim(commands.add_parser("sim", help="run a scenario once", description="Run a scenario once, in virtual time."))
+    _soak(
+        commands.add_parser(
+            "soak", help="run a scenario with many seeds", description="Run a scenario with many seeds, in processes."
+        )
+    )
+    _shrink(
+        commands.add_parser(
+            "shrink", help="make a failing seed readable", description="Shrink a failing seed to a short schedule."
+        )
+    )
+    return top
+
+
+def _scenario(command: argparse.ArgumentParser) -> None:
+    command.add_argument("scenario", metavar="SCENARIO", help="a TOML file, or the name of a packaged scenario")
+    command.add_argument("--data", type=Path, metavar="CSV", help="recorded latencies, instead of the scenario's file")
+    command.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
+
+
+def _sim(command: argparse.ArgumentParser) -> None:
+    _scenario(command)
+    command.add_argument("--seed", type=int, help="default: the scenario's own")
+    command.add_argument("--trace", type=Path, metavar="DIR", help="write what every member did into this directory")
+    command.add_argument("--format", choices=("parquet", "jsonl"), default="parquet", help="of the trace")
+    command.add_argument("--schedule", action="store_true", help="print the schedule (faults and publishes) and stop")
+    command.set_defaults(call=simulate.sim)
+
+
+def _soak(command: argparse.ArgumentParser) -> None:
+    _scenario(command)
+    command.add_argument("--seeds", type=_positive, default=100, metavar="N", help="how many (default 100)")
+    command.add_argument("--start", type=int, default=0, metavar="S", help="the first seed (default 0)")
+    command.add_argument("--jobs", type=_positive, default=os.cpu_count() or 1, help="processes (default: all cores)")
+    command.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="where a shrunk scenario is written")
+    command.add_argument("--no-shrink", action="store_true", help="only say which seeds fail")
+    command.set_defaults(call=simulate.soak)
+
+
+def _shrink(command: argparse.ArgumentParser) -> None:
+    _scenario(command)
+    command.add_argument("--seed", type=int, help="default: the scenario's own")
+    command.add_argument("--out", type=Path, metavar="FILE", help="write the short scenario here")
+    command.add_argument("--runs", type=_positive, default=300, help="how many runs to spend at most (default 300)")
+    command.set_defaults(call=simulate.shrink)
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return number
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; returns its exit code."""
+    args = parser().parse_args(argv)
+    call: Callable[[argparse.Namespace], int] = args.call
+    try:
+        return call(args)
+    except WhenceError as error:
+        print(f"whence: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except KeyboardInterrupt:
+        print("whence: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:  # `whence ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return CLEAN

@@ -1,0 +1,71 @@
+"""Tables and progress for people."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from whence.sim.tally import Report
+
+_ROWS = (
+    ("members", "members"),
+    ("published", "published"),
+    ("delivered", "delivered"),
+    ("lost", "lost"),
+    ("late", "late"),
+    ("over gap", "over_gap"),
+    ("inversions", "inversions"),
+    ("duplicate frames", "duplicates"),
+    ("recovery asked", "asked"),
+    ("recovered frames", "recovered"),
+    ("given up", "given_up"),
+)
+
+
+def console() -> Console:
+    """Standard output; wide enough for a table also when it is no terminal."""
+    return Console(width=None if sys.stdout.isatty() else 160)
+
+
+@contextmanager
+def progress(what: str, unit: str = "") -> Iterator[tuple[Progress, TaskID] | None]:
+    """A bar on standard error, if somebody looks."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    columns = (TextColumn(what), BarColumn(), TextColumn("{task.percentage:3.0f} % " + unit), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        yield bar, bar.add_task(what, total=1.0)
+
+
+def report_tables(report: Report) -> Iterator[Table]:
+    """The report of one run, as tables."""
+    events = Table(title=f"{report.scenario}, seed {report.seed}: {report.virtual_s:g} s of virtual time")
+    events.add_column("events")
+    for line in report.lines:
+        events.add_column(f"{line.order}\n{line.cluster}", justify="right")
+    for title, field in _ROWS:
+        events.add_row(title, *(f"{getattr(line, field):,}" for line in report.lines))
+    for quantile in ("p50", "p90", "p99", "max"):
+        values = [line.latency_ms.get(quantile) for line in report.lines]
+        events.add_row(f"latency {quantile}", *("-" if v is None else f"{v:,.1f} ms" for v in values))
+    yield events
+    rest = Table(show_header=False)
+    rest.add_column()
+    rest.add_column()
+    for title, counts in (
+        ("network", report.network),
+        ("tickets", report.tickets),
+        ("joined by", report.joined),
+        ("not published", report.not_published),
+        ("counters", {"steps": report.steps, **report.counters}),
+    ):
+        rest.add_row(title, ", ".join(f"{k} {v:,}" for k, v in counts.items() if v) or "-")
+    full = {k: v for k, v in report.buffers.items() if v[0]}
+    rest.add_row("fullest buffers", ", ".join(f"{k} {fill:,}/{bound:,}" for k, (fill, bound) in full.items()) or "-")
+    yield rest

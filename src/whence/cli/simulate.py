@@ -1,0 +1,195 @@
+"""`whence sim`, `soak` and `shrink`."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import whence
+from whence.cli.show import console, progress, report_tables
+from whence.errors import ConfigError
+from whence.recorder import Sink
+from whence.sim.actions import show
+from whence.sim.chaos import expand
+from whence.sim.run import Outcome, run
+from whence.sim.scenario import Loaded, load
+from whence.sim.shrink import Shrunk
+from whence.sim.shrink import shrink as shrink_run
+
+
+def find(name: str, data: Path | None = None) -> Loaded:
+    """The scenario at a path, or the packaged one of that name."""
+    path = Path(name)
+    if path.suffix == ".toml" or path.exists():
+        return load(path, None if data is None else data.absolute())
+    home = Path(whence.__file__).parent
+    places = [home / "scenarios", home.parent.parent / "scenarios"]  # installed; a checkout
+    for place in places:
+        if (place / f"{name}.toml").is_file():
+            return load(place / f"{name}.toml", None if data is None else data.absolute())
+    known = sorted({p.stem for place in places if place.is_dir() for p in place.glob("*.toml")})
+    raise ConfigError(f"no scenario {name!r}: give a .toml file or one of: {', '.join(known)}")
+
+
+def sim(args: argparse.Namespace) -> int:
+    """One run."""
+    loaded = find(args.scenario, args.data)
+    seed = loaded.scenario.seed if args.seed is None else args.seed
+    if args.schedule:
+        print(show(expand(loaded, seed)))
+        return 0
+    with progress("simulating") as bar, tracing(args, loaded, seed) as sink:
+
+        def tick(now: int, end: int) -> None:
+            if bar is not None:
+                bar[0].update(bar[1], completed=now / end)
+
+        outcome = run(loaded, seed, sink=sink, progress=tick)
+    show_outcome(args, outcome)
+    return 1 if outcome.violation else 0
+
+
+def show_outcome(args: argparse.Namespace, outcome: Outcome) -> None:
+    """The report, for people or machines."""
+    if args.json:
+        print(msgspec.json.encode(outcome.report).decode())
+        return
+    out = console()
+    for table in report_tables(outcome.report):
+        out.print(table)
+    if outcome.violation is not None:
+        out.print(f"VIOLATION {outcome.violation}", style="bold red", markup=False, highlight=False)
+        out.print(f"to make it readable: whence shrink {args.scenario} --seed {outcome.report.seed}", markup=False)
+
+
+@contextmanager
+def tracing(args: argparse.Namespace, loaded: Loaded, seed: int) -> Iterator[Sink | None]:
+    """Where the rows of a run go; a run that does not end leaves no file."""
+    if args.trace is None:
+        yield None
+        return
+    raise NotImplementedError
+
+
+def shrink(args: argparse.Namespace) -> int:
+    """One failing seed, made readable."""
+    loaded = find(args.scenario, args.data)
+    seed = loaded.scenario.seed if args.seed is None else args.seed
+    outcome = run(loaded, seed)
+    if outcome.violation is None:
+        print(f"seed {seed} of {args.scenario} is clean: there is nothing to shrink", file=sys.stderr)
+        return 0
+    shrunk = _shrunk(loaded, seed, outcome, args.runs)
+    _show_shrunk(args, shrunk, args.out)
+    return 1
+
+
+def _shrunk(loaded: Loaded, seed: int, outcome: Outcome, budget: int) -> Shrunk:
+    assert outcome.violation is not None
+    with progress(f"shrinking seed {seed}") as bar:
+
+        def tick(runs: int, left: int) -> None:
+            if bar is not None:
+                bar[0].update(bar[1], completed=runs / budget, description=f"{left} actions left")
+
+        return shrink_run(loaded, seed, outcome.violation, outcome.schedule, budget=budget, progress=tick)
+
+
+def _show_shrunk(args: argparse.Namespace, shrunk: Shrunk, out: Path | None) -> None:
+    if out is not None:
+        out.write_text(shrunk.toml(), encoding="utf-8")
+    if args.json:
+        found = {
+            "seed": shrunk.loaded.scenario.seed,
+            "violation": str(shrunk.violation),
+            "kind": shrunk.violation.kind,
+            "actions": len(shrunk.schedule),
+            "runs": shrunk.runs,
+            "scenario": shrunk.toml(),
+        }
+        print(msgspec.json.encode(found).decode())
+        return
+    print(shrunk.text())
+    print(f"# {len(shrunk.schedule)} actions, found in {shrunk.runs} runs")
+    if out is not None:
+        print(f"# again: whence sim {out}")
+
+
+def _one_seed(loaded: Loaded, seed: int) -> dict[str, Any]:
+    """In a worker process: what the summary needs of one run."""
+    began = time.perf_counter()
+    outcome = run(loaded, seed)
+    lines = outcome.report.lines
+    sums = {f: sum(getattr(line, f) for line in lines) for f in ("published", "delivered", "lost", "inversions")}
+    violation = outcome.violation
+    return {
+        "seed": seed,
+        "kind": violation.kind if violation else None,
+        "violation": str(violation) if violation else None,
+        "seconds": time.perf_counter() - began,
+        **sums,
+    }
+
+
+def _ignore_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _all_seeds(args: argparse.Namespace, loaded: Loaded) -> Iterator[dict[str, Any]]:
+    """The seeds' results as they come; a bounded number is handed out at a time."""
+    todo = iter(range(args.start, args.start + args.seeds))
+    pool = ProcessPoolExecutor(args.jobs, initializer=_ignore_interrupts)
+    pending: set[Future[dict[str, Any]]] = set()
+    try:
+        while True:
+            while len(pending) < 2 * args.jobs and (seed := next(todo, None)) is not None:
+                pending.add(pool.submit(_one_seed, loaded, seed))
+            if not pending:
+                return
+            done, pending = wait(pending, return_when=FIRST_COMPLETED)
+            yield from (f.result() for f in done)
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def soak(args: argparse.Namespace) -> int:
+    """Many seeds."""
+    loaded = find(args.scenario, args.data)
+    results: list[dict[str, Any]] = []
+    began = time.perf_counter()
+    with progress(f"{args.seeds} seeds") as bar:
+        for result in _all_seeds(args, loaded):
+            results.append(result)
+            if result["kind"] and not args.json:
+                print(f"seed {result['seed']}: {result['violation']}", flush=True)
+            if bar is not None:
+                bar[0].update(bar[1], completed=len(results) / args.seeds)
+    results.sort(key=lambda r: int(r["seed"]))
+    failed = [r for r in results if r["kind"]]
+    summary = {
+        "scenario": args.scenario,
+        "seeds": len(results),
+        "failed": [r["seed"] for r in failed],
+        "kinds": dict(sorted(Counter(r["kind"] for r in failed).items())),
+        **{f: sum(r[f] for r in results) for f in ("published", "delivered", "lost", "inversions")},
+        "seconds": round(time.perf_counter() - began, 1),
+    }
+    if args.json:
+        print(msgspec.json.encode({**summary, "violations": failed}).decode())
+    else:
+        print(", ".join(f"{k}: {v}" for k, v in summary.items()))
+    if failed and not args.no_shrink and not args.json:
+        seed = failed[0]["seed"]
+        shrunk = _shrunk(loaded, seed, run(loaded, seed), 300)
+        _show_shrunk(args, shrunk, args.out / f"{Path(args.scenario).stem}-{seed}.toml")
+    return 1 if failed else 0

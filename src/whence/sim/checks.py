@@ -1,0 +1,187 @@
+"""The checks that are always on: after every step of every member, and once more at the end.
+
+========== ================================================================================================
+kind       what is wrong
+========== ================================================================================================
+core       a member raised an error of its own
+livelock   a member asks to be woken again and again at the same moment
+buffer     a buffer is beyond its bound
+id         an event id was used twice
+twice      an application was handed an event that its state had already
+order      a delivery that the member's order forbids, by the oracle
+ring       an invariant of the ticket ring (`whence.ring.invariants`)
+snapshot   a state was installed that is not the one that was captured
+lost       a run without faults and losses, and yet somebody has not got everything
+agreement  at the end, a member of a reliable order lacks what it was promised
+stuck      at the end, a member is still joining or holds events back
+========== ================================================================================================
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from whence import ports
+from whence.clock import Frame, MemberId
+from whence.sim.actions import Publish, Schedule, show
+from whence.sim.oracle import Oracle, Verdict
+from whence.sim.rings import Rings
+from whence.sim.verdicts import Counts
+
+if TYPE_CHECKING:
+    from whence.sim.host import Seat
+    from whence.sim.world import World
+
+_FORBIDDEN = {
+    Verdict.INVERTED: "inverted",
+    Verdict.OVER_GAP: "over_gap",
+    Verdict.DUPLICATE: "duplicates",
+    Verdict.UNKNOWN: "unknown",
+}
+
+
+class Violation(Exception):
+    """Something that must never be, with all that is needed to see it again."""
+
+    def __init__(self, kind: str, what: str, *, at: int, member: str, seed: int, schedule: Schedule) -> None:
+        super().__init__(kind, what)
+        self.kind = kind
+        self.what = what
+        self.at = at
+        self.member = member
+        self.seed = seed
+        self.schedule = schedule
+
+    def __str__(self) -> str:
+        who = f" at {self.member}" if self.member else ""
+        return f"{self.kind}{who}, {self.at / 1e9:.4f} s, seed {self.seed}: {self.what}"
+
+    def story(self) -> str:
+        """The violation and everything that was done to the world before it."""
+        return f"{show(tuple(a for a in self.schedule if a.at <= self.at))}\n{self}"
+
+
+class Checks:
+    """Watches one world."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.oracles = [Oracle() for _ in world.clusters]
+        self.rings = [Rings() for _ in world.clusters]
+        self._tenures: list[dict[tuple[int, int], tuple[MemberId, int]]] = [{} for _ in world.clusters]
+        self._captured: dict[tuple[int, str], bytes] = {}
+        self._lives: dict[tuple[int, str], MemberId] = {}  # the last life of each process that had state
+        self._inversions: dict[tuple[int, str], int] = {}
+
+    def violation(self, kind: str, what: str, seat: Seat | None = None) -> Violation:
+        world = self.world
+        member = f"{seat.id}/{world.clusters[seat.cluster].name}" if seat is not None else ""
+        return Violation(kind, what, at=world.now, member=member, seed=world.seed, schedule=world.schedule)
+
+    # -- every step ------------------------------------------------------------------------------------------
+
+    def seated(self, seat: Seat) -> None:
+        """A life begins."""
+        self.rings[seat.cluster].seated(seat)
+
+    def unseated(self, seat: Seat) -> None:
+        """A life ends."""
+        self.rings[seat.cluster].unseated(seat)
+        self.oracles[seat.cluster].left(seat.id)
+
+    def stepped(self, seat: Seat, event: ports.Input, outs: list[ports.Output]) -> None:
+        """After all outputs of a step."""
+        high = self.world.tally.high
+        for name, level in seat.member.buffers().items():
+            fill, bound = level
+            if fill > bound:
+                raise self.violation("buffer", f"{name} holds {fill}, its bound is {bound}", seat)
+            best = high.get(name)
+            if best is None or fill > best[0]:
+                high[name] = level
+        broken = self.rings[seat.cluster].stepped(seat, event, outs, self.world.now)
+        if broken is not None:
+            raise self.violation("ring", broken, seat)
+
+    def published(self, seat: Seat, frame: Frame) -> None:
+        tenures = self._tenures[seat.cluster]
+        owner, last = tenures.get((frame.ticket, frame.inc), (seat.id, 0))
+        if owner != seat.id or frame.owner != seat.id:
+            raise self.violation("id", f"{frame.ids()[0]} published under a tenure that is {owner}'s", seat)
+        if frame.first != last + 1:
+            raise self.violation("id", f"{frame.ids()[0]} published after number {last} of its tenure", seat)
+        tenures[frame.ticket, frame.inc] = (seat.id, frame.last)
+        self.oracles[seat.cluster].published_frame(seat.id, frame.key, frame.count)
+
+    def delivered(self, seat: Seat, out: ports.Deliver) -> None:
+        frame = out.frame
+        verdict = self.oracles[seat.cluster].delivered_frame(seat.id, frame.key)
+        if not seat.app.deliver(frame):
+            raise self.violation("twice", f"{frame.ids()[0]} was in the application's state already", seat)
+        if verdict is not Verdict.IN_ORDER:
+            if verdict is Verdict.INVERTED:
+                key = (seat.cluster, seat.order)
+                self._inversions[key] = self._inversions.get(key, 0) + frame.count
+            if _FORBIDDEN[verdict] in Counts.PROMISES[seat.order]:
+                texts = self.oracles[seat.cluster].report(settled=False).violations
+                why = next((t[-1] for k, t in texts.items() if t and k.startswith(verdict.value[:8])), verdict.value)
+                raise self.violation("order", f"{seat.order} member: {verdict.value}: {why}", seat)
+
+    def inversions(self, cluster: int, order: str) -> int:
+        """Events that members of this order delivered after something that they precede."""
+        return self._inversions.get((cluster, order), 0)
+
+    # -- state that travels ----------------------------------------------------------------------------------
+
+    def joined(self, seat: Seat, out: ports.Joined) -> None:
+        oracle = self.oracles[seat.cluster]
+        place = (seat.cluster, seat.host.name)
+        peer = self._lives.get(place) if out.how == "checkpoint" else None
+        oracle.joined(seat.id, out.how, order=seat.order, peer=peer, token=out.token or None)
+        self._lives[place] = seat.id
+
+    def snapshot_taken(self, seat: Seat, token: str, state: bytes) -> None:
+        self._captured[seat.cluster, token] = state
+        self.oracles[seat.cluster].snapshot(seat.id, token)
+
+    def snapshot_installed(self, seat: Seat, out: ports.InstallSnapshot) -> None:
+        captured = self._captured.get((seat.cluster, out.token))
+        if captured is None:
+            raise self.violation("snapshot", f"{out.token!r} was never taken", seat)
+        if captured != out.state:
+            raise self.violation("snapshot", f"{out.token!r} arrived with another state than was captured", seat)
+
+    # -- the end ---------------------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """When everything should have settled."""
+        for cluster in range(len(self.world.clusters)):
+            hosts = self.world.hosts.values()
+            seats = [h.seats[cluster] for h in hosts if cluster in h.seats]
+            if not self.harmless():
+                for seat in seats:
+                    self._not_stuck(seat)
+            else:
+                self._nothing_lost(cluster, seats)
+            report = self.oracles[cluster].report(settled=True)
+            for name, count in report.broken.items():
+                why = "; ".join(t[0] for t in report.violations.items() if t)
+                raise self.violation("agreement", f"{name} ({count}): {why}")
+
+    def harmless(self) -> bool:
+        """Nothing that could cost an event is in this run."""
+        network = self.world.scenario.network
+        return not network.loss and not network.uplink and all(isinstance(a, Publish) for a in self.world.schedule)
+
+    def _nothing_lost(self, cluster: int, seats: list[Seat]) -> None:
+        """CCC11 Lemma 5.1: without faults every event is delivered, in causal order."""
+        total = sum(last for _, last in self._tenures[cluster].values())
+        for seat in seats:
+            if seat.app.count != total:
+                raise self.violation("lost", f"has {seat.app.count} of {total} events of a run without faults", seat)
+
+    def _not_stuck(self, seat: Seat) -> None:
+        if not seat.joined:
+            raise self.violation("stuck", "is still joining at the end", seat)
+        if seat.member.blocked():
+            raise self.violation("stuck", f"still holds {seat.member.blocked()} frames back at the end", seat)

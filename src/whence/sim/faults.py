@@ -1,0 +1,149 @@
+"""Carrying out the actions of a schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from whence import ports
+from whence.sim import hostile
+from whence.sim.actions import (
+    Action,
+    Clock,
+    Coordinate,
+    Crash,
+    Cut,
+    Found,
+    Hostile,
+    Leave,
+    Partition,
+    Publish,
+    Resign,
+    Slow,
+    Start,
+)
+
+if TYPE_CHECKING:
+    from whence.sim.host import Seat
+    from whence.sim.world import World
+
+
+def carry_out(world: World, action: Action) -> None:
+    """Do it now. What makes no sense now does nothing."""
+    match action:
+        case Publish():
+            _publish(world, action)
+        case Crash(who=who, lasts=lasts, disk=disk):
+            if world.crash(who) and lasts is not None:
+                world.plan(world.now + lasts, world.start, who, disk)
+        case Start(who=who, disk=disk):
+            world.start(who, disk)
+        case Leave():
+            _leave(world, action)
+        case Coordinate(who=who):
+            _want(world, action, True, ports.Coordinate())
+        case Resign(who=who):
+            _want(world, action, False, ports.Resign())
+        case Found(who=who, cluster=cluster):
+            for seat in _seats(world, who, cluster):
+                world.step(seat, ports.Found())
+        case Partition(who=side, oneway=oneway):
+            others = [n for n in world.hosts if n not in side]
+            _cut(world, [(a, b) for a in side for b in others], oneway, action.lasts)
+        case Cut(src=src, dst=dst, oneway=oneway):
+            _cut(world, [(src, dst)], oneway, action.lasts)
+        case Slow():
+            _slow(world, action)
+        case Clock(who=who, drift=drift, jump=jump):
+            host = world.hosts[who]
+            host.clock.change(world.now, drift, jump)
+            for seat in host.seats.values():
+                world.sleep(seat)
+        case Hostile(who=who, cluster=cluster):
+            for seat in _seats(world, who, cluster):
+                hostile.attack(world, seat, action)
+
+
+def _seats(world: World, who: str, cluster: str) -> list[Seat]:
+    """The members meant: those of the named cluster, or of all."""
+    return [s for i, s in list(world.hosts[who].seats.items()) if cluster in ("", world.clusters[i].name)]
+
+
+def _want(world: World, action: Coordinate | Resign, wants: bool, event: ports.Input) -> None:
+    host = world.hosts[action.who]
+    for i, cluster in enumerate(world.clusters):
+        if action.cluster in ("", cluster.name):
+            host.wants[i] = wants
+    for seat in _seats(world, action.who, action.cluster):
+        world.step(seat, event)
+
+
+def _publish(world: World, action: Publish) -> None:
+    seats = _seats(world, action.who, action.cluster)
+    if not seats:
+        world.tally.not_published["down"] += action.events
+    for seat in seats:
+        if not seat.member.may_publish:
+            world.tally.not_published["no ticket"] += action.events
+            continue
+        world.tally.payloads += 1
+        size = max(8, action.payload)
+        number = world.tally.payloads
+        world.step(seat, ports.Publish(tuple(b"%08x" % (number << 8 | i & 0xFF) + bytes(size - 8) for i in range(action.events))))
+
+
+def _leave(world: World, action: Leave) -> None:
+    host = world.hosts[action.who]
+    if not host.up:
+        return
+    life = host.boot
+    for seat in list(host.seats.values()):
+        world.step(seat, ports.Leave())
+
+    def back() -> None:
+        if host.boot == life:  # one that could not leave in time is ended by its operator
+            if host.up:
+                world.stop(host)
+            world.start(host.name, False)
+
+    if action.lasts is not None:
+        world.plan(world.now + action.lasts, back)
+
+
+def gone(world: World, seat: Seat) -> None:
+    """A member has left; a process without members ends."""
+    host = seat.host
+    if host.seats.get(seat.cluster) is seat:
+        world.checks.unseated(seat)
+        world.tally.unseated(seat)
+        del host.seats[seat.cluster]
+        host.up = bool(host.seats)
+
+
+def _later(world: World, lasts: int | None, what: Callable[[], None]) -> None:
+    if lasts is not None:
+        world.plan(world.now + lasts, what)
+
+
+def _cut(world: World, links: list[tuple[str, str]], oneway: bool, lasts: int | None) -> None:
+    pairs = links if oneway else links + [(b, a) for a, b in links]
+    for pair in pairs:
+        world.network.cut(*pair)
+
+    def mend() -> None:
+        for pair in pairs:
+            world.network.mend(*pair)
+
+    _later(world, lasts, mend)
+
+
+def _slow(world: World, action: Slow) -> None:
+    targets = [action.dst] if action.dst else [n for n in world.hosts if n != action.src]
+    for dst in targets:
+        world.network.slow(action.src, dst, action.by)
+
+    def recover() -> None:
+        for dst in targets:
+            world.network.slow(action.src, dst, -action.by)
+
+    _later(world, action.lasts, recover)

@@ -1,0 +1,112 @@
+"""One simulated process: its clock, its members (one per cluster), and the application on top of each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from whence.clock import Frame, MemberId, member_id
+
+if TYPE_CHECKING:
+    from whence.member import Member
+    from whence.recorder import Recorder
+
+Tenure = tuple[int, int, MemberId]
+"""`(ticket, incarnation, owner)`: within it, events are numbered from 1."""
+
+_PPM = 1_000_000
+
+
+class LocalClock:
+    """A clock that is off by an offset and runs a little too fast or too slow; it never goes backwards."""
+
+    __slots__ = ("_local", "_rate", "_true")
+
+    def __init__(self, offset: int = 0, drift: int = 0) -> None:
+        self._true, self._local, self._rate = 0, offset, _PPM + drift
+
+    def at(self, true: int) -> int:
+        """What the clock shows at this true time."""
+        return self._local + (true - self._true) * self._rate // _PPM
+
+    def when(self, local: int) -> int:
+        """The first true time at which the clock shows at least this."""
+        return self._true - (self._local - local) * _PPM // self._rate
+
+    def change(self, true: int, drift: int, jump: int) -> None:
+        """From now on another speed, after a jump forward."""
+        self._true, self._local, self._rate = true, self.at(true) + jump, _PPM + drift
+
+
+class App:
+    """The simplest application that notices everything: the set of the events it has seen, a bit each.
+
+    Its state really travels through snapshots and disks, so what a joiner sees twice or never shows here."""
+
+    __slots__ = ("count", "seen")
+
+    def __init__(self) -> None:
+        self.seen: dict[Tenure, int] = {}
+        self.count = 0
+
+    def deliver(self, frame: Frame) -> bool:
+        """Take the events of a frame; False if one of them was seen before."""
+        tenure = (frame.ticket, frame.inc, frame.owner)
+        had = self.seen.get(tenure, 0)
+        new = ((1 << frame.count) - 1) << frame.first
+        self.seen[tenure] = had | new
+        self.count += frame.count
+        return not had & new
+
+    def encode(self) -> bytes:
+        """The state as bytes; equal states are equal bytes."""
+        rows = [(*t, bits.to_bytes((bits.bit_length() + 7) // 8, "little")) for t, bits in sorted(self.seen.items())]
+        return msgspec.msgpack.encode(rows)
+
+    @classmethod
+    def decode(cls, state: bytes) -> App:
+        app = cls()
+        for ticket, inc, owner, bits in msgspec.msgpack.decode(state, type=list[tuple[int, int, str, bytes]]):
+            app.seen[ticket, inc, owner] = int.from_bytes(bits, "little")
+        app.count = sum(bits.bit_count() for bits in app.seen.values())
+        return app
+
+
+class Seat:
+    """A member of one cluster, in one life of a process."""
+
+    __slots__ = ("app", "cluster", "host", "id", "joined", "left", "member", "order", "recorder", "spins", "wake")
+
+    def __init__(self, host: Host, cluster: int, order: str, member: Member, app: App, recorder: Recorder) -> None:
+        self.host = host
+        self.cluster = cluster
+        self.order = order
+        self.id = host.id
+        self.member = member
+        self.app = app
+        self.recorder = recorder
+        self.wake = -1  # true time of the pending wake; -1: none
+        self.spins = 0
+        self.joined = False
+        self.left = False
+
+
+class Host:
+    """A process: what survives its crashes is its name, its clock, its disk and what it wants."""
+
+    __slots__ = ("boot", "clock", "disk", "name", "seats", "up", "wants")
+
+    def __init__(self, name: str, clock: LocalClock) -> None:
+        self.name = name
+        self.clock = clock
+        self.boot = 0
+        self.up = False
+        self.seats: dict[int, Seat] = {}
+        self.disk: dict[int, tuple[bytes, bytes]] = {}  # cluster -> (member's checkpoint, application's state)
+        self.wants: dict[int, bool] = {}
+
+    @property
+    def id(self) -> MemberId:
+        """The member id of the present life."""
+        return member_id(self.name, self.boot)

@@ -1,0 +1,76 @@
+"""Bad bytes: noise, genuine packets cut short or altered, and packets that are well formed but cannot be true.
+
+An altered packet may still be a well-formed one. Live, a channel is authenticated per message, so such a packet never reaches
+a member; here it is counted as `unauthentic` and goes no further.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from whence.clock import Frame
+from whence.errors import RemoteError
+from whence.sim.actions import Hostile
+from whence.wire import Message, pack, unpack
+
+if TYPE_CHECKING:
+    from whence.sim.host import Seat
+    from whence.sim.world import World
+
+OUTSIDER = "outsider#1"
+
+
+def attack(world: World, seat: Seat, action: Hostile) -> None:
+    """Hand `action.messages` bad packets to one member."""
+    sender = world.hosts[action.sender].id if action.sender else OUTSIDER
+    rng = world.rng(f"hostile/{action.at}/{action.who}")
+    genuine = pack(world.clusters[seat.cluster].name, sender, world.sample) if world.sample is not None else b""
+    for _ in range(action.messages):
+        if seat.host.seats.get(seat.cluster) is not seat:
+            return
+        data = _bad(rng, genuine, world.sample, world.clusters[seat.cluster].name, sender)
+        if data is None:
+            world.tally.unauthentic += 1
+        else:
+            world.tally.hostile += 1
+            world.receive_bytes(seat, sender, data)
+
+
+def _bad(rng: random.Random, genuine: bytes, message: Message | None, cluster: str, sender: str) -> bytes | None:
+    """One bad packet; None for one that only its authentication could tell from a good one."""
+    kind = rng.choice(("noise", "cut", "altered", "forged")) if genuine else "noise"
+    if kind == "forged":
+        forged = forge(rng, message)
+        return pack(cluster, sender, forged) if forged is not None else b""
+    if kind == "noise":
+        data = rng.randbytes(rng.randrange(200))
+    elif kind == "cut":
+        data = genuine[: rng.randrange(len(genuine))]
+    else:
+        bent = bytearray(genuine)
+        for _ in range(rng.randint(1, 4)):
+            bent[rng.randrange(len(bent))] ^= 1 << rng.randrange(8)
+        data = bytes(bent)
+    try:
+        unpack(data)
+    except RemoteError:
+        return data
+    return None
+
+
+def forge(rng: random.Random, message: Message | None) -> Message | None:
+    """A message whose first frame cannot be: a vector of another cluster, or a clock years ahead."""
+    items: tuple[Any, ...] = getattr(message, "items", ())
+    frame = next((i for i in items if isinstance(i, Frame)), None)
+    if frame is None:
+        return None
+    if rng.random() < 0.5:
+        bad = msgspec.structs.replace(frame, deps=(*frame.deps, (1, 1)))
+    else:
+        deps = tuple((inc or 1, (1 << 32) - 1) for inc, _ in frame.deps)
+        own = [(frame.inc, (1 << 32) - 3) if i == frame.ticket else d for i, d in enumerate(deps)]
+        bad = msgspec.structs.replace(frame, first=(1 << 32) - 2, count=1, deps=tuple(own), body=b"\x91\xc4\x00")
+    return msgspec.structs.replace(message, items=(bad,), ages=(1,))  # type: ignore[type-var]

@@ -1,0 +1,56 @@
+"""The person who runs the cluster: founds the ring in the beginning and again when its core is empty.
+
+Nobody founds on a time-out of the protocol: two founders make two rings (ring.md, "Bootstrap and empty core"). A person sees
+from outside that there is no coordinator left and none in the making; after looking for a while (`operator` in the scenario)
+they tell the designated founder, and only it, to found again. While it is down they wait. The founder's own quarantine comes
+on top."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from whence import ports
+from whence.ring import State
+
+if TYPE_CHECKING:
+    from whence.sim.world import World
+
+LOOK_EVERY = 5  # rounds
+PATIENCE = 30  # rounds
+CORE = (State.FOUNDING, State.PROBATION, State.OWNER, State.LEAVING)
+
+
+class Operator:
+    """Looks at each cluster now and then."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        scenario = world.scenario
+        self.every = LOOK_EVERY * scenario.round
+        self.patience = PATIENCE * scenario.round if scenario.operator is None else scenario.operator
+        self._empty_since: list[int | None] = [None] * len(world.clusters)
+
+    def begin(self) -> None:
+        self.world.plan(self.every, self._look)
+
+    def _look(self) -> None:
+        for i in range(len(self.world.clusters)):
+            self._look_at(i)
+        self.world.plan(self.world.now + self.every, self._look)
+
+    def _look_at(self, cluster: int) -> None:
+        world = self.world
+        seats = [h.seats[cluster] for h in world.hosts.values() if cluster in h.seats]
+        if any(s.member.ring.state in CORE for s in seats):
+            self._empty_since[cluster] = None
+            return
+        since = self._empty_since[cluster]
+        if since is None:
+            self._empty_since[cluster] = world.now
+            return
+        founder = world.hosts[world.scenario.founder_of(world.clusters[cluster])]
+        seat = founder.seats.get(cluster)
+        if world.now - since >= self.patience and seat is not None and seat.joined:
+            self._empty_since[cluster] = None
+            world.tally.refounded += 1
+            world.step(seat, ports.Found())

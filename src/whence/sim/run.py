@@ -1,0 +1,43 @@
+"""One run from a scenario and a seed to a report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from whence.member import Member
+from whence.recorder import Sink
+from whence.sim.actions import Schedule
+from whence.sim.checks import Violation
+from whence.sim.scenario import Loaded
+from whence.sim.tally import Report
+from whence.sim.world import MakeMember, World
+
+Progress = Callable[[int, int], None]
+"""`(now, end)` in virtual ns."""
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What came out of a run, and the schedule that led there."""
+
+    report: Report
+    violation: Violation | None
+    schedule: Schedule
+
+
+def run(
+    loaded: Loaded,
+    seed: int | None = None,
+    *,
+    schedule: Schedule | None = None,
+    make: MakeMember = Member,
+    sink: Sink | None = None,
+    progress: Progress | None = None,
+) -> Outcome:
+    """Run it. The seed defaults to the scenario's, the schedule to what both expand to."""
+    world = World(loaded, loaded.scenario.seed if seed is None else seed, schedule=schedule, make=make, sink=sink)
+    violation = world.run(progress)
+    name = Path(loaded.path).stem if loaded.path else "scenario"
+    return Outcome(world.tally.report(name, str(violation) if violation else None), violation, world.schedule)

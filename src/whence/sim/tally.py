@@ -1,0 +1,188 @@
+"""What a run is counted by, and the report made of it."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from whence import ports
+from whence.clock import Frame, Key
+
+if TYPE_CHECKING:
+    from whence.sim.host import Seat
+    from whence.sim.world import World
+
+QUANTILES = (0.5, 0.9, 0.99, 1.0)
+
+
+class Line(msgspec.Struct, kw_only=True):
+    """What the members of one cluster with one order have seen. Events, unless the name says otherwise."""
+
+    cluster: str
+    order: str
+    members: int = 0
+    """Members at the end of the run."""
+    published: int = 0
+    delivered: int = 0
+    lost: int = 0
+    """Published at any time, and not in the application's state of a member at the end; summed over members."""
+    late: int = 0
+    """Arrived after it had been given up."""
+    over_gap: int = 0
+    """Delivered after something before it was given up."""
+    inversions: int = 0
+    """Delivered after an event that it causally precedes (by the oracle's own account)."""
+    duplicates: int = 0
+    """Frames that arrived again and were suppressed."""
+    dropped: int = 0
+    """Frames that a full buffer gave up, or that were refused."""
+    given_up: int = 0
+    asked: int = 0
+    """Recovery: ranges asked for (each time they were)."""
+    recovered: int = 0
+    """Recovery: frames that came back."""
+    latency_ms: dict[str, float] = {}
+    """From publish to delivery at another member, in virtual ms."""
+
+
+class Report(msgspec.Struct, kw_only=True):
+    """The outcome of a run."""
+
+    scenario: str
+    seed: int
+    virtual_s: float
+    steps: int
+    lines: list[Line]
+    network: dict[str, int]
+    tickets: dict[str, int]
+    """How often a ticket came into each state."""
+    joined: dict[str, int]
+    not_published: dict[str, int]
+    """Events that the schedule wanted but could not be: the process was down, or had no ticket."""
+    counters: dict[str, int]
+    buffers: dict[str, tuple[int, int]]
+    """Name -> (highest fill, its bound)."""
+    violation: str | None = None
+
+
+class Tally:
+    """Counts outputs as they are carried out."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.steps = self.payloads = self.nowhere = self.dead_letters = self.bad_bytes = self.left = 0
+        self.hostile = self.unauthentic = self.cut_offs = self.refounded = 0
+        self.not_published: Counter[str] = Counter()
+        self.tickets: Counter[str] = Counter()
+        self.how_joined: Counter[str] = Counter()
+        self.refusals: Counter[str] = Counter()
+        self.high: dict[str, tuple[int, int]] = {}
+        self._lines: dict[tuple[int, str], Line] = {}
+        self._latencies: dict[tuple[int, str], array[int]] = {}
+        self._born: list[dict[Key, int]] = [{} for _ in world.clusters]
+
+    def line(self, seat: Seat) -> Line:
+        """The line that a member counts in."""
+        key = (seat.cluster, seat.order)
+        found = self._lines.get(key)
+        if found is None:
+            found = Line(cluster=self.world.clusters[seat.cluster].name, order=seat.order)
+            self._lines[key] = found
+            self._latencies[key] = array("q")
+        return found
+
+    def published(self, seat: Seat, frame: Frame) -> None:
+        self.line(seat).published += frame.count
+        self._born[seat.cluster][frame.key] = self.world.now
+
+    def delivered(self, seat: Seat, out: ports.Deliver) -> None:
+        line, frame = self.line(seat), out.frame
+        line.delivered += frame.count
+        if out.over_gap:
+            line.over_gap += frame.count
+        if frame.owner != seat.id:
+            born = self._born[seat.cluster].get(frame.key)
+            if born is not None:
+                self._latencies[seat.cluster, seat.order].append(self.world.now - born)
+
+    def arrived(self, seat: Seat, out: ports.Arrived) -> None:
+        if out.recovered:
+            self.line(seat).recovered += 1
+
+    def dropped(self, seat: Seat, out: ports.Dropped) -> None:
+        if out.reason == "late":
+            self.line(seat).late += out.frame.count
+        else:
+            self.line(seat).dropped += 1
+
+    def asked(self, seat: Seat, out: ports.Asked) -> None:
+        self.line(seat).asked += len(out.ranges)
+
+    def gave_up(self, seat: Seat, out: ports.GaveUp) -> None:
+        self.line(seat).given_up += sum(last - first + 1 for _, _, first, last in out.ranges)
+
+    def ticket(self, seat: Seat, out: ports.Ticket) -> None:
+        self.tickets[out.change] += 1
+
+    def joined(self, seat: Seat, out: ports.Joined) -> None:
+        self.how_joined[out.how] += 1
+
+    def cut_off(self, seat: Seat, out: ports.CutOff) -> None:
+        self.cut_offs += 1
+
+    def refused(self, seat: Seat, out: ports.Refused) -> None:
+        self.refusals[f"{out.what}: {out.reason}"] += 1
+
+    def unseated(self, seat: Seat) -> None:
+        """A member is gone: keep what it alone has counted."""
+        self.line(seat).duplicates += seat.member.stats().get("order.duplicate_frames", 0)
+
+    def born(self, cluster: int, key: Key) -> int | None:
+        """When a frame was published."""
+        return self._born[cluster].get(key)
+
+    def report(self, scenario: str, violation: str | None) -> Report:
+        """Sum up. Call once, at the end."""
+        world = self.world
+        total = [0] * len(world.clusters)
+        for (cluster, _), line in self._lines.items():
+            total[cluster] += line.published
+        for host in world.hosts.values():
+            for seat in host.seats.values():
+                line = self.line(seat)
+                line.members += 1
+                line.duplicates += seat.member.stats().get("order.duplicate_frames", 0)
+                if seat.joined:
+                    line.lost += total[seat.cluster] - seat.app.count
+        for key, line in self._lines.items():
+            line.latency_ms = _quantiles(self._latencies[key])
+            line.inversions = world.checks.inversions(*key)
+        counters = {name: getattr(self, name) for name in ("dead_letters", "nowhere", "bad_bytes", "hostile")}
+        counters |= {name: getattr(self, name) for name in ("unauthentic", "cut_offs", "left", "refounded")}
+        return Report(
+            scenario=scenario,
+            seed=world.seed,
+            virtual_s=world.now / 1e9,
+            steps=self.steps,
+            lines=[self._lines[k] for k in sorted(self._lines)],
+            network=world.network.stats(),
+            tickets=dict(sorted(self.tickets.items())),
+            joined=dict(sorted(self.how_joined.items())),
+            not_published=dict(sorted(self.not_published.items())),
+            counters=counters,
+            buffers=dict(sorted(self.high.items())),
+            violation=violation,
+        )
+
+
+def _quantiles(values: array[int]) -> dict[str, float]:
+    if not values:
+        return {}
+    ordered = sorted(values)
+    return {
+        f"p{round(q * 100)}" if q < 1 else "max": round(ordered[min(len(ordered) - 1, int(q * len(ordered)))] / 1e6, 3)
+        for q in QUANTILES
+    }
