@@ -1,0 +1,251 @@
+"""Every message, and what each of its fields must be. A message or a field without a rule fails at import."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, get_args
+
+from whence.cast.messages import MAX_AGE, MAX_ROUNDS, Aged, CastMessage, Gossip, News
+from whence.clock import Entry, Frame, MemberId
+from whence.errors import BadMessage
+from whence.order.messages import ClockState, OrderMessage
+from whence.ring.messages import RingMessage, RingNews, Row, Seat, Tenure
+from whence.wire.limits import DEFAULT, Limits
+from whence.wire.validate import (
+    check_digest,
+    check_frame,
+    check_int,
+    check_member,
+    check_members,
+    check_orphans,
+    check_ranges,
+    check_seq,
+    check_text,
+    check_ticket,
+    check_vector,
+    too_many,
+)
+
+Message = CastMessage | RingMessage | OrderMessage
+"""Everything one member can say to another."""
+
+Check = Callable[[Any, Limits], None]
+
+
+def validate(message: Any, limits: Limits = DEFAULT) -> None:
+    """Raises a RemoteError (BadMessage, TooLarge, BadFrame) unless the `Message` or `RingNews` is one that a member
+    could have sent."""
+    for field, check in _RULES[type(message)]:
+        check(getattr(message, field), limits)
+    if type(message) is Gossip and len(message.items) != len(message.ages):
+        raise BadMessage(f"gossip with {len(message.items)} items and {len(message.ages)} ages")
+
+
+# ---------------------------------------------------------------------------------------------------------- cast
+
+
+def _items(items: Sequence[Frame | News], limits: Limits) -> None:
+    if len(items) > limits.max_items:
+        too_many("items of gossip", len(items), limits.max_items)
+    for item in items:
+        if type(item) is Frame:
+            check_frame(item, limits)
+        else:
+            _news(item, limits)
+
+
+def _news(news: Any, limits: Limits) -> None:
+    check_member(news.origin, limits)
+    check_int(news.number, limits)
+    if len(news.body) > limits.max_news_bytes:
+        too_many("bytes of news", len(news.body), limits.max_news_bytes)
+
+
+def _ages(ages: Sequence[int], limits: Limits) -> None:
+    if ages and not (min(ages) >= 0 and max(ages) <= MAX_AGE):
+        raise BadMessage(f"an age is not within 0 .. {MAX_AGE}")
+
+
+def _aged(members: Sequence[Aged], limits: Limits) -> None:
+    if len(members) > limits.max_members:
+        too_many("members", len(members), limits.max_members)
+    for member, age in members:
+        check_member(member, limits)
+        if not 0 <= age <= MAX_ROUNDS:
+            raise BadMessage(f"a member's age is {age}, not within 0 .. {MAX_ROUNDS}")
+
+
+def _digest(digest: Any, limits: Limits) -> None:
+    if digest is not None:
+        check_digest(digest, limits)
+
+
+_CAST: dict[str, Check] = {
+    "items": _items,
+    "ages": _ages,
+    "digest": _digest,
+    "members": _aged,
+    "unsubs": _aged,
+    "wanted": check_int,
+}
+
+
+# ---------------------------------------------------------------------------------------------------------- ring
+
+
+def _tenure(tenure: Tenure, limits: Limits) -> None:
+    check_ticket(tenure.ticket, limits)
+    check_int(tenure.inc, limits)
+
+
+def _seat(seat: Seat, limits: Limits) -> None:
+    check_member(seat.member, limits)
+    check_ticket(seat.ticket, limits)
+    check_int(seat.inc, limits)
+
+
+def _row(row: Row, limits: Limits) -> None:
+    check_ticket(row.ticket, limits)
+    if row.owner:  # empty: nobody known
+        check_member(row.owner, limits)
+    check_int(row.top, limits)
+    check_int(row.floor, limits)
+    check_int(row.last[0], limits)
+    check_seq(row.last[1], limits)
+
+
+def _coordinator(known: tuple[int, MemberId], limits: Limits) -> None:
+    check_ticket(known[0], limits)
+    check_member(known[1], limits)
+
+
+def _per_ticket(check: Check) -> Check:
+    """A sequence of such things, at most one per ticket."""
+
+    def check_all(things: Sequence[Any], limits: Limits) -> None:
+        if len(things) > limits.max_tickets:
+            too_many("things that are one per ticket", len(things), limits.max_tickets)
+        for thing in things:
+            check(thing, limits)
+
+    return check_all
+
+
+_seats = _per_ticket(_seat)
+
+
+def _seat_lists(lists: Sequence[Sequence[Seat]], limits: Limits) -> None:
+    if len(lists) > limits.max_ranges:
+        too_many("lists of seats", len(lists), limits.max_ranges)
+    total = sum(map(len, lists))
+    if total > limits.max_tenures:
+        too_many("seats", total, limits.max_tenures)
+    for seats in lists:
+        _seats(seats, limits)
+
+
+def _wish(ticket: int, limits: Limits) -> None:
+    if ticket != -1:  # any
+        check_ticket(ticket, limits)
+
+
+def _typed(value: object, limits: Limits) -> None:
+    """A bool: its type is all there is to check."""
+
+
+_RING: dict[str, Check] = {
+    "nonce": check_int,
+    "update": check_int,
+    "answers": check_int,
+    "adopted": check_int,
+    "era": check_int,
+    "floor": check_int,
+    "seq": check_seq,
+    "mine": _tenure,
+    "yours": _tenure,
+    "tenure": _tenure,
+    "takeover": _per_ticket(_tenure),
+    "seat": _seat,
+    "succ": _seat,
+    "L": _seats,
+    "R": _seats,
+    "inherited": _seat_lists,
+    "held": _seat_lists,
+    "rows": _per_ticket(_row),
+    "known": _per_ticket(_coordinator),
+    "tickets": _per_ticket(check_ticket),
+    "ticket": check_ticket,
+    "until": check_ticket,
+    "wish": _wish,
+    "by": check_member,
+    "reason": check_text,
+    "owner": _typed,
+    "confirmed": _typed,
+}
+
+
+# --------------------------------------------------------------------------------------------------------- order
+
+
+def _frames(frames: Sequence[Frame], limits: Limits) -> None:
+    if len(frames) > limits.max_items:
+        too_many("frames", len(frames), limits.max_items)
+    for frame in frames:
+        check_frame(frame, limits)
+
+
+def _state(state: bytes, limits: Limits) -> None:
+    if len(state) > limits.max_state_bytes:
+        too_many("bytes of state", len(state), limits.max_state_bytes)
+
+
+def _clock(clock: ClockState, limits: Limits) -> None:
+    tickets = len(clock.T)
+    _vector(clock.T, limits)
+    _vector(clock.past, limits)
+    if len(clock.floor) != tickets or len(clock.past) != tickets:
+        raise BadMessage(f"a clock of {tickets}, {len(clock.floor)} and {len(clock.past)} tickets")
+    for inc in clock.floor:
+        check_int(inc, limits)
+    check_orphans(clock.tails, tickets, limits)
+    check_orphans(clock.orphans, tickets, limits)
+    check_orphans(clock.ahead, tickets, limits)  # (ticket, incarnation, first): the same bounds
+    if len(clock.owners) > limits.max_tenures:
+        too_many("owners", len(clock.owners), limits.max_tenures)
+    for ticket, inc, owner in clock.owners:
+        _seat(Seat(owner, ticket, inc), limits)
+
+
+def _vector(vector: Sequence[Entry], limits: Limits) -> None:
+    check_vector(vector, limits)
+
+
+_ORDER: dict[str, Check] = {
+    "nonce": check_int,
+    "ranges": check_ranges,
+    "lacks": check_ranges,
+    "frames": _frames,
+    "rank": check_int,
+    "last_resort": _typed,
+    "reason": check_text,
+    "token": check_text,
+    "clock": _clock,
+    "coordinators": _per_ticket(_coordinator),
+    "members": check_members,
+    "state": _state,
+}
+
+
+# ----------------------------------------------------------------------------------------------------------- all
+
+
+def _rules(vocabulary: Any, table: dict[str, Check]) -> dict[type, tuple[tuple[str, Check], ...]]:
+    return {kind: tuple((f, table[f]) for f in kind.__struct_fields__) for kind in get_args(vocabulary)}
+
+
+_RULES = {
+    **_rules(CastMessage, _CAST),
+    **_rules(RingMessage, _RING),
+    **_rules(OrderMessage, _ORDER),
+    **_rules(RingNews, _RING),
+}

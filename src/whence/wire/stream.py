@@ -1,0 +1,67 @@
+"""Messages on a byte stream: four bytes of length, big-endian, then so many bytes of packet."""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from whence.errors import BadMessage, RemoteError, TooLarge, UsageError
+from whence.wire.limits import DEFAULT, Limits
+
+_LENGTH = Struct(">I")
+PREFIX = _LENGTH.size
+
+
+def frame_stream(data: bytes, limits: Limits = DEFAULT) -> bytes:
+    """The packet as it goes on a stream."""
+    if not 1 <= len(data) <= limits.max_message_bytes:
+        raise UsageError(f"a packet of {len(data)} bytes cannot be sent: 1 .. {limits.max_message_bytes} are allowed")
+    return _LENGTH.pack(len(data)) + data
+
+
+class StreamDecoder:
+    """Cuts a stream back into packets, whatever the chunks. Between two calls it holds less than one packet.
+
+    A wrong length is refused as soon as its four bytes are there, before any room is made for what it announces.
+    The decoder is broken from then on: there is no way to find the next packet, the peer is to be cut off.
+    """
+
+    __slots__ = ("_broken", "_buffer", "_cap")
+
+    def __init__(self, limits: Limits = DEFAULT) -> None:
+        self._cap = limits.max_message_bytes
+        self._buffer = bytearray()
+        self._broken: RemoteError | None = None
+
+    @property
+    def buffered(self) -> int:
+        """Bytes held: the beginning of a packet that is not complete yet."""
+        return len(self._buffer)
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The packets that this chunk completes. Raises TooLarge or BadMessage on a length that cannot be."""
+        if self._broken is not None:
+            raise self._broken
+        buffer = self._buffer
+        buffer += data
+        packets: list[bytes] = []
+        start, end = 0, len(buffer)
+        while start + PREFIX <= end:
+            (length,) = _LENGTH.unpack_from(buffer, start)
+            if not 1 <= length <= self._cap:
+                self._break(length)
+            stop = start + PREFIX + length
+            if stop > end:
+                break
+            packets.append(bytes(memoryview(buffer)[start + PREFIX : stop]))
+            start = stop
+        del buffer[:start]
+        return packets
+
+    def _break(self, length: int) -> None:
+        self._buffer = bytearray()
+        self._broken = (
+            TooLarge(f"stream announces a packet of {length} bytes, allowed are {self._cap}")
+            if length
+            else BadMessage("stream announces an empty packet")
+        )
+        raise self._broken

@@ -1,0 +1,160 @@
+"""What a message must be beyond its types, as far as no state is needed: lengths, ranges, names, frames.
+
+msgspec has checked the types when something comes here. This file has the checks of single things, `rules.py` says
+which field of which message is which thing. Loops over vectors are written out: they run for every frame received,
+duplicates included, and nothing built from `min`, `map` and `zip` was faster.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NoReturn
+
+import msgspec
+
+from whence.clock import Digest, Entry, Frame, MemberId, Orphan, Range
+from whence.clock.cct import MAX_SEQ
+from whence.errors import BadFrame, BadMessage, RemoteError, TooLarge
+from whence.wire.limits import DEFAULT, Limits
+
+MAX_INT = (1 << 64) - 1
+
+_NAME = re.compile(r"[!-~]{1,255}")
+_MEMBER_ID = re.compile(r"[!-~]+#(0|[1-9][0-9]{0,19})")
+
+
+def is_name(text: str) -> bool:
+    """1 to 255 visible ASCII characters: safe in a log line, one byte each."""
+    return _NAME.fullmatch(text) is not None
+
+
+@lru_cache(maxsize=8192)  # the same members are named again and again; 8192 ids of at most 255 bytes
+def is_member_id(text: MemberId) -> bool:
+    """A name of the form `address#boot`, the boot in canonical decimal: two spellings would be two members."""
+    return len(text) <= 255 and _MEMBER_ID.fullmatch(text) is not None
+
+
+def too_many(what: str, length: int, cap: int) -> NoReturn:
+    raise TooLarge(f"{length} {what}, allowed are {cap}")
+
+
+def check_int(value: int, limits: Limits) -> None:
+    """A nonce, an era, an incarnation: a count that is never negative."""
+    if not 0 <= value <= MAX_INT:
+        raise BadMessage(f"a number is {value}, not within 0 .. 2**64-1")
+
+
+def check_seq(seq: int, limits: Limits) -> None:
+    if not 0 <= seq <= MAX_SEQ:
+        raise BadMessage(f"seq {seq} is not within 0 .. {MAX_SEQ}")
+
+
+def check_text(text: str, limits: Limits) -> None:
+    """A token or a reason: short, and safe in a log line; it may be empty."""
+    if len(text) > limits.max_text_bytes:
+        too_many("characters of text", len(text), limits.max_text_bytes)
+    if not (text.isascii() and text.isprintable()):
+        raise BadMessage(f"not printable ASCII: {text[:80]!r}")
+
+
+def check_member(member: MemberId, limits: Limits) -> None:
+    if len(member) > limits.max_name_bytes:
+        too_many("characters of a member id", len(member), limits.max_name_bytes)
+    if not is_member_id(member):
+        raise BadMessage(f"not a member id: {member[:80]!r} (want address#boot)")
+
+
+def check_members(members: Sequence[MemberId], limits: Limits) -> None:
+    if len(members) > limits.max_members:
+        too_many("members", len(members), limits.max_members)
+    for member in members:
+        check_member(member, limits)
+
+
+def check_ticket(ticket: int, limits: Limits) -> None:
+    if not 0 <= ticket < limits.max_tickets:
+        raise BadMessage(f"ticket {ticket} is not within 0 .. {limits.max_tickets - 1}")
+
+
+def check_vector(vector: Sequence[Entry], limits: Limits, fault: type[RemoteError] = BadMessage) -> None:
+    """Entries `(incarnation, seq)`: either NEVER, or both at least 1. (An incarnation without an event would be neither
+    missing nor ready for a `CctClock`. More than 64 bits msgpack cannot say.)"""
+    if len(vector) > limits.max_tickets:
+        too_many("entries of a vector", len(vector), limits.max_tickets)
+    for inc, seq in vector:
+        if not (0 < seq <= MAX_SEQ and inc > 0) and (inc or seq):
+            raise fault(f"no clock entry: ({inc}, {seq})")
+
+
+def check_orphans(
+    orphans: Sequence[Orphan], tickets: int, limits: Limits, fault: type[RemoteError] = BadMessage
+) -> None:
+    """`(ticket, incarnation, last)` beside a vector of so many tickets."""
+    if len(orphans) > limits.max_tenures:
+        too_many("orphans", len(orphans), limits.max_tenures)
+    for ticket, inc, last in orphans:
+        if not (0 <= ticket < tickets and inc > 0 and 0 < last <= MAX_SEQ):
+            raise fault(f"no orphan of {tickets} tickets: ({ticket}, {inc}, {last})")
+
+
+def check_digest(digest: Digest, limits: Limits) -> None:
+    check_vector(digest.T, limits)
+    check_orphans(digest.orphans, len(digest.T), limits)
+
+
+def check_ranges(ranges: Sequence[Range], limits: Limits) -> None:
+    if len(ranges) > limits.max_ranges:
+        too_many("ranges", len(ranges), limits.max_ranges)
+    for ticket, inc, first, last in ranges:
+        if not (0 <= ticket < limits.max_tickets and 1 <= inc <= MAX_INT and 1 <= first <= last <= MAX_SEQ):
+            raise BadMessage(f"no range of events: ({ticket}, {inc}, {first}, {last})")
+
+
+def check_frame(frame: Frame, limits: Limits) -> None:
+    """A frame agrees with itself. What it says of its ticket and its past is checked where that is known."""
+    ticket, inc, first, count, deps, body = frame.ticket, frame.inc, frame.first, frame.count, frame.deps, frame.body
+    if len(body) > limits.max_frame_bytes:
+        too_many("bytes of a frame's body", len(body), limits.max_frame_bytes)
+    check_vector(deps, limits, BadFrame)
+    if not 0 <= ticket < len(deps):
+        raise BadFrame(f"ticket {ticket} of a vector of {len(deps)}")
+    if not 1 <= count <= limits.max_frame_events:
+        if count > limits.max_frame_events:
+            too_many("events in a frame", count, limits.max_frame_events)
+        raise BadFrame(f"a frame of {count} events")
+    if not 1 <= inc <= MAX_INT or not 1 <= first <= MAX_SEQ + 1 - count:
+        raise BadFrame(f"no such events: incarnation {inc}, first {first}, count {count}")
+    before = deps[ticket]
+    if (before[0] >= inc) if first == 1 else (before != (inc, first - 1)):
+        raise BadFrame(f"frame begins at ({inc}, {first}) but depends on {before} of its own ticket")
+    check_member(frame.owner, limits)
+    if frame.orphans:
+        check_orphans(frame.orphans, len(deps), limits, BadFrame)
+    # The count moves clocks before the body is ever decoded, so it has to be the body's own.
+    if not body.startswith(_array_header(count)):
+        raise BadFrame(f"a frame of {count} events whose body is not a list of {count}")
+
+
+def payloads(frame: Frame, limits: Limits = DEFAULT) -> list[bytes]:
+    """The bodies of a frame's events, decoded now; BadFrame if they are not what the frame says. To be called before
+    anything of the frame is believed, or passed on: whoever forwards it is blamed for it."""
+    try:
+        bodies = frame.payloads()
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise BadFrame(f"body of a frame: {error}") from None
+    if len(bodies) != frame.count:
+        raise BadFrame(f"a frame of {frame.count} events with {len(bodies)} payloads")
+    longest = max(map(len, bodies), default=0)
+    if longest > limits.max_payload_bytes:
+        too_many("bytes of payload", longest, limits.max_payload_bytes)
+    return bodies
+
+
+@lru_cache(maxsize=256)
+def _array_header(length: int) -> bytes:
+    """How a msgpack array of this length begins."""
+    if length < 16:
+        return bytes((0x90 | length,))
+    return b"\xdc" + length.to_bytes(2, "big") if length < 1 << 16 else b"\xdd" + length.to_bytes(4, "big")
