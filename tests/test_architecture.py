@@ -105,9 +105,8 @@ def test_the_core_is_pure(path: Path) -> None:
 
 
 def test_the_oracle_does_not_trust_what_it_judges() -> None:
-    modules = imports(ast.parse((PACKAGE / "sim" / "oracle.py").read_text(encoding="utf-8")))
-    rooms = {m.split(".")[1] for m in modules if m.startswith("whence.")}
-    assert rooms <= {"errors", "trace"}
+    modules = [m for f in ("oracle", "verdicts") for m in imports(ast.parse((PACKAGE / "sim" / f"{f}.py").read_text()))]
+    assert {m for m in modules if m.startswith("whence")} == {"whence.errors", "whence.sim.verdicts", "whence.trace"}
 
 
 def test_the_table_is_read_as_written() -> None:

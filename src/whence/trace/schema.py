@@ -1,0 +1,103 @@
+"""The trace schema: one row per step of one member (docs/trace.md is its table).
+
+Columns are only ever added, and only as optional ones, so a reader of any version reads the rows of any other.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final, NamedTuple
+
+import msgspec
+
+TRACE_VERSION: Final = 1
+"""Rises when a column is added or a kind gets a new meaning."""
+
+KINDS: Final = (
+    "join",
+    "publish",
+    "send",
+    "receive",
+    "deliver",
+    "drop",
+    "recover",
+    "ticket",
+    "snapshot",
+    "cutoff",
+    "leave",
+    "crash",
+    "fault",
+    "step",
+)
+"""What a row can tell of. A reader passes over kinds it does not know."""
+
+
+class Row(msgspec.Struct, gc=False, omit_defaults=True):
+    """One step of one member. What a kind does not need stays None."""
+
+    run: str
+    """Which run: unique among the traces that are read together."""
+    cluster: str
+    """Which cluster; orders and ids are per cluster."""
+    member: str
+    """Whose step: `address#boot`, one life of one process."""
+    lseq: int
+    """The order of this member's steps: 0, 1, 2, ... without gaps. The only order a reader may trust."""
+    t_ns: int
+    """When, in ns: global virtual time in the simulator, wall clock live. For people and latencies, not for order."""
+    kind: str
+    """One of `KINDS`."""
+    event: str | None = None
+    """The event's id, unique in the cluster. One event per row: a frame of 20 events is 20 rows."""
+    origin: str | None = None
+    """The member that published the event."""
+    ticket: int | None = None
+    """The ticket it was published under, or that a `ticket` row is about."""
+    clock: str | None = None
+    """The protocol's own timestamp, on `publish` rows: the entries `incarnation:seq` in ticket order with a space
+    between, `-` for none. The audit never reads it."""
+    age: int | None = None
+    """Hops or rounds since the event was created, on `receive` rows."""
+    bytes: int | None = None
+    """The size of the event or message."""
+    reason: str | None = None
+    """Why or how, in one word or sentence: see docs/trace.md for each kind."""
+    peer: str | None = None
+    """The other member of the step."""
+    order: str | None = None
+    """The delivery order this member promises, on `join` rows."""
+    token: str | None = None
+    """Ties a joiner's `join` to the `snapshot` it starts from."""
+    version: int = msgspec.field(default_factory=partial(int, TRACE_VERSION))
+    """The schema this row was written under. A factory, so that it is written although it has a default."""
+
+
+class Column(NamedTuple):
+    """A column as every format stores it."""
+
+    name: str
+    type: str
+    """`text`, `int32` or `int64`."""
+    required: bool
+
+
+COLUMNS: Final = (
+    Column("version", "int32", True),
+    Column("run", "text", True),
+    Column("cluster", "text", True),
+    Column("member", "text", True),
+    Column("lseq", "int64", True),
+    Column("t_ns", "int64", True),
+    Column("kind", "text", True),
+    Column("event", "text", False),
+    Column("origin", "text", False),
+    Column("ticket", "int32", False),
+    Column("clock", "text", False),
+    Column("age", "int32", False),
+    Column("bytes", "int64", False),
+    Column("reason", "text", False),
+    Column("peer", "text", False),
+    Column("order", "text", False),
+    Column("token", "text", False),
+)
+"""The columns of a Parquet trace, in this order."""
