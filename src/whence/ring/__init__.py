@@ -16,7 +16,9 @@ from whence.ring.interface import (
     State,
     Thawed,
 )
+from whence.ring.invariants import Watch, quiet_violations, violations
 from whence.ring.messages import GoneNews, JoinedNews, ReleasedNews, RingMessage, RingNews
+from whence.ring.tolerant import TolerantRing
 
 __all__ = [
     "Announce",
@@ -38,5 +40,9 @@ __all__ = [
     "RingSend",
     "State",
     "Thawed",
+    "TolerantRing",
+    "Watch",
+    "quiet_violations",
     "recovery_rounds",
+    "violations",
 ]

@@ -127,6 +127,11 @@ class Ring(Protocol):
     def inc(self) -> Incarnation | None: ...
 
     @property
+    def told(self) -> int:
+        """The last `now` it was told."""
+        ...
+
+    @property
     def may_publish(self) -> bool:
         """An owner that is not resigning, its lease valid at the last `now` it was told."""
         ...
@@ -137,7 +142,11 @@ class Ring(Protocol):
         ...
 
     def owns_at(self, now: int) -> bool:
-        """`may_publish` at a later time if nothing more arrives: for those who watch from outside."""
+        """An owner, also a resigning one, whose lease is valid at `now`: for those who watch from outside."""
+        ...
+
+    def steady_at(self, now: int) -> bool:
+        """An owner at `now` that is neither frozen nor excluding, and whose TempRounds are over."""
         ...
 
     def coordinated(self) -> list[int]:

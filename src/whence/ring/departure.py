@@ -1,0 +1,146 @@
+"""The graceful leave of the fault-tolerant protocol, which the paper does not have (rule 19), built on Algorithm 1.
+
+Rules of ring.md implemented here:
+
+1.  Nobody leaves while something is under way at its edge; a successor's CLEAVE is served also on a pending edge.
+2.  A leaver has stopped publishing before it sends CLEAVE.
+4.  CLEAVE names both tenures, and by `answers` the edge it belongs to: a late copy is not honoured on a later edge.
+5.  All leave at once: a leaver holds its successor's CLEAVE; on the wrap edge it refuses it. Who was refused goes on as
+    coordinator, serves what it holds and tries again when its predecessor changes, when it is alone, or (here
+    messages get lost) after
+    some rounds. The last one leaves directly.
+6.  CLEAVE carries the successor's seat and the table.
+13. It also carries every L that the successor may hold: the predecessor inherits the edge. A leaver changes it no more.
+
+Having sent CLEAVE, a leaver goes back to being a coordinator only when told so: the predecessor may have taken over
+already.
+"""
+
+from __future__ import annotations
+
+from whence.clock import MemberId
+from whence.ring.edge import Edge
+from whence.ring.exclusion import Exclusion
+from whence.ring.interface import Announce, State
+from whence.ring.messages import AckCLeave, CLeave, NackLeave, ReleasedNews, Seat, Tenure
+
+
+class Departure(Exclusion):
+    """Both sides of a leave."""
+
+    MAX_RELEASED = 16  # released successors whose ACKCLEAVE can be repeated
+
+    _leave_nonce = 0
+    _refused_by: Seat | None = None
+    """Who refused the leave; try again when it is not the predecessor any more."""
+    _held_leave: CLeave | None = None
+    """The successor's CLEAVE, held while leaving."""
+    _accepted: dict[Seat, int] | None = None
+    """Successors that were released here, and the nonce of their CLEAVE."""
+
+    def _vacate(self) -> None:
+        super()._vacate()
+        self._leave_nonce, self._refused_by, self._held_leave, self._accepted = 0, None, None, None
+
+    # --- the leaver ---
+
+    def _resign_seat(self) -> None:
+        if self.state is State.PROBATION:
+            self._abandon()
+            self._released()
+        else:
+            self._leave_if_possible()
+
+    def _leave_if_possible(self) -> None:
+        if not (self.resigning and self.settled):
+            return
+        assert self.seat is not None and self.edge is not None
+        if self.alone:
+            self._say(Announce(ReleasedNews(self.seat, self._seq)))
+            self._released()
+            return
+        pred = self.pred
+        if pred is None or self.table.over(pred) or (pred == self._refused_by and "leave" in self._timers):
+            return
+        self.state = State.LEAVING
+        self._leave_nonce = self._next_nonce()
+        self._timers.pop("leave", None)
+        self._timers.pop("update", None)
+        self._ask_to_leave()
+
+    def _ask_to_leave(self) -> None:
+        """CLEAVE to whoever is the predecessor now; again in every round, since it may be lost."""
+        if self.pred is None or self.seat is None or self.edge is None:
+            return
+        m = CLeave(
+            self._leave_nonce,
+            self.seat.tenure,
+            self.pred.tenure,
+            self.edge.succ,
+            self.heard,
+            self.edge.held,
+            self.table.rows(),
+        )
+        self._send(self.pred.member, m)
+
+    def _on_ack_cleave(self, m: AckCLeave) -> None:
+        if self.state is not State.LEAVING or self.seat is None:
+            return
+        if (m.nonce, m.yours) == (self._leave_nonce, self.seat.tenure):
+            self._released()
+
+    def _on_nack_leave(self, sender: MemberId, m: NackLeave) -> None:
+        if self.state is not State.LEAVING or self.seat is None or self.edge is None:
+            return
+        if (m.nonce, m.yours) != (self._leave_nonce, self.seat.tenure):
+            return
+        self.state = State.OWNER
+        self._refused_by = self.pred
+        self._after(int(self.config.round_ns * self.rng.uniform(1, 3)), "leave")
+        held, self._held_leave = self._held_leave, None
+        if held is not None:
+            self._on_cleave(self.edge.succ.member, held)
+
+    # --- its predecessor ---
+
+    def _on_cleave(self, sender: MemberId, m: CLeave) -> None:
+        if self.seat is None or self.edge is None or self.state is State.PROBATION or m.yours != self.seat.tenure:
+            return
+        z, edge = Seat(sender, *m.mine), self.edge
+        if self._accepted and self._accepted.get(z) == m.nonce:
+            self._send(sender, AckCLeave(m.nonce, m.mine))  # the first one was lost
+            return
+        if z != edge.succ or m.nonce <= edge.refused or edge.start is None or m.answers < edge.start:
+            return
+        if self.state is State.LEAVING:
+            if z.ticket > self.seat.ticket:
+                self._refuse_leave(sender, m)
+            else:
+                self._held_leave = m
+        elif self.attempt is not None or self.newcomer is not None or self._now < self.temp_until:
+            self._refuse_leave(sender, m)
+        else:
+            self._take_over(z, m)
+
+    def _refuse_leave(self, sender: MemberId, m: CLeave) -> None:
+        assert self.edge is not None
+        self.edge.refused = m.nonce
+        self._send(sender, NackLeave(m.nonce, m.mine))
+
+    def _take_over(self, z: Seat, m: CLeave) -> None:
+        """The leaver's tickets and its edge are this process's now."""
+        assert self.seat is not None and self.edge is not None
+        self._send(z.member, AckCLeave(m.nonce, m.mine))
+        self._accepted = {**dict(list((self._accepted or {}).items())[1 - self.MAX_RELEASED :]), z: m.nonce}
+        self.table.merge(m.rows)
+        self.table.end(z.ticket, z.inc + 1)
+        inc, seq = self.table.last[z.ticket]
+        self._say(Announce(ReleasedNews(z, seq if inc == z.inc else 0)))
+        self._timers.pop("update", None)
+        if m.succ == self.seat:  # they were two: nobody is left to vouch, and nobody to fear
+            self.edge, self.pred, self.L, self.next_L = Edge.alone(self.seat), None, (), None
+            self._leave_if_possible()
+        else:
+            takeover = (*self.edge.takeover, Tenure(z.ticket, z.inc + 1))
+            self.edge = Edge(m.succ, m.held, takeover)
+            self._update()

@@ -1,0 +1,76 @@
+"""The edge to the successor: who it is, and what it may hold as its L.
+
+Rules of ring.md implemented here:
+
+1.  Until the successor has answered on this edge, it is pending: no CJOIN is served and no own leave begun.
+13. When a status is lost, R and what the successor holds differ. Every R sent since the last one known to be adopted
+is kept;
+    an exclusion needs a quorum in each. Goes beyond the rule: when an edge changes hands (a newcomer, a leave), the new
+    predecessor inherits the list, since it cannot know either which of them the successor holds.
+15. A takeover is declared on the edge until the successor has answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from whence.ring.messages import Seat, Tenure
+
+Seats = tuple[Seat, ...]
+
+MAX_HELD = 8  # lists an exclusion may need a quorum of; beyond it the last one is repeated until it is adopted
+
+
+class Edge:
+    """From this process to `succ` (itself when alone)."""
+
+    def __init__(self, succ: Seat, held: Iterable[Seats], takeover: tuple[Tenure, ...] = ()) -> None:
+        self.succ = succ
+        self.takeover = takeover
+        self.start: int | None = None
+        """Nonce of the first UPDATE on this edge."""
+        self.acked = False
+        """The successor has accepted this process as its predecessor."""
+        self.waiting: int | None = None
+        """Nonce of the last UPDATE, while unanswered."""
+        self.refused = 0
+        """CLEAVEs of the successor up to this nonce were refused: a copy of one must not be served later."""
+        self._held: list[tuple[int, Seats]] = [(0, R) for R in dict.fromkeys(held)]
+
+    @classmethod
+    def alone(cls, me: Seat) -> Edge:
+        """The ring of one: nobody vouches, nobody can exclude (rule 8)."""
+        edge = cls(me, [()])
+        edge.acked = True
+        return edge
+
+    @property
+    def held(self) -> tuple[Seats, ...]:
+        """Every list that the successor may hold as its L."""
+        return tuple(dict.fromkeys(R for _, R in self._held))
+
+    def offer(self, nonce: int, R: Seats) -> Seats:
+        """An UPDATE goes out; returns the R it must carry."""
+        if self.start is None:
+            self.start = nonce
+        self.waiting = nonce
+        sent, last = self._held[-1] if self._held else (0, ())
+        if sent and len(self._held) >= MAX_HELD:
+            return last
+        if not sent or last != R:
+            self._held.append((nonce, R))
+        return R
+
+    def answered(self, nonce: int, adopted: int) -> bool:
+        """ACKUPDATE arrived; returns whether the UPDATE that was waited for is answered."""
+        for at in range(len(self._held) - 1, -1, -1):
+            first = self._held[at][0]
+            if 0 < first <= adopted:
+                del self._held[:at]
+                break
+        if self.start is not None and nonce >= self.start:
+            self.takeover = ()
+        if self.waiting is not None and nonce >= self.waiting:
+            self.waiting = None
+            return True
+        return False

@@ -1,0 +1,120 @@
+"""The safety of a ring, judged from outside by one who sees all members at once (ring.md, "Invariants").
+
+`violations` judges one moment (invariants 1, 2 and 6), `quiet_violations` a ring without faults in which nothing is
+under way (4), `Watch` a whole run (5 and 7). Invariant 3 speaks of messages in flight, which only a network can see: it
+is checked where there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from whence.clock import Incarnation, MemberId
+from whence.ring.config import need_alive
+from whence.ring.core import Core
+from whence.ring.interface import BecameOwner, Excluded, Granted, Ring, RingOutput, State
+from whence.ring.neighbours import Neighbours
+
+
+def violations(rings: Mapping[MemberId, Ring], nows: Mapping[MemberId, int] | None = None) -> list[str]:
+    """What is wrong among the live members. `nows`: the local clock of each; without it, the time each was last told, which
+    is as good when all are woken in time."""
+    found: list[str] = []
+    owner: dict[int, MemberId] = {}
+    seated = [(member, ring) for member, ring in rings.items() if ring.ticket is not None]
+    clock = nows if nows is not None else {member: ring.told for member, ring in rings.items()}
+    active = [(member, ring) for member, ring in seated if ring.owns_at(clock[member])]
+    for member, ring in active:
+        assert ring.ticket is not None
+        if ring.ticket in owner:
+            found.append(f"I1: ticket {ring.ticket} is owned by {owner[ring.ticket]} and {member}")
+        owner[ring.ticket] = member
+    coordinator: dict[int, MemberId] = {}
+    for member, ring in active:
+        if not ring.steady_at(clock[member]):
+            continue
+        for ticket in ring.coordinated():
+            if ticket in coordinator:
+                found.append(f"I2: ticket {ticket} is coordinated by {coordinator[ticket]} and {member}")
+            elif owner.get(ticket, member) != member:
+                found.append(f"I2: ticket {ticket} is coordinated by {member} and owned by {owner[ticket]}")
+            coordinator[ticket] = member
+    found.extend(_newcomers(rings, seated))
+    return found
+
+
+def _newcomers(rings: Mapping[MemberId, Ring], seated: list[tuple[MemberId, Ring]]) -> Iterable[str]:
+    """I6: nobody has two newcomers on probation that it counts on."""
+    parents: dict[MemberId, MemberId] = {}
+    for member, ring in seated:
+        assert isinstance(ring, Core)
+        if ring.state is not State.PROBATION or ring.pred is None or ring.seat is None:
+            continue
+        parent = rings.get(ring.pred.member)
+        if not isinstance(parent, Core) or parent.seat != ring.pred or parent.table.over(ring.seat):
+            continue
+        if ring.pred.member in parents:
+            yield f"I6: {ring.pred.member} has two newcomers, {parents[ring.pred.member]} and {member}"
+        parents[ring.pred.member] = member
+
+
+def quiet_violations(rings: Mapping[MemberId, Ring]) -> list[str]:
+    """I4, for a ring that has had time to settle: the S cover 0..n-1, pred(succ(p)) = p, nobody is under way."""
+    found: list[str] = []
+    covered: list[int] = []
+    tickets = 0
+    for member, ring in rings.items():
+        assert isinstance(ring, Core)
+        tickets = ring.config.tickets
+        if ring.state in (State.PROBATION, State.LEAVING):
+            found.append(f"I4: {member} is {ring.state.value}")
+        if ring.state is not State.OWNER or ring.edge is None:
+            continue
+        covered += ring.coordinated()
+        if ring.edge.succ == ring.seat:
+            continue
+        succ = rings.get(ring.edge.succ.member)
+        if not isinstance(succ, Core) or succ.seat != ring.edge.succ:
+            found.append(f"I4: the successor of {member}, {ring.edge.succ}, is gone")
+        elif succ.pred != ring.seat:
+            found.append(f"I4: pred(succ({member})) is {succ.pred}")
+    if covered and sorted(covered) != list(range(tickets)):
+        found.append(f"I4: the coordinated sets are {sorted(covered)} of 0..{tickets - 1}")
+    return found
+
+
+class Watch:
+    """What needs the history of a run: feed it the outputs of every step, before time goes on."""
+
+    def __init__(self) -> None:
+        self._owner: dict[tuple[int, Incarnation], MemberId] = {}
+        self._granted: dict[tuple[int, Incarnation], MemberId] = {}
+        self._top: dict[int, Incarnation] = {}
+
+    def step(self, member: MemberId, outputs: Iterable[RingOutput], rings: Mapping[MemberId, Ring]) -> list[str]:
+        """The violations that this step of `member` shows."""
+        found: list[str] = []
+        for output in outputs:
+            match output:
+                case Granted(ticket, inc):
+                    if (ticket, inc) in self._granted:
+                        found.append(f"I5: {ticket}:{inc} granted to {self._granted[ticket, inc]} and {member}")
+                    self._granted[ticket, inc] = member
+                case BecameOwner(ticket, inc):
+                    if inc <= self._top.get(ticket, Incarnation(0, 0, 0)):
+                        found.append(f"I5: {member} owns {ticket}:{inc} after {self._top[ticket]}")
+                    self._top[ticket] = max(inc, self._top.get(ticket, inc))
+                case Excluded():
+                    found.extend(self._quorum_left(output, rings))
+                case _:
+                    pass
+        return found
+
+    def _quorum_left(self, output: Excluded, rings: Mapping[MemberId, Ring]) -> Iterable[str]:
+        """I7: of each excluded z, the members of L_z that did not ack (and are not excluded with it) are too few."""
+        for z, ring in rings.items():
+            if not isinstance(ring, Neighbours) or ring.state is not State.OWNER or ring.ticket not in output.tickets:
+                continue
+            left = [s for s in ring.L if s.member not in output.ackers and s.ticket not in output.tickets]
+            if len(left) >= need_alive(len(ring.L)):
+                yield f"I7: {z} of {output.tickets} still has {len(left)} of {len(ring.L)} after {output.ackers} agreed"

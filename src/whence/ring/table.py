@@ -1,0 +1,158 @@
+"""Cview and the table of incarnations: what a member knows of each ticket.
+
+Rules of ring.md implemented here:
+
+6.  The table of last incarnation and sequence number per ticket travels with ACKCJOIN and CLEAVE, and is merged.
+12. Exclusion raises a term. Who agreed to one keeps a floor for the excluded tickets and ignores what is below it.
+15. Stale entries must not keep the dead alive: an incarnation below the floor, or below a newer one, is over.
+
+Everything in the table only ever grows, so news may come late, twice or in any order. The one exception is a promise
+given to an excluder: it acts as a floor, but is taken back when the exclusion is known to have failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from whence.clock import NEVER, Entry, MemberId
+from whence.ring.config import distance
+from whence.ring.messages import ERA_SHIFT, Row, Seat
+
+
+class Promise(msgspec.Struct, frozen=True):
+    """Given by ACKCOORD: to vouch for nobody on these tickets below `floor`."""
+
+    nonce: int
+    tickets: frozenset[int]
+    floor: int
+
+
+def floor_of(era: int) -> int:
+    """The first incarnation of an era."""
+    return era << ERA_SHIFT | 1
+
+
+class Table:
+    """One per process, kept for its whole life, whether it is a coordinator or not."""
+
+    MAX_PROMISES = 64  # excluders whose attempts may be open at a time; older promises become floors
+
+    def __init__(self, tickets: int) -> None:
+        self.tickets = tickets
+        self.owner: list[MemberId] = [""] * tickets
+        self.top = [0] * tickets
+        self.floor = [0] * tickets
+        self.last: list[Entry] = [NEVER] * tickets
+        self.era = 0
+        self.promises: dict[MemberId, Promise] = {}
+
+    # --- what is over ---
+
+    def over(self, seat: Seat) -> bool:
+        """The tenure has ended, or this process has promised to take it as ended."""
+        if seat.inc < self.floor[seat.ticket] or seat.inc < self.top[seat.ticket]:
+            return True
+        return any(seat.ticket in p.tickets and seat.inc < p.floor for p in self.promises.values())
+
+    def end(self, ticket: int, floor: int) -> None:
+        """Everything below `floor` on the ticket is over."""
+        if floor > self.floor[ticket]:
+            self.floor[ticket] = floor
+            self.saw(floor >> ERA_SHIFT)
+            if self.top[ticket] < floor:
+                self.owner[ticket] = ""
+
+    def promise(self, excluder: MemberId, nonce: int, tickets: Iterable[int], era: int) -> None:
+        """Agree to an exclusion. A new attempt of the same excluder voids its earlier one (rule 18)."""
+        self.promises.pop(excluder, None)
+        while len(self.promises) >= self.MAX_PROMISES:
+            self._keep_for_good(next(iter(self.promises)))
+        self.promises[excluder] = Promise(nonce, frozenset(tickets), floor_of(era))
+        self.saw(era)
+
+    def cancel(self, excluder: MemberId, nonce: int) -> None:
+        """The attempt failed: its acks are never used."""
+        kept = self.promises.get(excluder)
+        if kept is not None and kept.nonce == nonce:
+            del self.promises[excluder]
+
+    def committed(self, excluder: MemberId, floor: int) -> None:
+        """The excluder announced its exclusion: what was promised to it holds for good."""
+        kept = self.promises.get(excluder)
+        if kept is not None and kept.floor <= floor:
+            self._keep_for_good(excluder)
+
+    def _keep_for_good(self, excluder: MemberId) -> None:
+        kept = self.promises.pop(excluder)
+        for ticket in sorted(kept.tickets):
+            self.end(ticket, kept.floor)
+
+    # --- what is known ---
+
+    def saw(self, era: int) -> None:
+        self.era = max(self.era, era)
+
+    def note(self, seat: Seat, seq: int = 0) -> None:
+        """The tenure exists; whether it is an owner (and not a newcomer on probation) is not known."""
+        if seat.inc > self.top[seat.ticket]:
+            self.top[seat.ticket] = seat.inc
+            self.owner[seat.ticket] = ""
+            self.saw(seat.inc >> ERA_SHIFT)
+        if seq:
+            self.last[seat.ticket] = max(self.last[seat.ticket], (seat.inc, seq))
+
+    def owns(self, seat: Seat) -> None:
+        """The tenure is an owner, unless it is known to be over."""
+        if not self.over(seat):
+            self.note(seat)
+            self.owner[seat.ticket] = seat.member
+
+    def forget(self, seat: Seat) -> None:
+        """The tenure is no owner any more (its incarnation stays used up)."""
+        if self.owner[seat.ticket] == seat.member and self.top[seat.ticket] <= seat.inc:
+            self.owner[seat.ticket] = ""
+
+    def grant(self, ticket: int) -> int:
+        """A new incarnation for the ticket, above all known ones: count + 1."""
+        inc = max(self.top[ticket] + 1, self.floor[ticket])
+        self.top[ticket] = inc
+        self.owner[ticket] = ""
+        return inc
+
+    def rows(self, tickets: Iterable[int] | None = None) -> tuple[Row, ...]:
+        """For ACKCJOIN, CLEAVE and ACKCOORD: what is known of these tickets (all)."""
+        wanted = range(self.tickets) if tickets is None else tickets
+        return tuple(
+            Row(t, self.owner[t], self.top[t], self.floor[t], self.last[t])
+            for t in wanted
+            if self.top[t] or self.floor[t] or self.last[t] != NEVER
+        )
+
+    def merge(self, rows: Iterable[Row]) -> None:
+        """Take over what another one knows."""
+        for row in rows:
+            self.end(row.ticket, row.floor)
+            if row.top > self.top[row.ticket]:
+                self.note(Seat(row.owner, row.ticket, row.top))
+                if row.owner:
+                    self.owns(Seat(row.owner, row.ticket, row.top))
+            elif row.owner and row.top == self.top[row.ticket] >= self.floor[row.ticket]:
+                self.owner[row.ticket] = self.owner[row.ticket] or row.owner
+            self.last[row.ticket] = max(self.last[row.ticket], row.last)
+
+    # --- Cview ---
+
+    def coordinators(self) -> dict[int, MemberId]:
+        """Cview: ticket -> owner."""
+        return {ticket: owner for ticket, owner in enumerate(self.owner) if owner}
+
+    def next_owner(self, start: int, after: int) -> Seat | None:
+        """The next known coordinator beyond ticket `after`, walking down from ticket `start` (Algorithm 4)."""
+        beyond = distance(start, after, self.tickets)
+        found = [(distance(start, t, self.tickets), t) for t, owner in enumerate(self.owner) if owner and t != start]
+        for far, ticket in sorted(found):
+            if far > beyond:
+                return Seat(self.owner[ticket], ticket, self.top[ticket])
+        return None
