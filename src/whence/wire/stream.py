@@ -45,15 +45,16 @@ class StreamDecoder:
         buffer += data
         packets: list[bytes] = []
         start, end = 0, len(buffer)
-        while start + PREFIX <= end:
-            (length,) = _LENGTH.unpack_from(buffer, start)
-            if not 1 <= length <= self._cap:
-                self._break(length)
-            stop = start + PREFIX + length
-            if stop > end:
-                break
-            packets.append(bytes(memoryview(buffer)[start + PREFIX : stop]))
-            start = stop
+        with memoryview(buffer) as view:
+            while start + PREFIX <= end:
+                (length,) = _LENGTH.unpack_from(view, start)
+                if not 1 <= length <= self._cap:
+                    self._break(length)
+                stop = start + PREFIX + length
+                if stop > end:
+                    break
+                packets.append(bytes(view[start + PREFIX : stop]))
+                start = stop
         del buffer[:start]
         return packets
 

@@ -84,7 +84,7 @@ def check_vector(vector: Sequence[Entry], limits: Limits, fault: type[RemoteErro
     if len(vector) > limits.max_tickets:
         too_many("entries of a vector", len(vector), limits.max_tickets)
     for inc, seq in vector:
-        if not (0 < seq <= MAX_SEQ and inc > 0) and (inc or seq):
+        if (seq < 1 or inc < 1 or seq > MAX_SEQ) and (inc or seq):
             raise fault(f"no clock entry: ({inc}, {seq})")
 
 
@@ -129,7 +129,8 @@ def check_frame(frame: Frame, limits: Limits) -> None:
     before = deps[ticket]
     if (before[0] >= inc) if first == 1 else (before != (inc, first - 1)):
         raise BadFrame(f"frame begins at ({inc}, {first}) but depends on {before} of its own ticket")
-    check_member(frame.owner, limits)
+    if not is_member_id(frame.owner) or len(frame.owner) > limits.max_name_bytes:
+        check_member(frame.owner, limits)
     if frame.orphans:
         check_orphans(frame.orphans, len(deps), limits, BadFrame)
     # The count moves clocks before the body is ever decoded, so it has to be the body's own.

@@ -1,0 +1,178 @@
+"""Valid messages of every kind: one fixed example each, and Hypothesis strategies for all."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+from hypothesis import strategies as st
+
+from whence.cast.messages import MAX_AGE, MAX_ROUNDS, CastMessage, Gossip, News, Subscribe, Welcome
+from whence.clock import NEVER, Digest, Frame, Incarnation, member_id
+from whence.clock.cct import MAX_SEQ
+from whence.order.messages import (
+    AckRecover,
+    ClockState,
+    OrderMessage,
+    Recover,
+    Snapshot,
+    SnapshotRefused,
+    SnapshotRequest,
+)
+from whence.ring import messages as ring
+from whence.ring.messages import RingMessage, RingNews, Row, Seat, Tenure
+
+KINDS: list[type] = [*get_args(CastMessage), *get_args(RingMessage), *get_args(OrderMessage)]
+NEWS_KINDS: list[type] = list(get_args(RingNews))
+
+# ------------------------------------------------------------------------------------------------------ examples
+
+INC = Incarnation(1, 2, 3).packed
+FRAME = Frame.of(1, INC, 3, "b:1#2", ((5, 6), (INC, 2), NEVER), [b"x", b"yz"], ((0, 4, 9),))
+FIRST = Frame.of(0, 7, 1, "a:1#2", (NEVER,), [b""])
+SEAT = Seat("a:1#2", 0, 7)
+T0, T1 = Tenure(0, 7), Tenure(1, INC)
+ROW = Row(1, "", 7, 3, (7, 0))
+CLOCK = ClockState(
+    ((5, 6), NEVER), (4, 0), ((0, 4, 8),), ((0, 4, 9),), ((5, 6), NEVER), ((0, 5, "a:1#2"),), ((1, 2, 3),)
+)
+
+EXAMPLES: list[Any] = [
+    Gossip((FRAME, News("a:1#2", 4, b"n")), (1, 2), Digest(((5, 6),), ((0, 4, 9),)), (("a:1#2", 3),), (("b:1#2", 0),)),
+    Subscribe(20),
+    Welcome((("a:1#2", 3),)),
+    ring.CJoin(9),
+    ring.Reject(9, "full", True, 5, ((0, "a:1#2"),)),
+    ring.AckCJoin(9, 10, T0, T1, SEAT, (SEAT,), ((SEAT,), ()), (ROW,)),
+    ring.Decline(9, T1),
+    ring.Who(9),
+    ring.NewSucc(T0, T1),
+    ring.AckSucc(T0, T1),
+    ring.CLeave(9, T0, T1, SEAT, 8, ((SEAT,),), (ROW,)),
+    ring.AckCLeave(9, T1),
+    ring.NackLeave(9, T1),
+    ring.Poll(9, T0, T1, 5, 6),
+    ring.Alive(9, T0, T1, 5),
+    ring.Update(9, T0, T1, 5, (SEAT,), (T1,)),
+    ring.AckUpdate(9, T0, T1, 8, False),
+    ring.Exclude(9, T0, 2),
+    ring.AckExclude(9, T0, T1, 5, (SEAT,)),
+    ring.ReqCoord(9, T0, T1, 2, 5),
+    ring.AckCoord(9, T1, (ROW,)),
+    ring.NackCoord(9, T1, 5),
+    ring.Cancel(9, T0),
+    Recover(9, ((0, 7, 1, 4),)),
+    AckRecover(9, (FRAME, FIRST), ((0, 7, 2, 4),)),
+    SnapshotRequest(9, 2, False),
+    SnapshotRefused(9, "busy"),
+    Snapshot(9, "a:1#2/1", CLOCK, ((0, "a:1#2"),), ("a:1#2", "b:1#2"), b"state"),
+]
+
+NEWS_EXAMPLES: list[Any] = [
+    ring.JoinedNews(SEAT),
+    ring.GoneNews((1, 2), 8, "a:1#2"),
+    ring.ReleasedNews(SEAT, 6),
+]
+
+# ---------------------------------------------------------------------------------------------------- strategies
+
+u64 = st.one_of(st.integers(0, 200), st.integers(0, (1 << 64) - 1))
+incs = st.one_of(st.integers(1, 5), st.integers(1, (1 << 64) - 1))
+seqs = st.one_of(st.integers(1, 5), st.integers(1, MAX_SEQ))
+tickets = st.one_of(st.integers(0, 5), st.integers(0, 1023))
+addresses = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), min_size=1, max_size=30)
+members = st.builds(member_id, addresses, st.integers(0, 10**20 - 1))
+texts = st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), max_size=40)
+entries = st.one_of(st.just(NEVER), st.tuples(incs, seqs))
+vectors = st.lists(entries, max_size=6).map(tuple)
+
+
+def tuples_of(strategy: st.SearchStrategy[Any], most: int = 4) -> st.SearchStrategy[Any]:
+    return st.lists(strategy, max_size=most).map(tuple)
+
+
+def orphans_of(n: int) -> st.SearchStrategy[Any]:
+    return tuples_of(st.tuples(st.integers(0, n - 1), incs, seqs)) if n else st.just(())
+
+
+@st.composite
+def frames(draw: st.DrawFn) -> Frame:
+    deps = draw(st.lists(entries, min_size=1, max_size=6))
+    ticket = draw(st.integers(0, len(deps) - 1))
+    bodies = draw(st.lists(st.binary(max_size=40), min_size=1, max_size=20))
+    inc = draw(incs)
+    first = draw(st.one_of(st.integers(1, 4), st.integers(1, MAX_SEQ + 1 - len(bodies))))
+    if first > 1:
+        deps[ticket] = (inc, first - 1)
+    else:
+        before = draw(st.integers(0, inc - 1))
+        deps[ticket] = (before, draw(seqs)) if before else NEVER
+    return Frame.of(ticket, inc, first, draw(members), tuple(deps), bodies, draw(orphans_of(len(deps))))
+
+
+@st.composite
+def digests(draw: st.DrawFn) -> Digest:
+    vector = draw(vectors)
+    return Digest(vector, draw(orphans_of(len(vector))))
+
+
+@st.composite
+def clocks(draw: st.DrawFn) -> ClockState:
+    n = draw(st.integers(1, 5))
+    vector = st.lists(entries, min_size=n, max_size=n).map(tuple)
+    owners = tuples_of(st.tuples(st.integers(0, n - 1), u64, members))
+    floor = st.lists(u64, min_size=n, max_size=n).map(tuple)
+    rows = orphans_of(n)
+    return ClockState(draw(vector), draw(floor), draw(rows), draw(rows), draw(vector), draw(owners), draw(rows))
+
+
+@st.composite
+def gossips(draw: st.DrawFn) -> Gossip:
+    items = draw(tuples_of(st.one_of(frames(), st.builds(News, members, u64, st.binary(max_size=40)))))
+    ages = tuple(draw(st.integers(0, MAX_AGE)) for _ in items)
+    aged = tuples_of(st.tuples(members, st.integers(0, MAX_ROUNDS)))
+    return Gossip(items, ages, draw(st.one_of(st.none(), digests())), draw(aged), draw(aged))
+
+
+ranges = st.tuples(tickets, incs, seqs, seqs).map(lambda r: (*r[:2], min(r[2:]), max(r[2:])))
+tenures = st.builds(Tenure, tickets, u64)
+seats = st.builds(Seat, members, tickets, u64)
+rows = st.builds(Row, tickets, st.one_of(st.just(""), members), u64, u64, st.tuples(u64, st.integers(0, MAX_SEQ)))
+coordinators = tuples_of(st.tuples(tickets, members))
+
+FIELDS: dict[str, st.SearchStrategy[Any]] = {
+    **dict.fromkeys(("nonce", "update", "answers", "adopted", "era", "floor", "rank"), u64),
+    **dict.fromkeys(("mine", "yours", "tenure"), tenures),
+    **dict.fromkeys(("seat", "succ"), seats),
+    **dict.fromkeys(("L", "R"), tuples_of(seats)),
+    **dict.fromkeys(("inherited", "held"), tuples_of(tuples_of(seats))),
+    **dict.fromkeys(("ticket", "until"), tickets),
+    **dict.fromkeys(("reason", "token"), texts),
+    **dict.fromkeys(("owner", "confirmed", "last_resort"), st.booleans()),
+    **dict.fromkeys(("ranges", "lacks"), tuples_of(ranges)),
+    **dict.fromkeys(("known", "coordinators"), coordinators),
+    "seq": st.integers(0, MAX_SEQ),
+    "takeover": tuples_of(tenures),
+    "rows": tuples_of(rows),
+    "tickets": tuples_of(tickets),
+    "wish": st.one_of(st.just(-1), tickets),
+    "by": members,
+    "frames": tuples_of(frames()),
+    "clock": clocks(),
+    "members": tuples_of(members),
+    "state": st.binary(max_size=200),
+}
+
+
+def messages_of(kind: type) -> st.SearchStrategy[Any]:
+    """Valid messages of one kind."""
+    if kind is Gossip:
+        return gossips()
+    if kind is Subscribe:
+        return st.builds(Subscribe, u64)
+    if kind is Welcome:
+        return st.builds(Welcome, tuples_of(st.tuples(members, st.integers(0, MAX_ROUNDS))))
+    return st.builds(kind, **{f: FIELDS[f] for f in kind.__struct_fields__})  # type: ignore[attr-defined]
+
+
+messages = st.one_of([messages_of(kind) for kind in KINDS])
+news = st.one_of([messages_of(kind) for kind in NEWS_KINDS])
