@@ -30,16 +30,13 @@ def names(n: int, boot: int = 1) -> list[MemberId]:
 
 
 class Cluster:
-    """`latency` in nanoseconds, much below a round. `in_step`: all rounds at the same instants (the papers' model)."""
+    """`latency` in nanoseconds, much below a round."""
 
-    def __init__(
-        self, config: CastConfig, seed: int, loss: float = 0.0, latency: int = 1, in_step: bool = False
-    ) -> None:
+    def __init__(self, config: CastConfig, seed: int, loss: float = 0.0, latency: int = 1) -> None:
         self.config = config
         self.rng = random.Random(seed)
         self.loss = loss
         self.latency = latency
-        self.in_step = in_step
         self.now = 0
         self.nodes: dict[MemberId, EttbGossip] = {}
         self.first: dict[MemberId, list[tuple[Item, int]]] = {}
@@ -60,8 +57,6 @@ class Cluster:
         self.first[me] = []
         self.changes[me] = []
         self.carry_out(me, node.start(contacts, self.now, genesis))
-        if self.in_step:
-            node.wake_at = (self.now // self.config.round + 1) * self.config.round
         return node
 
     def crash(self, me: MemberId) -> None:

@@ -118,8 +118,10 @@ class EttbGossip:
             if not is_member(contact):
                 raise UsageError(f"contact {contact!r} is no member id; want address#boot")
         out: list[CastOutput] = []
-        # Rounds begin at a random phase: members started together must not all send at the same instant.
-        self.wake_at = now + 1 + int(self.rng.random() * self.config.round)
+        phase = self.rng.random()
+        self.wake_at = now + 1 + int(phase * self.config.round)
+        if self.config.in_step:
+            self.wake_at = (now // self.config.round + 1) * self.config.round
         if genesis:
             self.view.merge([(c, 0) for c in contacts], out)
             return out
