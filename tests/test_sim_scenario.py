@@ -145,9 +145,8 @@ def test_one_kind_of_chaos_does_not_move_another() -> None:
 
 
 def test_the_workload_has_the_rate_it_says() -> None:
-    loaded = parse(
-        'members = 4\nduration = "200s"\n[cluster]\ncoordinators = 2\n[cluster.workload]\nrate = 0.25\nbatch = 2\nstart = "0s"'
-    )
+    text = 'members = 4\nduration = "200s"\n[cluster]\ncoordinators = 2\n'
+    loaded = parse(text + '[cluster.workload]\nrate = 0.25\nbatch = 2\nstart = "0s"')
     publishes = [a for a in expand(loaded, 1) if isinstance(a, Publish)]
     assert {p.who for p in publishes} == {"n0", "n1"}
     assert sum(p.events for p in publishes) == pytest.approx(0.25 * 2 * 2000, rel=0.15)

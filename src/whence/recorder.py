@@ -1,7 +1,7 @@
 """A member's outputs as trace rows: the same for the simulator and for live runs (docs/trace.md).
 
-One row per event and step, `lseq` counting the rows of one member. Sends and receipts of messages are not rows; what matters to
-an audit is when an event was published, first seen, delivered or dropped, and by whom.
+One row per event and step, `lseq` counting the rows of one member. Sends and receipts of messages are not rows; what
+matters to an audit is when an event was published, first seen, delivered or dropped, and by whom.
 """
 
 from __future__ import annotations
@@ -19,14 +19,18 @@ Sink = Callable[[Row], object]
 class Recorder:
     """Writes the rows of one member, in one life, in one cluster."""
 
-    __slots__ = ("_cluster", "_lseq", "_member", "_order", "_run", "_sink")
+    __slots__ = ("_cluster", "_lseq", "_member", "_order", "_previous", "_run", "_sink")
 
-    def __init__(self, sink: Sink, *, run: str, cluster: str, member: MemberId, order: str) -> None:
+    def __init__(
+        self, sink: Sink, *, run: str, cluster: str, member: MemberId, order: str, previous: MemberId | None = None
+    ) -> None:
+        """`previous`: the life whose checkpoint this one goes on from, if it does."""
         self._sink = sink
         self._run = run
         self._cluster = cluster
         self._member = member
         self._order = order
+        self._previous = previous
         self._lseq = 0
 
     def record(self, outputs: Iterable[ports.Output], t_ns: int) -> None:
@@ -45,7 +49,9 @@ class Recorder:
                     self._frame("drop", frame, t_ns, reason=reason)
                 case ports.Asked(ranges, peers):
                     for wanted in ranges:
-                        self.row("recover", t_ns, ticket=wanted[0], reason=f"ask {_range(wanted)}", peer=" ".join(peers))
+                        self.row(
+                            "recover", t_ns, ticket=wanted[0], reason=f"ask {_range(wanted)}", peer=" ".join(peers)
+                        )
                 case ports.GaveUp(ranges, reason):
                     for gone in ranges:
                         self.row("recover", t_ns, ticket=gone[0], reason=f"give up {_range(gone)}: {reason}")
@@ -56,7 +62,8 @@ class Recorder:
                 case ports.InstallSnapshot():
                     pass  # the `join` row that follows names its token
                 case ports.Joined(how, token):
-                    self.row("join", t_ns, reason=how, order=self._order, token=token or None)
+                    peer = self._previous if how == "checkpoint" else None
+                    self.row("join", t_ns, reason=how, order=self._order, token=token or None, peer=peer)
                 case ports.Left():
                     self.row("leave", t_ns)
                 case ports.CutOff(peer, error):

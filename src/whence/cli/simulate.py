@@ -21,10 +21,11 @@ from whence.errors import ConfigError
 from whence.recorder import Sink
 from whence.sim.actions import show
 from whence.sim.chaos import expand
-from whence.sim.run import Outcome, run
+from whence.sim.run import Outcome, run, run_id
 from whence.sim.scenario import Loaded, load
 from whence.sim.shrink import Shrunk
 from whence.sim.shrink import shrink as shrink_run
+from whence.trace import open_trace
 
 
 def find(name: str, data: Path | None = None) -> Loaded:
@@ -74,11 +75,23 @@ def show_outcome(args: argparse.Namespace, outcome: Outcome) -> None:
 
 @contextmanager
 def tracing(args: argparse.Namespace, loaded: Loaded, seed: int) -> Iterator[Sink | None]:
-    """Where the rows of a run go; a run that does not end leaves no file."""
+    """Where the rows of a run go: one file per run. It gets its name when the run is over; a run that is interrupted
+    leaves none."""
     if args.trace is None:
         yield None
         return
-    raise NotImplementedError
+    name = run_id(loaded, seed)
+    partial = args.trace / f".{name}.partial.{args.format}"
+    partial.unlink(missing_ok=True)
+    writer = open_trace(partial)
+    try:
+        yield writer.append
+        writer.close()
+        partial.replace(args.trace / f"{name}.{args.format}")
+    except BaseException:
+        writer.discard()
+        partial.unlink(missing_ok=True)
+        raise
 
 
 def shrink(args: argparse.Namespace) -> int:

@@ -32,9 +32,10 @@ if TYPE_CHECKING:
     from whence.sim.host import Seat
     from whence.sim.world import World
 
-_FORBIDDEN = {
+_COUNT = {
     Verdict.INVERTED: "inverted",
     Verdict.OVER_GAP: "over_gap",
+    Verdict.AFTER_GAP: "after_gap",
     Verdict.DUPLICATE: "duplicates",
     Verdict.UNKNOWN: "unknown",
 }
@@ -70,7 +71,6 @@ class Checks:
         self.rings = [Rings() for _ in world.clusters]
         self._tenures: list[dict[tuple[int, int], tuple[MemberId, int]]] = [{} for _ in world.clusters]
         self._captured: dict[tuple[int, str], bytes] = {}
-        self._lives: dict[tuple[int, str], MemberId] = {}  # the last life of each process that had state
         self._inversions: dict[tuple[int, str], int] = {}
 
     def violation(self, kind: str, what: str, seat: Seat | None = None) -> Violation:
@@ -122,10 +122,10 @@ class Checks:
             if verdict is Verdict.INVERTED:
                 key = (seat.cluster, seat.order)
                 self._inversions[key] = self._inversions.get(key, 0) + frame.count
-            if _FORBIDDEN[verdict] in Counts.PROMISES[seat.order]:
-                texts = self.oracles[seat.cluster].report(settled=False).violations
-                why = next((t[-1] for k, t in texts.items() if t and k.startswith(verdict.value[:8])), verdict.value)
-                raise self.violation("order", f"{seat.order} member: {verdict.value}: {why}", seat)
+            if _COUNT[verdict] in Counts.PROMISES[seat.order]:
+                broken = f"{seat.order}: {_COUNT[verdict]}"
+                texts = self.oracles[seat.cluster].report(settled=False).violations.get(broken, [])
+                raise self.violation("order", f"{broken}: {texts[-1] if texts else frame.ids()[0]}", seat)
 
     def inversions(self, cluster: int, order: str) -> int:
         """Events that members of this order delivered after something that they precede."""
@@ -135,10 +135,8 @@ class Checks:
 
     def joined(self, seat: Seat, out: ports.Joined) -> None:
         oracle = self.oracles[seat.cluster]
-        place = (seat.cluster, seat.host.name)
-        peer = self._lives.get(place) if out.how == "checkpoint" else None
+        peer = seat.host.saved.get(seat.cluster) if out.how == "checkpoint" else None
         oracle.joined(seat.id, out.how, order=seat.order, peer=peer, token=out.token or None)
-        self._lives[place] = seat.id
 
     def snapshot_taken(self, seat: Seat, token: str, state: bytes) -> None:
         self._captured[seat.cluster, token] = state
@@ -158,15 +156,16 @@ class Checks:
         for cluster in range(len(self.world.clusters)):
             hosts = self.world.hosts.values()
             seats = [h.seats[cluster] for h in hosts if cluster in h.seats]
-            if not self.harmless():
-                for seat in seats:
-                    self._not_stuck(seat)
-            else:
+            for seat in seats:
+                self._not_stuck(seat)
+            if self.harmless():
                 self._nothing_lost(cluster, seats)
+                if (broken := self.rings[cluster].quiet()) is not None:
+                    raise self.violation("ring", broken)
             report = self.oracles[cluster].report(settled=True)
             for name, count in report.broken.items():
-                why = "; ".join(t[0] for t in report.violations.items() if t)
-                raise self.violation("agreement", f"{name} ({count}): {why}")
+                texts = report.violations.get(name, [])
+                raise self.violation("agreement", f"{name} ({count}){': ' + texts[0] if texts else ''}")
 
     def harmless(self) -> bool:
         """Nothing that could cost an event is in this run."""

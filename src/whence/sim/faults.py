@@ -89,7 +89,10 @@ def _publish(world: World, action: Publish) -> None:
         world.tally.payloads += 1
         size = max(8, action.payload)
         number = world.tally.payloads
-        world.step(seat, ports.Publish(tuple(b"%08x" % (number << 8 | i & 0xFF) + bytes(size - 8) for i in range(action.events))))
+        world.step(
+            seat,
+            ports.Publish(tuple(b"%08x" % (number << 8 | i & 0xFF) + bytes(size - 8) for i in range(action.events))),
+        )
 
 
 def _leave(world: World, action: Leave) -> None:

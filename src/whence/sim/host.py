@@ -78,7 +78,9 @@ class Seat:
 
     __slots__ = ("app", "cluster", "host", "id", "joined", "left", "member", "order", "recorder", "spins", "wake")
 
-    def __init__(self, host: Host, cluster: int, order: str, member: Member, app: App, recorder: Recorder) -> None:
+    def __init__(
+        self, host: Host, cluster: int, order: str, member: Member, app: App, recorder: Recorder | None
+    ) -> None:
         self.host = host
         self.cluster = cluster
         self.order = order
@@ -95,7 +97,7 @@ class Seat:
 class Host:
     """A process: what survives its crashes is its name, its clock, its disk and what it wants."""
 
-    __slots__ = ("boot", "clock", "disk", "name", "seats", "up", "wants")
+    __slots__ = ("boot", "clock", "disk", "name", "saved", "seats", "up", "wants")
 
     def __init__(self, name: str, clock: LocalClock) -> None:
         self.name = name
@@ -104,6 +106,7 @@ class Host:
         self.up = False
         self.seats: dict[int, Seat] = {}
         self.disk: dict[int, tuple[bytes, bytes]] = {}  # cluster -> (member's checkpoint, application's state)
+        self.saved: dict[int, MemberId] = {}  # cluster -> the life that wrote the disk
         self.wants: dict[int, bool] = {}
 
     @property

@@ -1,7 +1,7 @@
 """Bad bytes: noise, genuine packets cut short or altered, and packets that are well formed but cannot be true.
 
-An altered packet may still be a well-formed one. Live, a channel is authenticated per message, so such a packet never reaches
-a member; here it is counted as `unauthentic` and goes no further.
+An altered packet may still be a well-formed one. Live, a channel is authenticated per message, so such a packet never
+reaches a member; here it is counted as `unauthentic` and goes no further.
 """
 
 from __future__ import annotations

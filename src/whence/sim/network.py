@@ -4,9 +4,9 @@ Randomness is a hash, not a stream: the fate of a message depends on the seed, t
 on nothing else. So taking one action out of a schedule leaves the fate of unrelated messages as it was, which is what
 lets a failing run be shrunk.
 
-Datagrams suffer everything: loss, duplication, reordering, slow and cut links, a full uplink. Streams behave like TCP:
-FIFO per pair of member ids, no duplicates, and loss shows as the delay of a retransmission. What is sent into a cut link is
-gone, on a stream too, and nobody is told; what is on its way when the link is cut still arrives.
+Datagrams suffer everything: loss, duplication, reordering, slow and cut links, a full uplink. Streams behave like
+TCP: FIFO per pair of member ids, no duplicates, and loss shows as the delay of a retransmission. What is sent into a
+cut link is gone, on a stream too, and nobody is told; what is on its way when the link is cut still arrives.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The person who runs the cluster: founds the ring in the beginning and again when its core is empty.
 
-Nobody founds on a time-out of the protocol: two founders make two rings (ring.md, "Bootstrap and empty core"). A person sees
-from outside that there is no coordinator left and none in the making; after looking for a while (`operator` in the scenario)
-they tell the designated founder, and only it, to found again. While it is down they wait. The founder's own quarantine comes
-on top."""
+Nobody founds on a time-out of the protocol: two founders make two rings (ring.md, "Bootstrap and empty core"). A
+person sees from outside that there is no coordinator left and none in the making; after looking for a while
+(`operator` in the scenario) they tell the designated founder, and only it, to found again. While it is down they
+wait. The founder's own quarantine comes on top."""
 
 from __future__ import annotations
 

@@ -1,6 +1,70 @@
-"""Ring invariants, for now unchecked."""
+"""The ring's invariants over all members of a cluster at once, after every step that touched a ring."""
+
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from whence import ports
+from whence.clock import MemberId
+from whence.ring import BecameOwner, Granted, Ring, RingMessage, RingOutput
+from whence.ring.invariants import Watch, quiet_violations, violations
+
+if TYPE_CHECKING:
+    from whence.sim.host import Seat
+
+
 class Rings:
-    def seated(self, seat): pass
-    def unseated(self, seat): pass
-    def stepped(self, seat, event, outs, now): return None
+    """Watches the rings of one cluster."""
+
+    def __init__(self) -> None:
+        self._seats: dict[MemberId, Seat] = {}
+        self._holders: dict[MemberId, Seat] = {}  # those with a ticket: the only ones that can be wrong
+        self._watch = Watch()
+
+    def seated(self, seat: Seat) -> None:
+        self._seats[seat.id] = seat
+
+    def unseated(self, seat: Seat) -> None:
+        self._seats.pop(seat.id, None)
+        self._holders.pop(seat.id, None)
+
+    def stepped(self, seat: Seat, event: ports.Input, outs: list[ports.Output], now: int) -> str | None:
+        """What is wrong after this step, if anything. A step touches the ring when it takes, sends or decides
+        something of it; gossip and deliveries do not."""
+        if not _touched(event, outs):
+            return None
+        if seat.member.ring.ticket is None:
+            self._holders.pop(seat.id, None)
+        else:
+            self._holders[seat.id] = seat
+        rings: dict[MemberId, Ring] = {i: s.member.ring for i, s in self._holders.items()}
+        found = violations(rings, {i: s.host.clock.at(now) for i, s in self._holders.items()})
+        changes = [o for o in outs if type(o) is ports.Ticket]
+        if changes:
+            found += self._watch.step(seat.id, _as_ring_outputs(changes), rings)
+        return "; ".join(found) or None
+
+    def quiet(self) -> str | None:
+        """What is wrong with a ring that has had all the time it needs."""
+        return "; ".join(quiet_violations({i: s.member.ring for i, s in self._seats.items()})) or None
+
+
+def _touched(event: ports.Input, outs: list[ports.Output]) -> bool:
+    kind = type(event)
+    if kind is ports.Received:
+        if isinstance(event.message, RingMessage):  # type: ignore[union-attr]
+            return True
+    elif kind is not ports.Wake and kind is not ports.Publish:
+        return True
+    return any(isinstance(o.message, RingMessage) if type(o) is ports.Send else type(o) is ports.Ticket for o in outs)
+
+
+def _as_ring_outputs(changes: list[ports.Ticket]) -> list[RingOutput]:
+    """A member's `Ticket` outputs as the ring said them."""
+    out: list[RingOutput] = []
+    for change in changes:
+        if change.change == "granted":
+            out.append(Granted(change.ticket, change.inc, (0, 0)))
+        elif change.change == "owner":
+            out.append(BecameOwner(change.ticket, change.inc))
+    return out

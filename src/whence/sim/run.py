@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import msgspec
 
@@ -27,6 +26,11 @@ class Outcome(msgspec.Struct, frozen=True):
     schedule: Schedule
 
 
+def run_id(loaded: Loaded, seed: int) -> str:
+    """What names the run in its trace."""
+    return f"{loaded.name}-{seed}"
+
+
 def run(
     loaded: Loaded,
     seed: int | None = None,
@@ -39,5 +43,4 @@ def run(
     """Run it. The seed defaults to the scenario's, the schedule to what both expand to."""
     world = World(loaded, loaded.scenario.seed if seed is None else seed, schedule=schedule, make=make, sink=sink)
     violation = world.run(progress)
-    name = Path(loaded.path).stem if loaded.path else "scenario"
-    return Outcome(world.tally.report(name, str(violation) if violation else None), violation, world.schedule)
+    return Outcome(world.tally.report(loaded.name, str(violation) if violation else None), violation, world.schedule)

@@ -243,6 +243,11 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     publishes: tuple[Publish, ...] = ()
     path: str = ""
 
+    @property
+    def name(self) -> str:
+        """What the scenario is called: its file's name without the ending."""
+        return Path(self.path).stem or "scenario"
+
 
 def load(path: Path, data: Path | None = None) -> Loaded:
     """Read a scenario file. `data` overrides the path of the recorded latencies."""

@@ -1,8 +1,9 @@
 """From a failing seed to a schedule that a person can read.
 
-Delta debugging (Zeller's ddmin): take parts of the schedule away and run again; whatever still fails in the same way stays
-away. Then the same with processes, lengths of faults, and the noise of the network. Every run is deterministic, and the
-network's randomness does not shift when an action goes (`network.py`), so most of what does not matter can go."""
+Delta debugging (Zeller's ddmin): take parts of the schedule away and run again; whatever still fails in the same way
+stays away. Then the same with processes, lengths of faults, and the noise of the network. Every run is deterministic,
+and the network's randomness does not shift when an action goes (`network.py`), so most of what does not matter can
+go."""
 
 from __future__ import annotations
 
@@ -149,7 +150,9 @@ class _Shrinker:
             for name in self.scenario.coordinators_of(cluster):
                 now = self.scenario.cluster[i]
                 left = tuple(n for n in self.scenario.coordinators_of(now) if n != name)
-                clusters = tuple(replace(c, coordinators=left) if c.name == now.name else c for c in self.scenario.cluster)
+                clusters = tuple(
+                    replace(c, coordinators=left) if c.name == now.name else c for c in self.scenario.cluster
+                )
                 if left:
                     self._try(replace(self.scenario, cluster=clusters), self.actions)
 
@@ -159,7 +162,7 @@ class _Shrinker:
             if isinstance(action, Publish) and action.events > 1:
                 self._try(self.scenario, [*self.actions[:i], replace(action, events=1), *self.actions[i + 1 :]])
             while (lasts := getattr(action, "lasts", None)) is not None and lasts > self.scenario.round:
-                action = replace(action, lasts=lasts // 2)  # type: ignore[call-arg]
+                action = replace(action, lasts=lasts // 2)
                 if not self._try(self.scenario, [*self.actions[:i], action, *self.actions[i + 1 :]]):
                     break
 

@@ -1,7 +1,8 @@
 """Virtual time: a heap of things to come, driving the very members that run live.
 
-The world hands inputs to members and carries out their outputs in order; it decides nothing itself. Same scenario, same
-seed, same schedule: same run, step by step, whatever PYTHONHASHSEED is. Equal times are ordered by when they were planned.
+The world hands inputs to members and carries out their outputs in order; it decides nothing itself. Same scenario,
+same seed, same schedule: same run, step by step, whatever PYTHONHASHSEED is. Equal times are ordered by when they
+were planned.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class World:
         self.schedule = expand(loaded, seed) if schedule is None else schedule
         self.make = make
         self.sink = sink
-        self.run_id = f"{Path(loaded.path).stem or 'scenario'}-{seed}"
+        self.run_id = f"{loaded.name}-{seed}"
         self.now = 0
         self.end = self.scenario.duration + self.scenario.settle
         self.clusters: tuple[Cluster, ...] = self.scenario.cluster
@@ -176,7 +177,7 @@ class World:
             order = self.orders[i][host.name]
             rng = random.Random(f"{self.seed}/member/{cluster.name}/{host.name}/{host.boot}")
             member = self.make(host.id, self.config(i, order), rng, checkpoint)
-            recorder = None if self.sink is None else self._recorder(host, i, order)
+            recorder = None if self.sink is None else self._recorder(host, i, order, checkpoint is not None)
             seat = Seat(host, i, order, member, App() if state is None else App.decode(state), recorder)
             host.seats[i] = seat
             self.checks.seated(seat)
@@ -186,10 +187,11 @@ class World:
             if host.wants.get(i):
                 self.step(seat, ports.Coordinate())
 
-    def _recorder(self, host: Host, cluster: int, order: str) -> Recorder:
+    def _recorder(self, host: Host, cluster: int, order: str, goes_on: bool) -> Recorder:
         assert self.sink is not None
         name = self.clusters[cluster].name
-        return Recorder(self.sink, run=self.run_id, cluster=name, member=host.id, order=order)
+        before = host.saved.get(cluster) if goes_on else None
+        return Recorder(self.sink, run=self.run_id, cluster=name, member=host.id, order=order, previous=before)
 
     def _contacts(self, host: Host, cluster: int, genesis: bool) -> tuple[MemberId, ...]:
         names = self.scenario.members_of(self.clusters[cluster])
@@ -208,8 +210,13 @@ class World:
         host = self.hosts[name]
         if not host.up:
             return False
-        for i, seat in host.seats.items():
-            host.disk[i] = (seat.member.checkpoint(), seat.app.encode())
+        host.disk = {  # a member that has not joined yet has nothing to go on from
+            i: (seat.member.checkpoint(), seat.app.encode()) for i, seat in host.seats.items() if seat.joined
+        }
+        host.saved = {i: seat.id for i, seat in host.seats.items() if seat.joined}
+        for seat in host.seats.values():
+            if seat.recorder is not None:
+                seat.recorder.row("crash", self.now)
         self.stop(host)
         return True
 
@@ -229,7 +236,9 @@ class World:
         try:
             outs = seat.member.handle(event, local)
         except Exception as error:
-            raise self.checks.violation("core", f"{type(error).__name__}: {error} on {type(event).__name__}", seat) from error
+            raise self.checks.violation(
+                "core", f"{type(error).__name__}: {error} on {type(event).__name__}", seat
+            ) from error
         self.tally.steps += 1
         for out in outs:
             if type(out) is ports.Send:
