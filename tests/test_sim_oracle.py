@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from whence.errors import TraceError, UsageError
 from whence.sim.oracle import Oracle, Verdict, judge
@@ -157,15 +158,15 @@ def rows_of(steps: list[Step]) -> list[Row]:
     lseq: Counter[str] = Counter()
     rows = []
     for t, (kind, p, *rest) in enumerate(steps):
-        row = Row("r", "c", p, lseq[p], t, kind)
-        if kind in ("publish", "deliver"):
-            row.event = rest[0]
-        elif kind == "snapshot":
-            row.token = rest[0]
-        elif kind == "join":
-            row.reason, row.peer, row.token = rest[0], rest[1], rest[2] or None
+        match kind:
+            case "join":
+                more = {"reason": rest[0], "peer": rest[1], "token": rest[2] or None}
+            case "snapshot":
+                more = {"token": rest[0]}
+            case _:
+                more = {"event": rest[0] if rest else None}
+        rows.append(Row("r", "c", p, lseq[p], t, kind, **more))
         lseq[p] += 1
-        rows.append(row)
     return rows
 
 
@@ -195,9 +196,7 @@ def test_every_verdict_is_that_of_brute_force(steps: list[Step], rng: random.Ran
         assert (got.lost, got.gaps) == (len(lost), len(gaps))
         assert (got.disagreements, got.lost_of_live) == (len(elsewhere), len(of_live))
 
-    rows = rows_of(steps)
-    for row in rows:
-        row.t_ns = rng.randrange(3)  # clocks that are as good as none
+    rows = [replace(row, t_ns=rng.randrange(3)) for row in rows_of(steps)]  # clocks that are as good as none
     rng.shuffle(rows)
     assert counted(judge(rows)) == counted(report)
 

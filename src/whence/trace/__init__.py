@@ -1,6 +1,24 @@
 """The trace of a run: schema, writers, readers, ShiViz. This room knows nothing of the protocol."""
 
+from whence.trace.read import TraceReader, read, trace_files
 from whence.trace.replay import by_member, in_causal_order
 from whence.trace.schema import COLUMNS, KINDS, TRACE_VERSION, Column, Row
+from whence.trace.write import JsonlTrace, MemoryTrace, ParquetTrace, TraceWriter, open_trace
 
-__all__ = ["COLUMNS", "KINDS", "TRACE_VERSION", "Column", "Row", "by_member", "in_causal_order"]
+__all__ = [
+    "COLUMNS",
+    "KINDS",
+    "TRACE_VERSION",
+    "Column",
+    "JsonlTrace",
+    "MemoryTrace",
+    "ParquetTrace",
+    "Row",
+    "TraceReader",
+    "TraceWriter",
+    "by_member",
+    "in_causal_order",
+    "open_trace",
+    "read",
+    "trace_files",
+]

@@ -32,7 +32,7 @@ KINDS: Final = (
 """What a row can tell of. A reader passes over kinds it does not know."""
 
 
-class Row(msgspec.Struct, gc=False, omit_defaults=True):
+class Row(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One step of one member. What a kind does not need stays None."""
 
     run: str

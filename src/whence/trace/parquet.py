@@ -1,0 +1,108 @@
+"""Rows to and from Parquet. The only place that needs pyarrow, which is asked for when it is used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from itertools import repeat
+from pathlib import Path
+from types import ModuleType
+from typing import Any, BinaryIO
+
+from whence.errors import TraceError
+from whence.trace.schema import COLUMNS, TRACE_VERSION, Row
+
+_BATCH = 65_536
+_FIELDS = Row.__struct_fields__
+
+
+def _pyarrow(path: Path) -> tuple[ModuleType, ModuleType]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise TraceError(f"{path}: Parquet needs pyarrow; install it with: pip install 'whence[trace]'") from error
+    return pyarrow, pyarrow.parquet
+
+
+@cache
+def _schema(pa: Any) -> Any:
+    types = {"text": pa.string(), "int32": pa.int32(), "int64": pa.int64()}
+    fields = [pa.field(c.name, types[c.type], nullable=not c.required) for c in COLUMNS]
+    return pa.schema(fields, metadata={"whence.trace": str(TRACE_VERSION)})
+
+
+class ParquetEncoder:
+    """Writes row groups into an open file."""
+
+    def __init__(self, path: Path, file: BinaryIO) -> None:
+        self._path = path
+        self._pa, pq = _pyarrow(path)
+        self._schema = _schema(self._pa)
+        text = [c.name for c in COLUMNS if c.type == "text"]
+        self._writer = pq.ParquetWriter(file, self._schema, compression="zstd", use_dictionary=text)
+
+    def write(self, rows: list[Row]) -> None:
+        """One row group."""
+        arrays = []
+        for field in self._schema:
+            try:
+                arrays.append(self._pa.array([getattr(row, field.name) for row in rows], type=field.type))
+            except (self._pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+                raise TraceError(f"{self._path}: column {field.name}: {error}") from error
+        self._writer.write_table(self._pa.Table.from_arrays(arrays, schema=self._schema), row_group_size=len(rows))
+
+    def close(self) -> None:
+        """Write the footer."""
+        self._writer.close()
+
+    def abandon(self) -> None:
+        """Write nothing more, not even when the writer is collected."""
+        self._writer.is_open = False
+
+
+def parquet_encoder(path: Path) -> Callable[[BinaryIO], ParquetEncoder]:
+    """What makes an encoder, once the file is open. Fails here, before there is a file, when pyarrow is not there."""
+    _pyarrow(path)
+    return lambda file: ParquetEncoder(path, file)
+
+
+def read_parquet(path: Path) -> Iterator[Row]:
+    """The rows of one file. Columns that this version does not know are ignored, optional ones may be missing."""
+    pa, pq = _pyarrow(path)
+    done = 0
+    try:
+        with pq.ParquetFile(path) as file:
+            _check_columns(path, file.schema_arrow, pa.types)
+            present = [name for name in _FIELDS if name in file.schema_arrow.names]
+            for batch in file.iter_batches(batch_size=_BATCH, columns=present):
+                _check_nulls(path, batch, done)
+                values: dict[str, list[Any]] = {name: batch.column(name).to_pylist() for name in present}
+                yield from map(Row, *(values.get(name, repeat(None)) for name in _FIELDS))
+                done += batch.num_rows
+    except (pa.ArrowException, OSError) as error:
+        raise TraceError(f"{path}: row {done}: damaged or no Parquet file: {error}") from error
+
+
+def _check_columns(path: Path, schema: Any, types: Any) -> None:
+    """The schema gate: what is there has the right type, and what is required is there."""
+    for column in COLUMNS:
+        at = schema.get_field_index(column.name)
+        if at < 0:
+            if column.required:
+                raise TraceError(f"{path}: not a whence trace: it has no column {column.name!r}")
+            continue
+        kind = schema.types[at]
+        if types.is_dictionary(kind):
+            kind = kind.value_type
+        text = types.is_string(kind) or types.is_large_string(kind)
+        fits = text if column.type == "text" else types.is_integer(kind)
+        if not fits and not (types.is_null(kind) and not column.required):
+            raise TraceError(f"{path}: column {column.name!r} is {kind}, not {column.type}")
+
+
+def _check_nulls(path: Path, batch: Any, done: int) -> None:
+    for column in COLUMNS:
+        if column.required and batch.column(column.name).null_count:
+            row = batch.column(column.name).is_null().to_pylist().index(True)
+            raise TraceError(f"{path}: row {done + row}: no value in column {column.name!r}")

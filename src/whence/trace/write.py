@@ -1,0 +1,208 @@
+"""Writers: rows go in one by one or many at a time, and are on disk after `close`."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Protocol, Self
+
+import msgspec
+
+from whence.errors import TraceError, UsageError
+from whence.trace.parquet import ParquetEncoder, parquet_encoder
+from whence.trace.schema import Row
+
+
+class TraceWriter(Protocol):
+    """What `net` and `sim` write to."""
+
+    def append(self, row: Row) -> None:
+        """Add one row."""
+
+    def append_many(self, rows: Iterable[Row]) -> None:
+        """Add many: faster than one by one."""
+
+    def close(self) -> None:
+        """Finish the trace. Closing again does nothing."""
+
+
+class MemoryTrace:
+    """Keeps the rows, for tests and for a judge in the same process."""
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+
+    def append(self, row: Row) -> None:
+        self.rows.append(row)
+
+    def append_many(self, rows: Iterable[Row]) -> None:
+        self.rows.extend(rows)
+
+    def close(self) -> None:
+        pass
+
+
+class _FileTrace(ABC):
+    """Collects rows into batches of a fixed size and hands each to `_write`, so memory is bounded and the file depends
+    on the rows alone, not on how they came."""
+
+    def __init__(self, path: str | os.PathLike[str], batch: int) -> None:
+        if batch < 1:
+            raise UsageError(f"batch must be at least 1, not {batch}")
+        self.path = Path(path)
+        self.closed = False
+        self._batch = batch
+        self._rows: list[Row] = []
+
+    def append(self, row: Row) -> None:
+        self._rows.append(row)
+        if len(self._rows) >= self._batch:
+            self._flush()
+
+    def append_many(self, rows: Iterable[Row]) -> None:
+        source = iter(rows)
+        while chunk := list(islice(source, self._batch - len(self._rows))):
+            self._rows += chunk
+            if len(self._rows) >= self._batch:
+                self._flush()
+
+    def _flush(self) -> None:
+        rows, self._rows = self._rows, []
+        if self.closed:
+            raise UsageError(f"{self.path}: the trace is closed; nothing can be added to it")
+        try:
+            self._write(rows)
+        except OSError as error:
+            raise self._failed(error) from error
+        except TraceError:
+            self.discard()
+            raise
+
+    def close(self) -> None:
+        """Write what is left and finish the file."""
+        if self.closed:
+            return
+        if self._rows:
+            self._flush()
+        try:
+            self._finish()
+        except OSError as error:
+            raise self._failed(error) from error
+        self._shut()
+
+    def _failed(self, error: OSError) -> TraceError:
+        self.discard()
+        return TraceError(f"{self.path}: cannot write the trace: {error.strerror or error}")
+
+    @abstractmethod
+    def _write(self, rows: list[Row]) -> None:
+        """Write one batch."""
+
+    @abstractmethod
+    def _finish(self) -> None:
+        """Finish the file: nothing follows."""
+
+    def discard(self) -> None:
+        """Stop without finishing."""
+        self._shut()
+
+    def _shut(self) -> None:
+        self.closed = True
+        self._batch = 1  # so that the next row runs into the refusal at once
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        # A run that fails leaves the trace of what it did until then: that is what one wants to look at.
+        if kind is None or not issubclass(kind, TraceError):
+            self.close()
+
+
+class ParquetTrace(_FileTrace):
+    """One Parquet file, a row group per batch. It gets its name when it is complete: a killed run leaves only a hidden
+    `.partial`, which no reader takes. Equal rows give equal bytes."""
+
+    def __init__(self, path: str | os.PathLike[str], batch: int = 65_536) -> None:
+        super().__init__(path, batch)
+        self._partial = self.path.with_name(f".{self.path.name}.partial")
+        make = parquet_encoder(self.path)
+        self._file = _open(self._partial, "wb", self.path)
+        self._encoder: ParquetEncoder = make(self._file)
+
+    def _write(self, rows: list[Row]) -> None:
+        self._encoder.write(rows)
+
+    def _finish(self) -> None:
+        self._encoder.close()
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        self._partial.replace(self.path)
+
+    def discard(self) -> None:
+        """Leave no file behind."""
+        super().discard()
+        self._encoder.abandon()
+        with suppress(OSError):  # what could not be written is thrown away anyway
+            self._file.close()
+        self._partial.unlink(missing_ok=True)
+
+
+class JsonlTrace(_FileTrace):
+    """One JSON object per line, appended: the file can be read while it grows. A killed run loses at most the last
+    batch and may leave a half line, which the reader names and the next writer ends."""
+
+    def __init__(self, path: str | os.PathLike[str], batch: int = 1_024) -> None:
+        super().__init__(path, batch)
+        self._file = _open(self.path, "ab", self.path)
+        self._encode = msgspec.json.Encoder().encode_lines
+        if _ends_within_a_line(self.path):
+            self._file.write(b"\n")
+
+    def flush(self) -> None:
+        """Let readers see all rows added so far."""
+        self._flush()
+
+    def _write(self, rows: list[Row]) -> None:
+        self._file.write(self._encode(rows))
+        self._file.flush()
+
+    def _finish(self) -> None:
+        self._file.close()
+
+    def discard(self) -> None:
+        super().discard()
+        with suppress(OSError):  # the error that led here is the one to tell
+            self._file.close()
+
+
+def open_trace(path: str | os.PathLike[str]) -> ParquetTrace | JsonlTrace:
+    """A writer for the format that the file's name asks for."""
+    suffix = Path(path).suffix
+    if suffix == ".parquet":
+        return ParquetTrace(path)
+    if suffix == ".jsonl":
+        return JsonlTrace(path)
+    raise UsageError(f"{path}: a trace is a .parquet or a .jsonl file")
+
+
+def _open(path: Path, mode: str, named: Path) -> BinaryIO:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open(mode)  # type: ignore[return-value]
+    except OSError as error:
+        raise TraceError(f"{named}: cannot write the trace: {error.strerror or error}") from error
+
+
+def _ends_within_a_line(path: Path) -> bool:
+    if not path.is_file() or path.stat().st_size == 0:
+        return False
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) != b"\n"
