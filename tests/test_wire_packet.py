@@ -80,6 +80,13 @@ def test_truncated_at_every_length():
             unpack(data[:length])
 
 
+def test_a_header_that_is_cut_names_nobody():
+    data = header("blue", "a:1#23")
+    for length in range(len(data)):
+        with pytest.raises(BadMessage):
+            read_header(data[:length])
+
+
 def test_every_bit_flipped():
     data = pack("blue", "a:1#2", QUESTION)
     for at in range(len(data) * 8):

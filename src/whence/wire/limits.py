@@ -12,8 +12,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     must accept, or it cuts off whoever forwards it.
 
     The codec checks the length in bytes first. Decoding a message of `b` bytes builds at most about `32 b` bytes of
-    objects (the worst cases are very short strings and clock entries), so `max_message_bytes` bounds the memory of one message,
-    too. The caps on counts then keep one well-formed message from filling a room's tables.
+    objects (the worst cases are very short strings and clock entries), so `max_message_bytes` bounds the memory of one
+    message, too. The caps on counts then keep one well-formed message from filling a room's tables.
     """
 
     max_message_bytes: int = 4 << 20

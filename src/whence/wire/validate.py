@@ -124,9 +124,9 @@ def check_frame(frame: Frame, limits: Limits) -> None:
         if count > limits.max_frame_events:
             too_many("events in a frame", count, limits.max_frame_events)
         raise BadFrame(f"a frame of {count} events")
-    if not 1 <= inc <= MAX_INT or not 1 <= first <= MAX_SEQ + 1 - count:
-        raise BadFrame(f"no such events: incarnation {inc}, first {first}, count {count}")
-    before = deps[ticket]
+    if not 1 <= first <= MAX_SEQ + 1 - count:
+        raise BadFrame(f"no such events: first {first}, count {count}")
+    before = deps[ticket]  # a valid entry, so what follows also says that inc is at least 1
     if (before[0] >= inc) if first == 1 else (before != (inc, first - 1)):
         raise BadFrame(f"frame begins at ({inc}, {first}) but depends on {before} of its own ticket")
     if not is_member_id(frame.owner) or len(frame.owner) > limits.max_name_bytes:
@@ -143,7 +143,7 @@ def payloads(frame: Frame, limits: Limits = DEFAULT) -> list[bytes]:
     anything of the frame is believed, or passed on: whoever forwards it is blamed for it."""
     try:
         bodies = frame.payloads()
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except msgspec.MsgspecError as error:
         raise BadFrame(f"body of a frame: {error}") from None
     if len(bodies) != frame.count:
         raise BadFrame(f"a frame of {frame.count} events with {len(bodies)} payloads")
