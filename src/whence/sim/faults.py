@@ -21,6 +21,8 @@ from whence.sim.actions import (
     Resign,
     Slow,
     Start,
+    describe,
+    names_in,
 )
 
 if TYPE_CHECKING:
@@ -30,6 +32,10 @@ if TYPE_CHECKING:
 
 def carry_out(world: World, action: Action) -> None:
     """Do it now. What makes no sense now does nothing."""
+    if world.sink is not None and not isinstance(action, Publish | Crash):  # these two have rows of their own
+        for seat in (s for name in names_in(action) for s in world.hosts[name].seats.values()):
+            if seat.recorder is not None:
+                seat.recorder.row("fault", world.now, reason=describe(action))
     match action:
         case Publish():
             _publish(world, action)

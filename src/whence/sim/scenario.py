@@ -185,9 +185,9 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         return self.members_of(cluster)[:wanted] if isinstance(wanted, int) else wanted
 
     def ring_time(self, cluster: Cluster) -> int:
-        """When workloads start unless they say: a coordinator admits one newcomer at a time and waits a few rounds for
+        """When workloads start unless they say: a coordinator admits one newcomer at a time and waits about a round for
         its confirmation (ring.md rule 10), so a ring of m grows like a tree, about log2 m admissions deep."""
-        return self.round * (12 + 8 * max(1, len(self.coordinators_of(cluster))).bit_length())
+        return self.round * (8 + 2 * max(1, len(self.coordinators_of(cluster))).bit_length())
 
     def orders(self, cluster: Cluster, seed: int) -> dict[str, str]:
         """Process -> order. Who gets which is drawn from the seed."""
