@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import repeat
+from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 from typing import Any, BinaryIO
@@ -47,7 +48,7 @@ class ParquetEncoder:
         arrays = []
         for field in self._schema:
             try:
-                arrays.append(self._pa.array([getattr(row, field.name) for row in rows], type=field.type))
+                arrays.append(self._pa.array(list(map(attrgetter(field.name), rows)), type=field.type))
             except (self._pa.ArrowException, OverflowError, TypeError, ValueError) as error:
                 raise TraceError(f"{self._path}: column {field.name}: {error}") from error
         self._writer.write_table(self._pa.Table.from_arrays(arrays, schema=self._schema), row_group_size=len(rows))
