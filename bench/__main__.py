@@ -1,6 +1,6 @@
 """`python -m bench [--json] [name ...]`: runs every `bench/<name>.py` and prints one table.
 
-Each has a `main() -> list[dict]`, one dict per row; the keys are the columns.
+Each has a `main() -> list[dict]`, one dict per row: `what` was measured, and the figures under their names.
 """
 
 from __future__ import annotations
@@ -34,14 +34,11 @@ def show(value: object) -> str:
 
 
 def table(rows: list[Row]) -> Table:
-    """All rows under the union of their columns, in the order in which the columns first appear."""
-    out = Table()
-    columns = list(dict.fromkeys(column for row in rows for column in row))
-    for column in columns:
-        numeric = any(isinstance(row.get(column), (int, float)) for row in rows)
-        out.add_column(column, justify="right" if numeric else "left")
+    """One line per row: benchmarks measure different things, so the figures keep their names."""
+    out = Table("bench", "what", "measured")
     for row in rows:
-        out.add_row(*(show(row.get(column)) for column in columns))
+        figures = [f"{name} {show(value)}" for name, value in row.items() if name not in ("bench", "what")]
+        out.add_row(str(row["bench"]), str(row.get("what", "")), ", ".join(figures))
     return out
 
 
@@ -52,7 +49,10 @@ def run(chosen: list[str], log: Console) -> tuple[list[Row], list[str]]:
     for name in chosen:
         log.print(f"bench: {name} ...")
         try:
-            rows += [{"bench": name, **row} for row in importlib.import_module(f"bench.{name}").main()]
+            found = importlib.import_module(f"bench.{name}").main()
+            if not isinstance(found, list):
+                raise TypeError(f"bench/{name}.py: main() has to return a list of dicts, not {type(found).__name__}")
+            rows += [{"bench": name, **row} for row in found]
         except Exception:
             traceback.print_exc()
             failed.append(name)
