@@ -117,8 +117,13 @@ class CctClock:
 
     def missing(self, deps: Iterable[Entry], orphans: Iterable[Orphan] = ()) -> list[Range]:
         """`{<i,s> : T[i] < s <= t_e[i]}` as ranges (spec section 3, "missing before e")."""
-        wanted = [(i, inc, seq) for i, (inc, seq) in enumerate(deps)]
-        if self.exact:
+        exact = self.exact
+        wanted = [
+            (ticket, *dep)
+            for ticket, (dep, now) in enumerate(zip(deps, self.T, strict=True))
+            if dep > now or (exact and dep[0] != now[0])
+        ]
+        if exact:
             wanted.extend(orphans)
         return [r for w in wanted if (r := self.missing_of(*w)) is not None]
 

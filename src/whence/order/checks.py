@@ -26,8 +26,11 @@ def check_frame(frame: Frame, config: OrderConfig) -> None:
 
 def check_jump(vector: Sequence[Entry], T: Sequence[Entry], max_jump: int) -> None:
     """A timestamp far beyond anything known raises `AbsurdClock`."""
-    for ticket, ((inc, seq), (at, upto)) in enumerate(zip(vector, T, strict=True)):
-        ahead = seq - upto if inc == at else seq if inc > at else 0
+    for ticket, (entry, now) in enumerate(zip(vector, T, strict=True)):
+        if entry <= now:
+            continue
+        (inc, seq), (at, upto) = entry, now
+        ahead = seq - upto if inc == at else seq
         if ahead > max_jump or (inc >> 48) - (at >> 48) > MAX_EPOCHS:
             raise AbsurdClock(f"ticket {ticket}: {(inc, seq)} is {ahead} events ahead of {(at, upto)}")
 
