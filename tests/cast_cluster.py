@@ -85,7 +85,7 @@ class Cluster:
         end = self.now + int(rounds * self.config.round)
         while True:
             wake = min((n.wake_at for n in self.nodes.values()), default=NEVER_WAKE)
-            at = min(wake, self.heap[0][0] if self.heap else NEVER_WAKE)
+            at = max(self.now, min(wake, self.heap[0][0] if self.heap else NEVER_WAKE))
             if at > end:
                 break
             self.now = at
@@ -93,9 +93,9 @@ class Cluster:
                 _, _, sender, to, message = heapq.heappop(self.heap)
                 if to in self.nodes:
                     self.carry_out(to, self.nodes[to].receive(sender, message, at))
-            if wake == at:
+            if wake <= at:
                 for me, node in self.nodes.items():
-                    if node.wake_at == at:
+                    if node.wake_at <= at:
                         self.carry_out(me, node.wake(at, self.digest))
         self.now = end
 

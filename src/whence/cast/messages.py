@@ -108,7 +108,7 @@ def _check_items(message: Gossip, config: CastConfig) -> None:
         return
     if len(ages) > config.max_events:
         raise TooLarge(f"gossip with {len(ages)} items; the cap is {config.max_events}")
-    if min(ages) < 0 or max(ages) > MAX_AGE:
+    if min(ages) < 1 or max(ages) > MAX_AGE:
         raise BadMessage(f"gossip with an item of age {min(ages)} .. {max(ages)}; want 1 .. {MAX_AGE}")
 
 

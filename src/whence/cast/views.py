@@ -6,8 +6,9 @@ younger counts. Hence (rules of this file):
 
 1. The entries of a crashed member grow older everywhere, whoever copies them from whom: after `expire` rounds it is
    gone from all views, and an entry of that age is never taken, so that it does not come back.
-2. Who leaves is in `unsubs` for `termination` rounds, which spread like an event, and is remembered for `expire`
-   rounds (a bounded number): no older entry brings it back.
+2. Who leaves is remembered for `expire` rounds (a bounded number), so that no stale entry brings it back, and passed on
+   in `unsubs` for the first `termination` of them after it was heard of. (Not by age, as events are: each member passes
+   it on `fanout * termination` times, so practically all hear of it.)
 3. A newer boot of an address replaces an older one; an older one is never taken.
 4. Expired addresses are remembered (a bounded number) and tried now and then: after a partition longer than `expire`
    neither side has an entry of the other, and nothing else would ever bring them together again.
@@ -20,11 +21,13 @@ from __future__ import annotations
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from whence.cast.base import CastOutput, CastStats, MemberDown, MemberUp
 from whence.cast.config import CastConfig
 from whence.cast.messages import Aged, is_member, parts
-from whence.clock import MemberId
+from whence.clock import MemberId, member_id
+from whence.errors import UsageError
 
 FRESH = 4
 """Ages below which a full view passes assertions on, youngest first: fresh ones are news to most, old ones to none."""
@@ -43,10 +46,24 @@ def pick(pool: Sequence[MemberId], k: int, rng: random.Random) -> list[MemberId]
     return [pool[i] for i in chosen]
 
 
+class Tomb(NamedTuple):
+    """This boot and older ones are not taken."""
+
+    boot: int
+    since: int
+    """The round of ours in which it left."""
+    heard: int
+    """The round in which we heard so."""
+    left: bool
+    """It left by itself: to be spread. Otherwise the layer above removed it: our own opinion."""
+
+
 class View(ABC):
     """What the full and the partial view have in common: entries with ages, leavers, boots, lost contacts."""
 
     def __init__(self, me: MemberId, config: CastConfig, rng: random.Random) -> None:
+        if not is_member(me):
+            raise UsageError(f"{me!r} is no member id; want address#boot")
         self.me = me
         self.config = config
         self.rng = rng
@@ -56,10 +73,13 @@ class View(ABC):
         """Member -> the round of ours in which it last asserted itself: its age is `round - born`."""
         self.at: dict[str, MemberId] = {}
         """Address -> member, for those in the view."""
-        self.gone: dict[str, tuple[int, int, bool]] = {}
-        """Address -> (boot, round, whether it left by itself): this boot and older ones are not taken (rule 2)."""
+        self.gone: dict[str, Tomb] = {}
+        """Address -> whose entries are not taken (rule 2)."""
         self.lost: dict[str, MemberId] = {}
         """Address -> the member that expired (rule 4)."""
+        self.fresh: list[list[MemberId]] = []
+        """By age, if the kind of view has use for it: members that asserted themselves so many rounds ago (or later:
+        then they are in two)."""
         self._address = parts(me)[0]
         self._pool: list[MemberId] | None = []
         self._scan_at = 0
@@ -94,13 +114,13 @@ class View(ABC):
         return self._pool
 
     def unsubs(self) -> tuple[Aged, ...]:
-        """Who left less than `termination` rounds ago, the latest first, for the messages of this round."""
+        """Who left, as far as it is news, the latest first, for the messages of this round."""
         if not self.gone:
             return ()
         found = [
-            (f"{address}#{boot}", self.round - since)
-            for address, (boot, since, left) in reversed(self.gone.items())
-            if left and self.round - since < self.config.termination
+            (member_id(address, tomb.boot), self.round - tomb.since)
+            for address, tomb in reversed(self.gone.items())
+            if tomb.left and self.round - tomb.heard <= self.config.termination
         ]
         return tuple(found[: self.config.max_members])
 
@@ -122,17 +142,15 @@ class View(ABC):
 
     def merge(self, members: Sequence[Aged], out: list[CastOutput]) -> None:
         """Take a peer's entries: of two for one member the younger."""
-        born, now = self.born, self.round
-        for member, age in members:
+        born, now, fresh = self.born, self.round, self.fresh
+        for member, age in members:  # the hot loop: ten entries a message, most of them known
             known = born.get(member)
             if known is None:
                 self.admit(member, age, out)
             elif now - age > known:
                 born[member] = now - age
-                self._refreshed(member, age)
-
-    def _refreshed(self, member: MemberId, age: int) -> None:  # noqa: B027 (nothing to do is a sensible default)
-        """A known member asserted itself."""
+                if age < len(fresh):
+                    fresh[age].append(member)
 
     def admit(self, member: MemberId, age: int, out: list[CastOutput]) -> None:
         """Add a member that is not in the view, unless a rule forbids it."""
@@ -157,7 +175,7 @@ class View(ABC):
 
     def _outdated(self, address: str, boot: int) -> bool:
         """This boot has left, or a newer one is known (rules 2 and 3)."""
-        if address in self.gone and boot <= self.gone[address][0]:
+        if address in self.gone and boot <= self.gone[address].boot:
             return True
         for known in (self.at.get(address), self.lost.get(address)):
             if known is not None and boot < parts(known)[1]:
@@ -167,7 +185,8 @@ class View(ABC):
     def subscribe(self, member: MemberId, out: list[CastOutput]) -> None:
         """The member itself asks to be in: unlike hearsay, that also undoes a `remove`."""
         address, boot = parts(member)
-        if address in self.gone and self.gone[address][0] == boot and not self.gone[address][2]:
+        tomb = self.gone.get(address)
+        if tomb is not None and tomb.boot == boot and not tomb.left:
             del self.gone[address]
         self.merge(((member, 0),), out)
 
@@ -178,7 +197,7 @@ class View(ABC):
             if address == self._address or age >= self._expire:
                 continue
             tomb = self.gone.get(address)
-            if tomb is None or boot > tomb[0] or (boot == tomb[0] and not tomb[2]):
+            if tomb is None or boot > tomb.boot or (boot == tomb.boot and not tomb.left):
                 self._bury(member, self.round - age, True, out)
 
     def remove(self, member: MemberId) -> None:
@@ -189,7 +208,7 @@ class View(ABC):
     def _bury(self, member: MemberId, since: int, left: bool, out: list[CastOutput]) -> None:
         address, boot = parts(member)
         self.gone.pop(address, None)
-        self.gone[address] = (boot, since, left)
+        self.gone[address] = Tomb(boot, since, self.round, left)
         if len(self.gone) > self.config.unsubs_kept:
             del self.gone[next(iter(self.gone))]
             self.stats.unsubs_dropped += 1
@@ -218,7 +237,7 @@ class View(ABC):
             self._expire_members(out)
         while self.gone:
             address = next(iter(self.gone))
-            if self.round - self.gone[address][1] < self._expire:
+            if self.round - self.gone[address].since < self._expire:
                 break
             del self.gone[address]
 
@@ -244,10 +263,9 @@ class FullView(View):
 
     def __init__(self, me: MemberId, config: CastConfig, rng: random.Random) -> None:
         super().__init__(me, config, rng)
-        self._fresh: list[list[MemberId]] = [[] for _ in range(FRESH)]
-        """By age: members that asserted themselves so many rounds ago (or later: then they are in two)."""
+        self.fresh = [[] for _ in range(FRESH)]
         self._new: dict[MemberId, int] = {}
-        """Newcomer -> the round in which we heard of it."""
+        """Newcomer in the view -> the round in which we heard of it."""
 
     def cluster_size(self) -> int:
         return len(self.born) + 1
@@ -258,24 +276,26 @@ class FullView(View):
     def _added(self, member: MemberId, out: list[CastOutput]) -> None:
         self._new[member] = self.round
 
-    def _refreshed(self, member: MemberId, age: int) -> None:
-        if age < FRESH:
-            self._fresh[age].append(member)
+    def _drop(self, member: MemberId, reason: str, out: list[CastOutput]) -> None:
+        super()._drop(member, reason, out)
+        self._new.pop(member, None)
 
     def tick(self, rounds: int, out: list[CastOutput]) -> None:
         super().tick(rounds, out)
         for _ in range(min(rounds, FRESH)):
-            self._fresh.pop()
-            self._fresh.insert(0, [])
+            self.fresh.pop()
+            self.fresh.insert(0, [])
         oldest = self.round - self.config.termination
         if self._new:
-            self._new = {m: r for m, r in self._new.items() if r > oldest and m in self.born}
+            self._new = {m: r for m, r in self._new.items() if r > oldest}
 
     def subscriptions(self) -> tuple[Aged, ...]:
         room = self.config.max_members - 1
         now, born = self.round, self.born
-        chosen = {m: now - born[m] for m in pick(list(self._new), (room + 1) // 2, self.rng)} if self._new else {}
-        for age, members in enumerate(self._fresh):
+        chosen: dict[MemberId, int] = {}
+        if self._new:
+            chosen = {m: now - born[m] for m in pick(list(self._new), (room + 1) // 2, self.rng)}
+        for age, members in enumerate(self.fresh):
             for m in members:
                 if len(chosen) == room:
                     return ((self.me, 0), *chosen.items())
