@@ -12,6 +12,7 @@ from whence.errors import ConfigError
 from whence.order.config import OrderConfig, OrderName, Recovery
 from whence.order.sizing import buffer_size, needed_rounds
 from whence.ring import RingConfig
+from whence.wire.limits import DEFAULT, Limits
 
 MS = 1_000_000
 
@@ -35,6 +36,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """`basic` is CCC11 Algorithm 1: no failure is survived. For study, and for processes that cannot fail."""
     join_timeout_ns: int = 2_000 * MS
     """How long a joiner waits for a snapshot before it asks another member."""
+    limits: Limits = DEFAULT
+    """Caps on what a peer may send, and so on what may be published."""
     max_snapshots: int = 8
     """Snapshots being taken for others at a time; further joiners are told `busy`."""
 

@@ -317,6 +317,16 @@ class Member:
             reason = "no ticket" if not self.ring.may_publish else "catching up with the ticket's past"
             out.append(Refused("publish", reason))
             return
+        limits = self.config.limits
+        if sum(map(len, payloads)) + 5 * len(payloads) + 5 > limits.max_frame_bytes or any(
+            len(p) > limits.max_payload_bytes for p in payloads
+        ):  # the others would cut us off for it
+            out.append(
+                Refused(
+                    "publish", f"at most {limits.max_payload_bytes} bytes an event, {limits.max_frame_bytes} a frame"
+                )
+            )
+            return
         ticket, inc = self.ring.ticket, self.ring.inc
         assert ticket is not None and inc is not None
         frame, steps = self.ordering.publish(ticket, inc.packed, payloads, now)
@@ -409,7 +419,7 @@ class Member:
 
     def _order(self, steps: Iterable[OrderOutput], out: list[Output]) -> None:
         for step in steps:
-            if type(step) is OrderSend:
+            if isinstance(step, OrderSend):
                 out.append(Send(step.to, step.message, step.reliable))
             else:
                 out.append(step)
