@@ -165,7 +165,8 @@ class Checks:
             report = self.oracles[cluster].report(settled=True)
             for name, count in report.broken.items():
                 texts = report.violations.get(name, [])
-                raise self.violation("agreement", f"{name} ({count}){': ' + texts[0] if texts else ''}")
+                kind = "agreement" if name.endswith(("lost_of_live", "disagreements")) else "order"
+                raise self.violation(kind, f"{name} ({count}){': ' + texts[0] if texts else ''}")
 
     def harmless(self) -> bool:
         """Nothing that could cost an event is in this run."""

@@ -47,8 +47,8 @@ class Rings:
             return None
         self._signs[seat.id] = sign
         rings: dict[MemberId, Ring] = {i: s.member.ring for i, s in self._holders.items()}
-        # Without the time everybody counts as owner whose lease has run out, and as steady who is not: what is right then
-        # stays right while nobody's seat changes. Only if that fails is the time asked for, at every step.
+        # Without the time everybody counts as owner whose lease has run out, and as steady who is not: what is right
+        # then stays right while nobody's seat changes. Only if that fails is the time asked for, at every step.
         self._clean = not violations(rings)
         found = [] if self._clean else violations(rings, {i: s.host.clock.at(now) for i, s in self._holders.items()})
         if changes:
