@@ -52,7 +52,7 @@ def measure(
 def test_predictions_hold(members: int, loss: float, mode: Mode, in_step: bool) -> None:
     chosen = sizing.choose(members, loss, 0.9, mode, in_step)
     assert 0.9 <= chosen.probability <= 1
-    casts = 400 if members < 100 else 160 if members < 200 else 100
+    casts = 320 if members < 100 else 120 if members < 200 else 60
     reached_all, reached = measure(members, chosen.fanout, chosen.termination, loss, mode, in_step, casts)
     error = sqrt(max(chosen.probability * (1 - chosen.probability), 1 / casts) / casts)
     assert reached_all >= chosen.probability - MODEL_ERROR - 3 * error

@@ -349,7 +349,10 @@ def test_a_partition_longer_than_the_expiry_merges_when_healed(view: str, seed: 
     cluster.run(settings.expire_rounds(24) + 10)
     for m, n in cluster.nodes.items():
         assert all((m in side) == (o in side) for o in n.members())
-        assert 0 < len(n.view.lost) <= 5
+        assert len(n.view.lost) <= 5
+    for inside in (True, False):  # each side remembers somebody of the other
+        far = [m for m, n in cluster.nodes.items() if any((o in side) != inside for o in n.view.lost.values())]
+        assert len([m for m in far if (m in side) == inside]) >= 3
     cluster.cut = lambda a, b: False
     cluster.run(40)
     if view == "full":
@@ -390,7 +393,7 @@ def test_partial_views_stay_connected_and_uniform_under_churn() -> None:
         assert connected(cluster)
     cluster.run(10)
     degree = Counter(o for n in cluster.nodes.values() for o in n.members() if o in cluster.nodes)
-    assert min(degree[m] for m in alive) >= 2 and max(degree.values()) <= 5 * 18
+    assert min(degree[m] for m in alive) >= 2 and max(degree.values()) <= 4 * 18
     assert all(len(n.members()) == 18 for n in cluster.nodes.values())
     before = len(cluster.nodes)
     item = news(alive[0], 1)

@@ -32,6 +32,10 @@ from whence.errors import UsageError
 FRESH = 4
 """Ages below which a full view passes assertions on, youngest first: fresh ones are news to most, old ones to none."""
 
+LOST_AGE = 15
+"""Age from which an entry that a partial view drops is a lost contact. With 200 members and views of 18, a member drops
+an entry of a live one at this age once in 70 rounds, and a third of the members keep one from beyond a partition."""
+
 
 def pick(pool: Sequence[MemberId], k: int, rng: random.Random) -> list[MemberId]:
     """`k` distinct members at random; all of them, in order, if there are no more than `k`."""
@@ -245,12 +249,18 @@ class View(ABC):
         oldest = self.round - self._expire
         for member in [m for m, born in self.born.items() if born <= oldest]:
             self._drop(member, "expired", out)
-            self.lost[parts(member)[0]] = member
-            if len(self.lost) > self.config.lost_size:
-                del self.lost[next(iter(self.lost))]
-                self.stats.lost_dropped += 1
+            self._lose(member)
         # Entries only grow younger, so nothing expires before this, unless `_changed` says otherwise.
         self._scan_at = min(self.born.values(), default=self.round) + self._expire
+
+    def _lose(self, member: MemberId) -> None:
+        """Remember it as a lost contact (rule 4); when there are too many, the oldest goes."""
+        address = parts(member)[0]
+        self.lost.pop(address, None)
+        self.lost[address] = member
+        if len(self.lost) > self.config.lost_size:
+            del self.lost[next(iter(self.lost))]
+            self.stats.lost_dropped += 1
 
 
 class FullView(View):
@@ -311,7 +321,14 @@ class FullView(View):
 class PartialView(View):
     """lpbcast's view (Eugster et al., Lightweight probabilistic broadcast, 2003): bounded, and mixed all the time. What
     a peer's message names is added to the view and to `subs`; a view too large evicts at random, into `subs`; `subs`
-    too large drop at random; messages carry a random part of `subs`. So every view is about a uniform sample."""
+    too large drop at random; messages carry a random part of `subs`. So every view is about a uniform sample.
+
+    Departs from lpbcast, which has no ages, in that the older of two drawn at random goes, from view and `subs` alike.
+    Every member makes the same number of young entries, so it is in about as many views as any other: with 200 members
+    and views of 18 the standard deviation falls from 9.7 to 6.6, and the graph of views is strongly connected in every
+    round, where with lpbcast's rule somebody is in no view at all in two rounds out of three. The dead fade sooner,
+    too: mostly before they expire, so an entry of `LOST_AGE` that is dropped counts as a lost contact already.
+    """
 
     def __init__(self, me: MemberId, config: CastConfig, rng: random.Random) -> None:
         super().__init__(me, config, rng)
@@ -331,7 +348,7 @@ class PartialView(View):
     def _added(self, member: MemberId, out: list[CastOutput]) -> None:
         self._recirculate(member, self.born[member])
         while len(self.born) > self.config.view_size:
-            (evicted,) = pick(self.pool, 1, self.rng)
+            evicted = min(pick(self.pool, 2, self.rng), key=self.born.__getitem__)
             born = self.born[evicted]
             self._drop(evicted, "evicted", out)
             self._recirculate(evicted, born)
@@ -341,9 +358,13 @@ class PartialView(View):
         known = self.subs.get(address)
         self.subs[address] = (member, max(born, known[1]) if known and known[0] == member else born)
         if len(self.subs) > self.config.subs_size:
-            (dropped,) = pick(list(self.subs), 1, self.rng)
-            del self.subs[dropped]
+            self._drop_sub(min(pick(list(self.subs), 2, self.rng), key=lambda a: self.subs[a][1]))
             self.stats.subs_dropped += 1
+
+    def _drop_sub(self, address: str) -> None:
+        member, born = self.subs.pop(address)
+        if self.round - born >= LOST_AGE and address not in self.at and address not in self.gone:
+            self._lose(member)
 
     def _bury(self, member: MemberId, since: int, left: bool, out: list[CastOutput]) -> None:
         super()._bury(member, since, left, out)
@@ -356,7 +377,7 @@ class PartialView(View):
         super().tick(rounds, out)
         oldest = self.round - self._expire
         for address in [a for a, (_, born) in self.subs.items() if born <= oldest]:
-            del self.subs[address]
+            self._drop_sub(address)
 
     def subscriptions(self) -> tuple[Aged, ...]:
         room = self.config.max_members - 1
