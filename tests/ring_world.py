@@ -1,4 +1,5 @@
-"""A small adversarial network in virtual time that drives rings: random delays, FIFO per pair, cut and slow links, crashes, drift.
+"""A small adversarial network in virtual time that drives rings: random delays, FIFO per pair, cut and slow links,
+partitions, crashes, drift.
 
 Not a test. `World` checks the invariants of ring.md after every single step and raises `Violation` with the log.
 """

@@ -1,5 +1,6 @@
 """Tickets: who may publish (CCC11 section 4, ring.md). Two protocols with one interface, `Ring`."""
 
+from whence.ring.basic import BasicRing
 from whence.ring.config import RingConfig, recovery_rounds
 from whence.ring.interface import (
     Announce,
@@ -22,6 +23,7 @@ from whence.ring.tolerant import TolerantRing
 
 __all__ = [
     "Announce",
+    "BasicRing",
     "BecameOwner",
     "Excluded",
     "Frozen",

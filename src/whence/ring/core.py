@@ -389,7 +389,7 @@ class Core(ABC):
                     self._not_founded(f"{seat.member} is a living coordinator")
             case GoneNews(tickets, floor, by):
                 for ticket in tickets:
-                    table.end(ticket, floor)
+                    table.excluded(ticket, floor, self._now + self.config.temp_ns(self.config.tickets))
                 table.committed(by, floor)
                 if self.state is State.FOUNDING:
                     self._not_founded(f"{by} is a living coordinator")

@@ -18,29 +18,49 @@ already.
 
 from __future__ import annotations
 
+import random
+
+import msgspec
+
 from whence.clock import MemberId
-from whence.ring.edge import Edge
+from whence.ring.config import RingConfig, between
+from whence.ring.edge import Edge, Seats
 from whence.ring.exclusion import Exclusion
-from whence.ring.interface import Announce, State
-from whence.ring.messages import AckCLeave, CLeave, NackLeave, ReleasedNews, Seat, Tenure
+from whence.ring.interface import Announce, State, Thawed
+from whence.ring.messages import AckCLeave, Cancel, CLeave, NackLeave, ReleasedNews, Seat, Tenure, Update
+
+
+class Late(msgspec.Struct):
+    """A seat that was lost, and what there is to hand over."""
+
+    nonce: int
+    pred: Seat | None
+    succ: Seat
+    held: tuple[Seats, ...]
+    courted: tuple[Seat, int] | None
+    """Nobody else gets it until this exclusion of the predecessor is decided (see `Exclusion._on_exclude`)."""
 
 
 class Departure(Exclusion):
     """Both sides of a leave."""
 
     MAX_RELEASED = 16  # released successors whose ACKCLEAVE can be repeated
+    MAX_LATE = 4  # lost seats that can still be handed over
 
-    _leave_nonce = 0
-    _refused_by: Seat | None = None
-    """Who refused the leave; try again when it is not the predecessor any more."""
-    _held_leave: CLeave | None = None
-    """The successor's CLEAVE, held while leaving."""
-    _accepted: dict[Seat, int] | None = None
-    """Successors that were released here, and the nonce of their CLEAVE."""
+    def __init__(self, me: MemberId, config: RingConfig, rng: random.Random) -> None:
+        super().__init__(me, config, rng)
+        self._leave_nonce = 0
+        self._refused_by: Seat | None = None
+        """Who refused the leave; try again when it is not the predecessor any more."""
+        self._held_leave: CLeave | None = None
+        """The successor's CLEAVE, held while leaving."""
+        self._accepted: dict[Seat, int] = {}
+        """Successors that were released here, and the nonce of their CLEAVE."""
+        self._late: dict[Seat, Late] = {}
 
     def _vacate(self) -> None:
         super()._vacate()
-        self._leave_nonce, self._refused_by, self._held_leave, self._accepted = 0, None, None, None
+        self._leave_nonce, self._refused_by, self._held_leave = 0, None, None
 
     # --- the leaver ---
 
@@ -49,10 +69,14 @@ class Departure(Exclusion):
             self._abandon()
             self._released()
         else:
+            patience = self.config.temp_ns(self.config.tickets) + 8 * self.config.round_ns
+            self._after(patience, "patience")
             self._leave_if_possible()
 
     def _leave_if_possible(self) -> None:
-        if not (self.resigning and self.settled):
+        if self.courted is not None and self.table.over(self.courted[0]):
+            self.courted = None
+        if not (self.resigning and self.settled and self.courted is None):
             return
         assert self.seat is not None and self.edge is not None
         if self.alone:
@@ -72,24 +96,26 @@ class Departure(Exclusion):
         """CLEAVE to whoever is the predecessor now; again in every round, since it may be lost."""
         if self.pred is None or self.seat is None or self.edge is None:
             return
-        m = CLeave(
-            self._leave_nonce,
-            self.seat.tenure,
-            self.pred.tenure,
-            self.edge.succ,
-            self.heard,
-            self.edge.held,
-            self.table.rows(),
-        )
+        edge, rows = self.edge, self.table.rows()
+        m = CLeave(self._leave_nonce, self.seat.tenure, self.pred.tenure, edge.succ, self.heard, edge.held, rows)
         self._send(self.pred.member, m)
 
+    def _give_up_leaving(self) -> None:
+        """Resigning has taken too long: just stop. The predecessor will find out."""
+        if self.resigning and self.seat is not None:
+            self._lose("could not leave in time")
+
     def _on_ack_cleave(self, m: AckCLeave) -> None:
+        self._late = {seat: late for seat, late in self._late.items() if late.nonce != m.nonce}
         if self.state is not State.LEAVING or self.seat is None:
             return
         if (m.nonce, m.yours) == (self._leave_nonce, self.seat.tenure):
             self._released()
 
     def _on_nack_leave(self, sender: MemberId, m: NackLeave) -> None:
+        for late in self._late.values():
+            if late.nonce == m.nonce:
+                late.nonce = self._next_nonce()
         if self.state is not State.LEAVING or self.seat is None or self.edge is None:
             return
         if (m.nonce, m.yours) != (self._leave_nonce, self.seat.tenure):
@@ -101,14 +127,51 @@ class Departure(Exclusion):
         if held is not None:
             self._on_cleave(self.edge.succ.member, held)
 
+    # --- the late leaver ---
+
+    def _expire(self) -> None:
+        seat, edge = self.seat, self.edge
+        lapsed = self.state in (State.OWNER, State.LEAVING) and not self.lease.valid(self.L, self._now)
+        whole = self.newcomer is None and self._now >= self.temp_until  # what it coordinates is surely its own
+        if lapsed and whole and seat is not None and edge is not None and edge.succ != seat:
+            nonce = self._leave_nonce or self._next_nonce()
+            late = Late(nonce, self.pred, edge.succ, edge.held, self.courted)
+            self._late = {**dict(list(self._late.items())[1 - self.MAX_LATE :]), seat: late}
+        super()._expire()
+
+    def _on_cancel(self, sender: MemberId, m: Cancel) -> None:
+        for late in self._late.values():
+            if late.courted is not None and late.courted[0] == Seat(sender, *m.mine) and late.courted[1] <= m.nonce:
+                late.courted = None
+        super()._on_cancel(sender, m)
+
+    def _on_update(self, sender: MemberId, m: Update) -> None:
+        lost = Seat(self.me, *m.yours)
+        late = self._late.get(lost)
+        if late is None:
+            super()._on_update(sender, m)
+            return
+        p = Seat(sender, *m.mine)
+        if lost.inc < self.table.floor[lost.ticket]:
+            del self._late[lost]  # excluded meanwhile
+        elif not self.table.over(p):
+            for ticket, floor in m.takeover:
+                self.table.end(ticket, floor)
+            if late.courted is not None and (late.courted[0] == p or self.table.over(late.courted[0])):
+                late.courted = None
+            if late.courted is None and self._is_predecessor(p, late.pred, lost.ticket):
+                late.pred = p
+                cleave = CLeave(late.nonce, m.yours, m.mine, late.succ, m.nonce, late.held, self.table.rows())
+                self._send(sender, cleave)
+
     # --- its predecessor ---
 
     def _on_cleave(self, sender: MemberId, m: CLeave) -> None:
-        if self.seat is None or self.edge is None or self.state is State.PROBATION or m.yours != self.seat.tenure:
-            return
         z, edge = Seat(sender, *m.mine), self.edge
-        if self._accepted and self._accepted.get(z) == m.nonce:
+        if self._accepted.get(z) == m.nonce:
             self._send(sender, AckCLeave(m.nonce, m.mine))  # the first one was lost
+            return
+        if self.seat is None or edge is None or self.state is State.PROBATION or m.yours != self.seat.tenure:
             return
         if z != edge.succ or m.nonce <= edge.refused or edge.start is None or m.answers < edge.start:
             return
@@ -131,16 +194,21 @@ class Departure(Exclusion):
         """The leaver's tickets and its edge are this process's now."""
         assert self.seat is not None and self.edge is not None
         self._send(z.member, AckCLeave(m.nonce, m.mine))
-        self._accepted = {**dict(list((self._accepted or {}).items())[1 - self.MAX_RELEASED :]), z: m.nonce}
+        self._accepted = {**dict(list(self._accepted.items())[1 - self.MAX_RELEASED :]), z: m.nonce}
         self.table.merge(m.rows)
         self.table.end(z.ticket, z.inc + 1)
         inc, seq = self.table.last[z.ticket]
         self._say(Announce(ReleasedNews(z, seq if inc == z.inc else 0)))
         self._timers.pop("update", None)
+        if self.frozen:
+            self.frozen = False
+            self._say(Thawed())
         if m.succ == self.seat:  # they were two: nobody is left to vouch, and nobody to fear
             self.edge, self.pred, self.L, self.next_L = Edge.alone(self.seat), None, (), None
             self._leave_if_possible()
         else:
-            takeover = (*self.edge.takeover, Tenure(z.ticket, z.inc + 1))
+            floor, top = self.table.floor, self.table.top
+            between_us = between(self.seat.ticket, m.succ.ticket, self.config.tickets)
+            takeover = tuple(Tenure(t, max(floor[t], top[t] + 1)) for t in between_us if top[t])
             self.edge = Edge(m.succ, m.held, takeover)
             self._update()

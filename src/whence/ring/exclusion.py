@@ -51,7 +51,7 @@ class Exclusion(Admission):
 
     def _exclude(self) -> None:
         assert self.edge is not None
-        self.attempt = Attempt(0, self.edge.succ, acks=[])
+        self.attempt = Attempt(0, self.edge.succ)
         self._next_candidate()
 
     def _next_candidate(self) -> None:
@@ -60,6 +60,7 @@ class Exclusion(Admission):
         q = self.table.next_owner(self.seat.ticket, attempt.candidate.ticket)
         if q is not None:
             attempt.nonce, attempt.candidate = self._next_nonce(), q
+            attempt.asked.append(q.member)
             self._send(q.member, Exclude(attempt.nonce, self.seat.tenure, q.ticket))
             self._after(self.config.answer_ns, "exclude")
         elif self.L == ():
@@ -68,9 +69,14 @@ class Exclusion(Admission):
             self._failed("no reachable coordinator")
 
     def _on_exclude(self, sender: MemberId, m: Exclude) -> None:
-        if self.seat is None or self.state is State.PROBATION or m.ticket != self.seat.ticket:
+        """Only an owner answers. A leaver may have been released by the very predecessor that is to be excluded; if it
+        answered, two would inherit its edge. For the same reason who has answered does not leave until that is
+        decided."""
+        excluder = Seat(sender, *m.mine)
+        if self.seat is None or self.state is not State.OWNER or m.ticket != self.seat.ticket:
             return
-        if not self.table.over(Seat(sender, *m.mine)):
+        if not self.table.over(excluder):
+            self.courted = (excluder, m.nonce)
             self._send(sender, AckExclude(m.nonce, self.seat.tenure, m.mine, self.table.era, self.L))
 
     def _on_ack_exclude(self, sender: MemberId, m: AckExclude) -> None:
@@ -79,6 +85,14 @@ class Exclusion(Admission):
         if attempt is None or self.seat is None or m.yours != self.seat.tenure or attempt.nonce != m.nonce:
             return
         if attempt.tickets or (sender, m.mine.ticket) != (attempt.candidate.member, attempt.candidate.ticket):
+            return
+        nearer = between(self.seat.ticket, m.mine.ticket, self.config.tickets)
+        strangers = [z for z in m.L if z.ticket in nearer and self.table.owner[z.ticket] != z.member]
+        for z in strangers:
+            self.table.owns(z)
+        if any(self.table.owner[z.ticket] == z.member for z in strangers):
+            attempt.candidate = self.edge.succ if self.edge else attempt.candidate
+            self._next_candidate()  # q knows coordinators nearer than itself that Cview did not
             return
         self._request(Seat(sender, *m.mine), m.L)
 
@@ -91,9 +105,10 @@ class Exclusion(Admission):
         self._timers.pop("exclude", None)
         attempt.candidate = q
         attempt.tickets = tuple(between(self.seat.ticket, q.ticket, self.config.tickets))
-        attempt.lists = edge.held
+        lists = [tuple(z for z in R if z.member != edge.succ.member) for R in edge.held]  # nobody is in its own L
         if self.newcomer is not None and self.newcomer.before.succ.ticket in attempt.tickets:
-            attempt.lists += self.newcomer.before.held  # the successor behind the newcomer goes, too
+            lists += self.newcomer.before.held  # the successor behind the newcomer goes, too
+        attempt.lists = tuple(lists)
         reachable = (*L_q, q)
         attempt.electorate = tuple(z for z in dict.fromkeys(sum(attempt.lists, ())) if z in reachable)
         self._propose()
@@ -106,6 +121,7 @@ class Exclusion(Admission):
         attempt.acks = [z for z in attempt.electorate if z == self.seat]
         for z in attempt.electorate:
             if z != self.seat:
+                attempt.asked.append(z.member)
                 until = attempt.candidate.ticket
                 self._send(z.member, ReqCoord(attempt.nonce, self.seat.tenure, z.tenure, until, attempt.era))
         self._after(self.config.answer_ns, "acks")
@@ -129,16 +145,23 @@ class Exclusion(Admission):
             self._propose()
 
     def _decide(self) -> None:
+        """A quorum of each R agrees. Who was excluded and is certainly out agrees to everything: else a successor that
+        fails soon after an exclusion could never be excluded."""
         attempt = self.attempt
         assert attempt is not None
-        if all(sum(z in attempt.acks for z in R) >= need_acks(len(R)) for R in attempt.lists):
+
+        def agrees(z: Seat) -> bool:
+            return z in attempt.acks or self.table.silent(z, self._now)
+
+        if all(sum(map(agrees, R)) >= need_acks(len(R)) for R in attempt.lists):
             self._succeeded(attempt)
 
     def _succeeded(self, attempt: Attempt) -> None:
         assert self.seat is not None and self.edge is not None
         floor, q = floor_of(attempt.era), attempt.candidate
+        temp = self.config.temp_ns(distance(self.seat.ticket, q.ticket, self.config.tickets))
         for ticket in attempt.tickets:
-            self.table.end(ticket, floor)
+            self.table.excluded(ticket, floor, self._now + temp)
         held = self.edge.held
         if self.newcomer is not None and self.newcomer.before.succ != self.seat:
             held += self.newcomer.before.held  # what the successor behind an unconfirmed newcomer may hold
@@ -151,7 +174,6 @@ class Exclusion(Admission):
         self.frozen = False
         for timer in ("acks", "newcomer", "update"):
             self._timers.pop(timer, None)
-        temp = self.config.temp_ns(distance(self.seat.ticket, q.ticket, self.config.tickets))
         self.temp_until = self._now + temp
         self._after(temp, "temp")
         ackers = tuple(z.member for z in attempt.acks)
@@ -174,9 +196,8 @@ class Exclusion(Admission):
 
     def _give_up_attempt(self) -> None:
         assert self.seat is not None and self.attempt is not None
-        for z in self.attempt.electorate:
-            if z != self.seat:
-                self._send(z.member, Cancel(self.attempt.nonce, self.seat.tenure))
+        for member in dict.fromkeys(self.attempt.asked):
+            self._send(member, Cancel(self.attempt.nonce, self.seat.tenure))
         self.attempt = None
         self._timers.pop("exclude", None)
         self._timers.pop("acks", None)
@@ -198,3 +219,6 @@ class Exclusion(Admission):
 
     def _on_cancel(self, sender: MemberId, m: Cancel) -> None:
         self.table.cancel(sender, m.nonce)
+        if self.courted is not None and self.courted[0] == Seat(sender, *m.mine) and self.courted[1] <= m.nonce:
+            self.courted = None
+            self._leave_if_possible()

@@ -17,8 +17,8 @@ from whence.ring.neighbours import Neighbours
 
 
 def violations(rings: Mapping[MemberId, Ring], nows: Mapping[MemberId, int] | None = None) -> list[str]:
-    """What is wrong among the live members. `nows`: the local clock of each; without it, the time each was last told, which
-    is as good when all are woken in time."""
+    """What is wrong among the live members. `nows`: the local clock of each; without it, the time each was last told,
+    which is as good when all are woken in time."""
     found: list[str] = []
     owner: dict[int, MemberId] = {}
     seated = [(member, ring) for member, ring in rings.items() if ring.ticket is not None]
@@ -44,14 +44,14 @@ def violations(rings: Mapping[MemberId, Ring], nows: Mapping[MemberId, int] | No
 
 
 def _newcomers(rings: Mapping[MemberId, Ring], seated: list[tuple[MemberId, Ring]]) -> Iterable[str]:
-    """I6: nobody has two newcomers on probation that it counts on."""
+    """I6 (fault-tolerant): nobody has two newcomers on probation that it counts on."""
     parents: dict[MemberId, MemberId] = {}
     for member, ring in seated:
-        assert isinstance(ring, Core)
-        if ring.state is not State.PROBATION or ring.pred is None or ring.seat is None:
+        if not isinstance(ring, Neighbours) or ring.state is not State.PROBATION:
             continue
+        assert ring.pred is not None and ring.seat is not None
         parent = rings.get(ring.pred.member)
-        if not isinstance(parent, Core) or parent.seat != ring.pred or parent.table.over(ring.seat):
+        if not isinstance(parent, Neighbours) or parent.seat != ring.pred or parent.table.over(ring.seat):
             continue
         if ring.pred.member in parents:
             yield f"I6: {ring.pred.member} has two newcomers, {parents[ring.pred.member]} and {member}"

@@ -26,7 +26,8 @@ from whence.ring.core import Core
 from whence.ring.edge import Edge, Seats
 from whence.ring.interface import State, Thawed
 from whence.ring.lease import Lease
-from whence.ring.messages import AckUpdate, Alive, Poll, Seat, Update
+from whence.ring.messages import ERA_SHIFT, AckUpdate, Alive, Poll, Seat, Update
+from whence.ring.table import floor_of
 
 
 class Newcomer(msgspec.Struct):
@@ -56,6 +57,8 @@ class Attempt(msgspec.Struct):
     """(L_q + {q}) n R."""
     acks: list[Seat] = []
     retries: int = 0
+    asked: list[MemberId] = []
+    """Everybody who was sent EXCLUDE or REQCOORD."""
 
 
 class Neighbours(Core):
@@ -76,6 +79,8 @@ class Neighbours(Core):
         self.temp_until = 0
         """The end of TempRounds."""
         self.frozen = False
+        self.courted: tuple[Seat, int] | None = None
+        """Who is excluding the predecessor and has this process's L, and the nonce it asked with."""
 
     @abstractmethod
     def _exclude(self) -> None: ...
@@ -120,6 +125,7 @@ class Neighbours(Core):
         self.L, self.L_nonce, self.next_L, self.heard = (), 0, None, 0
         self.lease = Lease(self.config.lease_ns)
         self.newcomer = None
+        self.courted = None
         self.temp_until = 0
         self.frozen = False
 
@@ -241,11 +247,16 @@ class Neighbours(Core):
         if self.table.over(p):
             return
         for ticket, floor in m.takeover:
-            self.table.end(ticket, floor)
-        if not self._is_predecessor(p):
+            if floor == floor_of(floor >> ERA_SHIFT):
+                self.table.excluded(ticket, floor, self._now)  # UPDATE is sent after TempRounds
+            else:
+                self.table.end(ticket, floor)  # released: not quite out until its ACKCLEAVE has arrived
+        if not self._is_predecessor(p, self.pred, self.seat.ticket):
             return
         if p != self.pred:
             self.pred, self.L_nonce = p, 0
+        if self.courted is not None and self.courted[0] == p:
+            self.courted = None
         self.heard = m.nonce
         self.table.owns(p)
         self._offered(m.nonce, tuple(z for z in m.R if z.member != self.me))
@@ -255,12 +266,12 @@ class Neighbours(Core):
         elif self.resigning:
             self._leave_if_possible()
 
-    def _is_predecessor(self, p: Seat) -> bool:
-        assert self.seat is not None
-        mine, n = self.seat.ticket, self.config.tickets
-        if self.pred is None or p == self.pred or self.table.over(self.pred):
+    def _is_predecessor(self, p: Seat, pred: Seat | None, ticket: int) -> bool:
+        """Rule 15: `p` is the known predecessor `pred` of `ticket`, or closer, or that one is over."""
+        n = self.config.tickets
+        if pred is None or p == pred or self.table.over(pred):
             return True
-        return distance(p.ticket, mine, n) < distance(self.pred.ticket, mine, n)
+        return distance(p.ticket, ticket, n) < distance(pred.ticket, ticket, n)
 
     def _offered(self, nonce: int, R: Seats) -> None:
         if R == self.L:

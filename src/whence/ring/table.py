@@ -47,6 +47,7 @@ class Table:
         self.last: list[Entry] = [NEVER] * tickets
         self.era = 0
         self.promises: dict[MemberId, Promise] = {}
+        self._silent: dict[int, tuple[int, int]] = {}
 
     # --- what is over ---
 
@@ -63,6 +64,18 @@ class Table:
             self.saw(floor >> ERA_SHIFT)
             if self.top[ticket] < floor:
                 self.owner[ticket] = ""
+
+    def excluded(self, ticket: int, floor: int, out_at: int) -> None:
+        """Everything below `floor` on the ticket was excluded, and is certainly out at `out_at` (end of TempRounds)."""
+        self.end(ticket, floor)
+        known, at = self._silent.get(ticket, (0, 0))
+        if floor > known or (floor == known and out_at < at):
+            self._silent[ticket] = (floor, out_at)
+
+    def silent(self, seat: Seat, now: int) -> bool:
+        """The tenure was excluded and is certainly out: it vouches for nobody any more."""
+        floor, out_at = self._silent.get(seat.ticket, (0, 0))
+        return seat.inc < floor and now >= out_at
 
     def promise(self, excluder: MemberId, nonce: int, tickets: Iterable[int], era: int) -> None:
         """Agree to an exclusion. A new attempt of the same excluder voids its earlier one (rule 18)."""
