@@ -73,7 +73,7 @@ def main() -> list[dict[str, object]]:
                 seconds = min(_receive_seconds(order, tickets, batch) for _ in range(3))
                 rows.append(
                     {
-                        "bench": f"order: {order}, {tickets} tickets, {batch} events a frame",
+                        "what": f"{order}, {tickets} tickets, {batch} events a frame",
                         "value": round(20_000 * batch / seconds),
                         "unit": "events/s",
                         "ratio": round(seconds / floor / batch, 2),
