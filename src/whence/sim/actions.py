@@ -13,7 +13,7 @@ from typing import Annotated
 import msgspec
 
 from whence.errors import ConfigError
-from whence.sim.settings import Count, Duration, Size, read, show_duration, write
+from whence.sim.settings import Count, Duration, Size, read, write
 
 Lasts = Duration | None
 
@@ -174,10 +174,15 @@ def until(action: Action) -> int:
     return action.at + (lasts or 0)
 
 
+def _about(ns: int) -> str:
+    """For people: four digits of a second."""
+    return f"{ns / 1e9:.4g}s"
+
+
 def describe(action: Action) -> str:
     """The action as a person would say it."""
     lasts = getattr(action, "lasts", None)
-    span = f" for {show_duration(lasts)}" if lasts is not None else ""
+    span = f" for {_about(lasts)}" if lasts is not None else ""
     cluster = getattr(action, "cluster", "")
     where = f" in {cluster}" if cluster else ""
     match action:
@@ -199,9 +204,9 @@ def describe(action: Action) -> str:
         case Cut(src=src, dst=dst, oneway=oneway):
             return f"link {src} {'->' if oneway else '<->'} {dst} dead{span}"
         case Slow(src=src, dst=dst, by=by):
-            return f"link {src} -> {dst or 'all'} slower by {show_duration(by)}{span}"
+            return f"link {src} -> {dst or 'all'} slower by {_about(by)}{span}"
         case Clock(who=who, drift=drift, jump=jump):
-            return f"clock of {who}: drift {drift:+d} ppm, jump {show_duration(jump)}"
+            return f"clock of {who}: drift {drift:+d} ppm, jump {_about(jump)}"
         case Hostile(who=who, sender=sender, messages=n):
             return f"{sender or 'an outsider'} sends {n} bad messages to {who}{where}"
         case Publish(who=who, events=n):

@@ -91,17 +91,22 @@ class Checks:
 
     def stepped(self, seat: Seat, event: ports.Input, outs: list[ports.Output]) -> None:
         """After all outputs of a step."""
-        high = self.world.tally.high
-        for name, level in seat.member.buffers().items():
-            fill, bound = level
-            if fill > bound:
-                raise self.violation("buffer", f"{name} holds {fill}, its bound is {bound}", seat)
-            best = high.get(name)
-            if best is None or fill > best[0]:
-                high[name] = level
+        levels = seat.member.buffers()
+        if levels != seat.levels:
+            seat.levels = levels
+            self._bounded(seat, levels)
         broken = self.rings[seat.cluster].stepped(seat, event, outs, self.world.now)
         if broken is not None:
             raise self.violation("ring", broken, seat)
+
+    def _bounded(self, seat: Seat, levels: dict[str, tuple[int, int]]) -> None:
+        high = self.world.tally.high
+        for name, level in levels.items():
+            fill, bound = level
+            if fill > bound:
+                raise self.violation("buffer", f"{name} holds {fill}, its bound is {bound}", seat)
+            if name not in high or fill > high[name][0]:
+                high[name] = level
 
     def published(self, seat: Seat, frame: Frame) -> None:
         tenures = self._tenures[seat.cluster]

@@ -76,7 +76,20 @@ class App:
 class Seat:
     """A member of one cluster, in one life of a process."""
 
-    __slots__ = ("app", "cluster", "host", "id", "joined", "left", "member", "order", "recorder", "spins", "wake")
+    __slots__ = (
+        "app",
+        "cluster",
+        "host",
+        "id",
+        "joined",
+        "left",
+        "levels",
+        "member",
+        "order",
+        "recorder",
+        "spins",
+        "wake",
+    )
 
     def __init__(
         self, host: Host, cluster: int, order: str, member: Member, app: App, recorder: Recorder | None
@@ -90,6 +103,7 @@ class Seat:
         self.recorder = recorder
         self.wake = -1  # true time of the pending wake; -1: none
         self.spins = 0
+        self.levels: dict[str, tuple[int, int]] = {}  # its buffers after the last step
         self.joined = False
         self.left = False
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from whence import ports
 from whence.clock import MemberId
@@ -11,6 +11,8 @@ from whence.ring.invariants import Watch, quiet_violations, violations
 
 if TYPE_CHECKING:
     from whence.sim.host import Seat
+
+_OF_RINGS = frozenset(get_args(RingMessage))
 
 
 class Rings:
@@ -61,13 +63,18 @@ class Rings:
 
 
 def _touched(event: ports.Input, outs: list[ports.Output]) -> bool:
-    kind = type(event)
-    if kind is ports.Received:
-        if isinstance(event.message, RingMessage):  # type: ignore[union-attr]
+    if isinstance(event, ports.Received):
+        if type(event.message) in _OF_RINGS:
             return True
-    elif kind is not ports.Wake and kind is not ports.Publish:
+    elif not isinstance(event, ports.Wake | ports.Publish):
         return True
-    return any(isinstance(o.message, RingMessage) if type(o) is ports.Send else type(o) is ports.Ticket for o in outs)
+    for out in outs:
+        if type(out) is ports.Send:
+            if type(out.message) in _OF_RINGS:
+                return True
+        elif type(out) is ports.Ticket:
+            return True
+    return False
 
 
 def _as_ring_outputs(changes: list[ports.Ticket]) -> list[RingOutput]:
