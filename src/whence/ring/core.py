@@ -389,10 +389,10 @@ class Core(ABC):
                     self._not_founded(f"{seat.member} is a living coordinator")
             case GoneNews(tickets, floor, by):
                 for ticket in tickets:
-                    table.excluded(ticket, floor, self._now + self.config.temp_ns(self.config.tickets))
+                    table.out(ticket, floor, self._now + self.config.temp_ns(self.config.tickets))
                 table.committed(by, floor)
                 if self.state is State.FOUNDING:
                     self._not_founded(f"{by} is a living coordinator")
             case ReleasedNews(seat, seq):
                 table.note(seat, seq)
-                table.end(seat.ticket, seat.inc + 1)
+                table.out(seat.ticket, seat.inc + 1, self._now)

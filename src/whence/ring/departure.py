@@ -39,6 +39,7 @@ class Late(msgspec.Struct):
     held: tuple[Seats, ...]
     courted: tuple[Seat, int] | None
     """Nobody else gets it until this exclusion of the predecessor is decided (see `Exclusion._on_exclude`)."""
+    seq: int
 
 
 class Departure(Exclusion):
@@ -102,14 +103,16 @@ class Departure(Exclusion):
 
     def _give_up_leaving(self) -> None:
         """Resigning has taken too long: just stop. The predecessor will find out."""
-        if self.resigning and self.seat is not None:
+        if self.resigning or self.state is State.LEAVING:
             self._lose("could not leave in time")
 
     def _on_ack_cleave(self, m: AckCLeave) -> None:
-        self._late = {seat: late for seat, late in self._late.items() if late.nonce != m.nonce}
+        for seat in [seat for seat, late in self._late.items() if late.nonce == m.nonce]:
+            self._say(Announce(ReleasedNews(seat, self._late.pop(seat).seq)))
         if self.state is not State.LEAVING or self.seat is None:
             return
         if (m.nonce, m.yours) == (self._leave_nonce, self.seat.tenure):
+            self._say(Announce(ReleasedNews(self.seat, self._seq)))  # by the leaver, who knows that it is out
             self._released()
 
     def _on_nack_leave(self, sender: MemberId, m: NackLeave) -> None:
@@ -135,7 +138,7 @@ class Departure(Exclusion):
         whole = self.newcomer is None and self._now >= self.temp_until  # what it coordinates is surely its own
         if lapsed and whole and seat is not None and edge is not None and edge.succ != seat:
             nonce = self._leave_nonce or self._next_nonce()
-            late = Late(nonce, self.pred, edge.succ, edge.held, self.courted)
+            late = Late(nonce, self.pred, edge.succ, edge.held, self.courted, self._seq)
             self._late = {**dict(list(self._late.items())[1 - self.MAX_LATE :]), seat: late}
         super()._expire()
 
@@ -197,8 +200,6 @@ class Departure(Exclusion):
         self._accepted = {**dict(list(self._accepted.items())[1 - self.MAX_RELEASED :]), z: m.nonce}
         self.table.merge(m.rows)
         self.table.end(z.ticket, z.inc + 1)
-        inc, seq = self.table.last[z.ticket]
-        self._say(Announce(ReleasedNews(z, seq if inc == z.inc else 0)))
         self._timers.pop("update", None)
         if self.frozen:
             self.frozen = False

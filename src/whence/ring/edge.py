@@ -50,12 +50,14 @@ class Edge:
         return tuple(dict.fromkeys(R for _, R in self._held))
 
     def offer(self, nonce: int, R: Seats) -> Seats:
-        """An UPDATE goes out; returns the R it must carry."""
+        """An UPDATE goes out; returns the R it must carry: the one before, while that is unanswered, since every
+        further list is one more in which an exclusion needs a quorum."""
         if self.start is None:
             self.start = nonce
-        self.waiting = nonce
         sent, last = self._held[-1] if self._held else (0, ())
-        if sent and len(self._held) >= MAX_HELD:
+        repeat = self.waiting is not None or len(self._held) >= MAX_HELD
+        self.waiting = nonce
+        if sent and repeat:
             return last
         if not sent or last != R:
             self._held.append((nonce, R))

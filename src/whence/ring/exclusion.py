@@ -161,7 +161,7 @@ class Exclusion(Admission):
         floor, q = floor_of(attempt.era), attempt.candidate
         temp = self.config.temp_ns(distance(self.seat.ticket, q.ticket, self.config.tickets))
         for ticket in attempt.tickets:
-            self.table.excluded(ticket, floor, self._now + temp)
+            self.table.out(ticket, floor, self._now + temp)
         held = self.edge.held
         if self.newcomer is not None and self.newcomer.before.succ != self.seat:
             held += self.newcomer.before.held  # what the successor behind an unconfirmed newcomer may hold

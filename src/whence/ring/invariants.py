@@ -13,6 +13,7 @@ from whence.clock import Incarnation, MemberId
 from whence.ring.config import need_alive
 from whence.ring.core import Core
 from whence.ring.interface import BecameOwner, Excluded, Granted, Ring, RingOutput, State
+from whence.ring.messages import Seat
 from whence.ring.neighbours import Neighbours
 
 
@@ -111,10 +112,16 @@ class Watch:
         return found
 
     def _quorum_left(self, output: Excluded, rings: Mapping[MemberId, Ring]) -> Iterable[str]:
-        """I7: of each excluded z, the members of L_z that did not ack (and are not excluded with it) are too few."""
+        """I7: of each excluded z, the members of L_z that did not ack (and are there, and not excluded with it) are
+        too few."""
+
+        def there(s: Seat) -> bool:
+            ring = rings.get(s.member)
+            return isinstance(ring, Core) and ring.seat == s
+
         for z, ring in rings.items():
             if not isinstance(ring, Neighbours) or ring.state is not State.OWNER or ring.ticket not in output.tickets:
                 continue
-            left = [s for s in ring.L if s.member not in output.ackers and s.ticket not in output.tickets]
+            left = [s for s in ring.L if there(s) and s.member not in output.ackers and s.ticket not in output.tickets]
             if len(left) >= need_alive(len(ring.L)):
                 yield f"I7: {z} of {output.tickets} still has {len(left)} of {len(ring.L)} after {output.ackers} agreed"

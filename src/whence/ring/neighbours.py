@@ -156,7 +156,7 @@ class Neighbours(Core):
             self._send(z.member, Poll(nonce, self.seat.tenure, z.tenure, self.table.era, self._seq))
 
     def _on_poll(self, sender: MemberId, m: Poll) -> None:
-        """Vouch for who is not known to be over. LEAVING still vouches: its membership ends with ACKCLEAVE."""
+        """Vouch for who is not known to be over. LEAVING still vouches: when all leave at once, leases must last."""
         self.table.saw(m.era)
         if self.seat is None or self.state is State.PROBATION or m.yours != self.seat.tenure:
             return
@@ -248,9 +248,9 @@ class Neighbours(Core):
             return
         for ticket, floor in m.takeover:
             if floor == floor_of(floor >> ERA_SHIFT):
-                self.table.excluded(ticket, floor, self._now)  # UPDATE is sent after TempRounds
+                self.table.out(ticket, floor, self._now)  # excluded: UPDATE is sent after TempRounds
             else:
-                self.table.end(ticket, floor)  # released: not quite out until its ACKCLEAVE has arrived
+                self.table.end(ticket, floor)  # released: not out before its ACKCLEAVE has arrived
         if not self._is_predecessor(p, self.pred, self.seat.ticket):
             return
         if p != self.pred:

@@ -65,15 +65,15 @@ class Table:
             if self.top[ticket] < floor:
                 self.owner[ticket] = ""
 
-    def excluded(self, ticket: int, floor: int, out_at: int) -> None:
-        """Everything below `floor` on the ticket was excluded, and is certainly out at `out_at` (end of TempRounds)."""
+    def out(self, ticket: int, floor: int, out_at: int) -> None:
+        """Everything below `floor` on the ticket was excluded or released, and vouches for nobody after `out_at`."""
         self.end(ticket, floor)
         known, at = self._silent.get(ticket, (0, 0))
         if floor > known or (floor == known and out_at < at):
             self._silent[ticket] = (floor, out_at)
 
     def silent(self, seat: Seat, now: int) -> bool:
-        """The tenure was excluded and is certainly out: it vouches for nobody any more."""
+        """The tenure is certainly out: it vouches for nobody any more."""
         floor, out_at = self._silent.get(seat.ticket, (0, 0))
         return seat.inc < floor and now >= out_at
 
