@@ -200,6 +200,33 @@ def test_a_lying_peer_is_cut_off_and_the_rest_is_undisturbed(make: object, error
     assert not net[0].member.cut_off
 
 
+@pytest.mark.parametrize("mode", ["rounds", "eager"])
+def test_what_is_refused_is_not_forwarded(mode: str) -> None:
+    """Else whoever forwards a lie would be cut off by the next."""
+    net = MemberNet(["causal"] * 7, mode=mode, fanout=2, termination=5)
+    net.coordinators(0, 1)
+    net.publish(0)
+    net.run(1000 * MS)
+    for lie in (forged(net), absurd(net)):
+        net.feed("m3#1", ports.Received("m2#1", Gossip((lie,), (1,))))
+        net.feed("m4#1", ports.Received("evil:1#1", Gossip((lie,), (1,), None, (("ghost:1#1", 0),))))
+    net.publish(1)
+    net.run(3000 * MS)
+    for app in net.apps.values():
+        assert len(app.events) == 2
+        assert not set(app.member.cut_off) - {"m2#1", "evil:1#1"}
+    assert net[3].member.cut_off and not net[5].member.cut_off
+    assert "ghost:1#1" not in net[4].member.members() or "evil:1#1" not in net[4].member.cut_off
+
+
+def test_a_frame_larger_than_peers_take_is_refused_here() -> None:
+    net = MemberNet(["causal"] * 3)
+    net.coordinators(0)
+    (refused,) = net.feed("m0#1", ports.Publish((b"x" * (2 << 20),)))
+    assert isinstance(refused, ports.Refused) and "bytes" in refused.reason
+    net.publish(0, b"x" * (1 << 20))
+
+
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data(), seed=st.integers(0, 1 << 32))
 def test_well_formed_nonsense_disturbs_nobody_else(data: st.DataObject, seed: int) -> None:

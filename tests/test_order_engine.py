@@ -194,9 +194,10 @@ def test_two_owners_of_one_tenure_are_reported() -> None:
     net.run(41 * MS, digests=None)
     forged = Frame.of(0, INC1, 2, "p1#1", ((INC1, 1), NEVER), [b"no"])
     with pytest.raises(ForgedTicket, match="p1#1 published on ticket 0"):
-        net[2].ordering.receive(forged, "p1#1", 1, net.now)
+        net[2].ordering.vet(forged, "p1#1")
     assert [d.reason for d in net[2].dropped] == []
-    relayed = net[2].ordering.receive(forged, "p0#1", 1, net.now)  # whoever passes it on is not to blame
+    net[2].ordering.vet(forged, "p0#1")  # whoever passes it on is not to blame
+    relayed = net[2].ordering.receive(forged, "p0#1", 1, net.now)
     assert [o.reason for o in relayed] == ["two-owners"]  # type: ignore[union-attr]
     assert net[2].ordering.stats.two_owners == 2
 
@@ -215,7 +216,7 @@ def test_two_owners_of_one_tenure_are_reported() -> None:
 def test_frames_that_contradict_the_cluster(frame: Frame, error: type[Exception]) -> None:
     net = Net(["causal"] * 3, 2, seed=2)
     with pytest.raises(error):
-        net[2].ordering.receive(frame, "p1#1", 1, 0)
+        net[2].ordering.vet(frame, "p1#1")
     assert net[2].ordering.clock.T == [NEVER, NEVER]
     with pytest.raises(AbsurdClock):
         net[2].ordering.heard("p1#1", Digest(((INC1, 1 << 31), NEVER)), 0)

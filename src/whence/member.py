@@ -8,7 +8,8 @@ What it adds to its parts:
    knows it.
 3. A joiner asks a member at least as strongly ordered as itself for a snapshot: the clock and the application's
    state at one point of that member's delivery order. What arrives in the meantime waits.
-4. A peer that breaks the protocol is cut off, and nothing of its message counts.
+4. A peer that breaks the protocol is cut off, and nothing of its message counts or is forwarded: else whoever forwards
+   it would be cut off by others.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import assert_never
 
 import msgspec
 
-from whence.cast import CastMessage, News, make
+from whence.cast import CastMessage, Item, News, make
 from whence.cast.base import CastOutput, CastSend, First, Heard, MemberDown, MemberUp
 from whence.clock import Entry, EventId, Frame, Incarnation, MemberId, merge
 from whence.config import Config
@@ -71,7 +72,7 @@ from whence.ring.interface import (
     RingSend,
     Thawed,
 )
-from whence.ring.messages import JoinedNews, RingMessage
+from whence.ring.messages import JoinedNews, RingMessage, check_news
 from whence.wire import Message, decode_news, encode_news
 
 MAX_CUT_OFF = 1024
@@ -97,7 +98,7 @@ class Member:
         self.me = me
         self.config = config
         self.rng = rng
-        self.cast = make(me, config.cast, random.Random(rng.getrandbits(64)))
+        self.cast = make(me, config.cast, random.Random(rng.getrandbits(64)), self._vet)
         self.ordering = Ordering(
             me,
             config.ordering,
@@ -440,18 +441,21 @@ class Member:
         if self._closes is not None:
             self._caught_up(now, out)
 
+    def _vet(self, item: Item, sender: MemberId) -> None:
+        """Rule 4: what this member would refuse it does not forward either."""
+        if isinstance(item, Frame):
+            self.ordering.vet(item, sender)
+        else:
+            check_news(decode_news(item.body), self.config.tickets)
+
     def _first(self, step: First, now: int, out: list[Output]) -> None:
-        """One bad item does not cost the others of its message, but it costs the sender its standing."""
-        try:
-            if isinstance(step.item, Frame):
-                self._order(self.ordering.receive(step.item, step.sender, step.age, now), out)
-            else:
-                news = decode_news(step.item.body)
-                self._ring(self.ring.hear(news, now), now, out)
-                if isinstance(news, JoinedNews):
-                    self.ordering.owners.note(news.seat.ticket, news.seat.inc, news.seat.member)
-        except RemoteError as error:
-            self._cut(step.sender, f"{type(error).__name__}: {error}", out)
+        if isinstance(step.item, Frame):
+            self._order(self.ordering.receive(step.item, step.sender, step.age, now), out)
+            return
+        news = decode_news(step.item.body)
+        self._ring(self.ring.hear(news, now), now, out)
+        if isinstance(news, JoinedNews):
+            self.ordering.owners.note(news.seat.ticket, news.seat.inc, news.seat.member)
 
     def _ring(self, steps: Iterable[RingOutput], now: int, out: list[Output]) -> None:
         for step in steps:

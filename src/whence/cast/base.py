@@ -6,7 +6,7 @@ fit as well.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -53,6 +53,10 @@ class MemberDown(msgspec.Struct, frozen=True, gc=False):
     member: MemberId
     reason: str
 
+
+Vet = Callable[[Item, MemberId], None]
+"""Asked about an item seen for the first time, and its sender, before anything of the message counts: raises a
+`RemoteError` if the layers above will not have it. Who forwarded what others refuse would be cut off for it."""
 
 CastOutput = CastSend | First | Heard | MemberUp | MemberDown
 

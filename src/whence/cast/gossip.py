@@ -18,7 +18,7 @@ import random
 from collections import deque
 from collections.abc import Container, Hashable, Sequence
 
-from whence.cast.base import NEVER_WAKE, CastOutput, CastSend, CastStats, First, Heard
+from whence.cast.base import NEVER_WAKE, CastOutput, CastSend, CastStats, First, Heard, Vet
 from whence.cast.config import CastConfig
 from whence.cast.messages import CastMessage, Gossip, Item, Subscribe, Welcome, check, is_member
 from whence.cast.views import FullView, PartialView, View, pick
@@ -95,9 +95,12 @@ class AgeBuffer:
 class EttbGossip:
     """One member's part in the dissemination. Implements `Dissemination`."""
 
-    def __init__(self, me: MemberId, config: CastConfig, view: View, rng: random.Random) -> None:
+    def __init__(
+        self, me: MemberId, config: CastConfig, view: View, rng: random.Random, vet: Vet | None = None
+    ) -> None:
         self.me = me
         self.config = config
+        self.vet = vet
         self.view = view
         self.rng = rng
         self.stats = view.stats
@@ -204,12 +207,15 @@ class EttbGossip:
             self._send(targets, Gossip(items, ages, digest, members, unsubs), out)
 
     def _take(self, sender: MemberId, message: Gossip, out: list[CastOutput]) -> None:
+        seen = self._seen
+        fresh = [(item, age) for item, age in zip(message.items, message.ages, strict=True) if item.key not in seen]
+        if self.vet is not None:
+            for item, _ in fresh:
+                self.vet(item, sender)
         if message.members:
             self.view.merge(message.members, out)
         if message.unsubs:
             self.view.unsubscribe(message.unsubs, out)
-        seen = self._seen
-        fresh = [(item, age) for item, age in zip(message.items, message.ages, strict=True) if item.key not in seen]
         self.stats.duplicates += len(message.items) - len(fresh)
         if fresh:
             self._first(sender, fresh, out)
@@ -256,7 +262,7 @@ class EttbGossip:
             self.stats.events_sent += len(targets) * len(message.items)
 
 
-def make(me: MemberId, config: CastConfig, rng: random.Random) -> EttbGossip:
+def make(me: MemberId, config: CastConfig, rng: random.Random, vet: Vet | None = None) -> EttbGossip:
     """The dissemination that the configuration asks for."""
     kind = FullView if config.view == "full" else PartialView
-    return EttbGossip(me, config, kind(me, config, rng), rng)
+    return EttbGossip(me, config, kind(me, config, rng), rng, vet)

@@ -31,8 +31,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from whence.clock import MAX_SEQ, CctClock, Digest, Entry, Frame, Key, MemberId, Range, merge
-from whence.errors import BadMessage, ForgedTicket, UsageError
+from whence.clock import MAX_SEQ, CctClock, Digest, Entry, Frame, Incarnation, Key, MemberId, Range, merge
+from whence.errors import BadFrame, BadMessage, ForgedTicket, UsageError
 from whence.order.buffers import RecoveryBuffer
 from whence.order.checks import MAX_OWNERS, Owners, check_frame, check_jump
 from whence.order.config import OrderConfig
@@ -137,10 +137,21 @@ class Ordering:
 
     # -- receive ------------------------------------------------------------------------------------------------
 
-    def receive(self, frame: Frame, sender: MemberId, age: int, now: int, recovered: bool = False) -> list[OrderOutput]:
-        """A frame that gossip saw for the first time, or that a peer gave back (rule 2)."""
-        out: list[OrderOutput] = []
+    def vet(self, frame: Frame, sender: MemberId) -> None:
+        """Raise a `BadFrame` for what no honest peer sends: to be asked before the frame is kept or forwarded."""
         check_frame(frame, self.config)
+        if self.joining:
+            return
+        check_jump(frame.deps, self.clock.T, self.config.max_jump)
+        owner = self.owners.of(frame.ticket, frame.inc)
+        if owner is not None and owner != frame.owner == sender:  # whoever passes a forgery on is not to blame
+            self.stats.two_owners += 1
+            tenure = f"ticket {frame.ticket}, tenure {Incarnation.unpack(frame.inc)}"
+            raise ForgedTicket(f"{sender} published on {tenure}, which is {owner}'s")
+
+    def receive(self, frame: Frame, sender: MemberId, age: int, now: int, recovered: bool = False) -> list[OrderOutput]:
+        """A vetted frame that gossip saw for the first time, or that a peer gave back (rule 2)."""
+        out: list[OrderOutput] = []
         if self.joining:
             if len(self._lobby) < self.config.hold:
                 self._lobby[frame.key] = (frame, sender, age)
@@ -160,8 +171,6 @@ class Ordering:
         if owner is not None and owner != frame.owner:
             self.stats.two_owners += 1
             out.append(Dropped(frame, "two-owners"))
-            if sender == frame.owner:
-                raise ForgedTicket(f"{sender} published on ticket {ticket}, tenure {inc:#x}, which is {owner}'s")
             return
         key = (ticket, inc, frame.first)
         if self.clock.has(ticket, inc, frame.first):
@@ -174,8 +183,6 @@ class Ordering:
             ready = self.clock.has(ticket, *frame.deps[ticket])
         else:
             ready = self.clock.ready(frame.deps, frame.orphans)
-        if not ready:
-            check_jump(frame.deps, self.clock.T, self.config.max_jump)
         if owner is None:
             self.owners.note(ticket, inc, frame.owner)
         if key not in self.buffer:
@@ -451,6 +458,8 @@ class Ordering:
             return out
         self.pursuits.denied(sender, message.lacks, now)
         for frame in message.frames:
+            self.vet(frame, sender)
+        for frame in message.frames:
             out.extend(self.receive(frame, sender, 0, now, recovered=True))
         for tenure in dict.fromkeys(f.key[:2] for f in message.frames):
             self.pursuits.progress(*tenure, now)
@@ -484,6 +493,11 @@ class Ordering:
         self.joining = False
         lobby, self._lobby = self._lobby, {}
         for frame, sender, age in lobby.values():
+            try:
+                self.vet(frame, sender)
+            except BadFrame:  # only now there is a clock to judge it by
+                out.append(Dropped(frame, "invalid"))
+                continue
             self._accept(frame, sender, age, now, False, out)
             self._drain(now, out)
         return out
