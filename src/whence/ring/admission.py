@@ -17,7 +17,7 @@ from whence.clock import MemberId
 from whence.ring.core import SEATED
 from whence.ring.edge import Edge
 from whence.ring.interface import State
-from whence.ring.messages import AckCJoin, CJoin, Decline, Reject, Seat, Who
+from whence.ring.messages import AckCJoin, CJoin, Decline, Reject, Seat, Update, Who
 from whence.ring.neighbours import Neighbours, Newcomer
 
 
@@ -69,7 +69,7 @@ class Admission(Neighbours):
 
     def _on_decline(self, sender: MemberId, m: Decline) -> None:
         newcomer = self.newcomer
-        if newcomer is None or newcomer.seat != Seat(sender, *m.tenure) or newcomer.nonce != m.nonce:
+        if newcomer is None or newcomer.seat != Seat(sender, *m.tenure):
             return
         if self.attempt is not None:
             self._give_up_attempt()
@@ -86,6 +86,13 @@ class Admission(Neighbours):
             self._after(self.config.round_ns, "newcomer")
 
     # --- the newcomer's side ---
+
+    def _on_update(self, sender: MemberId, m: Update) -> None:
+        """An UPDATE for a tenure that was granted, while the ACKCJOIN that came before it is lost."""
+        if m.yours in self._done:
+            super()._on_update(sender, m)
+        else:
+            self._decline(sender, 0, m.yours)
 
     def _take_seat(self, sender: MemberId, grant: AckCJoin) -> None:
         seat = Seat(self.me, *grant.yours)

@@ -87,6 +87,12 @@ class RingConfig(msgspec.Struct, frozen=True, kw_only=True):
         return self.on_any_clock(distance * (self.lease_ns + self.delta_ns) + self.round_ns)
 
     @property
+    def patience_ns(self) -> int:
+        """How long to stay frozen, or to try to leave gracefully, before giving up the ticket without ceremony:
+        `temp(n) + 8 rounds`, longer than anything that can still repair the edge by itself."""
+        return self.temp_ns(self.tickets) + 8 * self.round_ns
+
+    @property
     def quarantine_ns(self) -> int:
         """How long a founder listens first: until every lease of an earlier ring has run out, and a round to be
         heard in:
@@ -122,13 +128,12 @@ def between(start: int, end: int, tickets: int) -> list[int]:
 
 
 def recovery_rounds(config: RingConfig) -> int:
-    """Rounds after the last fault within which a lone newcomer that keeps trying has a free ticket, if a coordinator
-    survived.
+    """Rounds after the last fault within which a newcomer that keeps trying has a free ticket, if a coordinator is
+    left, and unless others take them all.
 
-    An exclusion may be under way and fail once or twice (ranges of unreachable candidates: `n` answers each), waits
-    out its
-    TempRounds at the largest distance, must be acknowledged by the new successor, and the newcomer finds it by trying
-    coordinators at random: `2 temp(n) + 2 n answers + probation + a few rounds of trying for each ticket`."""
+    At worst an edge stays frozen until patience is over, the next predecessor then walks over all tickets, excludes up
+    to all of them and waits out TempRounds; the newcomer finds it by asking coordinators at random:
+    `patience + 2 (temp(n) + n answers) + 2 probation + 8 rounds of asking for each ticket + 32`."""
     n = config.tickets
-    waiting = 2 * config.temp_ns(n) + 2 * n * config.answer_ns + config.probation_ns
+    waiting = config.patience_ns + 2 * (config.temp_ns(n) + n * config.answer_ns) + 2 * config.probation_ns
     return waiting // config.round_ns + 8 * n + 32

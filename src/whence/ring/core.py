@@ -43,6 +43,7 @@ from whence.ring.messages import (
     RingMessage,
     RingNews,
     Seat,
+    Tenure,
     Who,
     check_message,
     check_news,
@@ -75,6 +76,8 @@ class Core(ABC):
         """Nonce and receiver of the CJOIN that is waiting for its answer."""
         self._joined_by = 0
         """The nonce of the CJOIN that led to the seat."""
+        self._done: dict[Tenure, None] = {}
+        """Tenures this process has had or declined: it never takes one of them again."""
         self._epoch = 0
         self._seq = 0
         self._now = 0
@@ -323,25 +326,30 @@ class Core(ABC):
         if self.state is not State.JOINING or self._asked != (m.nonce, sender):
             if self.state is State.FOUNDING:
                 self._not_founded(f"{sender} is a living coordinator")
-            self._send(sender, Decline(m.nonce, m.yours))
+            self._decline(sender, m.nonce, m.yours)
             return
         self._timers.pop("answer", None)
         self._asked = None
         self.table.merge(m.rows)
         seat = Seat(self.me, *m.yours)
         self.table.note(seat)
-        if self.table.over(seat) or self.table.era >> ERA_SHIFT > seat.inc >> 2 * ERA_SHIFT:
-            self._send(sender, Decline(m.nonce, m.yours))
+        if m.yours in self._done or self.table.over(seat) or self.table.era >> ERA_SHIFT > seat.inc >> 2 * ERA_SHIFT:
+            self._decline(sender, m.nonce, m.yours)
             self._apply_later()
             return
         self._joined_by = m.nonce
         self._take_seat(sender, m)
+
+    def _decline(self, to: MemberId, nonce: int, tenure: Tenure) -> None:
+        self._done[tenure] = None
+        self._send(to, Decline(nonce, tenure))
 
     # --- sitting down and getting up ---
 
     def _sit(self, seat: Seat) -> None:
         """A ticket is assigned: not yet an owner."""
         self.seat = seat
+        self._done[seat.tenure] = None
         self.pred = None
         self.edge = Edge.alone(seat)
         self._seq = 0

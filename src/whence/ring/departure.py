@@ -26,7 +26,7 @@ from whence.clock import MemberId
 from whence.ring.config import RingConfig, between
 from whence.ring.edge import Edge, Seats
 from whence.ring.exclusion import Exclusion
-from whence.ring.interface import Announce, State, Thawed
+from whence.ring.interface import Announce, State
 from whence.ring.messages import AckCLeave, Cancel, CLeave, NackLeave, ReleasedNews, Seat, Tenure, Update
 
 
@@ -70,8 +70,7 @@ class Departure(Exclusion):
             self._abandon()
             self._released()
         else:
-            patience = self.config.temp_ns(self.config.tickets) + 8 * self.config.round_ns
-            self._after(patience, "patience")
+            self._after(self.config.patience_ns, "patience")
             self._leave_if_possible()
 
     def _leave_if_possible(self) -> None:
@@ -201,9 +200,7 @@ class Departure(Exclusion):
         self.table.merge(m.rows)
         self.table.end(z.ticket, z.inc + 1)
         self._timers.pop("update", None)
-        if self.frozen:
-            self.frozen = False
-            self._say(Thawed())
+        self._thaw()
         if m.succ == self.seat:  # they were two: nobody is left to vouch, and nobody to fear
             self.edge, self.pred, self.L, self.next_L = Edge.alone(self.seat), None, (), None
             self._leave_if_possible()

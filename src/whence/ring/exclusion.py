@@ -15,7 +15,7 @@ term is proposed
     later one.
 13. A quorum in every R that the successor may hold.
 15. The excluder PrCasts GONE(E, term).
-17. After a failed exclusion freeze and try again; do not disconnect.
+17. After a failed exclusion freeze and try again; do not disconnect (before `patience_ns` are over).
 18. Reply, E and q are bound to one attempt by its nonce. A failed attempt is void, and who agreed is told so.
 """
 
@@ -171,7 +171,7 @@ class Exclusion(Admission):
             self.table.owns(q)
             self.edge = Edge(q, held, tuple(Tenure(ticket, floor) for ticket in attempt.tickets))
         self.attempt = self.newcomer = None
-        self.frozen = False
+        self._thaw()
         for timer in ("acks", "newcomer", "update"):
             self._timers.pop(timer, None)
         self.temp_until = self._now + temp
@@ -192,7 +192,12 @@ class Exclusion(Admission):
         self._give_up_attempt()
         if not self.frozen:
             self.frozen = True
+            self._after(self.config.patience_ns, "frozen")
             self._say(Frozen(reason))
+
+    def _frozen_too_long(self) -> None:
+        """Nothing helps here: give up, so that the predecessor, which has other lists, can exclude all of it."""
+        self._lose("frozen too long")
 
     def _give_up_attempt(self) -> None:
         assert self.seat is not None and self.attempt is not None

@@ -212,9 +212,7 @@ class Neighbours(Core):
             self._timers.pop("update", None)
             if self.attempt is not None:
                 self._give_up_attempt()
-            if self.frozen:
-                self.frozen = False
-                self._say(Thawed())
+            self._thaw()
         if self.newcomer is not None and self.newcomer.seat == edge.succ:
             self.newcomer.answered = True
             if not m.confirmed:
@@ -224,6 +222,12 @@ class Neighbours(Core):
         self.table.owns(edge.succ)
         edge.acked = True
         self._leave_if_possible()
+
+    def _thaw(self) -> None:
+        if self.frozen:
+            self.frozen = False
+            self._timers.pop("frozen", None)
+            self._say(Thawed())
 
     def _update_unanswered(self) -> None:
         """The successor is weakly detected as faulty. A newcomer's first answer may take longer: it is not known yet

@@ -109,6 +109,8 @@ class TolerantRing(Departure):
                 self._newcomer_unconfirmed()
             case "probation":
                 self._not_confirmed()
+            case "frozen":
+                self._frozen_too_long()
             case "patience":
                 self._give_up_leaving()
             case "leave":
