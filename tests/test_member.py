@@ -79,6 +79,20 @@ def test_late_joiner_starts_at_one_point_of_a_peers_order() -> None:
     assert "late#1" in net[2].member.members()
 
 
+def test_a_joiner_gets_its_ticket_only_when_it_has_a_clock() -> None:
+    net = MemberNet(["causal"] * 3)
+    net.coordinators(0)
+    net.publish(0)
+    net.add("late#1", "causal")
+    net.feed("late#1", ports.Start(("m0#1",)))
+    net.feed("late#1", ports.Coordinate())
+    late = net.apps["late#1"]
+    assert not late.member.joined and late.member.ring.state is State.OUT
+    net.run(5000 * MS)
+    kinds = [type(o) for o in late.outputs if isinstance(o, ports.Joined | ports.Ticket)]
+    assert kinds[0] is ports.Joined and late.member.may_publish
+
+
 def test_a_strong_joiner_is_not_served_by_a_weak_member_unless_there_is_no_other() -> None:
     net = MemberNet(["fifo", "fifo", "reliable", "causal"])
     net.coordinators(0)

@@ -54,6 +54,19 @@ def test_fifo_holds_a_publishers_own_order_only() -> None:
     assert net[2].delivered == [str(f.ids()[0]) for f in (b1, a1, a2)]
 
 
+@pytest.mark.parametrize("order", ["fifo", "causal", "reliable"])
+def test_a_publisher_that_changes_tickets_keeps_its_order(order: str) -> None:
+    """Its last event on the old ticket is late; its first on the new one waits for it."""
+    net = Net([order] * 3, 2, seed=1)
+    a = net.publish(0, 0, INC1, to=[1])
+    b = net.publish(0, 1, INC1, to=[2])
+    assert b.prior == (0, INC1, 1)
+    net.run(45 * MS, digests=None)
+    assert net[2].delivered == []
+    net.run(1000 * MS)
+    assert net[2].delivered == [str(f.ids()[0]) for f in (a, b)] == net[1].delivered
+
+
 def test_create_follows_the_2011_pseudo_code() -> None:
     """`seq += 1; t_e = T with entry j := seq`, delivered at once."""
     net = Net(["causal"] * 3, 3, seed=1)

@@ -27,7 +27,7 @@ NEWS_KINDS: list[type] = list(get_args(RingNews))
 # ------------------------------------------------------------------------------------------------------ examples
 
 INC = Incarnation(1, 2, 3).packed
-FRAME = Frame.of(1, INC, 3, "b:1#2", ((5, 6), (INC, 2), NEVER), [b"x", b"yz"], ((0, 4, 9),))
+FRAME = Frame.of(1, INC, 3, "b:1#2", ((5, 6), (INC, 2), NEVER), [b"x", b"yz"], ((0, 4, 9),), (0, 4, 2))
 FIRST = Frame.of(0, 7, 1, "a:1#2", (NEVER,), [b""])
 SEAT = Seat("a:1#2", 0, 7)
 T0, T1 = Tenure(0, 7), Tenure(1, INC)
@@ -106,7 +106,8 @@ def frames(draw: st.DrawFn) -> Frame:
     else:
         before = draw(st.integers(0, inc - 1))
         deps[ticket] = (before, draw(seqs)) if before else NEVER
-    return Frame.of(ticket, inc, first, draw(members), tuple(deps), bodies, draw(orphans_of(len(deps))))
+    prior = draw(st.one_of(st.none(), st.tuples(st.integers(0, len(deps) - 1), incs, seqs)))
+    return Frame.of(ticket, inc, first, draw(members), tuple(deps), bodies, draw(orphans_of(len(deps))), prior)
 
 
 @st.composite

@@ -7,7 +7,8 @@ What it adds to its parts:
 2. A new owner publishes only when it has delivered what its ticket's former owners published, as far as the ring
    knows it.
 3. A joiner asks a member at least as strongly ordered as itself for a snapshot: the clock and the application's
-   state at one point of that member's delivery order. What arrives in the meantime waits.
+   state at one point of that member's delivery order. What arrives in the meantime waits, and so does its wish for a
+   ticket.
 4. A peer that breaks the protocol is cut off, and nothing of its message counts or is forwarded: else whoever forwards
    it would be cut off by others.
 """
@@ -120,6 +121,7 @@ class Member:
         self._taking: dict[str, tuple[int, MemberId, SnapshotRequest, ClockState]] = {}
         self._taken = 0
         self._leave_by: int | None = None
+        self._ambition: Found | Coordinate | None = None  # wanted, but there is no clock to publish by yet
 
     # -- the one way in -----------------------------------------------------------------------------------------
 
@@ -141,12 +143,11 @@ class Member:
                 self._snapshot_taken(input, out)
             case Start():
                 self._start(input, now, out)
-            case Found():
-                self._ring(self.ring.found(now, self._next_epoch()), now, out)
-            case Coordinate():
-                self._contacts()
-                self._ring(self.ring.coordinate(now), now, out)
+            case Found() | Coordinate():
+                self._ambition = input
+                self._pursue_ambition(now, out)
             case Resign():
+                self._ambition = None
                 self._ring(self.ring.resign(now), now, out)
             case Leave():
                 self._leave(now, out)
@@ -252,6 +253,18 @@ class Member:
         self._join.retry_at = None
         out.append(Joined(how, token))
         self._order(self.ordering.begin(now), out)
+        self._pursue_ambition(now, out)
+
+    def _pursue_ambition(self, now: int, out: list[Output]) -> None:
+        """Rule 3: a ticket is of no use to a joiner, and would be held for nothing."""
+        if not self.joined or self._ambition is None:
+            return
+        ambition, self._ambition = self._ambition, None
+        self._contacts()
+        if isinstance(ambition, Found):
+            self._ring(self.ring.found(now, self._next_epoch()), now, out)
+        else:
+            self._ring(self.ring.coordinate(now), now, out)
 
     def _ask_for_snapshot(self, now: int, out: list[Output]) -> None:
         join = self._join

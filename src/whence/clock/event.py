@@ -73,7 +73,9 @@ class Frame(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
     `deps` is the owner's causal present just before `first`. Its own entry `deps[ticket]` is the event that
     precedes `first` on the ticket: seq `first-1` of the same incarnation or, when `first` is 1, the last event
     of an earlier incarnation that this one **closes over** (ring.md, "Tickets, incarnations, event ids").
-    `orphans` are events the owner has delivered that no closure covers: see `CctClock`.
+    `orphans` are events the owner has delivered that no closure covers: see `CctClock`. `prior`, in the first frame of
+    a tenure, is the owner's last event under another one: an order per publisher follows publishers from ticket to
+    ticket.
     """
 
     ticket: int
@@ -84,6 +86,7 @@ class Frame(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
     deps: tuple[Entry, ...]
     orphans: tuple[tuple[int, int, int], ...]
     body: bytes
+    prior: tuple[int, int, int] | None = None
 
     @classmethod
     def of(
@@ -95,9 +98,10 @@ class Frame(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
         deps: tuple[Entry, ...],
         payloads: list[bytes],
         orphans: tuple[tuple[int, int, int], ...] = (),
+        prior: tuple[int, int, int] | None = None,
     ) -> Frame:
         """A frame of `payloads`, one event each."""
-        return cls(ticket, inc, first, len(payloads), owner, deps, orphans, _encode(payloads))
+        return cls(ticket, inc, first, len(payloads), owner, deps, orphans, _encode(payloads), prior)
 
     @property
     def key(self) -> Key:

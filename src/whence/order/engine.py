@@ -5,7 +5,7 @@ The orders differ in three answers only:
 ====================  ===========  ======  ======  ========
 question              unordered    fifo    causal  reliable
 ====================  ===========  ======  ======  ========
-checked before e      own ticket   own     all     all
+checked before e      publisher's  same    all     all
 delivered while held  yes          no      no      no
 gaps are skipped      yes          yes     yes     no
 ====================  ===========  ======  ======  ========
@@ -31,7 +31,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from whence.clock import MAX_SEQ, CctClock, Digest, Entry, Frame, Incarnation, Key, MemberId, Range, merge
+from whence.clock import MAX_SEQ, NEVER, CctClock, Digest, Entry, Frame, Incarnation, Key, MemberId, Range, merge
 from whence.errors import BadFrame, BadMessage, ForgedTicket, UsageError
 from whence.order.buffers import RecoveryBuffer
 from whence.order.checks import MAX_OWNERS, Owners, check_frame, check_jump
@@ -109,6 +109,7 @@ class Ordering:
         self._ahead: dict[Key, bool] = {}  # unordered, after a restart: delivered before, but beyond the clock
         self._tenures: deque[tuple[int, int, int]] = deque()
         self._named: dict[tuple[int, int], int] = {}
+        self._last_own: tuple[int, int, int] | None = None
         self._moved: list[int] = []
         self._patience = config.time_to_terminate_ns + (config.time_to_recover_ns if config.recovery != "off" else 0)
 
@@ -126,7 +127,9 @@ class Ordering:
         orphans = tuple((t, i, s) for (t, i), s in self.clock.orphans.items() if self._named.get((t, i)) != s)
         if orphans:
             self._named = dict(self.clock.orphans)
-        frame = Frame.of(ticket, inc, first, self.me, deps, list(payloads), orphans)
+        prior = self._last_own if first == 1 else None
+        frame = Frame.of(ticket, inc, first, self.me, deps, list(payloads), orphans, prior)
+        self._last_own = (ticket, inc, frame.last)
         self.owners.note(ticket, inc, self.me)
         self.buffer.add(frame.key, frame)
         self.stats.published += frame.count
@@ -179,10 +182,7 @@ class Ordering:
         if key in self.held:
             self.stats.duplicate_frames += 1
             return
-        if self.own_only:
-            ready = self.clock.has(ticket, *frame.deps[ticket])
-        else:
-            ready = self.clock.ready(frame.deps, frame.orphans)
+        ready = not self._missing(frame) if self.own_only else self.clock.ready(frame.deps, frame.orphans)
         if owner is None:
             self.owners.note(ticket, inc, frame.owner)
         if key not in self.buffer:
@@ -295,7 +295,8 @@ class Ordering:
     def _missing(self, frame: Frame) -> list[Range]:
         if self.own_only:
             own = self.clock.missing_of(frame.ticket, *frame.deps[frame.ticket])
-            return [own] if own else []
+            prior = self.clock.missing_of(*frame.prior) if frame.prior else None
+            return [r for r in (own, prior) if r]
         return self.clock.missing(frame.deps, frame.orphans)
 
     def _watch_first(self, key: Key, held: Held, missing: list[Range]) -> None:
@@ -315,11 +316,13 @@ class Ordering:
     def _skip(self, key: Key, reason: str, now: int, out: list[OrderOutput]) -> None:
         """Rule 4: everything in hand that precedes e, then e, in causal order."""
         e = self.held[key].frame
-        before = []
-        if not self.own_only:
-            before = [k for k, h in self.held.items() if k != key and h.frame.stamp <= e.deps[h.frame.ticket]]
-        else:
-            before = [k for k in self.held if k[0] == key[0] and k[1:] < key[1:]]
+        before = [
+            k
+            for k, h in self.held.items()
+            if k != key
+            and h.frame.stamp <= e.deps[k[0]]
+            and (not self.own_only or k[0] == key[0] or h.frame.owner == e.owner)
+        ]
         # a vector that precedes another is lexicographically smaller: sorting is a linear extension of causal order
         before.sort(key=lambda k: (self.held[k].frame.timestamp(self.held[k].frame.last), k))
         for k in [*before, key]:
@@ -331,10 +334,11 @@ class Ordering:
             missing = self._missing(frame)
             if missing:
                 self._give_up(missing, reason, out)
-                deps = frame.deps
                 if self.own_only:
-                    deps = tuple(d if i == frame.ticket else (0, 0) for i, d in enumerate(deps))
-                self.clock.give_up(deps, frame.orphans)
+                    for t, inc, _, last in missing:
+                        self.clock.give_up([(inc, last) if i == t else NEVER for i in range(self.config.tickets)])
+                else:
+                    self.clock.give_up(frame.deps, frame.orphans)
                 self._moved.extend(range(self.config.tickets))
             self._deliver(frame, bool(missing), now, out, handed=held.delivered)
 
@@ -350,6 +354,8 @@ class Ordering:
 
     @property
     def wake_at(self) -> int | None:
+        if self.joining:
+            return None
         deadline = self._deadlines[0][0] if self._deadlines else None
         asking = self.pursuits.next_at
         if deadline is None or (asking is not None and asking < deadline):

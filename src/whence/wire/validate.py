@@ -133,6 +133,8 @@ def check_frame(frame: Frame, limits: Limits) -> None:
         check_member(frame.owner, limits)
     if frame.orphans:
         check_orphans(frame.orphans, len(deps), limits, BadFrame)
+    if frame.prior is not None:
+        check_orphans((frame.prior,), len(deps), limits, BadFrame)
     # The count moves clocks before the body is ever decoded, so it has to be the body's own.
     if not body.startswith(_array_header(count)):
         raise BadFrame(f"a frame of {count} events whose body is not a list of {count}")
