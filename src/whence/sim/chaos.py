@@ -47,6 +47,7 @@ class _Chaos:
         self.stop = min(scenario.duration, chaos.stop if chaos.stop is not None else scenario.duration)
         self.names = scenario.names
         self.mortal = [n for n in self.names if n not in chaos.spare]
+        self.founders = {scenario.founder_of(c) for c in scenario.cluster}  # their disk holds the epoch: they keep it
 
     def draw(self) -> list[Action]:
         found: list[Action] = []
@@ -81,12 +82,13 @@ class _Chaos:
         for at, rng in self._times("crash", c.crash):
             if self.mortal:
                 who, lasts = rng.choice(self.mortal), self._lasts(rng, c.down, at)
-                yield Crash(at=at, who=who, lasts=lasts, disk=rng.random() < c.disk)
+                yield Crash(at=at, who=who, lasts=lasts, disk=rng.random() < c.disk or who in self.founders)
 
     def _leaves(self) -> Iterator[Action]:
         for at, rng in self._times("leave", self.chaos.leave):
-            if self.mortal:
-                yield Leave(at=at, who=rng.choice(self.mortal), lasts=self._lasts(rng, self.chaos.away, at))
+            who = rng.choice(self.names)
+            if who in self.mortal and who not in self.founders:
+                yield Leave(at=at, who=who, lasts=self._lasts(rng, self.chaos.away, at))
 
     def _partitions(self) -> Iterator[Action]:
         c = self.chaos

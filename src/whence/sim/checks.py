@@ -22,7 +22,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from whence import ports
-from whence.clock import Frame, MemberId
+from whence.clock import Frame, Incarnation, MemberId
 from whence.sim.actions import Publish, Schedule, show
 from whence.sim.oracle import Oracle, Verdict
 from whence.sim.rings import Rings
@@ -39,6 +39,9 @@ _COUNT = {
     Verdict.DUPLICATE: "duplicates",
     Verdict.UNKNOWN: "unknown",
 }
+
+_OWED = ("lost_of_live", "disagreements")
+_GAPS = ("over_gap",)
 
 
 class Violation(Exception):
@@ -71,6 +74,7 @@ class Checks:
         self.rings = [Rings() for _ in world.clusters]
         self._tenures: list[dict[tuple[int, int], tuple[MemberId, int]]] = [{} for _ in world.clusters]
         self._captured: dict[tuple[int, str], bytes] = {}
+        self._gave_up: set[MemberId] = set()
         self._inversions: dict[tuple[int, str], int] = {}
 
     def violation(self, kind: str, what: str, seat: Seat | None = None) -> Violation:
@@ -127,10 +131,28 @@ class Checks:
             if verdict is Verdict.INVERTED:
                 key = (seat.cluster, seat.order)
                 self._inversions[key] = self._inversions.get(key, 0) + frame.count
-            if _COUNT[verdict] in Counts.PROMISES[seat.order]:
+            if _COUNT[verdict] in Counts.PROMISES[seat.order] and not (
+                verdict is Verdict.OVER_GAP and seat.id in self._gave_up
+            ):
                 broken = f"{seat.order}: {_COUNT[verdict]}"
                 texts = self.oracles[seat.cluster].report(settled=False).violations.get(broken, [])
                 raise self.violation("order", f"{broken}: {texts[-1] if texts else frame.ids()[0]}", seat)
+
+    def gave_up(self, seat: Seat, out: ports.GaveUp) -> None:
+        """A blocking order may give up only what has died with its publisher: no living member has it."""
+        if seat.order != "reliable":
+            return
+        self._gave_up.add(seat.id)
+        seats = [h.seats[seat.cluster] for h in self.world.hosts.values() if seat.cluster in h.seats]
+        for ticket, inc, first, last in out.ranges:
+            owner, _ = self._tenures[seat.cluster].get((ticket, inc), ("", 0))
+            for seq in range(first, last + 1):
+                holder = next((s.id for s in seats if s.app.has((ticket, inc, owner), seq)), None)
+                if holder is not None:
+                    what = (
+                        f"gave up {ticket}:{Incarnation.unpack(inc)}:{seq}@{owner} ({out.reason}), which {holder} has"
+                    )
+                    raise self.violation("agreement", what, seat)
 
     def inversions(self, cluster: int, order: str) -> int:
         """Events that members of this order delivered after something that they precede."""
@@ -159,19 +181,43 @@ class Checks:
     def finish(self) -> None:
         """When everything should have settled."""
         for cluster in range(len(self.world.clusters)):
-            hosts = self.world.hosts.values()
-            seats = [h.seats[cluster] for h in hosts if cluster in h.seats]
+            seats = [h.seats[cluster] for h in self.world.hosts.values() if cluster in h.seats]
+            excused = self._waiting_for_the_dead(cluster, seats)
             for seat in seats:
-                self._not_stuck(seat)
+                self._not_stuck(seat, excused)
+            self._promises_kept(cluster, excused)
             if self.harmless():
                 self._nothing_lost(cluster, seats)
                 if (broken := self.rings[cluster].quiet()) is not None:
                     raise self.violation("ring", broken)
-            report = self.oracles[cluster].report(settled=True)
-            for name, count in report.broken.items():
-                texts = report.violations.get(name, [])
-                kind = "agreement" if name.endswith(("lost_of_live", "disagreements")) else "order"
-                raise self.violation(kind, f"{name} ({count}){': ' + texts[0] if texts else ''}")
+
+    def _promises_kept(self, cluster: int, excused: bool) -> None:
+        """What the oracle finds at each member against what its order promises."""
+        report = self.oracles[cluster].report(settled=True)
+        for member, counts in report.members.items():
+            order = report.orders[member]
+            for promise in Counts.PROMISES[order]:
+                count = getattr(counts, promise)
+                if not count or (excused and promise in _OWED) or (promise in _GAPS and member in self._gave_up):
+                    continue
+                kind = "agreement" if promise in _OWED else "order"
+                texts = report.violations.get(f"{order}: {promise}", [""])
+                raise self.violation(kind, f"{order}: {promise} ({count} at {member}): {texts[0]}")
+
+    def _waiting_for_the_dead(self, cluster: int, seats: list[Seat]) -> bool:
+        """Somebody still waits, as a blocking order may, for an event whose publisher is dead and that no living member
+        has delivered. Whoever has not yet given it up (`abandon`) waits with reason, and so do those who wait for what
+        it closes over."""
+        alive = {seat.id for seat in seats}
+        for seat in seats:
+            for frame in [h.frame for h in seat.member.ordering.held.values()]:
+                for missing in seat.member.why_blocked(str(frame.ids()[0])).missing:
+                    inc = Incarnation.parse(missing.incarnation).packed
+                    owner, _ = self._tenures[cluster].get((missing.ticket, inc), ("", 0))
+                    tenure = (missing.ticket, inc, owner)
+                    if owner not in alive and not any(s.app.has(tenure, missing.first) for s in seats):
+                        return True
+        return False
 
     def harmless(self) -> bool:
         """Nothing that could cost an event is in this run."""
@@ -185,8 +231,8 @@ class Checks:
             if seat.app.count != total:
                 raise self.violation("lost", f"has {seat.app.count} of {total} events of a run without faults", seat)
 
-    def _not_stuck(self, seat: Seat) -> None:
+    def _not_stuck(self, seat: Seat, excused: bool) -> None:
         if not seat.joined:
             raise self.violation("stuck", "is still joining at the end", seat)
-        if seat.member.blocked():
+        if seat.member.blocked() and not (excused and seat.order == "reliable"):
             raise self.violation("stuck", f"still holds {seat.member.blocked()} frames back at the end", seat)

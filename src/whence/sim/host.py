@@ -59,6 +59,10 @@ class App:
         self.count += frame.count
         return not had & new
 
+    def has(self, tenure: Tenure, seq: int) -> bool:
+        """The event was seen."""
+        return bool(self.seen.get(tenure, 0) >> seq & 1)
+
     def encode(self) -> bytes:
         """The state as bytes; equal states are equal bytes."""
         rows = [(*t, bits.to_bytes((bits.bit_length() + 7) // 8, "little")) for t, bits in sorted(self.seen.items())]

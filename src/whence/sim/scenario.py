@@ -69,6 +69,9 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     history: Positive | None = None
     buffer: Positive | None = None
     """Size of the recovery buffer B in frames."""
+    abandon: Annotated[int, msgspec.Meta(ge=1, title="duration")] | None = None
+    """Reliable members: how long to wait for what every known member lacks, before it is given up as lost with its
+    publisher. Must be shorter than `settle` to be seen in a run."""
     workload: Workload = Workload()
 
 
@@ -219,7 +222,7 @@ def config_of(scenario: Scenario, cluster: Cluster, order: str, latency: int) ->
         "history": cluster.history,
         "buffer": cluster.buffer,
     }
-    return Config.sized(
+    config = Config.sized(
         cluster=cluster.name,
         tickets=cluster.tickets,
         members=len(scenario.members_of(cluster)),
@@ -233,6 +236,10 @@ def config_of(scenario: Scenario, cluster: Cluster, order: str, latency: int) ->
         recovery=cluster.recovery,
         **{name: value for name, value in given.items() if value is not None},  # type: ignore[arg-type]
     )
+    if cluster.abandon is None:
+        return config
+    ordering = msgspec.structs.replace(config.ordering, abandon_ns=cluster.abandon, memory_ns=2 * cluster.abandon)
+    return msgspec.structs.replace(config, ordering=ordering)
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True):

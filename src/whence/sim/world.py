@@ -82,7 +82,7 @@ class World:
             ports.Deliver: self._on_deliver,
             ports.Dropped: self.tally.dropped,
             ports.Asked: self.tally.asked,
-            ports.GaveUp: self.tally.gave_up,
+            ports.GaveUp: self._on_gave_up,
             ports.Ticket: self.tally.ticket,
             ports.TakeSnapshot: self._on_take_snapshot,
             ports.InstallSnapshot: self._on_install_snapshot,
@@ -342,6 +342,10 @@ class World:
     def _on_deliver(self, seat: Seat, out: ports.Deliver) -> None:
         self.checks.delivered(seat, out)
         self.tally.delivered(seat, out)
+
+    def _on_gave_up(self, seat: Seat, out: ports.GaveUp) -> None:
+        self.checks.gave_up(seat, out)
+        self.tally.gave_up(seat, out)
 
     def _on_take_snapshot(self, seat: Seat, out: ports.TakeSnapshot) -> None:
         state = seat.app.encode()  # now: the outputs after this one are not in it
