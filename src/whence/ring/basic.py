@@ -225,8 +225,11 @@ class BasicRing(Core):
             self._ask_to_leave()
 
     def _ask_to_leave(self) -> None:
-        """CLEAVE to the predecessor of now; only the answer to the last one counts."""
-        assert self.seat is not None and self.edge is not None and self.pred is not None
+        """CLEAVE to the predecessor of now; only the answer to the last one counts. Who was alone and has admitted a
+        newcomer has no predecessor until that one's NEWSUCC, and asks it then."""
+        assert self.seat is not None and self.edge is not None
+        if self.pred is None:
+            return
         self._leave_nonce = self._next_nonce()
         mine, succ, rows = self.seat.tenure, self.edge.succ, self.table.rows()
         self._send(self.pred.member, CLeave(self._leave_nonce, mine, self.pred.tenure, succ, 0, (), rows))

@@ -219,7 +219,7 @@ class Exclusion(Admission):
         if self.seat.ticket in tickets or excluded or self.table.over(excluder) or m.era <= self.table.era:
             self._send(sender, NackCoord(m.nonce, m.mine, self.table.era))
             return
-        self.table.promise(sender, m.nonce, tickets, m.era)
+        self.table.promise(excluder, m.nonce, tickets, m.era)
         self._send(sender, AckCoord(m.nonce, m.mine, self.table.rows(tickets)))
 
     def _on_cancel(self, sender: MemberId, m: Cancel) -> None:

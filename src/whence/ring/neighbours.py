@@ -26,7 +26,7 @@ from whence.ring.core import Core
 from whence.ring.edge import Edge, Seats
 from whence.ring.interface import State, Thawed
 from whence.ring.lease import Lease
-from whence.ring.messages import ERA_SHIFT, AckUpdate, Alive, Poll, Seat, Update
+from whence.ring.messages import ERA_SHIFT, AckUpdate, Alive, Cancel, Poll, Seat, Update
 from whence.ring.table import floor_of
 
 
@@ -140,6 +140,7 @@ class Neighbours(Core):
 
     def _round(self) -> None:
         self._after(self.config.round_ns, "round")
+        self.table.void_promises(self._now)
         self._poll((*self.L, *(self.next_L[1] if self.next_L else ())))
         if self.state is State.OWNER:
             if self.attempt is None and self._now >= self.temp_until and not self.alone:
@@ -164,13 +165,16 @@ class Neighbours(Core):
         self.table.note(z, m.seq)
         excluding = self.attempt is not None and z.ticket in self.attempt.tickets  # its own ack to its own attempt
         if not excluding and not self.table.over(z):
-            self._send(sender, Alive(m.nonce, self.seat.tenure, m.mine, self.table.era))
+            promised = self.table.promised(z)
+            self._send(sender, Alive(m.nonce, self.seat.tenure, m.mine, self.table.era, promised))
 
     def _on_alive(self, sender: MemberId, m: Alive) -> None:
         self.table.saw(m.era)
         if self.seat is None or m.yours != self.seat.tenure:
             return
         self.lease.vouched(Seat(sender, *m.mine), m.nonce)
+        if m.promised and self.attempt is None and self._now >= self.temp_until:
+            self._send(sender, Cancel(m.promised, self.seat.tenure))
         self._adopt_if_vouched()
         if self.state is State.PROBATION and self.lease.valid(self.L, self._now):
             self._confirmed()

@@ -24,6 +24,7 @@ from whence.ring.messages import ERA_SHIFT, Row, Seat
 class Promise(msgspec.Struct, frozen=True):
     """Given by ACKCOORD: to vouch for nobody on these tickets below `floor`."""
 
+    excluder: Seat
     nonce: int
     tickets: frozenset[int]
     floor: int
@@ -77,13 +78,27 @@ class Table:
         floor, out_at = self._silent.get(seat.ticket, (0, 0))
         return seat.inc < floor and now >= out_at
 
-    def promise(self, excluder: MemberId, nonce: int, tickets: Iterable[int], era: int) -> None:
+    def promise(self, excluder: Seat, nonce: int, tickets: Iterable[int], era: int) -> None:
         """Agree to an exclusion. A new attempt of the same excluder voids its earlier one (rule 18)."""
-        self.promises.pop(excluder, None)
+        self.promises.pop(excluder.member, None)
         while len(self.promises) >= self.MAX_PROMISES:
             self._keep_for_good(next(iter(self.promises)))
-        self.promises[excluder] = Promise(nonce, frozenset(tickets), floor_of(era))
+        self.promises[excluder.member] = Promise(excluder, nonce, frozenset(tickets), floor_of(era))
         self.saw(era)
+
+    def promised(self, excluder: Seat) -> int:
+        """The nonce of what was promised to it (0: nothing). What was promised to an earlier tenure of it is void."""
+        kept = self.promises.get(excluder.member)
+        if kept is not None and kept.excluder != excluder:
+            del self.promises[excluder.member]
+            return 0
+        return kept.nonce if kept is not None else 0
+
+    def void_promises(self, now: int) -> None:
+        """Who is certainly out makes no use of a promise any more."""
+        for kept in list(self.promises.values()):
+            if self.silent(kept.excluder, now):
+                del self.promises[kept.excluder.member]
 
     def cancel(self, excluder: MemberId, nonce: int) -> None:
         """The attempt failed: its acks are never used."""
