@@ -350,3 +350,22 @@ def test_give_up_outputs_are_whole() -> None:
     out = p.ordering.wake(p.ordering.wake_at or 0)
     assert isinstance(out[0], GaveUp) and out[0].ranges == ((0, INC1, 1, 3),)
     assert frames_of(list(out)) == [b] and isinstance(out[1], Deliver) and out[1].over_gap
+
+
+def test_only_sealed_frames_count_where_the_cluster_has_roles() -> None:
+    class Keyed:
+        def sign(self, data: bytes) -> bytes:
+            return bytes([sum(data) % 251])
+
+        def verify(self, data: bytes, signature: bytes) -> bool:
+            return signature == self.sign(data)
+
+    net = Net(["causal"] * 3, 2, seed=1)
+    for p in net.processes.values():
+        p.ordering.seal = Keyed()
+    good = net.publish(0, 0, INC1)
+    net.run(100 * MS)
+    assert len(net[2].delivered) == 1 and good.signature
+    net[2].ordering.vet(good, "p1#1")
+    with pytest.raises(ForgedTicket, match="not signed by a publisher"):
+        net[2].ordering.vet(Frame.of(1, INC1, 1, "p1#1", good.deps, [b"no"]), "p1#1")

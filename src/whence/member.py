@@ -26,7 +26,7 @@ from whence.cast.base import CastOutput, CastSend, First, Heard, MemberDown, Mem
 from whence.clock import Entry, EventId, Frame, Incarnation, MemberId, merge
 from whence.config import Config
 from whence.errors import RemoteError, UsageError
-from whence.order import RANK, Blocked, Ordering
+from whence.order import RANK, Blocked, Ordering, Seal
 from whence.order.messages import (
     AckRecover,
     ClockState,
@@ -95,7 +95,14 @@ class Checkpoint(msgspec.Struct, frozen=True, array_like=True):
 class Member:
     """One life of one process in one cluster."""
 
-    def __init__(self, me: MemberId, config: Config, rng: random.Random, checkpoint: bytes | None = None) -> None:
+    def __init__(
+        self,
+        me: MemberId,
+        config: Config,
+        rng: random.Random,
+        checkpoint: bytes | None = None,
+        seal: Seal | None = None,
+    ) -> None:
         self.me = me
         self.config = config
         self.rng = rng
@@ -106,6 +113,7 @@ class Member:
             random.Random(rng.getrandbits(64)),
             members=self.cast.members,
             sample=self.cast.sample,
+            seal=seal,
         )
         make_ring = TolerantRing if config.ring_protocol == "tolerant" else BasicRing
         self.ring: Ring = make_ring(me, config.ring, random.Random(rng.getrandbits(64)))

@@ -75,7 +75,7 @@ class Frame(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
     of an earlier incarnation that this one **closes over** (ring.md, "Tickets, incarnations, event ids").
     `orphans` are events the owner has delivered that no closure covers: see `CctClock`. `prior`, in the first frame of
     a tenure, is the owner's last event under another one: an order per publisher follows publishers from ticket to
-    ticket.
+    ticket. `signature` proves, where the cluster has roles, that a publisher made the frame.
     """
 
     ticket: int
@@ -87,6 +87,7 @@ class Frame(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
     orphans: tuple[tuple[int, int, int], ...]
     body: bytes
     prior: tuple[int, int, int] | None = None
+    signature: bytes = b""
 
     @classmethod
     def of(
@@ -117,6 +118,10 @@ class Frame(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
         """The clock entry of the ticket once the whole frame is delivered."""
         return (self.inc, self.first + self.count - 1)
 
+    def unsigned(self) -> bytes:
+        """What a signature is about: all of the frame but the signature."""
+        return _encode(msgspec.structs.replace(self, signature=b"") if self.signature else self)
+
     def payloads(self) -> list[bytes]:
         """The bodies, decoded now and not before: most frames a member sees are duplicates."""
         return _bodies.decode(self.body)
@@ -134,7 +139,7 @@ class Frame(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
     @property
     def size(self) -> int:
         """Bytes on the wire, near enough for the bandwidth model: the header, the vector, the body."""
-        return 24 + len(self.owner) + 9 * len(self.deps) + 20 * len(self.orphans) + len(self.body)
+        return 24 + len(self.owner) + 9 * len(self.deps) + 20 * len(self.orphans) + len(self.body) + len(self.signature)
 
 
 class Digest(msgspec.Struct, frozen=True, array_like=True, gc=False):

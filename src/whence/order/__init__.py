@@ -1,7 +1,7 @@
 """Delivery orders: `unordered`, `fifo`, `causal`, `reliable`, and the recovery of what gossip lost."""
 
 from whence.order.config import ORDERS, RANK, OrderConfig
-from whence.order.engine import Ordering, OrderStats
+from whence.order.engine import Ordering, OrderStats, Seal
 from whence.order.explain import Blocked, Missing
 
-__all__ = ["ORDERS", "RANK", "Blocked", "Missing", "OrderConfig", "OrderStats", "Ordering"]
+__all__ = ["ORDERS", "RANK", "Blocked", "Missing", "OrderConfig", "OrderStats", "Ordering", "Seal"]

@@ -30,6 +30,9 @@ import random
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
 
 from whence.clock import MAX_SEQ, NEVER, CctClock, Digest, Entry, Frame, Incarnation, Key, MemberId, Range, merge
 from whence.errors import BadFrame, BadMessage, ForgedTicket, UsageError
@@ -63,6 +66,15 @@ class OrderStats:
     held_peak: int = 0
 
 
+class Seal(Protocol):
+    """Roles: who may publish holds the key that signs; everybody verifies. Handed in, because keys are no business of a
+    protocol."""
+
+    def sign(self, data: bytes) -> bytes: ...
+
+    def verify(self, data: bytes, signature: bytes) -> bool: ...
+
+
 class Held:
     """A frame in `H` (or `R`): received, waiting for what precedes it."""
 
@@ -86,8 +98,10 @@ class Ordering:
         rng: random.Random,
         members: Callable[[], Sequence[MemberId]],
         sample: Callable[[int], Sequence[MemberId]],
+        seal: Seal | None = None,
     ) -> None:
         self.me = me
+        self.seal = seal
         self.config = config
         self.members = members
         self.early = config.order == "unordered"
@@ -129,6 +143,8 @@ class Ordering:
             self._named = dict(self.clock.orphans)
         prior = self._last_own if first == 1 else None
         frame = Frame.of(ticket, inc, first, self.me, deps, list(payloads), orphans, prior)
+        if self.seal is not None:
+            frame = msgspec.structs.replace(frame, signature=self.seal.sign(frame.unsigned()))
         self._last_own = (ticket, inc, frame.last)
         self.owners.note(ticket, inc, self.me)
         self.buffer.add(frame.key, frame)
@@ -143,6 +159,8 @@ class Ordering:
     def vet(self, frame: Frame, sender: MemberId) -> None:
         """Raise a `BadFrame` for what no honest peer sends: to be asked before the frame is kept or forwarded."""
         check_frame(frame, self.config)
+        if self.seal is not None and not self.seal.verify(frame.unsigned(), frame.signature):
+            raise ForgedTicket(f"frame {frame.key} of {frame.owner} is not signed by a publisher")
         if self.joining:
             return
         check_jump(frame.deps, self.clock.T, self.config.max_jump)

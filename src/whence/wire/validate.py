@@ -25,6 +25,10 @@ _NAME = re.compile(r"[!-~]{1,255}")
 _MEMBER_ID = re.compile(r"[!-~]+#(0|[1-9][0-9]{0,19})")
 
 
+MAX_SIGNATURE = 128
+"""Bytes of a frame's signature (Ed25519: 64)."""
+
+
 def is_name(text: str) -> bool:
     """1 to 255 visible ASCII characters: safe in a log line, one byte each."""
     return _NAME.fullmatch(text) is not None
@@ -135,6 +139,8 @@ def check_frame(frame: Frame, limits: Limits) -> None:
         check_orphans(frame.orphans, len(deps), limits, BadFrame)
     if frame.prior is not None:
         check_orphans((frame.prior,), len(deps), limits, BadFrame)
+    if len(frame.signature) > MAX_SIGNATURE:
+        raise BadFrame(f"a signature of {len(frame.signature)} bytes")
     # The count moves clocks before the body is ever decoded, so it has to be the body's own.
     if not body.startswith(_array_header(count)):
         raise BadFrame(f"a frame of {count} events whose body is not a list of {count}")
