@@ -80,9 +80,9 @@ def test_numbers_are_only_ever_appended():
 
 GOLDEN = {
     "Gossip": (
-        "9601929a0101cf00010000020000030302a5623a3123329392050692cf0001000002000003029200009193000409c40892c4"
-        "0178c402797a930004029402a5613a31233204c4016e920102929192050691930004099192a5613a312332039192a5623a31"
-        "233200"
+        "9601929b0101cf00010000020000030302a5623a3123329392050692cf0001000002000003029200009193000409c40892c4"
+        "0178c402797a93000402c4009402a5613a31233204c4016e920102929192050691930004099192a5613a312332039192a562"
+        "3a31233200"
     ),
     "Subscribe": "920214",
     "Welcome": "92039192a5613a31233203",
@@ -100,7 +100,7 @@ GOLDEN = {
     "AckCLeave": "9326099201cf0001000002000003",
     "NackLeave": "9327099201cf0001000002000003",
     "Poll": "9628099200079201cf00010000020000030506",
-    "Alive": "9529099200079201cf000100000200000305",
+    "Alive": "9629099200079201cf00010000020000030508",
     "Update": "972a099200079201cf0001000002000003059193a5613a3123320007919201cf0001000002000003",
     "AckUpdate": "962b099200079201cf000100000200000308c2",
     "Exclude": "942c0992000702",
@@ -111,8 +111,8 @@ GOLDEN = {
     "Cancel": "933109920007",
     "Recover": "934009919400070104",
     "AckRecover": (
-        "944109929a0101cf00010000020000030302a5623a3123329392050692cf0001000002000003029200009193000409c40892"
-        "c40178c402797a930004029a0100070101a5613a3123329192000090c40391c400c0919400070204"
+        "944109929b0101cf00010000020000030302a5623a3123329392050692cf0001000002000003029200009193000409c40892"
+        "c40178c402797a93000402c4009b0100070101a5613a3123329192000090c40391c400c0c400919400070204"
     ),
     "SnapshotRequest": "94420902c2",
     "SnapshotRefused": "934309a462757379",
@@ -149,7 +149,7 @@ FIELDS = {
     "AckCLeave": "nonce yours",
     "NackLeave": "nonce yours",
     "Poll": "nonce mine yours era seq",
-    "Alive": "nonce mine yours era",
+    "Alive": "nonce mine yours era promised",
     "Update": "nonce mine yours era R takeover",
     "AckUpdate": "nonce mine yours adopted confirmed",
     "Exclude": "nonce mine ticket",
@@ -166,7 +166,7 @@ FIELDS = {
     "JoinedNews": "seat",
     "GoneNews": "tickets floor by",
     "ReleasedNews": "seat seq",
-    "Frame": "ticket inc first count owner deps orphans body prior",
+    "Frame": "ticket inc first count owner deps orphans body prior signature",
     "News": "origin number body",
     "Digest": "T orphans",
     "ClockState": "T floor tails orphans past owners ahead",

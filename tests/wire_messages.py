@@ -51,7 +51,7 @@ EXAMPLES: list[Any] = [
     ring.AckCLeave(9, T1),
     ring.NackLeave(9, T1),
     ring.Poll(9, T0, T1, 5, 6),
-    ring.Alive(9, T0, T1, 5),
+    ring.Alive(9, T0, T1, 5, 8),
     ring.Update(9, T0, T1, 5, (SEAT,), (T1,)),
     ring.AckUpdate(9, T0, T1, 8, False),
     ring.Exclude(9, T0, 2),
@@ -141,7 +141,7 @@ rows = st.builds(Row, tickets, st.one_of(st.just(""), members), u64, u64, st.tup
 coordinators = tuples_of(st.tuples(tickets, members))
 
 FIELDS: dict[str, st.SearchStrategy[Any]] = {
-    **dict.fromkeys(("nonce", "update", "answers", "adopted", "era", "floor", "rank"), u64),
+    **dict.fromkeys(("nonce", "update", "answers", "adopted", "promised", "era", "floor", "rank"), u64),
     **dict.fromkeys(("mine", "yours", "tenure"), tenures),
     **dict.fromkeys(("seat", "succ"), seats),
     **dict.fromkeys(("L", "R"), tuples_of(seats)),

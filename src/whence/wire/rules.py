@@ -158,6 +158,7 @@ _RING: dict[str, Check] = {
     "update": check_int,
     "answers": check_int,
     "adopted": check_int,
+    "promised": check_int,
     "era": check_int,
     "floor": check_int,
     "seq": check_seq,
