@@ -46,8 +46,9 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     members: tuple[str, ...] | None = None
     """Names of the processes that are members; default all."""
     tickets: Positive = 5
-    coordinators: Count | tuple[str, ...] = 5
-    """How many processes (the first ones of the cluster), or which, want a ticket from the beginning."""
+    coordinators: Count | tuple[str, ...] | None = None
+    """How many processes (the first ones of the cluster), or which, want a ticket from the beginning; default as many
+    as there are tickets."""
     founder: str = ""
     """The designated founder of the ring; default the first member."""
     order: str | dict[str, float] = "causal"
@@ -184,7 +185,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
     def coordinators_of(self, cluster: Cluster) -> tuple[str, ...]:
         """Those that want a ticket from the beginning."""
-        wanted = cluster.coordinators
+        wanted = cluster.tickets if cluster.coordinators is None else cluster.coordinators
         return self.members_of(cluster)[:wanted] if isinstance(wanted, int) else wanted
 
     def ring_time(self, cluster: Cluster) -> int:
