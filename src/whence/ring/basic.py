@@ -45,7 +45,7 @@ COORDINATOR = (State.PROBATION, State.OWNER)
 class BasicRing(Core):
     """One process's part in a ring without failures."""
 
-    MAX_DEFERRED = 64  # CJOINs deferred at a time; more are rejected
+    MAX_DEFERRED = 64  # CJOINs deferred at a time (more are rejected), NEWSUCCs queued by a joiner
 
     def __init__(self, me: MemberId, config: RingConfig, rng: random.Random) -> None:
         super().__init__(me, config, rng)
@@ -178,7 +178,8 @@ class BasicRing(Core):
 
     def _on_new_succ(self, sender: MemberId, m: NewSucc) -> None:
         if self.state is State.JOINING:
-            self._early.append((sender, m))
+            if len(self._early) < self.MAX_DEFERRED:
+                self._early.append((sender, m))
             return
         if self.seat is None or m.yours != self.seat.tenure:
             return

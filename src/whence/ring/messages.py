@@ -178,8 +178,8 @@ class Poll(_Message, frozen=True, tag=40):
 
 
 class Alive(_Message, frozen=True, tag=41):
-    """I vouch for you, from when you sent the poll (rule 14). `promised`: the nonce of the REQCOORD of yours that I keep a
-    promise for (0: none); if nothing came of it and your CANCEL was lost, send it again."""
+    """I vouch for you, from when you sent the poll (rule 14). `promised`: the nonce of the REQCOORD of yours that I
+    keep a promise for (0: none); if nothing came of it and your CANCEL was lost, send it again."""
 
     nonce: int
     mine: Tenure
