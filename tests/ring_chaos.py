@@ -1,4 +1,4 @@
-"""Random chaos for the fault-tolerant ring, seed by seed: `python tests/ring_chaos.py COUNT [FIRST]`.
+"""Random chaos for the fault-tolerant ring, seed by seed: `python tests/ring_chaos.py COUNT [FIRST [dense]]`.
 
 Each seed draws a ring (tickets, k, members, loss of news), lets everything go wrong for a while, heals, and then
 expects the ring to come back: a newcomer gets a free ticket within `recovery_rounds`, or, when the core is empty, the
@@ -18,7 +18,7 @@ from whence.ring import State, quiet_violations, recovery_rounds
 class Chaos:
     """One seed."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, dense: bool = False) -> None:
         self.seed = seed
         # the seed alone decides everything: draw the settings from a world's generator
         draw = World(config(2), seed).rng
@@ -26,6 +26,10 @@ class Chaos:
         self.tickets = draw.choice([1, 2, 3, 4, 5, 6, 7, 8, 8, 12])
         self.members = draw.randint(2, 10)
         self.violence = draw.choice([0.05, 0.15, 0.4, 0.8])
+        self.dense = dense
+        if dense:  # many exclusions at a time in a large ring
+            self.k, self.tickets = draw.choice([1, 2, 2, 3]), draw.choice([8, 10, 12])
+            self.members, self.violence = draw.randint(8, 14), 0.9
         p = draw.choice([1.0, 1.0, 0.5])
         w = World(config(self.tickets, self.k, exclude_probability=p), draw.getrandbits(32))
         w.news_loss = draw.choice([0.0, 0.0, 0.1, 0.5, 1.0])
@@ -62,6 +66,8 @@ class Chaos:
             if w.rng.random() < 0.5 and w.ring(m).edge is not None and w.ring(m).edge.succ.member in w.procs:
                 a, b = m, w.ring(m).edge.succ.member
         kind = w.rng.random()
+        if self.dense and w.rng.random() < 0.5:
+            kind = w.rng.uniform(0.12, 0.54)
         if kind < 0.12 and len(members) > 2:
             w.crash(a)
             if w.rng.random() < 0.7:
@@ -134,10 +140,10 @@ class Chaos:
             raise AssertionError(f"seed {self.seed}: {quiet_violations(w.rings)}\n" + "\n".join(w.log[-60:]))
 
 
-def main(count: int, first: int) -> int:
+def main(count: int, first: int, dense: bool) -> int:
     began, bad, total, worst = time.monotonic(), 0, {}, 0.0
     for seed in range(first, first + count):
-        chaos = Chaos(seed)
+        chaos = Chaos(seed, dense)
         try:
             chaos.run()
             worst = max(worst, chaos.took / chaos.limit)
@@ -154,4 +160,4 @@ def main(count: int, first: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0))
+    sys.exit(main(int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0, "dense" in sys.argv))

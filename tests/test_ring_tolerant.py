@@ -407,6 +407,35 @@ def test_rule_13_a_newcomer_inherits_what_its_successor_may_hold() -> None:
     assert ring[0] in w.owners()
 
 
+def test_who_is_being_excluded_stays_in_r_until_it_is_certainly_out() -> None:
+    """Found by chaos (invariant 7, one seed in 20,000): one who was dropped from R too early still agreed to another
+    exclusion, and its ack made a quorum that was none of the shorter L further down."""
+    w, ring = build(6, k=2)
+    p = w.ring(ring[2])
+    z = p.L[0]
+    p.table.promise(Seat("x#1", p.seat.ticket, 1), 1, [z.ticket], p.table.era + 1)
+    assert p.table.over(z) and z in p.R()
+    p.table.out(z.ticket, z.inc + 1, p.told + 5)
+    assert z in p.R()
+    p.table.out(z.ticket, z.inc + 1, p.told)
+    assert z not in p.R()
+
+
+def test_the_dead_do_not_count_as_agreeing() -> None:
+    w, ring = build(6, k=2)
+    p = w.ring(ring[1])
+    me, z1, z2, b, c = p.seat, *(w.ring(m).seat for m in (ring[0], ring[5], ring[4], ring[3]))
+    for z in (z1, z2):
+        p.table.out(z.ticket, z.inc + 1, p.told)
+    p.attempt = Attempt(77, c, tickets=(p.edge.succ.ticket,), era=9, lists=((me, z1, z2, b, c),), acks=[me])
+    p._out = []
+    p._decide()
+    assert p.attempt is not None
+    p.attempt.acks.append(b)
+    p._decide()
+    assert p.attempt is None
+
+
 # --- 14 ---
 
 

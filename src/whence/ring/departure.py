@@ -12,6 +12,7 @@ Rules of ring.md implemented here:
 6.  CLEAVE carries the successor's seat and the table.
 13. It also carries every L that the successor may hold: the predecessor inherits the edge. A leaver changes it no more.
 
+ACKCLEAVE is repeated until the leaver says farewell (DECLINE): only then it is certain that it vouches for nobody.
 Having sent CLEAVE, a leaver goes back to being a coordinator only when told so: the predecessor may have taken over
 already.
 """
@@ -27,7 +28,7 @@ from whence.ring.config import RingConfig, between
 from whence.ring.edge import Edge, Seats
 from whence.ring.exclusion import Exclusion
 from whence.ring.interface import Announce, State
-from whence.ring.messages import AckCLeave, Cancel, CLeave, NackLeave, ReleasedNews, Seat, Tenure, Update
+from whence.ring.messages import AckCLeave, Cancel, CLeave, Decline, NackLeave, ReleasedNews, Seat, Tenure, Update
 
 
 class Late(msgspec.Struct):
@@ -47,6 +48,7 @@ class Departure(Exclusion):
 
     MAX_RELEASED = 16  # released successors whose ACKCLEAVE can be repeated
     MAX_LATE = 4  # lost seats that can still be handed over
+    MAX_TOLD = 32  # rounds in which ACKCLEAVE is repeated
 
     def __init__(self, me: MemberId, config: RingConfig, rng: random.Random) -> None:
         super().__init__(me, config, rng)
@@ -57,11 +59,22 @@ class Departure(Exclusion):
         """The successor's CLEAVE, held while leaving."""
         self._accepted: dict[Seat, int] = {}
         """Successors that were released here, and the nonce of their CLEAVE."""
+        self._unheard: dict[Seat, int] = {}
+        """Those of them that have not yet said that they are out, and how often they were told."""
         self._late: dict[Seat, Late] = {}
 
     def _vacate(self) -> None:
         super()._vacate()
         self._leave_nonce, self._refused_by, self._held_leave = 0, None, None
+
+    def _round(self) -> None:
+        """Also tell the released again that they are, until they say so: then nobody need reckon with them any more."""
+        super()._round()
+        for z, told in list(self._unheard.items()):
+            self._send(z.member, AckCLeave(self._accepted.get(z, 0), z.tenure))
+            self._unheard[z] = told + 1
+            if told >= self.MAX_TOLD:
+                del self._unheard[z]
 
     # --- the leaver ---
 
@@ -105,14 +118,15 @@ class Departure(Exclusion):
         if self.resigning or self.state is State.LEAVING:
             self._lose("could not leave in time")
 
-    def _on_ack_cleave(self, m: AckCLeave) -> None:
+    def _on_ack_cleave(self, sender: MemberId, m: AckCLeave) -> None:
         for seat in [seat for seat, late in self._late.items() if late.nonce == m.nonce]:
             self._say(Announce(ReleasedNews(seat, self._late.pop(seat).seq)))
-        if self.state is not State.LEAVING or self.seat is None:
-            return
-        if (m.nonce, m.yours) == (self._leave_nonce, self.seat.tenure):
+        leaving = self.state is State.LEAVING and self.seat is not None
+        if leaving and self.seat is not None and (m.nonce, m.yours) == (self._leave_nonce, self.seat.tenure):
             self._say(Announce(ReleasedNews(self.seat, self._seq)))  # by the leaver, who knows that it is out
             self._released()
+        if m.yours in self._done and (self.seat is None or self.seat.tenure != m.yours):
+            self._send(sender, Decline(m.nonce, m.yours))  # farewell: this tenure is over
 
     def _on_nack_leave(self, sender: MemberId, m: NackLeave) -> None:
         for late in self._late.values():
@@ -187,6 +201,13 @@ class Departure(Exclusion):
         else:
             self._take_over(z, m)
 
+    def _on_decline(self, sender: MemberId, m: Decline) -> None:
+        z = Seat(sender, *m.tenure)
+        if z in self._accepted:
+            self._unheard.pop(z, None)
+            self.table.out(z.ticket, z.inc + 1, self._now)
+        super()._on_decline(sender, m)
+
     def _refuse_leave(self, sender: MemberId, m: CLeave) -> None:
         assert self.edge is not None
         self.edge.refused = m.nonce
@@ -197,6 +218,7 @@ class Departure(Exclusion):
         assert self.seat is not None and self.edge is not None
         self._send(z.member, AckCLeave(m.nonce, m.mine))
         self._accepted = {**dict(list(self._accepted.items())[1 - self.MAX_RELEASED :]), z: m.nonce}
+        self._unheard = {**dict(list(self._unheard.items())[1 - self.MAX_RELEASED :]), z: 0}
         self.table.merge(m.rows)
         self.table.end(z.ticket, z.inc + 1)
         self._timers.pop("update", None)

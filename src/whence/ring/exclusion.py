@@ -145,15 +145,16 @@ class Exclusion(Admission):
             self._propose()
 
     def _decide(self) -> None:
-        """A quorum of each R agrees. Who was excluded and is certainly out agrees to everything: else a successor that
-        fails soon after an exclusion could never be excluded."""
+        """A quorum of each R agrees, of those in it that are not certainly out. (The dead must not count as agreeing:
+        they are not in the lists further down the ring.) A list of which all are out vouches for nobody."""
         attempt = self.attempt
         assert attempt is not None
 
-        def agrees(z: Seat) -> bool:
-            return z in attempt.acks or self.table.silent(z, self._now)
+        def agreed(R: Seats) -> bool:
+            live = [z for z in R if not self.table.silent(z, self._now)]
+            return sum(z in attempt.acks for z in live) >= need_acks(len(live)) or bool(R and not live)
 
-        if all(sum(map(agrees, R)) >= need_acks(len(R)) for R in attempt.lists):
+        if all(map(agreed, attempt.lists)):
             self._succeeded(attempt)
 
     def _succeeded(self, attempt: Attempt) -> None:

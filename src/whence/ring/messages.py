@@ -103,7 +103,7 @@ class AckCJoin(_Message, frozen=True, tag=34):
 
 
 class Decline(_Message, frozen=True, tag=50):
-    """I have not taken, and shall never take, the tenure that you granted under this nonce."""
+    """I do not have, and shall never have, the tenure that you granted, or released, under this nonce."""
 
     nonce: int
     tenure: Tenure

@@ -192,10 +192,13 @@ class Neighbours(Core):
     # --- the edge to the successor ---
 
     def R(self) -> Seats:
-        """Self and the 2k closest predecessors that are not over: what the successor's L should be."""
+        """Self and the 2k closest predecessors: what the successor's L should be.
+
+        Only who is certainly out is left out. Who is merely being excluded may still agree to other exclusions; were it
+        dropped here, a quorum that it is part of would not be one of the L further down the ring."""
         assert self.seat is not None and self.edge is not None
-        succ = self.edge.succ
-        near = [z for z in self.L if z != succ and z.member != succ.member and not self.table.over(z)]
+        succ = self.edge.succ.member
+        near = [z for z in self.L if z.member != succ and not self.table.silent(z, self._now)]
         return (self.seat, *near[: 2 * self.config.k])
 
     def _update(self) -> None:

@@ -85,7 +85,7 @@ class TolerantRing(Departure):
             case CLeave():
                 self._on_cleave(sender, message)
             case AckCLeave():
-                self._on_ack_cleave(message)
+                self._on_ack_cleave(sender, message)
             case NackLeave():
                 self._on_nack_leave(sender, message)
             case NewSucc() | AckSucc():
