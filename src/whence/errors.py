@@ -15,6 +15,22 @@ class ConfigError(UsageError):
     """A setting or a scenario file is wrong; the message names the field."""
 
 
+class NoTicket(TimeoutError, WhenceError):
+    """No ticket could be had in time; the message says what stood in the way."""
+
+
+class LostTicket(WhenceError):
+    """The ring took the ticket away: what was to be published is not. Leave the seat and coordinate again."""
+
+
+class NotJoined(TimeoutError, WhenceError):
+    """The cluster could not be joined in time; the message says which seeds gave no answer."""
+
+
+class ClusterClosed(WhenceError):
+    """The cluster was left, or its node failed; the message, or the cause, says why."""
+
+
 class RemoteError(WhenceError):
     """A peer broke the protocol. It is cut off; nobody else is disturbed."""
 
@@ -43,5 +59,26 @@ class ForgedTicket(BadFrame):
     """A frame published under a ticket that its owner does not hold."""
 
 
+class Unauthentic(RemoteError):
+    """Bytes that no holder of the cluster's keys sent now: forged, replayed, stale, or under another key. Whoever sent
+    them is unknown: they are dropped and counted, and no member is blamed for them."""
+
+
 class TraceError(WhenceError):
     """A trace that cannot be read or written; the message names file, position and reason."""
+
+
+class KeysError(UsageError):
+    """A key, certificate or secret file is missing, in the way, or not what it should be; the message names it."""
+
+
+class DiskError(WhenceError):
+    """The journal cannot be read or written; the message names the file and the reason."""
+
+
+class CorruptJournal(DiskError):
+    """The journal is damaged beyond what a crash can do. Going on without it would show events twice."""
+
+
+class JournalInUse(DiskError, UsageError):
+    """Another process has this journal open."""
