@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from whence.clock import Entry, Frame, MemberId
 from whence.errors import AbsurdClock, BadFrame
@@ -33,6 +34,15 @@ def check_jump(vector: Sequence[Entry], T: Sequence[Entry], max_jump: int) -> No
         ahead = seq - upto if inc == at else seq
         if ahead > max_jump or (inc >> 48) - (at >> 48) > MAX_EPOCHS:
             raise AbsurdClock(f"ticket {ticket}: {(inc, seq)} is {ahead} events ahead of {(at, upto)}")
+
+
+class Seal(Protocol):
+    """Roles: who may publish holds the key that signs; everybody verifies. Handed in, because keys are no business of a
+    protocol."""
+
+    def sign(self, data: bytes) -> bytes: ...
+
+    def verify(self, data: bytes, signature: bytes) -> bool: ...
 
 
 class Owners:

@@ -29,50 +29,22 @@ import heapq
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
 
 import msgspec
 
 from whence.clock import MAX_SEQ, NEVER, CctClock, Digest, Entry, Frame, Incarnation, Key, MemberId, Range, merge
 from whence.errors import BadFrame, BadMessage, ForgedTicket, UsageError
 from whence.order.buffers import RecoveryBuffer
-from whence.order.checks import MAX_OWNERS, Owners, check_frame, check_jump
+from whence.order.checks import MAX_OWNERS, Owners, Seal, check_frame, check_jump
 from whence.order.config import OrderConfig
 from whence.order.explain import Blocked, Missing
 from whence.order.messages import AckRecover, ClockState, Recover
 from whence.order.outputs import Arrived, Deliver, Dropped, GaveUp, OrderOutput, OrderSend, Published
-from whence.order.recovery import Pursuits
+from whence.order.recovery import MAX_PURSUITS, Pursuits
+from whence.order.stats import OrderStats
 
 MAX_GIVEN_UP = 1024
 DATAGRAM = 1200  # bytes; a longer answer goes over a stream
-
-
-@dataclass
-class OrderStats:
-    """Counters; events unless the name says frames."""
-
-    published: int = 0
-    delivered: int = 0
-    delivered_over_gap: int = 0
-    duplicate_frames: int = 0
-    late: int = 0
-    skipped: int = 0
-    recovered: int = 0
-    asked: int = 0
-    answers_given: int = 0
-    overflow_frames: int = 0
-    two_owners: int = 0
-    held_peak: int = 0
-
-
-class Seal(Protocol):
-    """Roles: who may publish holds the key that signs; everybody verifies. Handed in, because keys are no business of a
-    protocol."""
-
-    def sign(self, data: bytes) -> bytes: ...
-
-    def verify(self, data: bytes, signature: bytes) -> bool: ...
 
 
 class Held:
@@ -119,6 +91,7 @@ class Ordering:
         self._lobby: dict[Key, tuple[Frame, MemberId, int]] = {}
         self._watch: list[dict[Key, None]] = [{} for _ in range(config.tickets)]
         self._deadlines: list[tuple[int, Key]] = []
+        self._max_deadlines = 2 * config.hold + 64
         self._given_up: dict[Range, None] = {}
         self._ahead: dict[Key, bool] = {}  # unordered, after a restart: delivered before, but beyond the clock
         self._tenures: deque[tuple[int, int, int]] = deque()
@@ -242,6 +215,9 @@ class Ordering:
             self.pursuits.want(ticket, inc, last, now, at_once=recovered)  # gossip has had its time
         self._watch_first(key, held, missing)
         if not self.blocking:
+            if len(self._deadlines) >= self._max_deadlines:  # of frames delivered long ago
+                self._deadlines = [d for d in self._deadlines if d[1] in self.held]
+                heapq.heapify(self._deadlines)
             heapq.heappush(self._deadlines, (now + self._patience, key))
         while len(self.held) > self.config.hold or self.held_bytes > self.config.hold_bytes:
             self._overflow(key, now, out)
@@ -582,6 +558,8 @@ class Ordering:
             "H": (len(self.held), self.config.hold),
             "H bytes": (self.held_bytes, self.config.hold_bytes),
             "lobby": (len(self._lobby), self.config.hold),
+            "deadlines": (len(self._deadlines), self._max_deadlines),
+            "pursuits": (len(self.pursuits.by_tenure), MAX_PURSUITS),
             "given up": (len(self._given_up), MAX_GIVEN_UP),
             "tails": (len(self.clock.tails), self.config.tickets * (self.clock.MAX_TAILS + 1)),
             "owners": (len(self.owners), self.config.tickets * MAX_OWNERS),
