@@ -92,7 +92,9 @@ def test_imports_follow_the_table(path: Path) -> None:
     known, room = table(), room_of(path)
     if room in EVERYBODY:
         modules = imports(ast.parse(path.read_text(encoding="utf-8")))
-        assert not [m for m in modules if m.split(".")[0] == "whence" and not m.startswith("whence.errors")]
+        # The package shows the live API, for type checkers and lazily: nothing else is imported with it.
+        allowed = ("whence.errors", "whence.api") if path.parent == PACKAGE and path.name == "__init__.py" else ()
+        assert not [m for m in modules if m.split(".")[0] == "whence" and not m.startswith(allowed)]
         return
     assert room in known, f"{room} has no line in the table of docs/architecture.md"
     bad = forbidden_imports(room, imports(ast.parse(path.read_text(encoding="utf-8"))), known)

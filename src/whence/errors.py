@@ -22,6 +22,9 @@ class NoTicket(TimeoutError, WhenceError):
 class LostTicket(WhenceError):
     """The ring took the ticket away: what was to be published is not. Leave the seat and coordinate again."""
 
+    published: tuple[str, ...] = ()
+    """Of many that were to be published, the ids of those that were."""
+
 
 class NotJoined(TimeoutError, WhenceError):
     """The cluster could not be joined in time; the message says which seeds gave no answer."""

@@ -1,0 +1,335 @@
+"""One endpoint of a process: one port, one guard, the packets of all clusters that the process is in.
+
+Coming in: guard -> whose word is it (a host's, or a member's of which cluster) -> the node's inbox. Going out: parcels
+-> guard, once for all targets -> transport. All nodes with something to do step together, then the transport is
+flushed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self
+
+from whence.clock import MemberId, address_of, member_id
+from whence.errors import RemoteError, UsageError
+from whence.net.hello import (
+    DIRECTED,
+    HELLO,
+    Answer,
+    Ask,
+    Greeting,
+    Hello,
+    decode_hello,
+    direct,
+    encode_hello,
+    read_direct,
+)
+from whence.net.memory import MemoryNetwork
+from whence.net.transport import Connection, Faults, Lossy, NetStats, Transport, is_loopback, is_wildcard, parse_address
+from whence.wire import read_header
+
+if TYPE_CHECKING:
+    from whence.net.node import Node, Parcel
+
+log = logging.getLogger("whence.net")
+
+
+class Guard(Protocol):
+    """What every packet passes on its way out and in."""
+
+    overhead: int
+
+    def seal(self, packet: bytes) -> bytes: ...
+
+    def open(self, data: bytes) -> bytes:
+        """Raises a RemoteError for what no holder of the key has sealed, or was seen before."""
+        ...
+
+
+class Plain:
+    """No guard: only by explicit wish, and only where nobody else can reach."""
+
+    overhead = 0
+
+    def seal(self, packet: bytes) -> bytes:
+        return packet
+
+    def open(self, data: bytes) -> bytes:
+        return data
+
+
+class Host:
+    """A port of this process, shared by the clusters it joins:
+    `async with Host(listen=...) as host, join("a", host=host) as a, join("b", host=host) as b: ...`
+
+    `listen`: `host:port`, port 0 for any free one. `advertise`: the address under which others reach it, where that is
+    another one. One of `secret`, `tls` or `insecure=True` has to be given, except for a `MemoryNetwork`.
+    """
+
+    def __init__(
+        self,
+        listen: str = "127.0.0.1:0",
+        *,
+        advertise: str | None = None,
+        secret: bytes | str | None = None,
+        tls: object | None = None,
+        insecure: bool = False,
+        transport: str | MemoryNetwork = "tcp",
+        faults: Faults | None = None,
+    ) -> None:
+        name, _ = parse_address(listen)
+        if is_wildcard(name) and advertise is None:
+            raise UsageError(
+                f"listening on {listen} needs advertise='host:port': the address under which others reach it"
+            )
+        if transport not in ("tcp", "udp") and not isinstance(transport, MemoryNetwork):
+            raise UsageError(f"transport must be 'tcp', 'udp' or a MemoryNetwork, not {transport!r}")
+        if sum((secret is not None, tls is not None, insecure)) > 1:
+            raise UsageError("give one of secret, tls or insecure, not several")
+        self.listen = listen
+        self.advertise = advertise
+        self.stats = NetStats()
+        self.faults = faults
+        self.guard: Guard = self._make_guard(secret, tls, insecure or isinstance(transport, MemoryNetwork))
+        self._kind = transport
+        self._transport: Transport | None = None
+        self._nodes: dict[str, Node] = {}
+        self._answers: dict[int, asyncio.Future[MemberId]] = {}
+        self._dirty: dict[str, Node] = {}
+        self._scheduled = False
+        self._timers: dict[str, tuple[int, asyncio.TimerHandle]] = {}
+        self._boot = 0
+
+    def _make_guard(self, secret: bytes | str | None, tls: object | None, insecure: bool) -> Guard:
+        if secret is not None or tls is not None:
+            raise UsageError("secret and tls are not there yet")
+        if not insecure:
+            raise UsageError(
+                "who may take part? Give secret=... (shared by all members) or tls=... (certificates of a cluster CA, "
+                "see `whence keys`); insecure=True is for experiments on this machine alone"
+            )
+        name, _ = parse_address(self.listen)
+        if not is_loopback(name):
+            raise UsageError(f"insecure=True listens on loopback only, not on {self.listen}")
+        return Plain()
+
+    # -- life ---------------------------------------------------------------------------------------------------
+
+    @property
+    def address(self) -> str:
+        """Where others reach this host."""
+        if self._transport is None:
+            raise UsageError("the host has not started: async with Host(...) as host")
+        return self.advertise or self._transport.address
+
+    @property
+    def started(self) -> bool:
+        return self._transport is not None
+
+    async def start(self) -> None:
+        if self._transport is not None:
+            raise UsageError("the host has started already")
+        transport: Transport = self._make_transport()
+        if self.faults is not None:
+            transport = Lossy(transport, self.faults, self.stats)
+        await transport.start(self._received)
+        self._transport = transport
+
+    def _make_transport(self) -> Transport:
+        if isinstance(self._kind, MemoryNetwork):
+            return self._kind.transport(self.listen, self.stats)
+        raise UsageError("sockets are not there yet")
+
+    async def close(self) -> None:
+        """Stop listening and drop all connections; what clusters are left are not told."""
+        transport, self._transport = self._transport, None
+        for _, timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        self._nodes.clear()
+        if transport is not None:
+            await transport.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # -- nodes --------------------------------------------------------------------------------------------------
+
+    def new_id(self, persisted: int = 0) -> MemberId:
+        """The id of the next life at this address: no boot is ever used twice."""
+        self._boot = max(self._boot + 1, persisted, time.time_ns() // 1_000_000)
+        return member_id(self.address, self._boot)
+
+    def attach(self, node: Node) -> None:
+        if node.cluster in self._nodes:
+            raise UsageError(f"this host is in cluster {node.cluster!r} already")
+        self._nodes[node.cluster] = node
+
+    def detach(self, node: Node) -> None:
+        if self._nodes.get(node.cluster) is node:
+            del self._nodes[node.cluster]
+            self._dirty.pop(node.cluster, None)
+            timer = self._timers.pop(node.cluster, None)
+            if timer is not None:
+                timer[1].cancel()
+
+    @property
+    def clusters(self) -> list[str]:
+        """The clusters this host is in."""
+        return list(self._nodes)
+
+    def wants_step(self, cluster: str) -> None:
+        """The node of this cluster has something to do: it steps when this iteration of the loop is over."""
+        node = self._nodes.get(cluster)
+        if node is None:
+            return
+        self._dirty[cluster] = node
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._run)
+
+    def _run(self) -> None:
+        self._scheduled = False
+        if self._transport is None:
+            return
+        dirty, self._dirty = self._dirty, {}
+        now, wall = time.monotonic_ns(), time.time_ns()
+        for node in dirty.values():
+            node.step(now, wall)
+            self._sleep(node)
+        self._transport.flush()
+
+    def _sleep(self, node: Node) -> None:
+        """A timer for the node's next wake, unless there is an earlier one."""
+        wake_at = node.wake_at
+        if wake_at is None or self._nodes.get(node.cluster) is not node:
+            return
+        planned = self._timers.get(node.cluster)
+        if planned is not None:
+            if planned[0] <= wake_at:
+                return
+            planned[1].cancel()
+        delay = max(0, wake_at - time.monotonic_ns()) / 1e9
+        timer = asyncio.get_running_loop().call_later(delay, self._wake, node)
+        self._timers[node.cluster] = (wake_at, timer)
+
+    def _wake(self, node: Node) -> None:
+        self._timers.pop(node.cluster, None)
+        wake_at = node.wake_at
+        if wake_at is None:
+            return
+        if wake_at > time.monotonic_ns():  # put off in the meantime
+            self._sleep(node)
+        else:
+            self.wants_step(node.cluster)
+
+    # -- out ----------------------------------------------------------------------------------------------------
+
+    def ship(self, parcels: list[Parcel]) -> None:
+        """Send the parcels of one step; the transport is flushed when all nodes have stepped."""
+        transport = self._transport
+        if transport is None:
+            return
+        for parcel in parcels:
+            self._send(parcel.to, parcel.packet, parcel.reliable)
+
+    def _send(self, to: Sequence[str], packet: bytes, reliable: bool) -> None:
+        assert self._transport is not None
+        data = self.guard.seal(packet)
+        self.stats.sent += len(to)
+        self.stats.sent_bytes += len(to) * len(data)
+        self._transport.send(to, data, reliable)
+
+    def congested(self) -> bool:
+        return self._transport is not None and self._transport.congested()
+
+    async def drained(self, timeout: float) -> bool:
+        return self._transport is None or await self._transport.drained(timeout)
+
+    # -- in -----------------------------------------------------------------------------------------------------
+
+    def _received(self, data: bytes, connection: Connection) -> None:
+        """One packet, from anybody: whatever it is, it disturbs nobody else."""
+        stats = self.stats
+        stats.received += 1
+        stats.received_bytes += len(data)
+        try:
+            packet = self.guard.open(data)
+        except RemoteError:
+            stats.unauthentic += 1
+            if connection.streams and connection.peer is None:
+                connection.close()
+            return
+        try:
+            if packet[:1] == b"H":
+                self._hello(decode_hello(packet), connection)
+                return
+            target = None
+            if packet[:1] == b"D":
+                target, packet = read_direct(packet)
+            header = read_header(packet)
+        except RemoteError:
+            stats.bad_packet += 1
+            connection.close()
+            return
+        if connection.streams and (connection.peer is None or connection.peer != address_of(header.sender)):
+            stats.other_sender += 1
+            return
+        node = self._nodes.get(header.cluster)
+        if node is None:
+            stats.no_cluster += 1
+        elif target is not None and target != node.me:
+            stats.other_life += 1
+        else:
+            node.receive(header.sender, header.body)
+
+    # -- hello --------------------------------------------------------------------------------------------------
+
+    def greeting(self) -> bytes:
+        """The first packet on a connection that this host opens."""
+        return self.guard.seal(encode_hello(Greeting(self.address)))
+
+    def _hello(self, hello: Hello, connection: Connection) -> None:
+        match hello:
+            case Greeting():
+                if connection.peer is None:
+                    connection.peer = hello.address
+            case Ask():
+                node = self._nodes.get(hello.cluster)
+                member = node.me if node is not None and node.how is not None else ""
+                self._say(hello.address, Answer(hello.cluster, hello.nonce, member))
+            case Answer():
+                waiting = self._answers.get(hello.nonce)
+                if waiting is not None and not waiting.done():
+                    waiting.set_result(hello.member)
+
+    def _say(self, address: str, hello: Hello) -> None:
+        if self._transport is not None:
+            self._send((address,), encode_hello(hello), True)
+            self._transport.flush()
+
+    async def ask(self, address: str, cluster: str, timeout: float) -> MemberId | None:
+        """Who the host at this address is in the cluster: `""` if it is not in it, None if there was no answer."""
+        nonce = secrets.randbits(48)
+        answer = self._answers[nonce] = asyncio.get_running_loop().create_future()
+        try:
+            self._say(address, Ask(cluster, self.address, nonce))
+            return await asyncio.wait_for(answer, timeout)
+        except TimeoutError:
+            return None
+        finally:
+            del self._answers[nonce]
+
+
+__all__ = ["DIRECTED", "HELLO", "Guard", "Host", "Plain", "direct"]

@@ -1,0 +1,389 @@
+"""Drives one member: what has gathered goes in, what comes out is carried out, in order. No clock and no socket here.
+
+A **step** handles all that has gathered since the last one: commands, publishes, packets, time. So the cost per event
+falls as the rate rises: payloads that were published since the last step share frames, a message for many is
+encoded once, and the trace and the network are written once.
+
+The application reads at its own pace from a bounded **backlog**. When it is behind, frames are shed before the member
+sees them (never the ring's news): the member recovers them later, when there is room.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import NamedTuple
+
+import msgspec
+
+from whence.cast.messages import Gossip
+from whence.clock import Frame, Incarnation, MemberId, address_of
+from whence.errors import ClusterClosed, LostTicket, RemoteError
+from whence.member import Member
+from whence.net.hello import direct
+from whence.order.messages import AckRecover
+from whence.ports import (
+    BadBytes,
+    Deliver,
+    Input,
+    InstallSnapshot,
+    Joined,
+    Left,
+    Output,
+    Publish,
+    Published,
+    Received,
+    Refused,
+    Send,
+    SnapshotTaken,
+    TakeSnapshot,
+    Ticket,
+    Wake,
+)
+from whence.recorder import Recorder
+from whence.wire import Message, decode, pack
+
+log = logging.getLogger("whence.net")
+
+FRAME_BYTES = 48_000
+"""Payload bytes put into one frame when there are many: with its headers it fits into one datagram."""
+FRAME_EVENTS = 512
+"""Events put into one frame when there are many: the unit of loss and of recovery."""
+
+
+class Parcel(NamedTuple):
+    """A packet and where it goes."""
+
+    to: Sequence[str]
+    packet: bytes
+    reliable: bool
+
+
+@dataclass(slots=True)
+class NodeStats:
+    """Counters of one node."""
+
+    steps: int = 0
+    packets: int = 0
+    bad_bytes: int = 0
+    """Packets of this cluster that are no message; their senders are cut off."""
+    cut_off: int = 0
+    """Packets of peers that were cut off before."""
+    shed: int = 0
+    """Frames thrown away before the member saw them, because the application is behind."""
+    unread: int = 0
+    """Events thrown away because the application never asked for any."""
+    oversize: int = 0
+    """Own messages larger than any peer would take."""
+
+    def asdict(self) -> dict[str, int]:
+        return {f"net.{f.name}": getattr(self, f.name) for f in fields(self)}
+
+
+class Backlog:
+    """What was delivered and the application has not asked for, bounded in events and bytes; between the frames, the
+    points at which a joiner wants the application's state."""
+
+    def __init__(self, max_events: int, max_bytes: int) -> None:
+        self.max_events = max_events
+        self.max_bytes = max_bytes
+        self.items: deque[Deliver | TakeSnapshot] = deque()
+        self.events = 0
+        self.bytes = 0
+        self.read = False
+        """Somebody has asked for events: from now on nothing is thrown away, and who is behind is waited for."""
+        self.busy = False
+        """The application has an event in hand."""
+        self.full = False
+        self.unread = 0
+
+    def add(self, out: Deliver) -> None:
+        self.items.append(out)
+        self.events += out.frame.count
+        self.bytes += len(out.frame.body)
+        while not self.read and self._over(1) and len(self.items) > 1:
+            self.unread += self.take_frame().frame.count if isinstance(self.items[0], Deliver) else self._skip()
+        self.full = self.read and (self._over(1) or (self.full and self._over(2)))
+
+    def _skip(self) -> int:
+        self.items.popleft()  # the state at this point will never be
+        return 0
+
+    def take_frame(self) -> Deliver:
+        """The first item, which is a frame."""
+        out = self.items.popleft()
+        assert isinstance(out, Deliver)
+        self.events -= out.frame.count
+        self.bytes -= len(out.frame.body)
+        self.full = self.full and self._over(2)
+        return out
+
+    def _over(self, part: int) -> bool:
+        return self.events * part > self.max_events or self.bytes * part > self.max_bytes
+
+
+class Ask:
+    """Payloads that somebody wants published, and what became of it."""
+
+    __slots__ = ("done", "error", "ids", "payloads")
+
+    def __init__(self, payloads: Sequence[bytes], done: Callable[[Ask], None]) -> None:
+        self.payloads = payloads
+        self.done = done
+        self.ids: list[str] = []
+        self.error: Exception | None = None
+
+
+class Node:
+    """One member at work. `ship` is given the parcels of each step; `wanted` is called when a step is due."""
+
+    def __init__(
+        self,
+        member: Member,
+        *,
+        ship: Callable[[list[Parcel]], None],
+        wanted: Callable[[], None] = lambda: None,
+        recorder: Recorder | None = None,
+        flush_trace: Callable[[], None] | None = None,
+        state: Callable[[], bytes] | None = None,
+        restore: Callable[[bytes], None] | None = None,
+        max_events: int = 65_536,
+        max_bytes: int = 64 << 20,
+    ) -> None:
+        self.member = member
+        self.me: MemberId = member.me
+        self.cluster = member.config.cluster
+        self.backlog = Backlog(max_events, max_bytes)
+        self.stats = NodeStats()
+        self.failure: Exception | None = None
+        self.how: str | None = None
+        """How it has joined: `genesis`, `snapshot`, `checkpoint`; None: not yet."""
+        self.left = False
+        self.changed: list[Callable[[], None]] = []
+        """Called after a step in which the member joined or left, its ticket changed, or the backlog moved."""
+        self._ship = ship
+        self._wanted = wanted
+        self._recorder = recorder
+        self._flush_trace = flush_trace
+        self._state = state
+        self._restore = restore
+        self._commands: list[Input] = []
+        self._asks: list[Ask] = []
+        self._inbox: list[tuple[MemberId, bytes | memoryview]] = []
+
+    # -- in: gathers until the next step ------------------------------------------------------------------------
+
+    def feed(self, command: Input) -> None:
+        """Something the application or the operator wants."""
+        self._commands.append(command)
+        self._wanted()
+
+    def publish(self, ask: Ask) -> None:
+        self._asks.append(ask)
+        self._wanted()
+
+    def receive(self, sender: MemberId, body: bytes | memoryview) -> None:
+        """A message for this member, not yet decoded."""
+        self.stats.packets += 1
+        if sender in self.member.cut_off:
+            self.stats.cut_off += 1
+            return
+        self._inbox.append((sender, body))
+        self._wanted()
+
+    @property
+    def wake_at(self) -> int | None:
+        """When a step is due though nothing may have gathered."""
+        return None if self.failure is not None else self.member.wake_at
+
+    # -- the step -----------------------------------------------------------------------------------------------
+
+    def step(self, now: int, wall: int) -> None:
+        """Handle all that has gathered; `now` in the member's time, `wall` for the trace."""
+        if self.failure is not None:
+            self._refuse_asks()
+            return
+        self.stats.steps += 1
+        out: list[Output] = []
+        try:
+            commands, self._commands = self._commands, []
+            for command in commands:
+                out += self.member.handle(command, now)
+            if self._asks:
+                self._publish(now, out)
+            inbox, self._inbox = self._inbox, []
+            for sender, body in inbox:
+                self._take(sender, body, now, out)
+            wake_at = self.member.wake_at
+            if wake_at is not None and wake_at <= now:
+                out += self.member.handle(Wake(), now)
+            self._carry_out(out, wall)
+        except Exception as error:
+            self.fail(error)
+
+    def fail(self, error: Exception) -> None:
+        """The node stops: its state can no longer be trusted, or its disk."""
+        log.error("%s in %s stops: %s: %s", self.me, self.cluster, type(error).__name__, error)
+        self.failure = error
+        self._refuse_asks()
+        self._changed()
+
+    def _take(self, sender: MemberId, body: bytes | memoryview, now: int, out: list[Output]) -> None:
+        try:
+            message = decode(body, self.member.config.limits)
+        except RemoteError as error:
+            self.stats.bad_bytes += 1
+            out += self.member.handle(BadBytes(sender, f"{type(error).__name__}: {error}"), now)
+            return
+        if self.backlog.full:
+            lighter = self._shed(message)
+            if lighter is None:
+                return
+            message = lighter
+        out += self.member.handle(Received(sender, message), now)
+
+    def _shed(self, message: Message) -> Message | None:
+        """The message without its frames; the digest goes too, else the member would ask for what it cannot take."""
+        if isinstance(message, AckRecover):
+            self.stats.shed += len(message.frames)
+            return None if message.frames else message
+        if not isinstance(message, Gossip):
+            return message
+        kept = [(i, a) for i, a in zip(message.items, message.ages, strict=False) if not isinstance(i, Frame)]
+        self.stats.shed += len(message.items) - len(kept)
+        return msgspec.structs.replace(
+            message, items=tuple(i for i, _ in kept), ages=tuple(a for _, a in kept), digest=None
+        )
+
+    # -- publish ------------------------------------------------------------------------------------------------
+
+    def _publish(self, now: int, out: list[Output]) -> None:
+        """All payloads that have gathered, in as few frames as there is room in."""
+        asks, self._asks = self._asks, []
+        chunk: list[bytes] = []
+        parts: list[tuple[Ask, int]] = []
+        size = 0
+        for ask in asks:
+            count = 0
+            for payload in ask.payloads:
+                if chunk and (size + len(payload) > FRAME_BYTES or len(chunk) >= FRAME_EVENTS):
+                    parts.append((ask, count))
+                    self._publish_frame(chunk, parts, now, out)
+                    chunk, parts, size, count = [], [], 0, 0
+                chunk.append(payload)
+                size += len(payload) + 5
+                count += 1
+            parts.append((ask, count))
+        if chunk:
+            self._publish_frame(chunk, parts, now, out)
+        for ask in asks:
+            ask.done(ask)
+
+    def _publish_frame(self, chunk: list[bytes], parts: list[tuple[Ask, int]], now: int, out: list[Output]) -> None:
+        if any(ask.error is not None for ask, n in parts if n):
+            for ask, _ in parts:  # what followed the refused part is not published either
+                ask.error = ask.error or LostTicket("the ticket was lost while publishing")
+            return
+        steps = self.member.handle(Publish(tuple(chunk)), now)
+        out += steps
+        frame = next((o.frame for o in steps if isinstance(o, Published)), None)
+        if frame is None:
+            reason = next((o.reason for o in steps if isinstance(o, Refused)), "left the cluster")
+            for ask, n in parts:
+                if n:
+                    ask.error = LostTicket(f"not published: {reason}")
+            return
+        seq = frame.first
+        prefix, suffix = f"{frame.ticket}:{Incarnation.unpack(frame.inc)}:", f"@{frame.owner}"
+        for ask, n in parts:
+            ask.ids += [f"{prefix}{s}{suffix}" for s in range(seq, seq + n)]
+            seq += n
+
+    def _refuse_asks(self) -> None:
+        asks, self._asks = self._asks, []
+        for ask in asks:
+            ask.error = ClusterClosed(f"the node of {self.cluster} has stopped: {self.failure}")
+            ask.done(ask)
+
+    # -- out ----------------------------------------------------------------------------------------------------
+
+    def _carry_out(self, out: list[Output], wall: int) -> None:
+        changed = False
+        for o in out:
+            match o:
+                case Send():
+                    pass
+                case Deliver():
+                    self.backlog.add(o)
+                    changed = True
+                case TakeSnapshot():
+                    self._on_take_snapshot(o)
+                case InstallSnapshot():
+                    if self._restore is not None:
+                        self._restore(o.state)
+                case Joined():
+                    self.how, changed = o.how, True
+                case Left():
+                    self.left = changed = True
+                case Ticket():
+                    changed = True
+        self.stats.unread = self.backlog.unread
+        if self._recorder is not None:
+            self._recorder.record(out, wall)
+            if self._flush_trace is not None:
+                self._flush_trace()  # before anybody can know of it: a kill must not leave events nobody published
+        parcels = self._parcels(out)
+        if parcels:
+            self._ship(parcels)
+        if changed:
+            self._changed()
+
+    def _changed(self) -> None:
+        for tell in list(self.changed):
+            tell()
+
+    def _parcels(self, out: list[Output]) -> list[Parcel]:
+        """A message that goes to many is encoded once."""
+        parcels: list[Parcel] = []
+        shared: dict[int, list[str]] = {}  # by the identity of a message: `out` keeps them alive
+        cap = self.member.config.limits.max_message_bytes
+        for o in out:
+            if not isinstance(o, Send):
+                continue
+            to = shared.get(id(o.message)) if not o.reliable else None
+            if to is not None:
+                to.append(address_of(o.to))
+                continue
+            packet = pack(self.cluster, self.me, o.message)
+            if len(packet) > cap:
+                self.stats.oversize += 1
+                log.error(
+                    "%s: a %s of %d bytes is too large to be sent", self.me, type(o.message).__name__, len(packet)
+                )
+                continue
+            to = [address_of(o.to)]
+            if o.reliable:
+                packet = direct(o.to, packet)
+            else:
+                shared[id(o.message)] = to
+            parcels.append(Parcel(to, packet, o.reliable))
+        return parcels
+
+    # -- the application's state ----------------------------------------------------------------------------------
+
+    def _on_take_snapshot(self, out: TakeSnapshot) -> None:
+        """Now, if the application has seen all that was delivered; else when it gets there."""
+        if self._state is None or (not self.backlog.items and not self.backlog.busy):
+            self.snapshot(out)
+        else:
+            self.backlog.items.append(out)
+
+    def snapshot(self, out: TakeSnapshot) -> None:
+        """The application is at this point of the delivery order."""
+        state = self._state() if self._state is not None else b""
+        if len(state) > self.member.config.limits.max_state_bytes:
+            log.error("%s: a state of %d bytes is too large to be given to a joiner", self.me, len(state))
+            return
+        self.feed(SnapshotTaken(out.token, state))

@@ -1,0 +1,203 @@
+"""What moves bytes between hosts: the seam that TCP, UDP and memory implement.
+
+A transport knows addresses (`host:port`) and packets, nothing of what is in them. It promises little: a packet arrives
+whole or not at all; `reliable` ones in order, and not more than once, while the connection lasts. Every queue in it is
+bounded and every drop counted.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
+from typing import Protocol
+
+from whence.errors import UsageError
+
+
+class Connection:
+    """Where a packet came from."""
+
+    __slots__ = ("peer",)
+
+    def __init__(self, peer: str | None = None) -> None:
+        self.peer = peer
+        """The address of the other end: from its greeting; None for datagrams, which have no connection."""
+
+    @property
+    def streams(self) -> bool:
+        """Its other end has to say who it is first."""
+        return False
+
+    def close(self) -> None:
+        """Take no more from it."""
+
+
+Received = Callable[[bytes, Connection], None]
+"""Called with each packet that arrives."""
+
+
+@dataclass(slots=True)
+class NetStats:
+    """Counters of one host. Nothing is dropped without one of them rising."""
+
+    sent: int = 0
+    """Packets handed to the transport, one per target."""
+    sent_bytes: int = 0
+    received: int = 0
+    """Packets that arrived, before any check."""
+    received_bytes: int = 0
+    lost_on_purpose: int = 0
+    """By fault injection."""
+    peer_full: int = 0
+    """Datagram-class packets dropped because the peer reads too slowly, or cannot be reached."""
+    peer_broken: int = 0
+    """Connections given up because stream-class packets passed their bound."""
+    unsent: int = 0
+    """Stream-class packets lost with their connection, or that never had one."""
+    connects: int = 0
+    connect_failures: int = 0
+    accepted: int = 0
+    refused: int = 0
+    """Connections closed at once: too many of them."""
+    stale: int = 0
+    """Connections closed because their peer did not say who it is in time, or stalled in the middle of a packet."""
+    bad_stream: int = 0
+    """Connections closed because of a length that cannot be."""
+    unauthentic: int = 0
+    """Packets that the guard refused: wrong key, forged, replayed, too old."""
+    bad_packet: int = 0
+    """Authentic packets without a header that can be read."""
+    other_sender: int = 0
+    """Packets whose header names another sender than the connection does."""
+    other_life: int = 0
+    """Packets directed to an earlier life of this member, or to another member."""
+    no_cluster: int = 0
+    """Packets for a cluster that nobody here is in."""
+
+    def asdict(self) -> dict[str, int]:
+        return {f"net.{f.name}": getattr(self, f.name) for f in fields(self)}
+
+
+class Transport(Protocol):
+    """Moves packets. `send` and `flush` never block and never raise for a peer's sake."""
+
+    @property
+    def address(self) -> str:
+        """Where it listens; known after `start`."""
+        ...
+
+    async def start(self, received: Received) -> None:
+        """Begin to listen. Raises UsageError if the address cannot be had."""
+        ...
+
+    def send(self, to: Iterable[str], data: bytes, reliable: bool) -> None:
+        """The same packet to each of these addresses, with the next `flush`."""
+        ...
+
+    def flush(self) -> None:
+        """Let go what has been sent since the last one, all packets of a peer together."""
+        ...
+
+    def congested(self) -> bool:
+        """A peer that reads at all is behind: publishing should wait for it."""
+        ...
+
+    async def drained(self, timeout: float) -> bool:
+        """Wait until nothing is queued and nobody congested; False if it takes longer."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Faults:
+    """Faults made on purpose, for tests and soaks: loss of datagram-class packets, and cut links."""
+
+    def __init__(self, drop: float = 0.0, seed: int = 0) -> None:
+        if not 0 <= drop < 1:
+            raise UsageError(f"drop must be at least 0 and below 1, not {drop}")
+        self.drop = drop
+        self._rng = random.Random(seed)
+        self._cut: dict[str, None] = {}
+
+    def cut(self, addresses: Iterable[str]) -> None:
+        """Nothing goes to these addresses any more: half a partition; the other side does the same."""
+        self._cut.update(dict.fromkeys(addresses))
+
+    def heal(self) -> None:
+        """All links are back."""
+        self._cut.clear()
+
+    def lose(self, address: str, reliable: bool) -> bool:
+        """Whether the next packet to this address is lost."""
+        return address in self._cut or (not reliable and self.drop > 0 and self._rng.random() < self.drop)
+
+
+class Lossy:
+    """A transport with faults."""
+
+    def __init__(self, inner: Transport, faults: Faults, stats: NetStats) -> None:
+        self.inner = inner
+        self.faults = faults
+        self.stats = stats
+
+    @property
+    def address(self) -> str:
+        return self.inner.address
+
+    async def start(self, received: Received) -> None:
+        await self.inner.start(received)
+
+    def send(self, to: Iterable[str], data: bytes, reliable: bool) -> None:
+        wanted = list(to)
+        left = [a for a in wanted if not self.faults.lose(a, reliable)]
+        self.stats.lost_on_purpose += len(wanted) - len(left)
+        self.inner.send(left, data, reliable)
+
+    def flush(self) -> None:
+        self.inner.flush()
+
+    def congested(self) -> bool:
+        return self.inner.congested()
+
+    async def drained(self, timeout: float) -> bool:
+        return await self.inner.drained(timeout)
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """`host:port`, or `[v6]:port`, in its parts."""
+    host, colon, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise UsageError(f"not an address: {text!r} (write an IPv6 host in brackets: [::1]:7001)")
+    if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > 65_535:
+        raise UsageError(f"not an address: {text!r} (want host:port)")
+    return host, int(port)
+
+
+def show_address(host: str, port: int) -> str:
+    """The inverse of `parse_address`."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Nobody outside this machine can reach it."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def is_wildcard(host: str) -> bool:
+    """It means every address of this machine, so it is none that others could use."""
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
