@@ -1,0 +1,59 @@
+"""A counter: many publishers add to it, its value is the sum."""
+
+from __future__ import annotations
+
+import re
+from typing import ClassVar
+
+from whence.objects.kernel import BadOperation, Moved, Stamp
+from whence.objects.operations import Add, Operation, encode
+
+_NUMBER = re.compile(rb"-?[0-9]{1,60}")
+
+
+class Counter:
+    """Exactly the sum of what was added: addition commutes, and a member delivers no event twice. What is lost (see
+    `over_gap`) is missing from the sum."""
+
+    kind: ClassVar[str] = "counter"
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.life = 0
+        self.home: str | None = None
+        self.value = 0
+
+    def add(self, amount: int = 1) -> bytes:
+        """The operation that adds `amount` (less than zero: subtracts), to be published."""
+        if self.home is not None:
+            raise Moved(f"counter {self.name!r} has moved to {self.home or 'nowhere'!r}")
+        return encode(Add(self.name, self.life, amount))
+
+    # -- Replica ------------------------------------------------------------------------------------------------
+
+    def apply(self, stamp: Stamp, operation: Operation) -> bool:
+        if not isinstance(operation, Add):
+            raise BadOperation(f"{type(operation).__name__} on a counter")
+        self.value += operation.amount
+        return operation.amount != 0
+
+    def state(self) -> bytes:
+        return b"%d" % self.value
+
+    def restore(self, state: bytes) -> None:
+        if not _NUMBER.fullmatch(state):
+            raise BadOperation(f"no state of a counter: {state[:80]!r}")
+        self.value = int(state)
+
+    def contents(self) -> bytes:
+        return self.state()
+
+    def adopt(self, contents: bytes, stamp: Stamp) -> None:
+        if contents:
+            self.restore(contents)
+        else:
+            self.value = 0
+
+    @property
+    def size(self) -> int:
+        return 64

@@ -1,0 +1,132 @@
+"""The operations on replicated objects as they travel in events: tagged, versioned, bounded.
+
+A payload is `C1 <version> <msgpack>`. The byte C1 begins no msgpack value, nor any UTF-8 text, so an application's own
+events can share the cluster with objects. Tags are only ever appended.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+
+from whence.errors import UsageError
+from whence.objects.kernel import BadOperation
+
+MARK = 0xC1
+VERSION = 1
+PREFIX = bytes((MARK, VERSION))
+
+MAX_NAME = 255
+"""Characters of an object's or a register's name."""
+MAX_VALUE = 64 << 10
+"""Bytes of one register's value, encoded."""
+MAX_UPDATE = 256 << 10
+"""Bytes of one update of a document."""
+MAX_CONTENTS = 768 << 10
+"""Bytes of an object that is opened with contents; below the wire's `max_payload_bytes`."""
+MAX_AMOUNT = (1 << 63) - 1
+"""The largest step of a counter, up or down."""
+
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME)]
+Life = Annotated[int, msgspec.Meta(ge=0, lt=1 << 63)]
+
+Value = None | bool | int | float | str | bytes | list[Any] | dict[str, Any]
+"""What a register holds: JSON, or bytes."""
+
+
+class _Op(msgspec.Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
+    name: Name
+    life: Life
+
+
+class Set(_Op, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True, tag=1):
+    """Write a register. `value` stays encoded until somebody reads it."""
+
+    key: Name
+    value: msgspec.Raw
+
+
+class Delete(_Op, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True, tag=2):
+    """Delete a register."""
+
+    key: Name
+
+
+class Add(_Op, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True, tag=3):
+    """Count up, or down."""
+
+    amount: Annotated[int, msgspec.Meta(ge=-MAX_AMOUNT, le=MAX_AMOUNT)]
+
+
+class Update(_Op, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True, tag=4):
+    """A Yjs update: number `number` (from 1) of the editor `client`."""
+
+    client: Annotated[int, msgspec.Meta(ge=1, lt=1 << 53)]
+    number: Annotated[int, msgspec.Meta(ge=1, lt=1 << 53)]
+    update: Annotated[bytes, msgspec.Meta(min_length=1, max_length=MAX_UPDATE)]
+
+
+class Open(_Op, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True, tag=5):
+    """The object begins a new life here, with these contents. `life` is the one it replaces."""
+
+    kind: Annotated[str, msgspec.Meta(max_length=32)]
+    contents: Annotated[bytes, msgspec.Meta(max_length=MAX_CONTENTS)]
+
+
+class Close(_Op, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True, tag=6):
+    """This life of the object ends here; it goes on in the cluster `target` (or nowhere, when empty)."""
+
+    kind: Annotated[str, msgspec.Meta(max_length=32)]
+    target: Annotated[str, msgspec.Meta(max_length=MAX_NAME)]
+
+
+Operation = Set | Delete | Add | Update | Open | Close
+
+_operations: msgspec.msgpack.Decoder[Operation] = msgspec.msgpack.Decoder(Operation)
+_values: msgspec.msgpack.Decoder[Value] = msgspec.msgpack.Decoder(Value)
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def is_operation(payload: bytes) -> bool:
+    """The payload is meant for objects (of whatever version)."""
+    return payload[:1] == PREFIX[:1]
+
+
+def encode(operation: Operation) -> bytes:
+    """The payload to publish. What peers would refuse is refused here (`UsageError`)."""
+    payload = PREFIX + _encode(operation)
+    try:
+        decode(payload)
+    except BadOperation as error:
+        raise UsageError(str(error)) from None
+    return payload
+
+
+def decode(payload: bytes) -> Operation:
+    """The operation of an event; `BadOperation` for anything else."""
+    if payload[:2] != PREFIX:
+        raise BadOperation(f"operation begins with {payload[:2].hex()}, not {PREFIX.hex()}: another version?")
+    try:
+        operation = _operations.decode(memoryview(payload)[2:])
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BadOperation(f"no operation: {error}") from None
+    if isinstance(operation, Set) and len(operation.value) > MAX_VALUE:
+        raise BadOperation(f"a value of {len(operation.value)} bytes; at most {MAX_VALUE}")
+    return operation
+
+
+def encode_value(value: Value) -> bytes:
+    """A register's value as bytes."""
+    try:
+        return _encode(value)
+    except (TypeError, OverflowError, RecursionError, ValueError) as error:
+        raise UsageError(f"a register holds JSON values or bytes: {error}") from None
+
+
+def decode_value(data: bytes) -> Value:
+    """The inverse of `encode_value`; `BadOperation` for anything else."""
+    try:
+        return _values.decode(data)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BadOperation(f"no value: {error}") from None
