@@ -16,9 +16,9 @@ A packet sealed by `SecretGuard`, the same bytes for every peer:
    Reordering within them is fine, so one sender may use datagrams and several streams at once.
 5. **Old** bytes are refused: the sender's clock may differ from the receiver's by at most `skew_s`. A session may
    be forgotten when all that was seen of it is older than that; it cannot come back.
-6. **Replayed across a restart of the receiver**, which has forgotten all sessions: a session that is not known is taken
-   up only with packets sealed after the receiver started. So clocks have to agree to within the time a restart takes
-   (SECURITY.md says what follows if they do not).
+6. **Replayed across a restart of the receiver**, which has forgotten all sessions: what was sealed before the receiver
+   started does not count. So clocks have to agree to within the time a restart takes (SECURITY.md says what follows
+   if they do not).
 7. **Reflected** bytes are refused: a guard does not open what it sealed.
 """
 
@@ -152,7 +152,7 @@ class SecretGuard:
         self._max_sessions = max_sessions
         self._sessions: dict[bytes, _Session] = {}
         self._forget_at = min(64, max_sessions)
-        self._horizon = clock() // _MS  # rule 6; and the newest stamp of any session that was forgotten
+        self._horizon = clock() // _MS  # rule 6: our start; later also the newest stamp of what was forgotten
         self._stats = dict.fromkeys(
             ("sealed", "opened", "short", "reflected", "forged", "replayed", "stale", "before", "full"), 0
         )
@@ -199,10 +199,12 @@ class SecretGuard:
         stamp = stamp_counter >> _COUNTER_BITS
         counter = stamp_counter & _COUNTER_MASK
         now = self._clock() // _MS
+        if stamp < self._horizon:
+            raise self._refuse("before", "sealed before this process started, or in a session long over")
         session = self._sessions.get(name)
         known = session is not None
         if session is None:
-            session = self._unknown(name, stamp)
+            session = self._unknown(name)
         elif session.seen(counter):
             raise self._refuse("replayed", "a packet that was here before, or behind too many others")
         try:
@@ -217,12 +219,10 @@ class SecretGuard:
         self._stats["opened"] += 1
         return packet
 
-    def _unknown(self, name: bytes, stamp: int) -> _Session:
+    def _unknown(self, name: bytes) -> _Session:
         """A session to try the packet with. Nothing is kept before its seal has been checked (rule 3)."""
         if name.startswith(self._origin):
             raise self._refuse("reflected", "a packet of our own came back")
-        if stamp < self._horizon:
-            raise self._refuse("before", "sealed before this process started, or in a session long over")
         return _Session(self._aead(name).decrypt)
 
     def _admit(self, name: bytes, session: _Session, now: int) -> None:

@@ -1,7 +1,7 @@
 """Roles: who may publish and who may only receive, enforced by every receiver.
 
-A cluster with roles has one Ed25519 key pair. Publishers hold the private half and sign every frame. Everybody holds the
-public half: what no publisher signed is neither delivered nor forwarded, and whoever sends it is cut off
+A cluster with roles has one Ed25519 key pair. Publishers hold the private half and sign every frame. Everybody holds
+the public half: what no publisher signed is neither delivered nor forwarded, and whoever sends it is cut off
 (`whence.order.Seal`; the member asks before anything of the frame counts). A signature is about the cluster's name,
 too: a frame of one cluster is nothing in another.
 """
