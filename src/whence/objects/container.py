@@ -24,6 +24,7 @@ from whence.objects.kernel import BadOperation, Event, Full, Moved, Replica, Sta
 from whence.objects.operations import (
     MAX_CONTENTS,
     MAX_NAME,
+    UNREADABLE,
     Add,
     Close,
     Delete,
@@ -281,7 +282,7 @@ class Objects:
         `BadOperation` for anything else."""
         try:
             rows = msgspec.msgpack.decode(state, type=_State).objects if state else []
-        except (msgspec.DecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise BadOperation(f"no state of objects: {error}") from None
         if len(rows) > MAX_OBJECTS:
             raise BadOperation(f"a state of {len(rows)} objects; at most {MAX_OBJECTS}")

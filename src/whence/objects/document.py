@@ -17,7 +17,7 @@ import msgspec
 
 from whence.errors import UsageError
 from whence.objects.kernel import BadOperation, Moved, Stamp
-from whence.objects.operations import Operation, Update, encode
+from whence.objects.operations import UNREADABLE, Operation, Update, encode
 
 if TYPE_CHECKING:
     from pycrdt import Doc, Text
@@ -239,7 +239,7 @@ class Document:
     def restore(self, state: bytes) -> None:
         try:
             saved = msgspec.msgpack.decode(state, type=_State)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise BadOperation(f"no state of a document: {error}") from None
         self._load(saved.update)
         self._numbers = {(owner, client): n for owner, client, n in saved.numbers}

@@ -29,9 +29,9 @@ MAX_AMOUNT = (1 << 63) - 1
 """The largest step of a counter, up or down."""
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME)]
-Life = Annotated[int, msgspec.Meta(ge=0, lt=1 << 63)]
+Life = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 
-Value = None | bool | int | float | str | bytes | list[Any] | dict[str, Any]
+Value = None | bool | int | float | str | bytes | list | dict  # type: ignore[type-arg]  # for isinstance
 """What a register holds: JSON, or bytes."""
 
 
@@ -81,10 +81,19 @@ class Close(_Op, frozen=True, array_like=True, gc=False, forbid_unknown_fields=T
     target: Annotated[str, msgspec.Meta(max_length=MAX_NAME)]
 
 
+UNREADABLE = (msgspec.DecodeError, RecursionError, ValueError, TypeError)
+"""What msgspec raises on bytes that are not what they should be (text that is no UTF-8 is a ValueError)."""
+
 Operation = Set | Delete | Add | Update | Open | Close
 
 _operations: msgspec.msgpack.Decoder[Operation] = msgspec.msgpack.Decoder(Operation)
-_values: msgspec.msgpack.Decoder[Value] = msgspec.msgpack.Decoder(Value)
+
+
+def _no_extension(code: int, data: memoryview) -> Any:
+    raise ValueError(f"extension {code}")
+
+
+_values = msgspec.msgpack.Decoder(ext_hook=_no_extension)
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -95,10 +104,10 @@ def is_operation(payload: bytes) -> bool:
 
 def encode(operation: Operation) -> bytes:
     """The payload to publish. What peers would refuse is refused here (`UsageError`)."""
-    payload = PREFIX + _encode(operation)
     try:
+        payload = PREFIX + _encode(operation)
         decode(payload)
-    except BadOperation as error:
+    except (BadOperation, ValueError, TypeError, OverflowError) as error:
         raise UsageError(str(error)) from None
     return payload
 
@@ -109,7 +118,7 @@ def decode(payload: bytes) -> Operation:
         raise BadOperation(f"operation begins with {payload[:2].hex()}, not {PREFIX.hex()}: another version?")
     try:
         operation = _operations.decode(memoryview(payload)[2:])
-    except (msgspec.DecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise BadOperation(f"no operation: {error}") from None
     if isinstance(operation, Set) and len(operation.value) > MAX_VALUE:
         raise BadOperation(f"a value of {len(operation.value)} bytes; at most {MAX_VALUE}")
@@ -127,6 +136,9 @@ def encode_value(value: Value) -> bytes:
 def decode_value(data: bytes) -> Value:
     """The inverse of `encode_value`; `BadOperation` for anything else."""
     try:
-        return _values.decode(data)
-    except (msgspec.DecodeError, RecursionError) as error:
+        value = _values.decode(data)
+    except UNREADABLE as error:
         raise BadOperation(f"no value: {error}") from None
+    if not isinstance(value, Value):
+        raise BadOperation(f"no value: a {type(value).__name__}")
+    return value

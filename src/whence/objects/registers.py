@@ -14,7 +14,7 @@ from typing import ClassVar
 import msgspec
 
 from whence.objects.kernel import BadOperation, Moved, Stamp
-from whence.objects.operations import Delete, Operation, Set, Value, decode_value, encode, encode_value
+from whence.objects.operations import UNREADABLE, Delete, Operation, Set, Value, decode_value, encode, encode_value
 
 MAX_TOMBSTONES = 4096
 """Deletions remembered, to win over writes that were concurrent and come later. The oldest are forgotten beyond this
@@ -136,7 +136,7 @@ class Registers:
     def restore(self, state: bytes) -> None:
         try:
             rows = _rows.decode(state)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise BadOperation(f"no state of registers: {error}") from None
         for _, _, value in rows:
             if value is not None:
@@ -151,7 +151,7 @@ class Registers:
     def adopt(self, contents: bytes, stamp: Stamp) -> None:
         try:
             rows = _contents.decode(contents) if contents else []
-        except (msgspec.DecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise BadOperation(f"no contents of registers: {error}") from None
         for _, value in rows:
             decode_value(value)
