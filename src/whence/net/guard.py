@@ -303,8 +303,11 @@ def encode_secret(secret: bytes) -> str:
 
 def decode_secret(text: str) -> bytes:
     """The inverse of `encode_secret`; white space around it is allowed."""
+    text = text.strip()
+    if not text.startswith(SECRET_PREFIX):
+        raise UsageError(f"not a secret: it does not begin with {SECRET_PREFIX!r}")
     try:
-        return base64.b64decode(text.strip().removeprefix(SECRET_PREFIX), validate=True)
+        return base64.b64decode(text.removeprefix(SECRET_PREFIX), validate=True)
     except (binascii.Error, ValueError) as error:
         raise UsageError(f"not a secret: after {SECRET_PREFIX!r} base64 is expected ({error})") from None
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from whence.errors import KeysError, UsageError
-from whence.net.guard import decode_secret, encode_secret
+from whence.net.guard import decode_secret, encode_secret, master_key
 from whence.net.roles import PUBLISHER, ROLES, PublisherSeal
 
 if TYPE_CHECKING:
@@ -162,7 +162,9 @@ def read_secret(path: str | os.PathLike[str]) -> bytes:
     """The shared secret in a file that `init` made."""
     text = _read(Path(path), private=True).decode("ascii", "replace")
     try:
-        return decode_secret(text)
+        secret = decode_secret(text)
+        master_key(secret)
+        return secret
     except UsageError as error:
         raise KeysError(f"{path}: {error}") from None
 
