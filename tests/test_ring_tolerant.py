@@ -39,6 +39,7 @@ from whence.ring.messages import (
     Alive,
     CLeave,
     Decline,
+    NackLeave,
     Poll,
     ReqCoord,
     Seat,
@@ -651,6 +652,25 @@ def test_rule_19_leaves_and_joins_race(seed: int) -> None:
     assert w.run(60, lambda: len(w.owners()) == 6 and all(w.ring(m).state is State.OUT for m in ring[1:5]))
     w.run(6)
     assert quiet_violations(w.rings) == [] and not w.said(Excluded)
+
+
+def test_rule_19_only_the_predecessor_of_now_can_refuse() -> None:
+    """Found by chaos (one seed in 10,000): the refusal of the old predecessor arrived when the new one had accepted."""
+    w, ring = build(4)
+    ring = from_widest(w, ring)
+    p, z = ring[0], ring[1]
+    w.delay = lambda a, b, m: -1 if isinstance(m, CLeave) else None
+    w.resign(z)
+    leaver = w.ring(z)
+    first = leaver._leave_nonce
+    new = w.add("new")
+    ask(w, new, p)
+    assert w.run(4, lambda: leaver.pred.member == new)
+    assert leaver.state is State.LEAVING and leaver._leave_nonce > first
+    leaver.receive(p, NackLeave(first, leaver.seat.tenure), leaver.told)
+    assert leaver.state is State.LEAVING
+    leaver.receive(new, NackLeave(leaver._leave_nonce, leaver.seat.tenure), leaver.told)
+    assert leaver.state is State.OWNER and not leaver.may_publish
 
 
 def test_rule_19_a_leaver_whose_predecessor_dies() -> None:

@@ -118,6 +118,10 @@ class Core(ABC):
             return []
         return [self.seat.ticket, *between(self.seat.ticket, self.edge.succ.ticket, self.config.tickets)]
 
+    @property
+    def epoch(self) -> int:
+        return max(self._epoch, self.table.era >> ERA_SHIFT)
+
     def coordinators(self) -> dict[int, MemberId]:
         return self.table.coordinators()
 

@@ -53,6 +53,8 @@ class Departure(Exclusion):
     def __init__(self, me: MemberId, config: RingConfig, rng: random.Random) -> None:
         super().__init__(me, config, rng)
         self._leave_nonce = 0
+        self._asked_pred: Seat | None = None
+        """To whom CLEAVE went under `_leave_nonce`."""
         self._refused_by: Seat | None = None
         """Who refused the leave; try again when it is not the predecessor any more."""
         self._held_leave: CLeave | None = None
@@ -100,15 +102,18 @@ class Departure(Exclusion):
         if pred is None or self.table.over(pred) or (pred == self._refused_by and "leave" in self._timers):
             return
         self.state = State.LEAVING
-        self._leave_nonce = self._next_nonce()
+        self._asked_pred = None
         self._timers.pop("leave", None)
         self._timers.pop("update", None)
         self._ask_to_leave()
 
     def _ask_to_leave(self) -> None:
-        """CLEAVE to whoever is the predecessor now; again in every round, since it may be lost."""
+        """CLEAVE to whoever is the predecessor now; again in every round, since it may be lost. Each predecessor is asked
+        under a nonce of its own: one that is none any more may still refuse, when the next one has accepted already."""
         if self.pred is None or self.seat is None or self.edge is None:
             return
+        if self.pred != self._asked_pred:
+            self._leave_nonce, self._asked_pred = self._next_nonce(), self.pred
         edge, rows = self.edge, self.table.rows()
         m = CLeave(self._leave_nonce, self.seat.tenure, self.pred.tenure, edge.succ, self.heard, edge.held, rows)
         self._send(self.pred.member, m)
@@ -119,10 +124,11 @@ class Departure(Exclusion):
             self._lose("could not leave in time")
 
     def _on_ack_cleave(self, sender: MemberId, m: AckCLeave) -> None:
-        for seat in [seat for seat, late in self._late.items() if late.nonce == m.nonce]:
-            self._say(Announce(ReleasedNews(seat, self._late.pop(seat).seq)))
+        late = self._late.pop(Seat(self.me, *m.yours), None)
+        if late is not None:
+            self._say(Announce(ReleasedNews(Seat(self.me, *m.yours), late.seq)))
         leaving = self.state is State.LEAVING and self.seat is not None
-        if leaving and self.seat is not None and (m.nonce, m.yours) == (self._leave_nonce, self.seat.tenure):
+        if leaving and self.seat is not None and m.yours == self.seat.tenure:
             self._say(Announce(ReleasedNews(self.seat, self._seq)))  # by the leaver, who knows that it is out
             self._released()
         if m.yours in self._done and (self.seat is None or self.seat.tenure != m.yours):
@@ -176,7 +182,8 @@ class Departure(Exclusion):
             if late.courted is not None and (late.courted[0] == p or self.table.over(late.courted[0])):
                 late.courted = None
             if late.courted is None and self._is_predecessor(p, late.pred, lost.ticket):
-                late.pred = p
+                if p != late.pred:
+                    late.pred, late.nonce = p, self._next_nonce()
                 cleave = CLeave(late.nonce, m.yours, m.mine, late.succ, m.nonce, late.held, self.table.rows())
                 self._send(sender, cleave)
 
@@ -184,7 +191,7 @@ class Departure(Exclusion):
 
     def _on_cleave(self, sender: MemberId, m: CLeave) -> None:
         z, edge = Seat(sender, *m.mine), self.edge
-        if self._accepted.get(z) == m.nonce:
+        if z in self._accepted:
             self._send(sender, AckCLeave(m.nonce, m.mine))  # the first one was lost
             return
         if self.seat is None or edge is None or self.state is State.PROBATION or m.yours != self.seat.tenure:

@@ -149,6 +149,11 @@ class Ring(Protocol):
         """An owner at `now` that is neither frozen nor excluding, and whose TempRounds are over."""
         ...
 
+    @property
+    def epoch(self) -> int:
+        """The highest epoch seen or used for a founding: what a founder has to remember across restarts."""
+        ...
+
     def coordinated(self) -> list[int]:
         """S_p: the own ticket and those down to the successor's; empty without a ticket."""
         ...
