@@ -369,3 +369,15 @@ def test_only_sealed_frames_count_where_the_cluster_has_roles() -> None:
     net[2].ordering.vet(good, "p1#1")
     with pytest.raises(ForgedTicket, match="not signed by a publisher"):
         net[2].ordering.vet(Frame.of(1, INC1, 1, "p1#1", good.deps, [b"no"]), "p1#1")
+
+
+def test_an_absurd_event_of_a_closed_tenure_is_refused_too() -> None:
+    """Found by a harsh soak: a blocking order would have pursued it for ever."""
+    net = Net(["reliable"] * 3, 1, seed=1)
+    net.publish(0, 0, INC1)
+    net.run(100 * MS)
+    net.publish(1, 0, INC2)
+    net.run(200 * MS)
+    lie = Frame.of(0, INC1, (1 << 32) - 2, "p0#1", ((INC1, (1 << 32) - 3),), [b""])
+    with pytest.raises(AbsurdClock):
+        net[2].ordering.vet(lie, "p1#1")

@@ -358,7 +358,8 @@ class Member:
 
     def _next_epoch(self) -> int:
         """Above every epoch this member has ever seen."""
-        return max(self._epoch, *(Incarnation.unpack(inc).epoch for inc, _ in self.ordering.clock.T)) + 1
+        published = (Incarnation.unpack(inc).epoch for inc, _ in self.ordering.clock.T)
+        return max(self._epoch, self.ring.epoch, *published) + 1
 
     # -- receive ------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from whence.clock import Entry, Frame, MemberId
+from whence.clock import CctClock, Entry, Frame, MemberId
 from whence.errors import AbsurdClock, BadFrame
 from whence.order.config import OrderConfig
 
@@ -25,13 +25,15 @@ def check_frame(frame: Frame, config: OrderConfig) -> None:
         raise BadFrame(f"frame {frame.key} does not follow {before} on its ticket")
 
 
-def check_jump(vector: Sequence[Entry], T: Sequence[Entry], max_jump: int) -> None:
+def check_jump(vector: Sequence[Entry], clock: CctClock, max_jump: int) -> None:
     """A timestamp far beyond anything known raises `AbsurdClock`."""
-    for ticket, (entry, now) in enumerate(zip(vector, T, strict=True)):
-        if entry <= now:
-            continue
+    for ticket, (entry, now) in enumerate(zip(vector, clock.T, strict=True)):
         (inc, seq), (at, upto) = entry, now
-        ahead = seq - upto if inc == at else seq
+        if entry <= now and (not clock.exact or inc == at or inc < clock.floor[ticket]):
+            continue
+        if inc != at:  # a tenure of which nothing, or only the recent past, is known
+            upto = clock.tails.get((ticket, inc), 0)
+        ahead = seq - upto
         if ahead > max_jump or (inc >> 48) - (at >> 48) > MAX_EPOCHS:
             raise AbsurdClock(f"ticket {ticket}: {(inc, seq)} is {ahead} events ahead of {(at, upto)}")
 

@@ -59,8 +59,9 @@ class OrderConfig(msgspec.Struct, frozen=True, kw_only=True):
     partitions; shorter unblocks sooner when the last holder is dead."""
     memory_ns: int
     """How long events of a crashed owner's tenure stay deliverable after the next tenure has begun."""
-    max_jump: int = 1 << 20
-    """A timestamp this many events ahead of anything known is absurd: a hostile peer, not a slow network."""
+    max_jump: int = 1 << 28
+    """A timestamp this many events ahead of anything known is absurd: a hostile peer, not a long absence. Smaller
+    cuts off honest peers of a busy cluster after a partition."""
 
     def __post_init__(self) -> None:
         if self.order not in ORDERS:

@@ -136,7 +136,7 @@ class Ordering:
             raise ForgedTicket(f"frame {frame.key} of {frame.owner} is not signed by a publisher")
         if self.joining:
             return
-        check_jump(frame.deps, self.clock.T, self.config.max_jump)
+        check_jump(frame.deps, self.clock, self.config.max_jump)
         owner = self.owners.of(frame.ticket, frame.inc)
         if owner is not None and owner != frame.owner == sender:  # whoever passes a forgery on is not to blame
             self.stats.two_owners += 1
@@ -424,7 +424,7 @@ class Ordering:
             raise BadMessage(f"digest of {len(digest.T)} entries in a cluster of {self.config.tickets} tickets")
         if self.clock.ready(digest.T, digest.orphans):
             return
-        check_jump(digest.T, self.clock.T, self.config.max_jump)
+        check_jump(digest.T, self.clock, self.config.max_jump)
         for ticket, inc, _, last in self.clock.missing(digest.T, digest.orphans):
             self.pursuits.want(ticket, inc, last, now, holder=sender)
 
