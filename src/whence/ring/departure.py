@@ -89,7 +89,7 @@ class Departure(Exclusion):
             self._leave_if_possible()
 
     def _leave_if_possible(self) -> None:
-        if self.courted is not None and self.table.over(self.courted[0]):
+        if self.courted is not None and self.table.ended(self.courted[0]):
             self.courted = None
         if not (self.resigning and self.settled and self.courted is None):
             return
@@ -108,8 +108,8 @@ class Departure(Exclusion):
         self._ask_to_leave()
 
     def _ask_to_leave(self) -> None:
-        """CLEAVE to whoever is the predecessor now; again in every round, since it may be lost. Each predecessor is asked
-        under a nonce of its own: one that is none any more may still refuse, when the next one has accepted already."""
+        """CLEAVE to whoever is the predecessor now; again in every round, since it may be lost. Each predecessor is
+        asked under a nonce of its own: one that is none any more may refuse when the next has accepted already."""
         if self.pred is None or self.seat is None or self.edge is None:
             return
         if self.pred != self._asked_pred:
@@ -179,7 +179,7 @@ class Departure(Exclusion):
         elif not self.table.over(p):
             for ticket, floor in m.takeover:
                 self.table.end(ticket, floor)
-            if late.courted is not None and (late.courted[0] == p or self.table.over(late.courted[0])):
+            if late.courted is not None and (late.courted[0] == p or self.table.ended(late.courted[0])):
                 late.courted = None
             if late.courted is None and self._is_predecessor(p, late.pred, lost.ticket):
                 if p != late.pred:

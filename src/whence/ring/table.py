@@ -54,9 +54,13 @@ class Table:
 
     def over(self, seat: Seat) -> bool:
         """The tenure has ended, or this process has promised to take it as ended."""
-        if seat.inc < self.floor[seat.ticket] or seat.inc < self.top[seat.ticket]:
+        if self.ended(seat):
             return True
         return any(seat.ticket in p.tickets and seat.inc < p.floor for p in self.promises.values())
+
+    def ended(self, seat: Seat) -> bool:
+        """The tenure has ended, for good: it was excluded or released, or there is a newer one."""
+        return seat.inc < self.floor[seat.ticket] or seat.inc < self.top[seat.ticket]
 
     def end(self, ticket: int, floor: int) -> None:
         """Everything below `floor` on the ticket is over."""
