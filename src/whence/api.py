@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
-import secrets
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -26,45 +25,30 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 from whence.clock import Frame, Incarnation, MemberId, address_of
-from whence.config import MS, Config
-from whence.errors import ClusterClosed, ConfigError, LostTicket, NoTicket, NotJoined, UsageError
-from whence.member import Member
+from whence.errors import ClusterClosed, LostTicket, NoTicket, NotJoined, UsageError
+from whence.net.entry import LIVE, NODE, Entry, live_config
 from whence.net.host import Host
+from whence.net.keys import Keys
+from whence.net.keys import load as load_keys
 from whence.net.memory import MemoryNetwork
 from whence.net.node import Ask, Node
+from whence.net.roles import PublisherSeal
 from whence.net.transport import Faults
 from whence.order import ORDERS, RANK, Blocked
-from whence.ports import Coordinate, Deliver, Found, Leave, Resign, Start
-from whence.recorder import Recorder
+from whence.ports import Coordinate, Deliver, Leave, Resign
 from whence.ring.interface import State
-from whence.trace import JsonlTrace, TraceWriter, open_trace
+from whence.trace import TraceWriter
 
 T = TypeVar("T")
 
-LIVE: dict[str, Any] = {
-    "members": 32,
-    "mode": "eager",
-    "round_ns": 200 * MS,
-    "latency_ns": 5 * MS,
-    "time_to_terminate": 0.5,
-    "time_to_recover": 5.0,
-    "ring_round_ns": 1000 * MS,
-    "delta_ns": 250 * MS,
-    "rate": 64.0,
-    "history": 16_384,
-    "buffer": 4096,
-}
-"""The settings of a live cluster where nothing else is said (`Config.sized` explains each). A publish is pushed at
-once; rounds repair. The ring's times are such that a process which a busy machine holds up for some hundred milliseconds
-keeps its ticket; the times of recovery are such that it loses no event by it."""
-
-QUEUE_EVENTS = 65_536
-QUEUE_BYTES = 64 << 20
 LEAVE_TIMEOUT = 6.0
 """Seconds that leaving may take: the ring's own patience is 20 rounds."""
 RELEASE_TIMEOUT = 5.0
 """Seconds to wait for the ring to take a ticket back at the end of a seat."""
-SEED_RETRY = 0.5
+PART_BYTES = 256 << 10
+PART_EVENTS = 4096
+PEERS_EVERY = 2.0
+"""Seconds between two looks whether the peers kept in a directory have changed."""
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
@@ -93,7 +77,8 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
 
 class Events(AsyncIterator[Event]):
-    """The events of a cluster, in its order. Asking for the next one says that the last one is done with.
+    """The events of a cluster, in its order. Asking for the next one says that the last one is done with: a member with
+    a directory does not see it again after a restart.
 
     One reader at a time: a new `events()` goes on where the last one stopped, which ends."""
 
@@ -102,29 +87,42 @@ class Events(AsyncIterator[Event]):
         self._node = cluster._node
         self._frame: list[Event] = []
         self._at = 0
+        self._handed = 0
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Event:
-        at = self._at
-        if at < len(self._frame):
-            self._at = at + 1
-            return self._frame[at]
-        if not await self._next_frame():
+        if self._handed:
+            self._done()
+        if self._at >= len(self._frame) and not await self._next_frame():
             raise StopAsyncIteration
-        self._at = 1
-        return self._frame[0]
+        event = self._frame[self._at]
+        self._at += 1
+        self._handed = 1
+        return event
 
     async def batch(self) -> list[Event]:
         """The events of one frame, at least one; empty when the cluster was left. Cheaper than one by one."""
-        if self._at < len(self._frame):
-            rest, self._at = self._frame[self._at :], len(self._frame)
-            return rest
-        if not await self._next_frame():
+        if self._handed:
+            self._done()
+        if self._at >= len(self._frame) and not await self._next_frame():
             return []
-        self._at = len(self._frame)
-        return self._frame
+        rest, self._at = self._frame[self._at :], len(self._frame)
+        self._handed = len(rest)
+        return rest
+
+    def done(self) -> None:
+        """All events handed out so far are done with, though the next one is not asked for."""
+        if self._handed:
+            self._done()
+        if self._at >= len(self._frame):
+            self._node.backlog.busy = False
+            self._node.save_state()
+
+    def _done(self) -> None:
+        handed, self._handed = self._handed, 0
+        self._node.done(handed)
 
     async def _next_frame(self) -> bool:
         """All events so far are done with: on to the next frame."""
@@ -143,6 +141,7 @@ class Events(AsyncIterator[Event]):
                         self._cluster._tell()
                     frame, gap = item.frame, item.over_gap
                     self._frame = [Event(p, s, frame, gap) for s, p in enumerate(frame.payloads(), frame.first)]
+                    self._at, backlog.skip = backlog.skip, 0
                     backlog.busy = True
                     return True
                 backlog.items.popleft()
@@ -175,23 +174,18 @@ class Seat:
         for payload in payloads:
             if len(payload) > cap:
                 raise UsageError(f"an event holds at most {cap} bytes, not {len(payload)}")
-        if not payloads:
-            return []
-        await cluster._room()
-        self._check()
-        done = asyncio.get_running_loop().create_future()
-
-        def tell(ask: Ask) -> None:
-            if not done.done():
-                done.set_result(ask)
-
-        node.publish(Ask(payloads, tell))
-        ask: Ask = await done
-        if ask.error is not None:
-            if isinstance(ask.error, LostTicket):
-                ask.error.published = tuple(ask.ids)
-            raise ask.error
-        return ask.ids
+        ids: list[str] = []
+        for part in _parts(payloads):
+            await cluster._room()
+            try:
+                self._check()
+                ask = Ask(part, asyncio.get_running_loop().create_future())
+                node.publish(ask)
+                ids += await ask.done
+            except LostTicket as error:
+                error.published = (*ids, *error.published)
+                raise
+        return ids
 
     def _check(self) -> None:
         node = self.cluster._node
@@ -199,6 +193,18 @@ class Seat:
             raise ClusterClosed(f"cluster {node.cluster!r} was left")
         if (node.member.ring.ticket, node.member.ring.inc) != (self.ticket, self.inc):
             raise LostTicket(f"ticket {self.ticket} was lost: leave the block and coordinate again")
+
+
+def _parts(payloads: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    """So much at a time that back pressure has a say in between."""
+    start = size = 0
+    for i, payload in enumerate(payloads):
+        if i > start and (size + len(payload) > PART_BYTES or i - start >= PART_EVENTS):
+            yield payloads[start:i]
+            start, size = i, 0
+        size += len(payload)
+    if payloads:
+        yield payloads[start:]
 
 
 class Coordination:
@@ -220,15 +226,17 @@ class Coordination:
 class Cluster:
     """A cluster this process is a member of."""
 
-    def __init__(self, host: Host, node: Node, founder: bool) -> None:
-        self._host = host
+    def __init__(self, entry: Entry, node: Node) -> None:
+        self._entry = entry
+        self._host = entry.host
         self._node = node
-        self._founder = founder
+        self._founder = entry.founder
         self._reader: Events | None = None
         self._seats = 0
         self._closed = False
         self._waiters: list[asyncio.Future[None]] = []
-        self._trace: TraceWriter | None = None
+        self._peers: list[MemberId] = []
+        self._peers_timer: asyncio.TimerHandle | None = None
         node.changed.append(self._tell)
 
     @property
@@ -269,6 +277,7 @@ class Cluster:
         return {
             **node.member.stats(),
             **self._host.stats.asdict(),
+            **{f"guard.{name}": n for name, n in self._host.guard.stats().items()},
             **node.stats.asdict(),
             "net.backlog_events": backlog.events,
             "net.backlog_bytes": backlog.bytes,
@@ -312,7 +321,8 @@ class Cluster:
         if self._closed:
             return
         self._node.feed(Leave())
-        await self._until(lambda: self._node.left or self._node.failure is not None, LEAVE_TIMEOUT)
+        over = time.monotonic() + LEAVE_TIMEOUT
+        await self._until(lambda: self._node.left or self._node.failure is not None, over)
         await self._host.drained(1.0)
         self.abandon()
 
@@ -321,20 +331,35 @@ class Cluster:
         if self._closed:
             return
         self._closed = True
+        if self._reader is not None and not self._node.backlog.busy and self._node.failure is None:
+            self._node.save_state()
         self._host.detach(self._node)
+        if self._peers_timer is not None:
+            self._peers_timer.cancel()
         self._tell()
-        if self._trace is not None:
-            self._trace.close()
+
+    def _keep_peers(self) -> None:
+        """So that a restart finds somebody even if the seeds are gone."""
+        if self._closed or self._entry.directory is None:
+            return
+        peers = self.members()[1:]
+        if peers != self._peers and peers:
+            self._peers = peers
+            self._entry.remember_peers(peers)
+        self._peers_timer = asyncio.get_running_loop().call_later(PEERS_EVERY, self._keep_peers)
 
     # -- tickets ------------------------------------------------------------------------------------------------
 
     async def _sit_down(self, timeout: float) -> Seat:
         member = self._node.member
+        if isinstance(self._entry.seal, PublisherSeal) and not self._entry.seal.may_publish:
+            raise UsageError("this member may only receive: publishing needs the key that role 'publisher' is issued")
+        deadline = time.monotonic() + timeout
         self._seats += 1
         try:
             if self._seats == 1 and not (self._founder and (member.ring.ticket is not None or self._founding)):
                 self._node.feed(Coordinate())
-            done = await self._until(lambda: self._closed or self._node.left or member.may_publish, timeout)
+            done = await self._until(lambda: self._closed or self._node.left or member.may_publish, deadline)
         except BaseException:
             await _see_through(self._stand_up())
             raise
@@ -376,7 +401,8 @@ class Cluster:
             return
         self._node.feed(Resign())
         ring = self._node.member.ring
-        await self._until(lambda: ring.ticket is None or self._seats > 0 or self._closed, RELEASE_TIMEOUT)
+        over = time.monotonic() + RELEASE_TIMEOUT
+        await self._until(lambda: ring.ticket is None or self._seats > 0 or self._closed, over)
 
     # -- waiting ------------------------------------------------------------------------------------------------
 
@@ -391,9 +417,9 @@ class Cluster:
         self._waiters.append(waiter)
         await waiter
 
-    async def _until(self, condition: Callable[[], bool], timeout: float) -> bool:
+    async def _until(self, condition: Callable[[], bool], deadline: float) -> bool:
         with suppress(TimeoutError):
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(deadline - time.monotonic()):
                 while not condition():
                     await self._change()
                 return True
@@ -411,34 +437,50 @@ class Cluster:
 class Join:
     """`async with whence.join(...) as cluster`."""
 
-    def __init__(self, host: Host, own_host: bool, make: Callable[[Host], Coroutine[Any, Any, Cluster]]) -> None:
-        self._host = host
+    def __init__(self, entry: Entry, own_host: bool) -> None:
+        self._entry = entry
         self._own_host = own_host
-        self._make = make
         self._cluster: Cluster | None = None
 
     async def __aenter__(self) -> Cluster:
+        entry = self._entry
         if self._own_host:
-            await self._host.start()
+            await entry.host.start()
         try:
-            self._cluster = await self._make(self._host)
+            self._cluster = await self._enter(entry)
         except BaseException:
-            if self._own_host:
-                await self._host.close()
+            await self._close()
             raise
         return self._cluster
+
+    async def _enter(self, entry: Entry) -> Cluster:
+        deadline = time.monotonic() + entry.timeout
+        node, saved = entry.open()
+        cluster = self._cluster = Cluster(entry, node)
+        await entry.start(node, saved)
+        joined = await cluster._until(lambda: node.how is not None or node.failure is not None, deadline)
+        if node.failure is not None:
+            raise ClusterClosed(f"{node.cluster!r} was not joined: {node.failure}") from node.failure
+        if not joined:
+            raise NotJoined(f"{node.cluster!r}: no member gave a snapshot within {entry.timeout:g} s")
+        cluster._keep_peers()
+        return cluster
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
-        cluster = self._cluster
-        assert cluster is not None
+        assert self._cluster is not None
         try:
-            await _see_through(cluster.leave())
+            await _see_through(self._cluster.leave())
         finally:
-            cluster.abandon()
-            if self._own_host:
-                await self._host.close()
+            await self._close()
+
+    async def _close(self) -> None:
+        if self._cluster is not None:
+            self._cluster.abandon()
+        self._entry.close()
+        if self._own_host:
+            await self._entry.host.close()
 
 
 def join(
@@ -450,8 +492,9 @@ def join(
     tickets: int = 8,
     found: bool | None = None,
     secret: bytes | str | None = None,
-    tls: object | None = None,
+    tls: Keys | str | os.PathLike[str] | None = None,
     insecure: bool = False,
+    roles: Keys | str | os.PathLike[str] | None = None,
     directory: str | os.PathLike[str] | None = None,
     trace: str | os.PathLike[str] | TraceWriter | None = None,
     transport: str | MemoryNetwork = "tcp",
@@ -466,13 +509,20 @@ def join(
     """Join the cluster `name` through any of `seeds`; without seeds (or with `found=True`) found it.
 
     `order`, this member's own choice: `unordered`, `fifo`, `causal`, `reliable`. `tickets`: how many may publish at a
-    time, the same for all members, as are `settings` (overrides of `LIVE`, names as in `Config.sized`). `state` gives
-    the application's state to a joiner, `restore` takes it: between two events, never within one. `trace`: a directory,
-    a `.jsonl` or `.parquet` file, or a trace writer. `host`: share a port with other clusters of this process; then
-    what belongs to the port (`listen`, `secret`, ...) is said there. Raises NotJoined if no seed lets it in within
+    time, the same for all members, as are `settings` (overrides of `LIVE`, names as in `Config.sized`; `queue_events`
+    and `queue_bytes` are this node's own).
+
+    `secret`, shared by all; or `tls`, the directory that `whence keys issue` made for this member (its roles count,
+    too); or `insecure=True`, on loopback only. `roles`: such a directory for its roles alone, with a secret.
+
+    `state` gives the application's state to a joiner, and to the disk; `restore` takes it: between two events, never
+    within one. `directory`: what survives a crash; one of its own for each member. `trace`: a directory, a `.jsonl` or
+    `.parquet` file, or a trace writer.
+
+    `host`: share a port with other clusters of this process; then what belongs to the port (`listen`, `advertise`,
+    `secret`, `tls`, `insecure`, `transport`, `faults`) is said there. Raises NotJoined if nobody lets it in within
     `timeout` seconds.
     """
-    config = live_config(name, order, tickets, settings)
     own_host = host is None
     if host is None:
         host = Host(
@@ -486,99 +536,22 @@ def join(
         )
     elif secret is not None or tls is not None or insecure or advertise is not None or faults is not None:
         raise UsageError("what belongs to the port (secret, tls, insecure, advertise, faults) is said to the Host")
-    founder = not seeds if found is None else found
-
-    async def make(host: Host) -> Cluster:
-        return await _enter(host, config, list(seeds), founder, trace, state, restore, timeout)
-
-    return Join(host, own_host, make)
-
-
-async def _enter(
-    host: Host,
-    config: Config,
-    seeds: list[str],
-    founder: bool,
-    trace: str | os.PathLike[str] | TraceWriter | None,
-    state: Callable[[], bytes] | None,
-    restore: Callable[[bytes], None] | None,
-    timeout: float,
-) -> Cluster:
-    me = host.new_id()
-    writer = _trace_writer(trace, config.cluster, me)
-    recorder = None
-    if writer is not None:
-        recorder = Recorder(writer.append, run="live", cluster=config.cluster, member=me, order=config.order)
-    node = Node(
-        Member(me, config, random.Random(secrets.randbits(64))),
-        ship=host.ship,
-        wanted=lambda: host.wants_step(config.cluster),
-        recorder=recorder,
-        flush_trace=writer.flush if isinstance(writer, JsonlTrace) else None,
+    keys = host.keys if roles is None else roles if isinstance(roles, Keys) else load_keys(roles)
+    node_settings = {name: (settings or {}).get(name, default) for name, default in NODE.items()}
+    entry = Entry(
+        host=host,
+        config=live_config(name, order, tickets, settings),
+        seeds=[str(seed) for seed in seeds],
+        founder=not seeds if found is None else found,
         state=state,
         restore=restore,
-        max_events=QUEUE_EVENTS,
-        max_bytes=QUEUE_BYTES,
+        seal=None if keys is None else keys.seal(name),
+        directory=None if directory is None else Path(directory),
+        trace=trace,
+        timeout=timeout,
+        **node_settings,
     )
-    host.attach(node)
-    cluster = Cluster(host, node, founder)
-    if writer is not None and writer is not trace:
-        cluster._trace = writer
-    try:
-        deadline = asyncio.get_running_loop().time() + timeout
-        contacts = await _contacts(host, config.cluster, seeds, timeout) if seeds else []
-        node.feed(Start(tuple(contacts)))
-        if founder:
-            node.feed(Found())
-        left = max(0.0, deadline - asyncio.get_running_loop().time())
-        if not await cluster._until(lambda: node.how is not None or node.failure is not None, left):
-            raise NotJoined(f"{', '.join(contacts)} gave no snapshot of {config.cluster!r} within {timeout:g} s")
-        if node.failure is not None:
-            raise node.failure
-    except BaseException:
-        cluster.abandon()
-        raise
-    return cluster
-
-
-async def _contacts(host: Host, cluster: str, seeds: list[str], timeout: float) -> list[MemberId]:
-    """Ask the seeds, again and again, until one of them is in the cluster; then give the others a moment."""
-    others = [s for s in seeds if s != host.address]
-    heard: dict[str, MemberId | None] = dict.fromkeys(others)
-
-    async def knock(seed: str) -> None:
-        while not heard[seed]:
-            began = asyncio.get_running_loop().time()
-            answer = await host.ask(seed, cluster, SEED_RETRY)
-            if answer is not None:
-                heard[seed] = answer
-            if not answer:
-                await asyncio.sleep(max(0.0, began + SEED_RETRY - asyncio.get_running_loop().time()))
-
-    tasks = [asyncio.create_task(knock(seed)) for seed in others]
-    try:
-        if tasks:
-            await asyncio.wait(tasks, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-            await asyncio.wait(tasks, timeout=0.05)
-    finally:
-        for task in tasks:
-            task.cancel()
-    found = [m for m in heard.values() if m]
-    if not found:
-        said = [f"{s}: {'no answer' if a is None else 'is not in it'}" for s, a in heard.items()]
-        raise NotJoined(
-            f"no seed of {cluster!r} within {timeout:g} s ({'; '.join(said) or 'the only seed is this host'})"
-        )
-    return found
-
-
-def live_config(name: str, order: str, tickets: int, settings: Mapping[str, Any] | None = None) -> Config:
-    """The settings of a live cluster: `LIVE` with overrides."""
-    wanted = {**LIVE, **(settings or {}), "cluster": name, "order": order, "tickets": tickets}
-    try:
-        return Config.sized(**wanted)
-    except TypeError as error:
-        raise ConfigError(f"settings: {error}") from None
+    return Join(entry, own_host)
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
@@ -589,16 +562,6 @@ def run(main: Coroutine[Any, Any, T]) -> T:
         return asyncio.run(main)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(main)
-
-
-def _trace_writer(trace: str | os.PathLike[str] | TraceWriter | None, cluster: str, me: MemberId) -> TraceWriter | None:
-    if trace is None or not isinstance(trace, str | os.PathLike):
-        return trace
-    path = Path(trace)
-    if path.suffix in (".jsonl", ".parquet"):
-        return open_trace(path)
-    name = "".join(c if c.isalnum() or c in "._-" else "_" for c in f"{cluster}-{me}")
-    return open_trace(path / f"{name}.jsonl")
 
 
 async def _see_through(ending: Coroutine[Any, Any, None]) -> None:

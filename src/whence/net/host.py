@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import secrets
+import ssl
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
+
+import msgspec
 
 from whence.clock import MemberId, address_of, member_id
 from whence.errors import RemoteError, UsageError
+from whence.net.guard import Guard, Plain, SecretGuard, TlsGuard
 from whence.net.hello import (
     DIRECTED,
     HELLO,
@@ -25,42 +30,22 @@ from whence.net.hello import (
     Greeting,
     Hello,
     decode_hello,
-    direct,
     encode_hello,
     read_direct,
 )
+from whence.net.keys import Keys
+from whence.net.keys import load as load_keys
 from whence.net.memory import MemoryNetwork
+from whence.net.tcp import TcpTransport
+from whence.net.tls import Pins, contexts
 from whence.net.transport import Connection, Faults, Lossy, NetStats, Transport, is_loopback, is_wildcard, parse_address
-from whence.wire import read_header
+from whence.net.udp import UdpTransport
+from whence.wire import DEFAULT, read_header
 
 if TYPE_CHECKING:
     from whence.net.node import Node, Parcel
 
 log = logging.getLogger("whence.net")
-
-
-class Guard(Protocol):
-    """What every packet passes on its way out and in."""
-
-    overhead: int
-
-    def seal(self, packet: bytes) -> bytes: ...
-
-    def open(self, data: bytes) -> bytes:
-        """Raises a RemoteError for what no holder of the key has sealed, or was seen before."""
-        ...
-
-
-class Plain:
-    """No guard: only by explicit wish, and only where nobody else can reach."""
-
-    overhead = 0
-
-    def seal(self, packet: bytes) -> bytes:
-        return packet
-
-    def open(self, data: bytes) -> bytes:
-        return data
 
 
 class Host:
@@ -77,7 +62,7 @@ class Host:
         *,
         advertise: str | None = None,
         secret: bytes | str | None = None,
-        tls: object | None = None,
+        tls: Keys | str | os.PathLike[str] | None = None,
         insecure: bool = False,
         transport: str | MemoryNetwork = "tcp",
         faults: Faults | None = None,
@@ -95,8 +80,12 @@ class Host:
         self.advertise = advertise
         self.stats = NetStats()
         self.faults = faults
-        self.guard: Guard = self._make_guard(secret, tls, insecure or isinstance(transport, MemoryNetwork))
+        self.keys: Keys | None = None
+        """What this process was issued, where TLS is used."""
         self._kind = transport
+        self._tls: tuple[ssl.SSLContext, ssl.SSLContext] | None = None
+        self._pins = Pins()
+        self.guard: Guard = self._protect(secret, tls, insecure)
         self._transport: Transport | None = None
         self._nodes: dict[str, Node] = {}
         self._answers: dict[int, asyncio.Future[MemberId]] = {}
@@ -105,16 +94,23 @@ class Host:
         self._timers: dict[str, tuple[int, asyncio.TimerHandle]] = {}
         self._boot = 0
 
-    def _make_guard(self, secret: bytes | str | None, tls: object | None, insecure: bool) -> Guard:
-        if secret is not None or tls is not None:
-            raise UsageError("secret and tls are not there yet")
+    def _protect(self, secret: bytes | str | None, tls: Keys | str | os.PathLike[str] | None, insecure: bool) -> Guard:
+        if secret is not None:
+            return SecretGuard(secret)
+        if tls is not None:
+            if self._kind != "tcp":
+                raise UsageError("tls protects streams: transport has to be 'tcp'")
+            self.keys = tls if isinstance(tls, Keys) else load_keys(tls)
+            self._tls = contexts(self.keys.ca, self.keys.certificate, self.keys.key)
+            return TlsGuard()
+        if isinstance(self._kind, MemoryNetwork):
+            return Plain()  # nobody else is in this process
         if not insecure:
             raise UsageError(
-                "who may take part? Give secret=... (shared by all members) or tls=... (certificates of a cluster CA, "
-                "see `whence keys`); insecure=True is for experiments on this machine alone"
+                "who may take part? Give secret=... (shared by all members) or tls=DIRECTORY (what `whence keys issue` "
+                "made for this member); insecure=True is for experiments on this machine alone"
             )
-        name, _ = parse_address(self.listen)
-        if not is_loopback(name):
+        if not is_loopback(parse_address(self.listen)[0]):
             raise UsageError(f"insecure=True listens on loopback only, not on {self.listen}")
         return Plain()
 
@@ -143,7 +139,18 @@ class Host:
     def _make_transport(self) -> Transport:
         if isinstance(self._kind, MemoryNetwork):
             return self._kind.transport(self.listen, self.stats)
-        raise UsageError("sockets are not there yet")
+        server_tls, client_tls = self._tls or (None, None)
+        limits = msgspec.structs.replace(DEFAULT, max_message_bytes=DEFAULT.max_message_bytes + 512)  # seal, direction
+        tcp = TcpTransport(
+            self.listen,
+            self.stats,
+            self._greeting,
+            limits,
+            closed=self._closed,
+            server_tls=server_tls,
+            client_tls=client_tls,
+        )
+        return tcp if self._kind == "tcp" else UdpTransport(tcp)
 
     async def close(self) -> None:
         """Stop listening and drop all connections; what clusters are left are not told."""
@@ -166,9 +173,10 @@ class Host:
 
     # -- nodes --------------------------------------------------------------------------------------------------
 
-    def new_id(self, persisted: int = 0) -> MemberId:
-        """The id of the next life at this address: no boot is ever used twice."""
-        self._boot = max(self._boot + 1, persisted, time.time_ns() // 1_000_000)
+    def new_id(self, persist: Callable[[int], int] = lambda boot: boot) -> MemberId:
+        """The id of the next life at this address. No boot is ever used twice: it is at least the time in milliseconds,
+        and above what `persist` has kept on disk."""
+        self._boot = persist(max(self._boot + 1, time.time_ns() // 1_000_000))
         return member_id(self.address, self._boot)
 
     def attach(self, node: Node) -> None:
@@ -272,11 +280,12 @@ class Host:
                 connection.close()
             return
         try:
-            if packet[:1] == b"H":
+            kind = packet[0] if packet else -1
+            if kind == HELLO:
                 self._hello(decode_hello(packet), connection)
                 return
             target = None
-            if packet[:1] == b"D":
+            if kind == DIRECTED:
                 target, packet = read_direct(packet)
             header = read_header(packet)
         except RemoteError:
@@ -296,7 +305,7 @@ class Host:
 
     # -- hello --------------------------------------------------------------------------------------------------
 
-    def greeting(self) -> bytes:
+    def _greeting(self) -> bytes:
         """The first packet on a connection that this host opens."""
         return self.guard.seal(encode_hello(Greeting(self.address)))
 
@@ -304,6 +313,8 @@ class Host:
         match hello:
             case Greeting():
                 if connection.peer is None:
+                    if connection.name is not None:  # a certificate's: nobody speaks for somebody else's address
+                        self._pins.claim(hello.address, connection.name)
                     connection.peer = hello.address
             case Ask():
                 node = self._nodes.get(hello.cluster)
@@ -313,6 +324,10 @@ class Host:
                 waiting = self._answers.get(hello.nonce)
                 if waiting is not None and not waiting.done():
                     waiting.set_result(hello.member)
+
+    def _closed(self, connection: Connection) -> None:
+        if connection.peer is not None and connection.name is not None:
+            self._pins.release(connection.peer, connection.name)
 
     def _say(self, address: str, hello: Hello) -> None:
         if self._transport is not None:
@@ -330,6 +345,3 @@ class Host:
             return None
         finally:
             del self._answers[nonce]
-
-
-__all__ = ["DIRECTED", "HELLO", "Guard", "Host", "Plain", "direct"]

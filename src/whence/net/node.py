@@ -10,6 +10,7 @@ sees them (never the ring's news): the member recovers them later, when there is
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -22,6 +23,7 @@ from whence.cast.messages import Gossip
 from whence.clock import Frame, Incarnation, MemberId, address_of
 from whence.errors import ClusterClosed, LostTicket, RemoteError
 from whence.member import Member
+from whence.net.disk import Journal, Saved
 from whence.net.hello import direct
 from whence.order.messages import AckRecover
 from whence.ports import (
@@ -51,6 +53,10 @@ FRAME_BYTES = 48_000
 """Payload bytes put into one frame when there are many: with its headers it fits into one datagram."""
 FRAME_EVENTS = 512
 """Events put into one frame when there are many: the unit of loss and of recovery."""
+SAVE_EVENTS = 4096
+SAVE_NS = 1_000_000_000
+"""The application's state goes to disk after so many events or so long. More: less to write, a longer replay after a
+restart."""
 
 
 class Parcel(NamedTuple):
@@ -98,6 +104,8 @@ class Backlog:
         """The application has an event in hand."""
         self.full = False
         self.unread = 0
+        self.skip = 0
+        """Events at the beginning of the first frame that an earlier life has processed."""
 
     def add(self, out: Deliver) -> None:
         self.items.append(out)
@@ -129,11 +137,22 @@ class Ask:
 
     __slots__ = ("done", "error", "ids", "payloads")
 
-    def __init__(self, payloads: Sequence[bytes], done: Callable[[Ask], None]) -> None:
+    def __init__(self, payloads: Sequence[bytes], done: asyncio.Future[list[str]]) -> None:
         self.payloads = payloads
         self.done = done
         self.ids: list[str] = []
         self.error: Exception | None = None
+
+    def tell(self) -> None:
+        """It is decided."""
+        if self.done.done():  # nobody waits any more
+            return
+        if self.error is None:
+            self.done.set_result(self.ids)
+            return
+        if isinstance(self.error, LostTicket):
+            self.error.published = tuple(self.ids)
+        self.done.set_exception(self.error)
 
 
 class Node:
@@ -149,6 +168,7 @@ class Node:
         flush_trace: Callable[[], None] | None = None,
         state: Callable[[], bytes] | None = None,
         restore: Callable[[bytes], None] | None = None,
+        journal: Journal | None = None,
         max_events: int = 65_536,
         max_bytes: int = 64 << 20,
     ) -> None:
@@ -169,6 +189,9 @@ class Node:
         self._flush_trace = flush_trace
         self._state = state
         self._restore = restore
+        self._journal = journal
+        self._unsaved = 0
+        self._now = self._saved_at = 0
         self._commands: list[Input] = []
         self._asks: list[Ask] = []
         self._inbox: list[tuple[MemberId, bytes | memoryview]] = []
@@ -206,13 +229,16 @@ class Node:
             self._refuse_asks()
             return
         self.stats.steps += 1
+        self._now = now
         out: list[Output] = []
+        asks: list[Ask] = []
         try:
             commands, self._commands = self._commands, []
             for command in commands:
                 out += self.member.handle(command, now)
-            if self._asks:
-                self._publish(now, out)
+            asks, self._asks = self._asks, []
+            if asks:
+                self._publish(asks, now, out)
             inbox, self._inbox = self._inbox, []
             for sender, body in inbox:
                 self._take(sender, body, now, out)
@@ -221,7 +247,11 @@ class Node:
                 out += self.member.handle(Wake(), now)
             self._carry_out(out, wall)
         except Exception as error:
+            self._asks += asks
             self.fail(error)
+            return
+        for ask in asks:
+            ask.tell()
 
     def fail(self, error: Exception) -> None:
         """The node stops: its state can no longer be trusted, or its disk."""
@@ -259,9 +289,8 @@ class Node:
 
     # -- publish ------------------------------------------------------------------------------------------------
 
-    def _publish(self, now: int, out: list[Output]) -> None:
+    def _publish(self, asks: list[Ask], now: int, out: list[Output]) -> None:
         """All payloads that have gathered, in as few frames as there is room in."""
-        asks, self._asks = self._asks, []
         chunk: list[bytes] = []
         parts: list[tuple[Ask, int]] = []
         size = 0
@@ -278,8 +307,6 @@ class Node:
             parts.append((ask, count))
         if chunk:
             self._publish_frame(chunk, parts, now, out)
-        for ask in asks:
-            ask.done(ask)
 
     def _publish_frame(self, chunk: list[bytes], parts: list[tuple[Ask, int]], now: int, out: list[Output]) -> None:
         if any(ask.error is not None for ask, n in parts if n):
@@ -305,12 +332,18 @@ class Node:
         asks, self._asks = self._asks, []
         for ask in asks:
             ask.error = ClusterClosed(f"the node of {self.cluster} has stopped: {self.failure}")
-            ask.done(ask)
+            ask.tell()
 
     # -- out ----------------------------------------------------------------------------------------------------
 
     def _carry_out(self, out: list[Output], wall: int) -> None:
         changed = False
+        if self._recorder is not None:
+            self._recorder.record(out, wall)
+            if self._flush_trace is not None:
+                self._flush_trace()  # before anybody can know of it: a kill must not leave events nobody published
+        if self._journal is not None:
+            self._save(self._journal, out)  # likewise
         for o in out:
             match o:
                 case Send():
@@ -330,10 +363,6 @@ class Node:
                 case Ticket():
                     changed = True
         self.stats.unread = self.backlog.unread
-        if self._recorder is not None:
-            self._recorder.record(out, wall)
-            if self._flush_trace is not None:
-                self._flush_trace()  # before anybody can know of it: a kill must not leave events nobody published
         parcels = self._parcels(out)
         if parcels:
             self._ship(parcels)
@@ -370,6 +399,50 @@ class Node:
                 shared[id(o.message)] = to
             parcels.append(Parcel(to, packet, o.reliable))
         return parcels
+
+    # -- the disk -----------------------------------------------------------------------------------------------
+
+    def resume(self, saved: Saved) -> None:
+        """What the last life delivered and the application has not processed comes first."""
+        if saved.state is not None and self._restore is not None:
+            self._restore(saved.state)
+        for out in saved.queue:
+            self.backlog.add(out)
+        self.backlog.skip = saved.skip
+
+    def _save(self, journal: Journal, out: list[Output]) -> None:
+        """One write a batch, before anything of it leaves the process; waits for the disk when something was
+        published."""
+        if not self.member.joined:
+            return
+        delivered = [o for o in out if isinstance(o, Deliver)]
+        installed = next((o.state for o in out if isinstance(o, InstallSnapshot)), None)
+        if installed is not None and self._restore is not None:
+            journal.processed(0, installed)
+        if delivered or any(isinstance(o, Joined) for o in out):
+            journal.save(self.member.checkpoint(), delivered, sync=any(isinstance(o, Published) for o in out))
+
+    def done(self, events: int) -> None:
+        """The application is done with so many more events. What it keeps in memory is saved now and then: after a
+        restart it goes on from there, with exactly the events since."""
+        if self._journal is None or self.failure is not None:
+            return
+        try:
+            if self._state is None:
+                self._journal.processed(events)
+                return
+            self._unsaved += events
+            if self._unsaved >= SAVE_EVENTS or self._now - self._saved_at >= SAVE_NS:
+                self.save_state()
+        except Exception as error:
+            self.fail(error)
+
+    def save_state(self) -> None:
+        """The application is between two events: its state can be kept."""
+        if self._journal is not None and self._state is not None and self._unsaved:
+            unsaved, self._unsaved = self._unsaved, 0
+            self._saved_at = self._now
+            self._journal.processed(unsaved, self._state())
 
     # -- the application's state ----------------------------------------------------------------------------------
 

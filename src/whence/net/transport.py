@@ -19,11 +19,13 @@ from whence.errors import UsageError
 class Connection:
     """Where a packet came from."""
 
-    __slots__ = ("peer",)
+    __slots__ = ("name", "peer")
 
     def __init__(self, peer: str | None = None) -> None:
         self.peer = peer
         """The address of the other end: from its greeting; None for datagrams, which have no connection."""
+        self.name: str | None = None
+        """Who it is by its certificate, where there is one."""
 
     @property
     def streams(self) -> bool:

@@ -1,0 +1,489 @@
+"""Packets over TCP: whoever sends opens a connection and writes on it, whoever accepts one only reads.
+
+So there are up to two connections between two hosts, and no question whose it is. The first packet on one is its
+opener's greeting; until that has passed the guard, a connection may send next to nothing and only for a short time.
+Records are as in `wire.stream`: four bytes of length, then the packet.
+
+What is bounded: what waits for a peer (datagram-class packets are dropped first, then the connection is given up), the
+connections that have not said who they are, all accepted connections, and the time any of them may stall.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from struct import Struct
+from typing import Any
+
+from whence.errors import RemoteError, UsageError
+from whence.net.tls import peer as tls_peer
+from whence.net.transport import Connection, NetStats, Received, parse_address, show_address
+from whence.wire import Limits, StreamDecoder, frame_stream
+
+log = logging.getLogger("whence.net")
+_LENGTH = Struct(">I")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TcpSettings:
+    """Bounds and times of TCP; seconds and bytes."""
+
+    connect_timeout: float = 3.0
+    """For a connection, TLS included."""
+    backoff: float = 0.05
+    """Before the second attempt to reach a peer; doubled with each failure. Meanwhile what is for it is dropped."""
+    max_backoff: float = 2.0
+    high_water: int = 512 << 10
+    """Bytes waiting for a peer above which publishers wait for it. Higher: more throughput over long lines, more
+    latency behind a slow peer."""
+    patience: float = 1.0
+    """How long publishers wait for a peer that does not read; after that it misses what does not fit."""
+    datagram_bound: int = 4 << 20
+    """Bytes waiting for a peer above which datagram-class packets for it are dropped."""
+    stream_bound: int = 32 << 20
+    """Bytes waiting for a peer above which its connection is given up: several snapshots fit."""
+    dial_bound: int = 1 << 20
+    """Bytes kept for a peer that is being dialled."""
+    greeting_timeout: float = 5.0
+    """For the first packet of an accepted connection."""
+    record_timeout: float = 20.0
+    """For the rest of a packet that has begun."""
+    stall_timeout: float = 20.0
+    """For a peer that does not read at all, or does not acknowledge: then it is gone."""
+    idle_timeout: float = 300.0
+    """For a connection that nothing was sent on."""
+    greeting_bytes: int = 2048
+    """The largest first packet."""
+    max_strangers: int = 128
+    """Accepted connections that have not said who they are; the oldest makes room."""
+    max_accepted: int = 4096
+    max_peers: int = 4096
+    """Addresses being sent to."""
+    sweep: float = 1.0
+    """Between two looks at what has timed out."""
+
+
+class TcpTransport:
+    """One listener and a connection to each peer that is sent to."""
+
+    def __init__(
+        self,
+        listen: str,
+        stats: NetStats,
+        greeting: Callable[[], bytes],
+        limits: Limits,
+        *,
+        closed: Callable[[Connection], None] = lambda connection: None,
+        server_tls: ssl.SSLContext | None = None,
+        client_tls: ssl.SSLContext | None = None,
+        settings: TcpSettings | None = None,
+    ) -> None:
+        self.settings = settings or TcpSettings()
+        self.stats = stats
+        self.limits = limits
+        self.greeting = greeting
+        self.client_tls = client_tls
+        self.closed = closed
+        self.loop: asyncio.AbstractEventLoop
+        self.received: Received
+        self.accepted: dict[_Accepted, None] = {}
+        self.strangers: dict[_Accepted, None] = {}
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.closing = False
+        self._listen = parse_address(listen)
+        self._server_tls = server_tls
+        self._server: asyncio.Server | None = None
+        self._peers: dict[str, Peer] = {}
+        self._written: dict[str, Peer] = {}
+        self._waiters: list[asyncio.Future[None]] = []
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    @property
+    def address(self) -> str:
+        return show_address(*self._listen)
+
+    async def start(self, received: Received) -> None:
+        host, port = self._listen
+        self.loop = asyncio.get_running_loop()
+        self.received = received
+        tls: dict[str, Any] = {}
+        if self._server_tls is not None:
+            tls = {"ssl": self._server_tls, "ssl_handshake_timeout": self.settings.greeting_timeout}
+        try:
+            self._server = await self.loop.create_server(lambda: _Accepted(self), host, port, **tls)
+        except OSError as error:
+            raise UsageError(f"cannot listen on {self.address}: {error.strerror or error}") from None
+        self._listen = (host, self._server.sockets[0].getsockname()[1])
+        self._sweeper = self.loop.call_later(self.settings.sweep, self._sweep)
+
+    def send(self, to: Iterable[str], data: bytes, reliable: bool) -> None:
+        record = frame_stream(data, self.limits)
+        for address in to:
+            peer = self._peers.get(address)
+            if peer is None:
+                peer = self._new_peer(address)
+            if peer is not None:
+                self._written[address] = peer
+                peer.put(record, reliable)
+
+    def _new_peer(self, address: str) -> Peer | None:
+        try:
+            target = parse_address(address)
+        except UsageError:  # an address that a peer has made up
+            self.stats.unsent += 1
+            return None
+        if len(self._peers) >= self.settings.max_peers:
+            victim = min(self._peers.values(), key=lambda p: p.last_sent)
+            self._drop(victim)
+        peer = self._peers[address] = Peer(self, address, target)
+        return peer
+
+    def _drop(self, peer: Peer) -> None:
+        self._peers.pop(peer.address, None)
+        self._written.pop(peer.address, None)
+        peer.close()
+
+    def flush(self) -> None:
+        written, self._written = self._written, {}
+        for peer in written.values():
+            peer.flush()
+
+    # -- back pressure ------------------------------------------------------------------------------------------
+
+    def congested(self) -> bool:
+        return any(peer.behind for peer in self._peers.values())
+
+    def eased(self) -> None:
+        """A peer reads again, or is gone."""
+        if self._waiters and not self.congested():
+            waiters, self._waiters = self._waiters, []
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+
+    async def drained(self, timeout: float) -> bool:
+        self.flush()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                while self.congested():
+                    waiter = self.loop.create_future()
+                    self._waiters.append(waiter)
+                    await waiter
+        return not self.congested()
+
+    # -- time-outs ----------------------------------------------------------------------------------------------
+
+    def _sweep(self) -> None:
+        now = self.loop.time()
+        for accepted in list(self.accepted):
+            accepted.sweep(now)
+        for peer in list(self._peers.values()):
+            if peer.idle_since(now) > self.settings.idle_timeout:
+                self._drop(peer)
+            else:
+                peer.sweep(now)
+        self.eased()
+        self._sweeper = self.loop.call_later(self.settings.sweep, self._sweep)
+
+    async def close(self) -> None:
+        """What was sent goes out first, within a second."""
+        self.closing = True
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        if self._server is not None:
+            self._server.close()
+        self.flush()
+        peers = list(self._peers.values())
+        ends = [peer.close() for peer in peers]
+        pending = [end for end in ends if end is not None]
+        if pending:
+            await asyncio.wait(pending, timeout=1.0)
+        for peer in peers:
+            peer.abort()
+        for accepted in list(self.accepted):
+            accepted.close()
+        tasks = list(self.tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=1.0)
+        await asyncio.sleep(0)  # the transports' own last callbacks
+        self.eased()
+
+
+class Peer(asyncio.Protocol):
+    """An address that is sent to: dialled when there is something for it, again and again but ever more rarely."""
+
+    def __init__(self, owner: TcpTransport, address: str, target: tuple[str, int]) -> None:
+        self.owner = owner
+        self.address = address
+        self.target = target
+        self.last_sent = owner.loop.time()
+        self._pending: list[bytes] = []
+        self._size = 0
+        self._transport: asyncio.WriteTransport | None = None
+        self._dialling = False
+        self._retry_at = 0.0
+        self._failures = 0
+        self._paused_at: float | None = None
+        self._left_when_paused = 0
+        self._over: asyncio.Future[None] | None = None
+
+    @property
+    def behind(self) -> bool:
+        """It does not keep up, but there is hope."""
+        return self._paused_at is not None and self.owner.loop.time() - self._paused_at < self.owner.settings.patience
+
+    def put(self, record: bytes, reliable: bool) -> None:
+        settings, stats = self.owner.settings, self.owner.stats
+        if self._transport is None:
+            if not self._dialling and self.owner.loop.time() < self._retry_at:
+                self._lost(reliable)
+                return
+            if self._size + len(record) > settings.dial_bound + (settings.stream_bound if reliable else 0):
+                self._lost(reliable)
+                return
+        else:
+            waiting = self._size + len(record) + self._transport.get_write_buffer_size()
+            if not reliable and waiting > settings.datagram_bound:
+                stats.peer_full += 1
+                return
+            if waiting > settings.stream_bound:
+                stats.peer_broken += 1
+                log.warning("%s does not read: its connection is given up", self.address)
+                self.abort()
+                self._lost(reliable)
+                return
+        self._pending.append(record)
+        self._size += len(record)
+
+    def _lost(self, reliable: bool) -> None:
+        if reliable:
+            self.owner.stats.unsent += 1
+        else:
+            self.owner.stats.peer_full += 1
+
+    def flush(self) -> None:
+        """All that waits, in one write."""
+        if not self._pending:
+            return
+        self.last_sent = self.owner.loop.time()
+        if self._transport is None:
+            self._dial()
+            return
+        pending, self._pending, self._size = self._pending, [], 0
+        self._transport.write(pending[0] if len(pending) == 1 else b"".join(pending))
+
+    # -- the connection -----------------------------------------------------------------------------------------
+
+    def _dial(self) -> None:
+        if self._dialling or self.owner.closing:
+            return
+        self._dialling = True
+        task = self.owner.loop.create_task(self._connect())
+        self.owner.tasks.add(task)
+        task.add_done_callback(self.owner.tasks.discard)
+
+    async def _connect(self) -> None:
+        owner = self.owner
+        tls: dict[str, Any] = {}
+        if owner.client_tls is not None:
+            tls = {"ssl": owner.client_tls, "server_hostname": self.target[0]}
+        try:
+            async with asyncio.timeout(owner.settings.connect_timeout):
+                await owner.loop.create_connection(lambda: self, *self.target, **tls)
+        except (OSError, TimeoutError) as error:  # a refused certificate is an OSError, too
+            self._failures += 1
+            owner.stats.connect_failures += 1
+            wait = min(owner.settings.max_backoff, owner.settings.backoff * 2 ** min(self._failures - 1, 16))
+            self._retry_at = owner.loop.time() + wait
+            log.debug("%s cannot be reached (%s), not before %.2f s", self.address, error, wait)
+            self._discard()
+        finally:
+            self._dialling = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.WriteTransport)
+        owner = self.owner
+        if owner.closing:
+            transport.abort()
+            return
+        owner.stats.connects += 1
+        self._failures = 0
+        self._transport = transport
+        self._over = owner.loop.create_future()
+        transport.set_write_buffer_limits(high=owner.settings.high_water, low=owner.settings.high_water // 4)
+        _tune(transport, owner.settings.stall_timeout)
+        transport.write(frame_stream(owner.greeting(), owner.limits))
+        self.flush()
+
+    def data_received(self, data: bytes) -> None:
+        """Nobody answers on this connection."""
+        self.owner.stats.bad_stream += 1
+        self.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        self._paused_at = None
+        self._retry_at = self.owner.loop.time() + self.owner.settings.backoff
+        self._discard()
+        if self._over is not None and not self._over.done():
+            self._over.set_result(None)
+        self.owner.eased()
+
+    def _discard(self) -> None:
+        self.owner.stats.unsent += len(self._pending)
+        self._pending, self._size = [], 0
+
+    def pause_writing(self) -> None:
+        self._paused_at = self.owner.loop.time()
+        if self._transport is not None:
+            self._left_when_paused = self._transport.get_write_buffer_size()
+
+    def resume_writing(self) -> None:
+        self._paused_at = None
+        self.owner.eased()
+
+    def idle_since(self, now: float) -> float:
+        return now - self.last_sent
+
+    def sweep(self, now: float) -> None:
+        """A peer that has read nothing for a long time is gone, though nobody said so."""
+        if self._paused_at is None or self._transport is None:
+            return
+        left = self._transport.get_write_buffer_size()
+        if left < self._left_when_paused:
+            self._left_when_paused = left
+            self._paused_at = max(self._paused_at, now - self.owner.settings.patience)
+        elif now - self._paused_at > self.owner.settings.stall_timeout:
+            self.owner.stats.peer_broken += 1
+            self.abort()
+
+    def close(self) -> asyncio.Future[None] | None:
+        """What is written goes out, then it is over; the future says when."""
+        if self._transport is None:
+            self._discard()
+            return None
+        self._transport.close()
+        return self._over
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+
+class _Accepted(asyncio.Protocol, Connection):
+    """A connection that somebody opened to us. Until it has greeted it is a stranger's."""
+
+    __slots__ = ("_began", "_decoder", "_first", "_owner", "_transport")
+
+    def __init__(self, owner: TcpTransport) -> None:
+        Connection.__init__(self)
+        self._owner = owner
+        self._transport: asyncio.Transport | None = None
+        self._decoder = StreamDecoder(owner.limits)
+        self._first: bytearray | None = bytearray()  # the beginning of the first record
+        self._began: float | None = owner.loop.time()  # since when the record under way is
+
+    @property
+    def streams(self) -> bool:
+        return True
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        owner = self._owner
+        self._transport = transport
+        if owner.closing or len(owner.accepted) >= owner.settings.max_accepted:
+            owner.stats.refused += 1
+            transport.abort()
+            return
+        owner.stats.accepted += 1
+        owner.accepted[self] = None
+        owner.strangers[self] = None
+        tls = transport.get_extra_info("ssl_object")
+        if tls is not None:
+            try:
+                self.name = tls_peer(tls).name
+            except RemoteError:
+                owner.stats.unauthentic += 1
+                self.close()
+                return
+        if len(owner.strangers) > owner.settings.max_strangers:
+            owner.stats.refused += 1
+            next(iter(owner.strangers)).close()
+        _tune(transport, owner.settings.stall_timeout)
+
+    def data_received(self, data: bytes) -> None:
+        owner = self._owner
+        if self._transport is None or self._transport.is_closing():
+            return
+        try:
+            if self._first is not None:
+                data = self._greet(data)
+            for packet in self._decoder.feed(data) if data else ():
+                owner.received(packet, self)
+        except RemoteError as error:
+            owner.stats.bad_stream += 1
+            log.debug("connection of %s closed: %s", self.peer or "a stranger", error)
+            self.close()
+            return
+        if self._first is None:
+            buffered = self._decoder.buffered
+            self._began = (self._began or owner.loop.time()) if buffered else None
+
+    def _greet(self, data: bytes) -> bytes:
+        """The first record, which has to be short and in time; returns what follows it."""
+        assert self._first is not None
+        self._first += data
+        if len(self._first) < _LENGTH.size:
+            return b""
+        (length,) = _LENGTH.unpack_from(self._first)
+        end = _LENGTH.size + length
+        if length > self._owner.settings.greeting_bytes:
+            raise RemoteError(f"a first packet of {length} bytes is no greeting")
+        if len(self._first) < end:
+            return b""
+        first, rest = bytes(self._first[_LENGTH.size : end]), bytes(self._first[end:])
+        self._owner.received(first, self)
+        if self.peer is None:
+            raise RemoteError("the first packet is no greeting")
+        self._first = None
+        self._began = None
+        self._owner.strangers.pop(self, None)
+        return rest
+
+    def sweep(self, now: float) -> None:
+        settings = self._owner.settings
+        if self._began is None:
+            return
+        if now - self._began > (settings.record_timeout if self._first is None else settings.greeting_timeout):
+            self._owner.stats.stale += 1
+            self.close()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._owner.accepted.pop(self, None)
+        self._owner.strangers.pop(self, None)
+        self._owner.closed(self)
+
+    def close(self) -> None:
+        self._owner.accepted.pop(self, None)
+        self._owner.strangers.pop(self, None)
+        if self._transport is not None:
+            self._transport.abort()
+
+
+def _tune(transport: asyncio.BaseTransport, stall_timeout: float) -> None:
+    """Send at once, and find out when the other end has vanished."""
+    sock = transport.get_extra_info("socket")
+    if sock is None:
+        return
+    with suppress(OSError):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(stall_timeout * 1000))
