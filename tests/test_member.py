@@ -136,6 +136,22 @@ def test_restart_from_a_checkpoint_goes_on_where_it_stopped() -> None:
         assert not net[1 - 1].member.cut_off
 
 
+def test_a_second_crash_does_not_lose_the_unsent_tail_of_the_first() -> None:
+    """Found by a harsh soak: published, crashed, back, crashed again before a single message got out."""
+    net = MemberNet(["reliable"] * 4)
+    net.coordinators(0, 1, 2)
+    net.publish(1, b"last words")
+    net.heap.clear()
+    for life in (1, 2):
+        disk = net.apps.pop(f"m1#{life}").member.checkpoint()
+        net.add(f"m1#{life + 1}", "reliable", disk)
+        net.feed(f"m1#{life + 1}", ports.Start(("m0#1", "m2#1")))
+        if life == 1:
+            net.heap.clear()
+    net.run(8000 * MS)
+    assert [len(net[i].events) for i in (0, 2, 3)] == [1, 1, 1]
+
+
 def test_two_clusters_in_one_process_know_nothing_of_each_other() -> None:
     one = MemberNet(["causal"] * 3, cluster="one")
     two = MemberNet(["causal"] * 3, cluster="two")

@@ -23,7 +23,7 @@ import msgspec
 
 from whence.cast import CastMessage, Item, News, make
 from whence.cast.base import CastOutput, CastSend, First, Heard, MemberDown, MemberUp
-from whence.clock import Entry, EventId, Frame, Incarnation, MemberId, merge
+from whence.clock import Entry, EventId, Frame, Incarnation, MemberId, address_of, merge
 from whence.config import Config
 from whence.errors import RemoteError, UsageError
 from whence.order import RANK, Blocked, Ordering, Seal
@@ -79,6 +79,7 @@ from whence.wire import Message, decode_news, encode_news
 MAX_CUT_OFF = 1024
 LAST_RESORT = 6  # refusals or time-outs before a joiner takes any snapshot
 SNAPSHOT_PATIENCE = 10  # join time-outs that the application may take to hand out its state
+TAIL_FRAMES, TAIL_BYTES = 256, 256 << 10  # own frames kept in a checkpoint
 LEAVE_PATIENCE = 20  # rounds to wait for the ring to take the ticket back before leaving all the same
 
 
@@ -230,11 +231,21 @@ class Member:
 
     def checkpoint(self) -> bytes:
         """What to write to disk, valid for the moment after the last `handle`."""
-        own = tuple(f for f in self.ordering.buffer if f.owner == self.me)
-        tail = own[-self.config.cast.max_events :]  # the unsent tail: whatever may not have left this process yet
-        return msgspec.msgpack.encode(
-            Checkpoint(self.me, self.order, self.ordering.state(), tail, self._next_epoch() - 1)
-        )
+        tail = tuple(self._own_tail())
+        saved = Checkpoint(self.me, self.order, self.ordering.state(), tail, self._next_epoch() - 1)
+        return msgspec.msgpack.encode(saved)
+
+    def _own_tail(self) -> list[Frame]:
+        """The last frames of this process, in all its lives: what may not have reached anybody else yet. Of a life before
+        this one, too: a second crash must not lose what the first one left to be sent."""
+        home, tail, size = address_of(self.me), [], 0
+        for frame in reversed(list(self.ordering.buffer)):
+            if address_of(frame.owner) == home:
+                size += frame.size
+                if len(tail) >= TAIL_FRAMES or size > TAIL_BYTES:
+                    break
+                tail.append(frame)
+        return tail[::-1]
 
     # -- start and join -----------------------------------------------------------------------------------------
 
