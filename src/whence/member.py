@@ -236,9 +236,10 @@ class Member:
         return msgspec.msgpack.encode(saved)
 
     def _own_tail(self) -> list[Frame]:
-        """The last frames of this process, in all its lives: what may not have reached anybody else yet. Of a life before
-        this one, too: a second crash must not lose what the first one left to be sent."""
-        home, tail, size = address_of(self.me), [], 0
+        """The last frames of this process: what may not have reached anybody else yet. Of its earlier lives, too: a
+        second crash must not lose what the first one left to be sent."""
+        home, size = address_of(self.me), 0
+        tail: list[Frame] = []
         for frame in reversed(list(self.ordering.buffer)):
             if address_of(frame.owner) == home:
                 size += frame.size
