@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import whence
-from whence.cli import simulate
+from whence.cli import live, simulate
 from whence.errors import WhenceError
 
 CLEAN, VIOLATED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -25,8 +25,11 @@ examples:
   whence sim world --data rtt.csv              between cities, with your own matrix of round-trip times
   whence soak hostile --seeds 100              100 seeds; a failing one is shrunk to a schedule you can read
   whence shrink hostile --seed 7 --out s.toml  the same for one seed; then: whence sim s.toml
+  whence up 5                                  a live cluster of five processes on this machine
+  whence chat --cluster tea --nick ann --insecure   talk; `whence chat --help` says how others join
 
 A SCENARIO is a TOML file, or the name of one that comes with whence: see docs/simulator.md.
+Live clusters: see docs/live.md.
 """
 
 
@@ -52,6 +55,7 @@ def parser() -> argparse.ArgumentParser:
             "shrink", help="make a failing seed readable", description="Shrink a failing seed to a short schedule."
         )
     )
+    live.add(commands)
     return top
 
 

@@ -1,0 +1,147 @@
+"""`whence chat`: people in a cluster. Whoever has something to say takes a ticket, and gives it back when silent."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import time
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from whence.api import Cluster, Event
+from whence.cli.connect import Notices, joining, run_until_stopped
+from whence.cli.streams import Lines, Output, printable
+from whence.cli.terminal import Prompt
+from whence.clock import address_of
+from whence.errors import LostTicket, NoTicket, UsageError
+
+SILENCE_S: Final = 20.0
+"""Seconds without a word after which a ticket is given back: there are fewer tickets than people."""
+MAX_TEXT: Final = 4096
+
+HELP: Final = "/who: who is here   /stats: what happened   /quit (or Ctrl-D): leave   anything else is said to all"
+
+
+class Word(msgspec.Struct, frozen=True):
+    """What is said: the payload of an event, in JSON."""
+
+    nick: str
+    text: str
+
+
+_decoder = msgspec.json.Decoder(Word)
+
+
+def chat(args: argparse.Namespace) -> int:
+    """Talk until the input ends or a signal comes."""
+    if not 1 <= len(args.nick) <= 32 or printable(args.nick.encode("utf-8", "replace")) != args.nick:
+        raise UsageError(f"a nick has 1 to 32 printable characters, not {args.nick!r}")
+    return run_until_stopped(_chat(args))
+
+
+async def _chat(args: argparse.Namespace) -> int:
+    async with joining(args) as cluster:
+        notice = Notices(False)
+        terminal = sys.stdin.isatty() and sys.stdout.isatty()
+        notice(f"{args.nick} is in {args.cluster!r} at {cluster.address}. {HELP if terminal else ''}".rstrip())
+        output = Output(sys.stdout.fileno())
+        prompt = Prompt(f"{args.nick}> ") if terminal else None
+        talk = _Talk(args.nick, cluster, output, prompt)
+        lines = prompt or Lines(sys.stdin.fileno(), MAX_TEXT)
+        listening = asyncio.create_task(talk.listen())
+        try:
+            await talk.speak(lines)
+            await cluster.leave()
+            await listening
+        finally:
+            listening.cancel()
+            with suppress(asyncio.CancelledError, BrokenPipeError):
+                await listening
+            if prompt is not None:
+                prompt.close()
+    return 0
+
+
+class _Talk:
+    def __init__(self, nick: str, cluster: Cluster, output: Output, prompt: Prompt | None) -> None:
+        self.nick = nick
+        self.cluster = cluster
+        self._output = output
+        self._prompt = prompt
+
+    # -- listening --------------------------------------------------------------------------------------------------
+
+    async def listen(self) -> None:
+        """Show what is said."""
+        async for event in self.cluster.events():
+            await self.show(self._line(event))
+
+    def _line(self, event: Event) -> str:
+        try:
+            word = _decoder.decode(event.payload)
+            nick, text = word.nick[:32], word.text
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            nick, text = address_of(event.origin), event.payload.decode("utf-8", "replace")
+        gap = "  (something before it was lost)" if event.over_gap else ""
+        nick, text = (printable(part.encode("utf-8", "replace")) for part in (nick, text))
+        return f"{time.strftime('%H:%M:%S')} <{nick}> {text}{gap}"
+
+    async def show(self, line: str) -> None:
+        await self._output.write(self._prompt.above(line) if self._prompt else f"{line}\n".encode())
+
+    # -- speaking ---------------------------------------------------------------------------------------------------
+
+    async def speak(self, lines: Lines | Prompt) -> None:
+        """Say line by line; returns at the end of input."""
+        words: list[bytes] = []
+        more = True
+        while words or more:
+            if not words:
+                words, more = await self._words(lines, None)
+                continue
+            try:
+                async with self.cluster.coordinate() as seat:
+                    while words:
+                        await seat.publish_many(words)
+                        words = []
+                        if more:
+                            words, more = await self._words(lines, SILENCE_S)
+            except LostTicket as lost:
+                words = words[len(lost.published) :]
+            except NoTicket as none:
+                await self.show(f"(nobody hears you yet: {none})")
+
+    async def _words(self, lines: Lines | Prompt, patience: float | None) -> tuple[list[bytes], bool]:
+        """What is to be said next, and whether more may follow; nothing if nothing came in time."""
+        try:
+            async with asyncio.timeout(patience):
+                batch = await lines.next()
+        except TimeoutError:
+            return [], True
+        if batch is None:
+            return [], False
+        words: list[bytes] = []
+        for line in batch:
+            text = line.decode("utf-8", "replace").strip()
+            if text == "/quit":
+                return words, False
+            if text.startswith("/"):
+                await self._command(text)
+            elif text:
+                words.append(msgspec.json.encode(Word(self.nick, text)))
+        return words, True
+
+    async def _command(self, text: str) -> None:
+        cluster = self.cluster
+        if text == "/who":
+            tickets = {owner: f" (ticket {ticket})" for ticket, owner in cluster.coordinators().items()}
+            for member in cluster.members():
+                await self.show(f"  {address_of(member)}{tickets.get(member, '')}")
+        elif text == "/stats":
+            said = ", ".join(f"{name} {number:,}" for name, number in cluster.stats().items() if number)
+            await self.show(f"  {said}")
+        else:
+            await self.show(f"  {HELP}")

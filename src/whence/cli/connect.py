@@ -1,0 +1,118 @@
+"""What the live commands share: from arguments to `whence.join`, signals, and what is told on standard error."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import signal
+import sys
+import time
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+from whence.api import Cluster, Join, join, run
+from whence.errors import UsageError
+from whence.net.keys import read_secret
+from whence.net.metrics import Check
+from whence.net.transport import Faults
+
+TICKET_PATIENCE_S = 15.0
+"""Seconds without a ticket, though one is wanted, after which a node calls itself unwell."""
+
+
+def joining(args: argparse.Namespace) -> Join:
+    """`whence.join` as the arguments say."""
+    if args.tls and args.udp:
+        raise UsageError("--tls and --udp exclude each other: TLS protects streams only (--secret-file protects both)")
+    return join(
+        args.cluster,
+        args.join,
+        args.listen,
+        order=args.order,
+        tickets=args.tickets,
+        found=True if args.found else None,
+        directory=args.directory,
+        trace=args.trace,
+        transport="udp" if args.udp else "tcp",
+        timeout=args.timeout,
+        advertise=args.advertise,
+        faults=Faults(args.drop, seed=time.time_ns()) if args.drop else None,
+        **security(args),
+    )
+
+
+def security(args: argparse.Namespace) -> dict[str, Any]:
+    """Who may take part."""
+    if args.insecure:
+        return {"insecure": True}
+    if args.tls:
+        directory, name = args.tls
+        bundle = Path(directory) / name
+        return {"tls": bundle if bundle.is_dir() else Path(directory)}
+    if args.secret_file:
+        return {"secret": read_secret(args.secret_file)}
+    raise UsageError(
+        "who may take part? --secret-file FILE or --tls DIR NAME (`whence keys init` makes them); --insecure is for "
+        "experiments on this machine alone"
+    )
+
+
+class Notices:
+    """What a command tells on standard error beside its results: a line for people, or a JSON object."""
+
+    def __init__(self, as_json: bool) -> None:
+        self._json = as_json
+
+    def __call__(self, text: str, **fields: object) -> None:
+        line = json.dumps({"notice": text, **fields}) if self._json else f"whence: {text}"
+        print(line, file=sys.stderr, flush=True)
+
+
+class Wishes:
+    """What a node wants and may not have: reasons for `/health`."""
+
+    def __init__(self, cluster: Cluster, seeds: bool, ticket: bool) -> None:
+        self._cluster = cluster
+        self._seeds = seeds
+        self._ticket = ticket
+        self._had_ticket = time.monotonic()
+
+    @property
+    def checks(self) -> list[Check]:
+        return [check for check, on in ((self._alone, self._seeds), (self._silenced, self._ticket)) if on]
+
+    def _alone(self) -> str | None:
+        return None if len(self._cluster.members()) > 1 else f"{self._cluster.name}: knows no other member"
+
+    def _silenced(self) -> str | None:
+        now = time.monotonic()
+        if self._cluster.may_publish:
+            self._had_ticket = now
+        without = now - self._had_ticket
+        return f"{self._cluster.name}: no ticket for {without:.0f} s" if without > TICKET_PATIENCE_S else None
+
+
+def run_until_stopped(work: Coroutine[Any, Any, int]) -> int:
+    """Run it; SIGINT and SIGTERM end it cleanly (0): the ticket is given back, the others are told, the trace is
+    closed. A second signal ends it at once (130)."""
+
+    async def main() -> int:
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(work)
+        signals = 0
+
+        def stop() -> None:
+            nonlocal signals
+            signals += 1
+            task.cancel()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            return 0 if signals == 1 else 130
+
+    return run(main())

@@ -1,0 +1,181 @@
+"""The arguments of the live commands, and help that teaches. The commands themselves are imported when they run."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from whence.order import ORDERS
+
+_RAW = argparse.RawDescriptionHelpFormatter
+
+NODE = """\
+examples, each line in its own terminal:
+  whence node --cluster lobby --listen 127.0.0.1:7001 --insecure --coordinate
+  whence node --cluster lobby --join 127.0.0.1:7001 --insecure --coordinate
+  whence node --cluster lobby --join 127.0.0.1:7001 --insecure --order reliable --json | jq .payload
+
+between machines, with the keys of `whence keys`:
+  whence node --cluster lobby --listen 10.0.0.5:7001 --tls /etc/whence/keys alice --coordinate
+  tail -f log | whence node --cluster lobby --listen 10.0.0.6:7001 --join 10.0.0.5:7001 --secret-file s.key --coordinate
+
+as a service, which survives kill -9 and is watched:
+  whence node --cluster lobby --listen 10.0.0.7:7001 --join 10.0.0.5:7001 --tls /etc/whence/keys carol --stay \\
+      --directory /var/lib/whence/lobby --metrics 127.0.0.1:9464
+
+The first node founds the cluster: it has no --join. Lines of the standard input are events; the end of input ends the
+node, and so do Ctrl-C and SIGTERM: the ticket is given back and the others are told (a second Ctrl-C ends it at once).
+Deliveries go to standard output: the publisher's address, a tab, the line; or JSON. Notices go to standard error.
+"""
+
+CHAT = """\
+examples:
+  whence chat --cluster tea --nick ann --listen 127.0.0.1:7001 --insecure
+  whence chat --cluster tea --nick bob --join 127.0.0.1:7001 --insecure
+  fortune | whence chat --cluster tea --nick oracle --join 127.0.0.1:7001 --insecure
+
+An answer is never shown before its question. There may be more people than tickets: whoever speaks takes one, and
+gives it back after a silence.
+"""
+
+UP = """\
+examples:
+  whence up 5                                  five processes on this machine; Ctrl-C stops them all
+  whence up 8 --coordinators 4 --load 200      four of them publish 200 events a second each
+  whence up 5 --drop 0.05 --trace out          5 % of gossip is lost on purpose; what happened goes to out/
+  whence up 3 --seconds 10 --json | tail -1    for scripts: one JSON object a second
+
+Each is a `whence node` with a directory of its own. Kill one (its process id is in the table) and watch it come back.
+"""
+
+KEYS = """\
+examples:
+  whence keys init keys                        the cluster's CA, shared secret and publishers' key, in keys/
+  whence keys issue keys alice                 what alice needs, in keys/alice/: copy that to her machine
+  whence keys issue keys wall --role receiver  may read, and nobody accepts an event from it
+"""
+
+
+def add(commands: Any) -> None:
+    """The live commands, added to `whence`."""
+    _node(_command(commands, "node", "take part in a cluster: lines in, deliveries out", NODE))
+    _chat(_command(commands, "chat", "talk in a cluster", CHAT))
+    _up(_command(commands, "up", "start a local cluster of N processes", UP))
+    _keys(_command(commands, "keys", "make a cluster's keys, issue them to members", KEYS))
+
+
+def _command(commands: Any, name: str, what: str, examples: str) -> argparse.ArgumentParser:
+    description = what[0].upper() + what[1:] + "."
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=what, description=description, epilog=examples, formatter_class=_RAW
+    )
+    return parser
+
+
+def _call(module: str, function: str) -> Callable[[argparse.Namespace], int]:
+    def call(args: argparse.Namespace) -> int:
+        done: int = getattr(import_module(f"whence.cli.{module}"), function)(args)
+        return done
+
+    return call
+
+
+def _connection(command: argparse.ArgumentParser) -> None:
+    """What it takes to be a member."""
+    where = command.add_argument_group("where")
+    where.add_argument("--cluster", required=True, metavar="NAME", help="the cluster's name, the same for all members")
+    where.add_argument(
+        "--listen", default="127.0.0.1:0", metavar="HOST:PORT", help="default: any free port of 127.0.0.1"
+    )
+    where.add_argument("--advertise", metavar="HOST:PORT", help="how others reach it, if not by the --listen address")
+    where.add_argument(
+        "--join", action="append", default=[], metavar="HOST:PORT", help="a member to join through; may be repeated"
+    )
+    where.add_argument("--found", action="store_true", help="found the cluster (implied when there is no --join)")
+    where.add_argument(
+        "--timeout", type=positive, default=10.0, metavar="SECONDS", help="to find a member in (default 10)"
+    )
+    who = command.add_argument_group("who may take part, one of").add_mutually_exclusive_group()
+    who.add_argument("--secret-file", type=Path, metavar="FILE", help="whoever holds this secret")
+    who.add_argument("--tls", nargs=2, metavar=("DIR", "NAME"), help="whoever has a certificate; ours is in DIR/NAME")
+    who.add_argument("--insecure", action="store_true", help="anybody on this machine")
+    how = command.add_argument_group("how")
+    how.add_argument("--order", choices=ORDERS, default="causal", help="of deliveries here (default causal)")
+    how.add_argument(
+        "--tickets", type=_count, default=8, metavar="N", help="how many may publish at a time, the same for all (8)"
+    )
+    how.add_argument("--directory", type=Path, metavar="DIR", help="to go on from after kill -9")
+    how.add_argument("--trace", type=Path, metavar="DIR", help="write every step into this directory (docs/trace.md)")
+    how.add_argument("--udp", action="store_true", help="gossip by datagrams (large messages go by TCP all the same)")
+    how.add_argument("--drop", type=share, default=0.0, metavar="P", help="lose this share of gossip, on purpose")
+
+
+def _node(command: argparse.ArgumentParser) -> None:
+    _connection(command)
+    what = command.add_argument_group("what")
+    what.add_argument("--coordinate", action="store_true", help="take a ticket and publish the lines of standard input")
+    what.add_argument("--load", type=positive, metavar="R", help="publish R events a second instead (see `whence up`)")
+    what.add_argument("--stay", action="store_true", help="the end of input does not end the node")
+    what.add_argument("--json", action="store_true", help="deliveries and notices as JSON lines")
+    what.add_argument("--quiet", action="store_true", help="print no deliveries")
+    what.add_argument("--metrics", metavar="HOST:PORT", help="serve /metrics (Prometheus) and /health there")
+    command.set_defaults(call=_call("node", "node"))
+
+
+def _chat(command: argparse.ArgumentParser) -> None:
+    _connection(command)
+    command.add_argument("--nick", required=True, metavar="N", help="who you are")
+    command.set_defaults(call=_call("chat", "chat"))
+
+
+def _up(command: argparse.ArgumentParser) -> None:
+    command.add_argument("members", type=_count, metavar="N", help="processes")
+    command.add_argument("--coordinators", type=_count, metavar="K", help="of them publish (default: all, at most 8)")
+    command.add_argument("--seconds", type=positive, metavar="S", help="stop after so long (default: on Ctrl-C)")
+    command.add_argument(
+        "--load", type=positive, default=10.0, metavar="R", help="events a second of each (default 10)"
+    )
+    command.add_argument("--order", choices=ORDERS, default="causal", help="of deliveries (default causal)")
+    command.add_argument("--drop", type=share, default=0.0, metavar="P", help="lose this share of gossip, on purpose")
+    command.add_argument("--udp", action="store_true", help="gossip by datagrams")
+    command.add_argument("--trace", type=Path, metavar="DIR", help="write every step into this directory")
+    command.add_argument("--json", action="store_true", help="one JSON object a second instead of a table")
+    command.set_defaults(call=_call("up", "up"))
+
+
+def _keys(command: argparse.ArgumentParser) -> None:
+    steps = command.add_subparsers(dest="step", metavar="STEP", required=True)
+    init = steps.add_parser("init", help="make a cluster's keys", description="Make a cluster's keys in DIR.")
+    init.add_argument("directory", type=Path, metavar="DIR")
+    init.set_defaults(call=_call("keys", "init"))
+    issue = steps.add_parser("issue", help="make a member's keys", description="Make what the member NAME needs.")
+    issue.add_argument("directory", type=Path, metavar="DIR", help="where `whence keys init` made the cluster's")
+    issue.add_argument("name", metavar="NAME")
+    issue.add_argument("--role", choices=("publisher", "receiver"), default="publisher", help="default: publisher")
+    issue.set_defaults(call=_call("keys", "issue"))
+
+
+def positive(text: str) -> float:
+    """A number above 0, for argparse."""
+    number = float(text)
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError("must be above 0")
+    return number
+
+
+def share(text: str) -> float:
+    """A probability below 1, for argparse."""
+    number = float(text)
+    if not 0 <= number < 1:
+        raise argparse.ArgumentTypeError("must be at least 0 and below 1")
+    return number
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return number

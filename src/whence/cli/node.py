@@ -1,0 +1,182 @@
+"""`whence node`: a member of a cluster, from the shell."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Coroutine
+from typing import Any, Final, Protocol
+
+from whence.api import Cluster, Event
+from whence.cli.connect import Notices, Wishes, joining, run_until_stopped
+from whence.cli.streams import Lines, Output, printable
+from whence.clock import address_of
+from whence.errors import LostTicket, NoTicket
+from whence.net.metrics import Latency, MetricsServer
+from whence.wire.limits import DEFAULT
+
+LOAD: Final = b"\0load "
+"""How the payloads of `--load` begin; the time of publishing follows, and dots up to 64 bytes."""
+LOAD_BYTES: Final = 64
+TICK_S: Final = 0.02
+
+
+def node(args: argparse.Namespace) -> int:
+    """Take part until the input ends or a signal comes."""
+    return run_until_stopped(_node(args))
+
+
+async def _node(args: argparse.Namespace) -> int:
+    notice = Notices(args.json)
+    async with joining(args) as cluster:
+        latency = {args.cluster: Latency()}
+        wishes = Wishes(cluster, bool(args.join), args.coordinate)
+        watch = None
+        if args.metrics:
+            watch = MetricsServer(args.metrics, [cluster], wishes.checks, latency)
+            await watch.start()
+        where = watch.address if watch else None
+        notice(
+            f"{cluster.address} is in {args.cluster!r}" + (f", metrics at http://{where}/metrics" if where else ""),
+            cluster=args.cluster,
+            address=cluster.address,
+            me=cluster.me,
+            metrics=where,
+        )
+        try:
+            await _both(_deliveries(args, cluster, latency[args.cluster]), _input(args, cluster, notice))
+        finally:
+            if watch is not None:
+                await watch.close()
+    return 0
+
+
+async def _both(deliveries: Coroutine[Any, Any, None], input: Coroutine[Any, Any, None]) -> None:
+    """Until both end, which they do when the cluster is left; if one fails, the other is ended."""
+    tasks = [asyncio.create_task(deliveries), asyncio.create_task(input)]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        for task in tasks:
+            if task.done():
+                task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+# -- deliveries ---------------------------------------------------------------------------------------------------
+
+
+async def _deliveries(args: argparse.Namespace, cluster: Cluster, latency: Latency) -> None:
+    output = Output(sys.stdout.fileno())
+    show = _as_json if args.json else _as_text
+    events = cluster.events()
+    while batch := await events.batch():
+        now = time.time_ns()
+        for event in batch:
+            if event.payload.startswith(LOAD) and event.origin != cluster.me:
+                _measure(event.payload, now, latency)
+        if not args.quiet:
+            await output.write("".join([show(event, now) for event in batch]).encode())
+
+
+def _as_json(event: Event, now: int) -> str:
+    try:
+        payload, key = event.payload.decode(), "payload"
+    except UnicodeDecodeError:
+        payload, key = event.payload.hex(), "payload_hex"
+    said = {"id": event.id, "origin": event.origin, key: payload, "over_gap": event.over_gap, "t": now / 1e9}
+    return json.dumps(said, ensure_ascii=False) + "\n"
+
+
+def _as_text(event: Event, now: int) -> str:
+    gap = "\t(something before it is missing)" if event.over_gap else ""
+    return f"{address_of(event.origin)}\t{printable(event.payload)}{gap}\n"
+
+
+def _measure(payload: bytes, now: int, latency: Latency) -> None:
+    stamp = payload[len(LOAD) :].rstrip(b".")
+    if stamp.isdigit():
+        latency.observe((now - int(stamp)) / 1e9)
+
+
+# -- publishes ----------------------------------------------------------------------------------------------------
+
+
+class _Source(Protocol):
+    async def next(self) -> list[bytes] | None:
+        """What is to be published next; None: nothing more."""
+
+
+class _Load:
+    """So many events a second, with the time of their publishing in them, until `ends` does."""
+
+    def __init__(self, rate: float, ends: _Source | None) -> None:
+        self._rate = rate
+        self._began = time.monotonic()
+        self._sent = 0
+        self._end = asyncio.ensure_future(_exhaust(ends)) if ends is not None else None
+
+    async def next(self) -> list[bytes] | None:
+        while True:
+            if self._end is not None and self._end.done():
+                return None
+            due = int((time.monotonic() - self._began) * self._rate) - self._sent
+            if due > self._rate:  # held up for more than a second: what was not published then never is
+                self._sent += due - 1
+                due = 1
+            if due > 0:
+                self._sent += due
+                return [(LOAD + str(time.time_ns()).encode()).ljust(LOAD_BYTES, b".")] * due
+            await asyncio.sleep(max(TICK_S, (self._sent + 1) / self._rate - (time.monotonic() - self._began)))
+
+
+async def _exhaust(source: _Source) -> None:
+    while await source.next() is not None:
+        pass
+
+
+async def _input(args: argparse.Namespace, cluster: Cluster, notice: Notices) -> None:
+    """Publish what comes in; leave when the input ends, unless the node is to stay."""
+    lines = None
+    if args.coordinate or not args.stay:  # else the input is none of its business: it may run in the background
+        lines = Lines(sys.stdin.fileno(), DEFAULT.max_payload_bytes)
+    source: _Source | None = lines
+    if args.load:
+        source = _Load(args.load, None if args.stay else lines)
+    if args.coordinate:
+        assert source is not None
+        await publish(cluster, source, notice)
+        if lines is not None and lines.too_long:
+            notice(f"{lines.too_long} lines were too long: an event holds at most {DEFAULT.max_payload_bytes} bytes")
+    elif lines is not None:
+        while (ignored := await lines.next()) is not None:
+            notice(f"{len(ignored)} lines not published: this node only receives, give --coordinate")
+    if not args.stay:
+        await cluster.leave()
+
+
+async def publish(cluster: Cluster, source: _Source, notice: Notices) -> None:
+    """Hold a ticket and publish all there is; a lost ticket is asked for again, and nothing is published twice."""
+    left: list[bytes] = []
+    while True:
+        try:
+            async with cluster.coordinate() as seat:
+                notice(f"may publish, under ticket {seat.ticket}", ticket=seat.ticket)
+                while True:
+                    if not left:
+                        batch = await source.next()
+                        if batch is None:
+                            return
+                        left = batch
+                    await seat.publish_many(left)
+                    left = []
+        except LostTicket as lost:
+            left = left[len(lost.published) :]
+            notice(f"{lost}; asking for another", ticket=None)
+        except NoTicket as none:
+            notice(f"{none}; still trying", ticket=None)
