@@ -1,0 +1,62 @@
+"""What the tests of live clusters share: short times, and waiting for conditions instead of for time."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import whence
+from whence.sim.oracle import judge
+from whence.trace import MemoryTrace
+
+T = TypeVar("T")
+MS = 1_000_000
+
+FAST: dict[str, Any] = {"ring_round_ns": 200 * MS, "delta_ns": 90 * MS, "round_ns": 50 * MS, "time_to_recover": 20.0}
+"""A ring that is founded within a second; recovery as patient as live."""
+
+LIMIT = 30.0
+"""Seconds after which a condition counts as never to come true: far above what any of them takes."""
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """`asyncio.run` with a limit."""
+
+    async def limited() -> T:
+        return await asyncio.wait_for(main, 2 * LIMIT)
+
+    return asyncio.run(limited())
+
+
+async def until(condition: Callable[[], object], what: str = "condition", limit: float = LIMIT) -> None:
+    """Wait for it."""
+    deadline = time.monotonic() + limit
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: not within {limit} s"
+        await asyncio.sleep(0.005)
+
+
+async def collect(cluster: whence.Cluster, count: int, limit: float = LIMIT) -> list[whence.Event]:
+    """The next so many events."""
+    found: list[whence.Event] = []
+
+    async def read() -> None:
+        events = cluster.events()
+        while len(found) < count:
+            found.append(await anext(events))
+        events.done()
+
+    await asyncio.wait_for(read(), limit)
+    return found
+
+
+def assert_causal(trace: MemoryTrace, settled: bool = True) -> None:
+    """The causal oracle has nothing to say against what was recorded."""
+    report = judge(trace.rows, settled)
+    assert report.ok, report
+
+
+def fast(**more: Any) -> dict[str, Any]:
+    return {**FAST, **more}
