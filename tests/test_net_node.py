@@ -1,0 +1,226 @@
+"""One node by hand: no loop, no socket, no clock. What it does in a step, and what it does not."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+
+from whence.cast.messages import Gossip, Subscribe
+from whence.clock import address_of
+from whence.errors import ClusterClosed, DiskError, LostTicket
+from whence.member import Member
+from whence.net.entry import live_config
+from whence.net.hello import DIRECTED, read_direct
+from whence.net.node import FRAME_EVENTS, Ask, Node, Parcel
+from whence.order.messages import AckRecover
+from whence.ports import Deliver, Found, Resign, Start, TakeSnapshot
+from whence.recorder import Recorder
+from whence.ring.messages import RingMessage
+from whence.sim.oracle import judge
+from whence.trace import MemoryTrace
+from whence.wire import encode, read_header, unpack
+
+MS = 1_000_000
+SETTINGS = {"ring_round_ns": 200 * MS, "delta_ns": 50 * MS, "round_ns": 50 * MS}
+
+
+class Wire:
+    """Nodes joined by hand: what one ships waits until it is carried."""
+
+    def __init__(self, *names: str, **options: Any) -> None:
+        self.now = 0
+        self.trace = MemoryTrace()
+        self.sent: list[tuple[str, Parcel]] = []
+        self.nodes: dict[str, Node] = {}
+        for name in names:
+            self.add(name, **options)
+
+    def add(self, name: str, order: str = "causal", **options: Any) -> Node:
+        me = f"{name}:1#1"
+        member = Member(me, live_config("c", order, 4, SETTINGS), random.Random(name))
+
+        def ship(parcels: list[Parcel]) -> None:
+            self.sent += [(me, parcel) for parcel in parcels]
+
+        recorder = Recorder(self.trace.append, run="hand", cluster="c", member=me, order=order)
+        node = self.nodes[f"{name}:1"] = Node(member, ship=ship, recorder=recorder, **options)
+        return node
+
+    def step(self, node: Node) -> list[Parcel]:
+        """One step; what it ships."""
+        before = len(self.sent)
+        node.step(self.now, self.now)
+        return [parcel for _, parcel in self.sent[before:]]
+
+    def carry(self) -> None:
+        """All that was shipped arrives; everybody steps once."""
+        sent, self.sent = self.sent, []
+        for _, parcel in sent:
+            packet = parcel.packet
+            if packet[0] == DIRECTED:
+                _, packet = read_direct(packet)
+            header = read_header(packet)
+            for address in parcel.to:
+                self.nodes[address].receive(header.sender, header.body)
+        for node in self.nodes.values():
+            self.step(node)
+
+    def pass_time(self, ns: int, tick: int = 5 * MS) -> None:
+        for _ in range(ns // tick):
+            self.now += tick
+            self.carry()
+
+    def founded(self) -> Node:
+        """Everybody is there, and the first one may publish."""
+        first, *others = self.nodes.values()
+        first.feed(Start())
+        first.feed(Found())
+        self.step(first)
+        for other in others:
+            other.feed(Start((first.me,)))
+        for _ in range(1000):
+            self.pass_time(5 * MS)
+            everybody = all(len(n.member.members()) == len(self.nodes) for n in self.nodes.values())
+            if everybody and first.member.may_publish:
+                return first
+        raise AssertionError("not founded")
+
+
+def ask(node: Node, *payloads: bytes) -> Ask:
+    made = Ask(payloads, asyncio.new_event_loop().create_future())
+    node.publish(made)
+    return made
+
+
+def gossip(parcels: list[Parcel]) -> list[Parcel]:
+    return [p for p in parcels if p.packet[0] != DIRECTED and isinstance(unpack(p.packet).message, Gossip)]
+
+
+def test_all_publishes_of_a_step_share_a_frame_that_is_encoded_once() -> None:
+    wire = Wire("a", "b", "c", "d")
+    a = wire.founded()
+    asks = [ask(a, b"%d" % i) for i in range(10)]
+    pushed = [p for p in gossip(wire.step(a)) if unpack(p.packet).message.items]  # type: ignore[union-attr]
+    assert len(pushed) == 1 and sorted(pushed[0].to) == ["b:1", "c:1", "d:1"] and not pushed[0].reliable
+    assert [x.done.result() for x in asks] == [[f"0:1.0.1:{i}@a:1#1"] for i in range(1, 11)]
+    many = ask(a, *[b"x"] * (2 * FRAME_EVENTS + 1))
+    pushed = [p for p in gossip(wire.step(a)) if unpack(p.packet).message.items]  # type: ignore[union-attr]
+    assert len(pushed) == 3 and len(many.done.result()) == 2 * FRAME_EVENTS + 1
+    wire.carry()
+    for node in wire.nodes.values():
+        assert node.backlog.events == 10 + 2 * FRAME_EVENTS + 1
+    assert judge(wire.trace.rows).ok
+
+
+def test_what_is_for_one_life_is_directed_and_gossip_is_not() -> None:
+    wire = Wire("a", "b")
+    wire.founded()
+    kinds = set()
+    for _ in range(200):
+        wire.now += 5 * MS
+        for sender, parcel in wire.sent:
+            packet = parcel.packet
+            directed = packet[0] == DIRECTED
+            if directed:
+                target, packet = read_direct(packet)
+                assert [address_of(target)] == list(parcel.to)
+            message = unpack(packet).message
+            assert unpack(packet).sender == sender
+            assert directed == parcel.reliable
+            kinds.add((type(message).__name__, directed))
+            assert not (isinstance(message, RingMessage) and not directed)
+        wire.carry()
+    assert ("Gossip", False) in kinds and ("Gossip", True) not in kinds
+
+
+def test_a_refused_publish_is_told_and_nothing_of_it_is_sent() -> None:
+    wire = Wire("a")
+    a = wire.founded()
+    a.feed(Resign())
+    refused = ask(a, b"1", b"2")
+    wire.step(a)
+    with pytest.raises(LostTicket, match="no ticket"):
+        refused.done.result()
+    assert not a.backlog.items
+
+
+def test_a_full_backlog_sheds_frames_but_not_the_ring_and_recovers_later() -> None:
+    wire = Wire("a")
+    b = wire.add("b", order="reliable", max_events=8)
+    a = wire.founded()
+    b.backlog.read = True
+    for n in range(20):
+        ask(a, b"%d" % n)
+        wire.step(a)
+        wire.carry()
+    assert b.backlog.full and b.backlog.events == 9 and b.stats.shed >= 11
+    answer = AckRecover(1, tuple(d.frame for d in a.backlog.items if isinstance(d, Deliver))[:3])
+    shed = b.stats.shed
+    b.receive(a.me, encode(answer))
+    wire.step(b)
+    assert b.stats.shed == shed + 3 and b.backlog.events == 9
+    wire.pass_time(1000 * MS)
+    assert b.backlog.events == 9 and a.me in b.member.members(), "it still takes part"
+    got: list[bytes] = []
+    for _ in range(400):
+        while b.backlog.items:
+            got += b.backlog.take_frame().frame.payloads()
+        wire.pass_time(5 * MS)
+    assert got == [b"%d" % n for n in range(20)]
+    assert judge(wire.trace.rows).ok
+
+
+def test_the_state_is_asked_for_between_the_right_events() -> None:
+    wire = Wire("a", state=lambda: b"state")
+    a = wire.founded()
+    b = wire.add("b")
+    ask(a, b"1")
+    wire.step(a)
+    b.feed(Start((a.me,)))
+    wire.step(b)
+    wire.carry()
+    wire.carry()
+    assert [type(i) for i in a.backlog.items] == [Deliver, TakeSnapshot], "the application has not seen the event yet"
+    assert b.how is None
+    a.backlog.take_frame()
+    marker = a.backlog.items.popleft()
+    assert isinstance(marker, TakeSnapshot)
+    a.snapshot(marker)
+    wire.pass_time(20 * MS)
+    assert b.how == "snapshot"
+
+
+def test_bytes_that_are_no_message_cut_their_sender_off_and_nobody_else() -> None:
+    wire = Wire("a", "b", "c")
+    a = wire.founded()
+    a.receive("b:1#1", b"\xc1\xc1")
+    a.receive("c:1#1", encode(Subscribe(1)))
+    wire.step(a)
+    assert list(a.member.cut_off) == ["b:1#1"] and a.stats.bad_bytes == 1
+    a.receive("b:1#1", encode(Subscribe(1)))
+    assert a.stats.cut_off == 1
+    wire.pass_time(500 * MS)
+    assert "c:1#1" in a.member.members() and a.failure is None
+
+
+def test_a_disk_that_fails_stops_the_node_before_anything_leaves_it() -> None:
+    class Full:
+        def save(self, *_: object, **__: object) -> None:
+            raise DiskError("cannot write: no space left on device")
+
+    wire = Wire("a", "b")
+    a = wire.founded()
+    a._journal = Full()  # type: ignore[assignment]
+    last = ask(a, b"x")
+    assert wire.step(a) == []
+    assert isinstance(a.failure, DiskError)
+    with pytest.raises(ClusterClosed, match="no space"):
+        last.done.result()
+    assert not a.backlog.items and a.wake_at is None
+    later = ask(a, b"y")
+    wire.step(a)
+    with pytest.raises(ClusterClosed):
+        later.done.result()
