@@ -128,10 +128,10 @@ def test_a_packet_counts_once() -> None:
 
 def test_a_packet_of_our_own_is_refused() -> None:
     a, b, _ = pair(rekey_packets=3)
-    for _ in range(7):  # also after a change of key
-        sealed = a.seal(b"x")
-        refused(a, sealed, "reflected")
-        b.open(sealed)
+    sealed = [a.seal(b"x") for _ in range(7)]
+    for data in sealed:  # also after a change of key
+        refused(a, data, "reflected")
+        b.open(data)
 
 
 def test_order_does_not_matter() -> None:
