@@ -21,7 +21,6 @@ class Holder(App):
 
     objects: Objects = field(default_factory=Objects)
     frames: list[Frame] = field(default_factory=list)
-    down: bool = False
 
 
 class ObjectsNet(MemberNet):
@@ -58,12 +57,10 @@ class ObjectsNet(MemberNet):
         return max((n for n in self.apps if n.startswith(f"m{i}#")), key=boot_of)
 
     def holders(self) -> list[Holder]:
-        return [self.holder(n) for n in self.apps if not self.holder(n).down]
+        return [self.holder(n) for n in self.apps]
 
     def feed(self, name: str, input: ports.Input) -> list[ports.Output]:
         holder = self.holder(name)
-        if holder.down:
-            return []
         out = holder.member.handle(input, self.now)
         holder.outputs.extend(o for o in out if not isinstance(o, ports.Send | ports.Arrived))
         for o in out:
@@ -96,7 +93,7 @@ class ObjectsNet(MemberNet):
 
     def join(self, i: int, order: str) -> Holder:
         """A newcomer: it gets a snapshot from whoever it asks first."""
-        contacts = tuple(n for n in self.apps if not self.holder(n).down)
+        contacts = tuple(self.apps)
         holder = self.add(f"m{i}#1", order)
         self.feed(f"m{i}#1", ports.Start(contacts))
         return holder
@@ -105,8 +102,8 @@ class ObjectsNet(MemberNet):
         """Dead without a word, and back from a disk that holds the checkpoint and the objects."""
         old, name = self[i], self.name(i)
         checkpoint, state = old.member.checkpoint(), old.objects.state()
-        old.down = True
-        contacts = tuple(n for n in self.apps if not self.holder(n).down)
+        del self.apps[name]
+        contacts = tuple(self.apps)
         holder = self.add(f"m{i}#{boot_of(name) + 1}", old.member.order, checkpoint)
         holder.objects.restore(state)
         self.feed(self.name(i), ports.Start(contacts))

@@ -3,9 +3,10 @@
 Two documents make one object. The **replica** holds exactly what was delivered: it is what snapshots are made of. The
 **draft**, which exists only where somebody edits, is the replica plus own edits not delivered yet: what an editor sees.
 
-Updates of one editor are numbered and applied in that order: pycrdt 0.14 does not converge when an editor's updates
-come out of order (found by test, although Yjs promises it); between editors any order will do. An update that comes
-early waits for the ones before it.
+Updates of one editor are numbered and applied in that order; one that comes early waits. And a snapshot is complete
+only if no update of one editor waits inside pycrdt for one of another, which causal order sees to. Yjs promises more,
+but pycrdt 0.14 does not keep it (found by test): updates of one editor out of order, or a state taken while something
+waits, end in different texts.
 """
 
 from __future__ import annotations
