@@ -136,7 +136,7 @@ def load(directory: str | os.PathLike[str]) -> Keys:
 
     bundle = Path(directory)
     if not bundle.is_dir():
-        raise KeysError(f"{bundle} is no directory: give the one that `whence keys issue NAME` made")
+        raise KeysError(f"{bundle} is no directory: give the one that `whence keys issue` made")
     certificates = sorted(p for p in bundle.glob("*.crt") if p.name != "ca.crt")
     if len(certificates) != 1:
         found = ", ".join(p.name for p in certificates) or "none"
@@ -317,7 +317,7 @@ def _read(path: Path, *, private: bool = False) -> bytes:
                 raise KeysError(f"{path} can be read by others (mode {mode:04o}): chmod 600 it, and think who has it")
             return file.read(1 << 20)
     except FileNotFoundError:
-        raise KeysError(f"{path} is missing: `whence keys init` and `whence keys issue NAME` make the keys") from None
+        raise KeysError(f"{path} is missing: `whence keys init` and `whence keys issue` make the keys") from None
     except OSError as error:
         raise KeysError(f"cannot read {path}: {error.strerror}") from None
 
