@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import os
 import random
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -305,6 +307,17 @@ def test_plain_and_tls_pass_everything_and_tls_no_datagrams() -> None:
     for guard in (Plain(), TlsGuard()):
         assert guard.open(guard.seal(b"x")) == b"x" and guard.overhead == 0 and guard.stats() == {}
     assert Plain.datagrams and SecretGuard.datagrams and not TlsGuard.datagrams
+
+
+def test_the_document_says_what_the_code_does() -> None:
+    path = Path(__file__).parent.parent / "SECURITY.md"
+    if not path.exists():
+        pytest.skip("no SECURITY.md beside the tests")
+    text = " ".join(path.read_text(encoding="utf-8").split())
+    assert f"the last {guards.BLOCKS << guards.BLOCK_BITS:,} packets" in text
+    assert f"`skew_s` ({inspect.signature(SecretGuard).parameters['skew_s'].default:.0f} s)" in text
+    assert f"Fewer than {guards.MIN_SECRET_BYTES} bytes or {guards.MIN_PASSPHRASE} characters" in text
+    assert guards.REKEY_MS == 3_600_000 and "changes at least every hour" in text
 
 
 def test_refusals_are_a_peers_fault_by_type() -> None:

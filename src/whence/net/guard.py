@@ -64,10 +64,10 @@ BLOCK_BITS: Final = 10
 BLOCKS: Final = 128
 """The replay window of a session: the last `BLOCKS` blocks of `2^BLOCK_BITS` counters in which something was seen. A
 sender counts over all its targets, so the window has to cover what it sends to everybody while one packet waits
-behind a slow stream. At most about 30 kB for the busiest session."""
+behind a slow stream. At most about 35 kB for the busiest session."""
 
 MAX_SESSIONS: Final = 16_384
-"""Sessions known at a time; only holders of the secret can make one. About 1 kB each when idle."""
+"""Sessions known at a time; only holders of the secret can make one. About 3 kB each when idle."""
 
 
 class Guard(Protocol):
