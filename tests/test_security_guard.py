@@ -317,7 +317,8 @@ def test_the_document_says_what_the_code_does() -> None:
     assert f"the last {guards.BLOCKS << guards.BLOCK_BITS:,} packets" in text
     assert f"`skew_s` ({inspect.signature(SecretGuard).parameters['skew_s'].default:.0f} s)" in text
     assert f"Fewer than {guards.MIN_SECRET_BYTES} bytes or {guards.MIN_PASSPHRASE} characters" in text
-    assert guards.REKEY_MS == 3_600_000 and "changes at least every hour" in text
+    assert (guards.REKEY_MS, guards.REKEY_PACKETS) == (3_600_000, 1 << 32)
+    assert "every hour, or after 2^32 packets" in text
 
 
 def test_refusals_are_a_peers_fault_by_type() -> None:
