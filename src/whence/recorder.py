@@ -7,6 +7,7 @@ matters to an audit is when an event was published, first seen, delivered or dro
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from hashlib import blake2b
 
 from whence import ports
 from whence.clock import NEVER, Entry, Frame, Incarnation, MemberId
@@ -19,18 +20,28 @@ Sink = Callable[[Row], object]
 class Recorder:
     """Writes the rows of one member, in one life, in one cluster."""
 
-    __slots__ = ("_cluster", "_lseq", "_member", "_order", "_previous", "_run", "_sink")
+    __slots__ = ("_cluster", "_lseq", "_member", "_order", "_previous", "_resumed", "_run", "_sink")
 
     def __init__(
-        self, sink: Sink, *, run: str, cluster: str, member: MemberId, order: str, previous: MemberId | None = None
+        self,
+        sink: Sink,
+        *,
+        run: str,
+        cluster: str,
+        member: MemberId,
+        order: str,
+        previous: MemberId | None = None,
+        resumed: bytes | None = None,
     ) -> None:
-        """`previous`: the life whose checkpoint this one goes on from, if it does."""
+        """`previous`: the life whose checkpoint this one goes on from, if it does. `resumed`: that checkpoint, if its
+        life recorded it by `saving`."""
         self._sink = sink
         self._run = run
         self._cluster = cluster
         self._member = member
         self._order = order
         self._previous = previous
+        self._resumed = None if resumed is None else _token(resumed)
         self._lseq = 0
 
     def record(self, outputs: Iterable[ports.Output], t_ns: int) -> None:
@@ -62,12 +73,17 @@ class Recorder:
                 case ports.InstallSnapshot():
                     pass  # the `join` row that follows names its token
                 case ports.Joined(how, token):
-                    peer = self._previous if how == "checkpoint" else None
-                    self.row("join", t_ns, reason=how, order=self._order, token=token or None, peer=peer)
+                    peer, resumed = (self._previous, self._resumed) if how == "checkpoint" else (None, None)
+                    self.row("join", t_ns, reason=how, order=self._order, token=token or resumed, peer=peer)
                 case ports.Left():
                     self.row("leave", t_ns)
                 case ports.CutOff(peer, error):
                     self.row("cutoff", t_ns, peer=peer, reason=error)
+
+    def saving(self, checkpoint: bytes, t_ns: int) -> None:
+        """The checkpoint is about to go to disk. A process killed before it is there goes on from the one before: the
+        rows in between tell of deliveries that were never handed on, and the tokens say which those are."""
+        self.row("snapshot", t_ns, token=_token(checkpoint))
 
     def row(
         self,
@@ -134,6 +150,10 @@ class Recorder:
                 reason=reason,
                 peer=peer,
             )
+
+
+def _token(checkpoint: bytes) -> str:
+    return f"checkpoint {blake2b(checkpoint, digest_size=12).hexdigest()}"
 
 
 def show_clock(entries: Iterable[Entry]) -> str:

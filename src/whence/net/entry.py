@@ -121,16 +121,15 @@ class Entry:
         writer = self.trace
         if isinstance(writer, str | os.PathLike):
             writer = self.writer = _open_trace(Path(writer), self.config.cluster, me)
-        previous = None
-        if saved is not None and saved.checkpoint is not None:
-            previous = msgspec.msgpack.decode(saved.checkpoint, type=Checkpoint).me
+        checkpoint = None if saved is None else saved.checkpoint
         recorder = Recorder(
             writer.append,
             run="live",
             cluster=self.config.cluster,
             member=me,
             order=self.config.order,
-            previous=previous,
+            previous=None if checkpoint is None else msgspec.msgpack.decode(checkpoint, type=Checkpoint).me,
+            resumed=checkpoint,
         )
         return recorder, writer.flush if isinstance(writer, JsonlTrace) else None
 

@@ -195,6 +195,7 @@ class Node:
         self._commands: list[Input] = []
         self._asks: list[Ask] = []
         self._inbox: list[tuple[MemberId, bytes | memoryview]] = []
+        self._urgent: list[tuple[MemberId, bytes | memoryview]] = []
 
     # -- in: gathers until the next step ------------------------------------------------------------------------
 
@@ -207,13 +208,13 @@ class Node:
         self._asks.append(ask)
         self._wanted()
 
-    def receive(self, sender: MemberId, body: bytes | memoryview) -> None:
-        """A message for this member, not yet decoded."""
+    def receive(self, sender: MemberId, body: bytes | memoryview, urgent: bool = False) -> None:
+        """A message for this member, not yet decoded. Urgent ones, the ring's among them, do not wait behind gossip."""
         self.stats.packets += 1
         if sender in self.member.cut_off:
             self.stats.cut_off += 1
             return
-        self._inbox.append((sender, body))
+        (self._urgent if urgent else self._inbox).append((sender, body))
         self._wanted()
 
     @property
@@ -239,7 +240,8 @@ class Node:
             asks, self._asks = self._asks, []
             if asks:
                 self._publish(asks, now, out)
-            inbox, self._inbox = self._inbox, []
+            inbox = self._urgent + self._inbox
+            self._urgent, self._inbox = [], []
             for sender, body in inbox:
                 self._take(sender, body, now, out)
             wake_at = self.member.wake_at
@@ -338,12 +340,15 @@ class Node:
 
     def _carry_out(self, out: list[Output], wall: int) -> None:
         changed = False
+        checkpoint = self._checkpoint_due(out)
         if self._recorder is not None:
             self._recorder.record(out, wall)
+            if checkpoint is not None:
+                self._recorder.saving(checkpoint, wall)
             if self._flush_trace is not None:
                 self._flush_trace()  # before anybody can know of it: a kill must not leave events nobody published
-        if self._journal is not None:
-            self._save(self._journal, out)  # likewise
+        if self._journal is not None and checkpoint is not None:
+            self._save(self._journal, checkpoint, out)  # likewise
         for o in out:
             match o:
                 case Send():
@@ -410,17 +415,19 @@ class Node:
             self.backlog.add(out)
         self.backlog.skip = saved.skip
 
-    def _save(self, journal: Journal, out: list[Output]) -> None:
+    def _checkpoint_due(self, out: list[Output]) -> bytes | None:
+        if self._journal is None or not self.member.joined:
+            return None
+        return self.member.checkpoint() if any(isinstance(o, Deliver | Joined) for o in out) else None
+
+    def _save(self, journal: Journal, checkpoint: bytes, out: list[Output]) -> None:
         """One write a batch, before anything of it leaves the process; waits for the disk when something was
         published."""
-        if not self.member.joined:
-            return
         delivered = [o for o in out if isinstance(o, Deliver)]
         installed = next((o.state for o in out if isinstance(o, InstallSnapshot)), None)
         if installed is not None and self._restore is not None:
             journal.processed(0, installed)
-        if delivered or any(isinstance(o, Joined) for o in out):
-            journal.save(self.member.checkpoint(), delivered, sync=any(isinstance(o, Published) for o in out))
+        journal.save(checkpoint, delivered, sync=any(isinstance(o, Published) for o in out))
 
     def done(self, events: int) -> None:
         """The application is done with so many more events. What it keeps in memory is saved now and then: after a

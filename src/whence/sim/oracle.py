@@ -160,7 +160,7 @@ class Oracle:
         self._lives: dict[str, _Life] = {}
         self._origins: list[_Origin] = []
         self._units: dict[Key, _Unit] = {}
-        self._snapshots: dict[str, tuple[list[int], _Holes]] = {}
+        self._snapshots: dict[str, tuple[list[int], _Holes, _Holes]] = {}  # X, holes, passed
         self._used: dict[tuple[Key, Key], int] = {}  # (ticket, incarnation) -> last seq used
         self._bare: dict[str, Key] = {}  # event id without its owner -> whole id
         self._published = 0
@@ -196,19 +196,24 @@ class Oracle:
                 return
         if how not in ("snapshot", "checkpoint") or token not in self._snapshots:
             raise UsageError(f"{member} cannot join by {how!r} from peer {peer!r} with token {token!r}: unknown here")
-        X, holes = self._snapshots[token]
+        X, holes, passed = self._snapshots[token]
         life.seen = list(map(max, life.X, life.seen)) if life.seen else life.X
         life.X = X + [0] * (len(self._origins) - len(X))
-        life.holes, life.passed = {}, _copy(holes)
+        if how == "checkpoint":  # its own: what was due to it still is
+            life.holes, life.passed = _copy(holes), _copy(passed)
+            if peer in self._lives:
+                self._lives[peer].holes = {}
+        else:
+            life.holes, life.passed = {}, _copy(passed)
+            for origin, of in holes.items():
+                life.passed[origin] = sorted(life.passed.get(origin, []) + of, key=lambda h: h.first)
         life.tainted.clear()
 
-    def snapshot(self, member: str, token: str) -> None:
-        """The member's state is taken here, under this token."""
+    def snapshot(self, member: str, token: str, used: bool = True) -> None:
+        """The member's state is taken here, under this token; `used`: somebody will join with it."""
         life = self._life(member)
-        holes = _copy(life.passed)
-        for origin, of in life.holes.items():
-            holes[origin] = sorted(holes.get(origin, []) + of, key=lambda h: h.first)
-        self._snapshots[token] = (life.X.copy(), holes)
+        if used:
+            self._snapshots[token] = (life.X.copy(), _copy(life.holes), _copy(life.passed))
 
     def left(self, member: str) -> None:
         """The member has left: nothing more is due to it."""
@@ -450,6 +455,8 @@ def _subtract(a: list[tuple[int, int]], b: list[tuple[int, int]]) -> list[tuple[
 def judge(rows: Iterable[Row], settled: bool = True) -> OracleReport:
     """The verdict on the trace of one run of one cluster, rows in any order."""
     oracle = Oracle()
+    rows = list(rows)
+    used = {row.token for row in rows if row.kind == "join"}  # of the checkpoints of a live member, one at most
     for row in in_causal_order(rows):
         match row.kind:
             case "deliver":
@@ -459,7 +466,7 @@ def judge(rows: Iterable[Row], settled: bool = True) -> OracleReport:
             case "join":
                 oracle.joined(row.member, row.reason or "", order=row.order or "causal", peer=row.peer, token=row.token)
             case "snapshot":
-                oracle.snapshot(row.member, row.token or "")
+                oracle.snapshot(row.member, row.token or "", row.token in used)
             case "leave" | "crash":
                 oracle.left(row.member)
     return oracle.report(settled)
