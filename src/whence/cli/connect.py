@@ -49,8 +49,8 @@ def security(args: argparse.Namespace) -> dict[str, Any]:
         return {"insecure": True}
     if args.tls:
         directory, name = args.tls
-        bundle = Path(directory) / name
-        return {"tls": bundle if bundle.is_dir() else Path(directory)}
+        copied = (Path(directory) / f"{name}.crt").is_file()  # DIR is itself what was issued to NAME
+        return {"tls": Path(directory) if copied else Path(directory) / name}
     if args.secret_file:
         return {"secret": read_secret(args.secret_file)}
     raise UsageError(

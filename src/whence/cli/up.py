@@ -33,6 +33,9 @@ START_S: Final = 30.0
 STOP_S: Final = 15.0
 """Seconds for a process to leave; then it is killed."""
 LOOK_S: Final = 1.0
+EMPTY_S: Final = 10.0
+"""Seconds without any coordinator after which the founder is told to found the ring again (docs/ring.md: only an
+operator may decide that, and here it is us). Too many crashes at a time cost everybody their tickets."""
 
 
 def up(args: argparse.Namespace) -> int:
@@ -50,7 +53,7 @@ async def _up(args: argparse.Namespace) -> int:
         secret.write_text(encode_secret(os.urandom(32)) + "\n", encoding="ascii")
         nodes = [Process(args, Path(home), number) for number in range(args.members)]
         try:
-            await nodes[0].start([])
+            await nodes[0].start([], found=True)
             await asyncio.gather(*(node.start(nodes[:1]) for node in nodes[1:]))
             await _watch(args, nodes)
         finally:
@@ -60,7 +63,7 @@ async def _up(args: argparse.Namespace) -> int:
 
 async def _watch(args: argparse.Namespace, nodes: list[Process]) -> None:
     """Look once a second; whoever has died is started again."""
-    began = time.monotonic()
+    began = publishing = time.monotonic()
     live = None if args.json else Live(_table(nodes), console=console(), auto_refresh=False)
     with live or nullcontext():
         while args.seconds is None or time.monotonic() - began < args.seconds:
@@ -72,6 +75,12 @@ async def _watch(args: argparse.Namespace, nodes: list[Process]) -> None:
                 raise UsageError(f"all processes have ended; the last one said: {dead[-1].said}")
             for node in dead:
                 await node.start([other for other in nodes if other.alive])
+            if any(node.health.get("ticket") is not None for node in nodes):
+                publishing = time.monotonic()
+            elif time.monotonic() - publishing > EMPTY_S:
+                publishing = time.monotonic()
+                await nodes[0].stop()
+                await nodes[0].start(nodes[1:], found=True)
             if live is None:
                 found = {"t": time.time(), "nodes": [node.seen for node in nodes]}
                 print(json.dumps(found), flush=True)
@@ -130,13 +139,14 @@ class Process:
         pid = self._process.pid if self.alive and self._process is not None else None
         return {"node": self._number, "pid": pid, "address": self.address, "starts": self.starts, **self.health}
 
-    async def start(self, others: list[Process]) -> None:
+    async def start(self, others: list[Process], *, found: bool = False) -> None:
         """Start it and wait until it has joined; raises UsageError if it ends instead."""
         seeds = [other.address for other in others if other.address and other is not self]
         self._joined.clear()
         self.starts += 1
         self._process = await asyncio.create_subprocess_exec(
             *self._command(seeds),
+            *(["--found"] if found else []),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
