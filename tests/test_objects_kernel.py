@@ -322,9 +322,13 @@ def test_publishers_see_that_it_is_full_and_receivers_have_a_bound_too() -> None
     assert 10 < len(r) < 40
     for n in range(1000, 1100):
         objects.apply(event(r.set(f"k{n}", "v" * 50), n))
-    assert objects.stats.refused > 40 and objects.size < 5000
-    for key in list(r):
-        objects.apply(event(r.delete(key), 2000 + len(r)))
+    assert objects.stats.refused > 40 and len(objects.state()) <= objects.size < 5000
+    for n, key in enumerate(r, 2000):
+        objects.apply(event(r.delete(key), n))
+    assert len(r) == 0 and len(objects.state()) <= objects.size
+    copy = Objects()
+    copy.restore(objects.state())
+    assert copy.size == objects.size
 
 
 def test_the_number_of_objects_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -407,6 +411,7 @@ def test_closed_objects_are_remembered_up_to_a_number(monkeypatch: pytest.Monkey
         late.append(objects.counter(f"c{n}").add(1))
         objects.apply(event(objects.close(objects.counter(f"c{n}"), "next"), 10 * n + 2))
     assert objects.stats.forgotten == 3 and not objects.stats.refused
+    assert objects.size == 3 * (container._SLOT + len("c0") + objects.counter("c5").size)
     for payload in late:
         objects.apply(event(payload, 100))
     assert objects.stats.stale == 6 and objects.names("counter") == []

@@ -46,6 +46,8 @@ this number the first closed is forgotten (counted): a straggler on an object th
 bring it back, at this replica only."""
 STATE_VERSION = 1
 
+_SLOT = 96  # bytes of an object's row in the state, beside its name
+
 KINDS = {Set: "registers", Delete: "registers", Add: "counter", Update: "document"}
 
 
@@ -86,6 +88,7 @@ class Stats:
 class _Slot:
     replica: Replica
     opened: Stamp | None = None
+    size: int = 0
 
 
 class _Saved(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -114,6 +117,7 @@ class Objects:
         self._slots: dict[tuple[str, str], _Slot] = {}
         self._closed: dict[tuple[str, str], None] = {}  # oldest first
         self._taken: dict[tuple[str, str, int], bytes] = {}
+        self._size = 0
         self._listeners: list[Callable[[Change], None]] = []
 
     # -- handles --------------------------------------------------------------------------------------------------
@@ -163,7 +167,13 @@ class Objects:
         slot = self._slots.get((kind, name))
         if slot is None and len(self._slots) - len(self._closed) < MAX_OBJECTS:
             slot = self._slots[kind, name] = _Slot(self._make(kind, name))
+            self._weigh(slot)
         return slot
+
+    def _weigh(self, slot: _Slot) -> None:
+        size = slot.replica.size + _SLOT + len(slot.replica.name)
+        self._size += size - slot.size
+        slot.size = size
 
     def _make(self, kind: str, name: str) -> Replica:
         match kind:
@@ -211,10 +221,11 @@ class Objects:
             self.stats.stale += 1
         elif isinstance(operation, Close):
             self._close(slot, stamp, operation)
-        elif replica.size > 2 * self.limit:
+        elif self._size > 2 * self.limit and not isinstance(operation, Delete):
             self.stats.refused += 1
         else:
             changed = replica.apply(stamp, operation)
+            self._weigh(slot)
             self.stats.applied += 1
             if changed:
                 self._tell(replica, getattr(operation, "key", ""), stamp)
@@ -227,6 +238,7 @@ class Objects:
         slot.opened = stamp
         slot.replica.life = _life(stamp)
         slot.replica.home = None
+        self._weigh(slot)
         self._closed.pop((operation.kind, operation.name), None)
         self.stats.applied += 1
         self._tell(slot.replica, "", stamp)
@@ -239,9 +251,11 @@ class Objects:
                 del self._taken[next(iter(self._taken))]
         replica.adopt(b"", stamp)
         replica.home = operation.target
+        self._weigh(slot)
         self._closed[key] = None
         while len(self._closed) > MAX_CLOSED:
             oldest = next(iter(self._closed))
+            self._size -= self._slots[oldest].size
             del self._closed[oldest], self._slots[oldest]
             self.stats.forgotten += 1
         self.stats.applied += 1
@@ -298,6 +312,10 @@ class Objects:
             slot.replica.restore(self._make(*key).state())
             slot.replica.life, slot.replica.home, slot.opened = 0, None, None
             self._slots[key] = slot
+        self._size = 0
+        for slot in self._slots.values():
+            slot.size = 0
+            self._weigh(slot)
         self._closed = {key: None for key, slot in self._slots.items() if slot.replica.home is not None}
         self.stats.restored += 1
         for slot in self._slots.values():
@@ -308,12 +326,12 @@ class Objects:
     @property
     def size(self) -> int:
         """Bytes of `state()`, or somewhat more."""
-        return sum(slot.replica.size + 64 + len(name) for (_, name), slot in self._slots.items())
+        return self._size
 
     def check_room(self, payload: bytes) -> bytes:
         """The payload, if there is room for it; `Full` else. For publishers, who must not grow the state beyond what a
-        snapshot can carry; a replica takes what is delivered, or the others would differ from it."""
-        if self.size + len(payload) > self.limit and len(self.state()) + len(payload) > self.limit:
+        snapshot can carry; a replica takes what is delivered, or it would differ from the others."""
+        if self._size + len(payload) > self.limit and len(self.state()) + len(payload) > self.limit:
             raise Full(f"the objects of this cluster fill {self.limit} bytes: delete something first")
         return payload
 
