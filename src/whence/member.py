@@ -77,7 +77,6 @@ from whence.ring.messages import JoinedNews, RingMessage, check_news
 from whence.wire import Message, decode_news, encode_news
 
 MAX_CUT_OFF = 1024
-LAST_RESORT = 6  # refusals or time-outs before a joiner takes any snapshot
 SNAPSHOT_PATIENCE = 10  # join time-outs that the application may take to hand out its state
 TAIL_FRAMES, TAIL_BYTES = 256, 256 << 10  # own frames kept in a checkpoint
 LEAVE_PATIENCE = 20  # rounds to wait for the ring to take the ticket back before leaving all the same
@@ -293,10 +292,12 @@ class Member:
         join.retry_at = now + self.config.join_timeout_ns
         if not peers:
             return
-        join.asked = self.rng.choice(peers)
+        join.asked = self.rng.choice([p for p in peers if p not in join.weaker] or peers)
         join.nonce = self.rng.getrandbits(48)
-        join.tries += 1
-        request = SnapshotRequest(join.nonce, RANK[self.order], join.tries > LAST_RESORT)
+        # Only when every member known has said that it is weaker: who does not answer may be the one that is not.
+        members = self.cast.members() or list(join.contacts)
+        last_resort = all(m in join.weaker for m in members)
+        request = SnapshotRequest(join.nonce, RANK[self.order], last_resort)
         out.append(Send(join.asked, request, reliable=True))
 
     def _on_snapshot_request(self, sender: MemberId, request: SnapshotRequest, now: int, out: list[Output]) -> None:
@@ -401,6 +402,8 @@ class Member:
                 self._on_snapshot_request(sender, message, now, out)
             case SnapshotRefused():
                 if self.ordering.joining and message.nonce == self._join.nonce:
+                    if message.reason == "weaker" and len(self._join.weaker) < self.config.cast.max_view:
+                        self._join.weaker[sender] = None
                     self._join.retry_at = now + self.config.round_ns // 2
             case Snapshot():
                 self._on_snapshot(sender, message, now, out)
@@ -544,11 +547,11 @@ class Member:
 class _Join:
     """A joiner's quest for a snapshot."""
 
-    __slots__ = ("asked", "contacts", "nonce", "retry_at", "tries")
+    __slots__ = ("asked", "contacts", "nonce", "retry_at", "weaker")
 
     def __init__(self) -> None:
         self.contacts: tuple[MemberId, ...] = ()
         self.asked: MemberId | None = None
         self.nonce = -1
         self.retry_at: int | None = None
-        self.tries = 0
+        self.weaker: dict[MemberId, None] = {}
