@@ -50,6 +50,8 @@ from whence.ring.messages import (
 )
 from whence.ring.table import Table, floor_of
 
+MAX_DONE = 4096
+"""Tenures remembered as taken or declined."""
 SEATED = (State.PROBATION, State.OWNER, State.LEAVING)
 """The states with a ticket."""
 
@@ -345,15 +347,21 @@ class Core(ABC):
         self._take_seat(sender, m)
 
     def _decline(self, to: MemberId, nonce: int, tenure: Tenure) -> None:
-        self._done[tenure] = None
+        self._finish(tenure)
         self._send(to, Decline(nonce, tenure))
 
     # --- sitting down and getting up ---
 
+    def _finish(self, tenure: Tenure) -> None:
+        """Never take this tenure (again). The oldest are forgotten: their grants are long below every floor."""
+        self._done[tenure] = None
+        while len(self._done) > MAX_DONE:
+            del self._done[next(iter(self._done))]
+
     def _sit(self, seat: Seat) -> None:
         """A ticket is assigned: not yet an owner."""
         self.seat = seat
-        self._done[seat.tenure] = None
+        self._finish(seat.tenure)
         self.pred = None
         self.edge = Edge.alone(seat)
         self._seq = 0
