@@ -221,7 +221,7 @@ def test_addresses() -> None:
 
 
 def _transport(settings: TcpSettings, stats: NetStats) -> TcpTransport:
-    return TcpTransport("127.0.0.1:0", stats, lambda: b"greeting", DEFAULT, settings=settings)
+    return TcpTransport("127.0.0.1:0", stats, lambda urgent: b"greeting", DEFAULT, settings=settings)
 
 
 def _ignore(packet: bytes, connection: Connection) -> None:
@@ -320,7 +320,7 @@ def test_a_restarted_peer_is_connected_to_again() -> None:
 
         listen = "127.0.0.1:0"
         for life in range(3):
-            receiver = TcpTransport(listen, NetStats(), lambda: b"hi", DEFAULT)
+            receiver = TcpTransport(listen, NetStats(), lambda urgent: b"hi", DEFAULT)
             await receiver.start(keep)
             listen = receiver.address
 

@@ -192,7 +192,8 @@ class Seat:
         if self.cluster._closed or node.left:
             raise ClusterClosed(f"cluster {node.cluster!r} was left")
         if (node.member.ring.ticket, node.member.ring.inc) != (self.ticket, self.inc):
-            raise LostTicket(f"ticket {self.ticket} was lost: leave the block and coordinate again")
+            why = f" ({node.lost})" if node.lost else ""
+            raise LostTicket(f"ticket {self.ticket} is lost{why}: leave the block and coordinate again")
 
 
 def _parts(payloads: Sequence[bytes]) -> Iterator[Sequence[bytes]]:

@@ -21,9 +21,10 @@ VERSION = 1
 
 
 class Greeting(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
-    """The first word on a connection: the address of whoever opened it."""
+    """The first word on a connection: the address of whoever opened it, and whether it is for urgent packets only."""
 
     address: str
+    urgent: bool = False
 
 
 class Ask(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=2):

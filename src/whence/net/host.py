@@ -47,6 +47,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("whence.net")
 
+INBOX_BYTES = 256 << 10
+"""Bytes of packets that wait for a node before no more are read: one step's worth, so that steps stay short."""
+
 
 class Host:
     """A port of this process, shared by the clusters it joins:
@@ -91,6 +94,7 @@ class Host:
         self._answers: dict[int, asyncio.Future[MemberId]] = {}
         self._dirty: dict[str, Node] = {}
         self._scheduled = False
+        self._held = False
         self._timers: dict[str, tuple[int, asyncio.TimerHandle]] = {}
         self._boot = 0
 
@@ -217,6 +221,15 @@ class Host:
             node.step(now, wall)
             self._sleep(node)
         self._transport.flush()
+        if self._held and all(node.waiting_bytes < INBOX_BYTES // 4 for node in self._nodes.values()):
+            self._hold(False)
+
+    def _hold(self, held: bool) -> None:
+        """Back pressure: what we do not read, our peers' publishers wait for."""
+        self._held = held
+        self.stats.held += held
+        if self._transport is not None:
+            self._transport.hold(held)
 
     def _sleep(self, node: Node) -> None:
         """A timer for the node's next wake, unless there is an earlier one."""
@@ -301,13 +314,15 @@ class Host:
         elif target is not None and target != node.me:
             stats.other_life += 1
         else:
-            node.receive(header.sender, header.body)
+            node.receive(header.sender, header.body, urgent=target is not None)
+            if node.waiting_bytes > INBOX_BYTES and not self._held:
+                self._hold(True)
 
     # -- hello --------------------------------------------------------------------------------------------------
 
-    def _greeting(self) -> bytes:
+    def _greeting(self, urgent: bool) -> bytes:
         """The first packet on a connection that this host opens."""
-        return self.guard.seal(encode_hello(Greeting(self.address)))
+        return self.guard.seal(encode_hello(Greeting(self.address, urgent)))
 
     def _hello(self, hello: Hello, connection: Connection) -> None:
         match hello:
@@ -316,6 +331,7 @@ class Host:
                     if connection.name is not None:  # a certificate's: nobody speaks for somebody else's address
                         self._pins.claim(hello.address, connection.name)
                     connection.peer = hello.address
+                    connection.urgent = hello.urgent
             case Ask():
                 node = self._nodes.get(hello.cluster)
                 member = node.me if node is not None and node.how is not None else ""

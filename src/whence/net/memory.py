@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Iterable
+from contextlib import suppress
 
 from whence.errors import UsageError
 from whence.net.transport import Connection, NetStats, Received, parse_address, show_address
@@ -21,6 +22,7 @@ class MemoryNetwork:
         self.delay = delay
         self.rng = random.Random(seed)
         self.hosts: dict[str, MemoryTransport] = {}
+        self.waiters: list[asyncio.Future[None]] = []
         self._port = 0
         self._island: dict[str, int] = {}
 
@@ -55,6 +57,7 @@ class MemoryTransport:
         self.network = network
         self.address = address
         self.stats = stats
+        self.held = False
         self._received: Received | None = None
         self._out: dict[str, list[bytes]] = {}
         self._connection = Connection(address)
@@ -91,11 +94,26 @@ class MemoryTransport:
         for packet in packets:
             host._received(packet, self._connection)
 
+    def hold(self, held: bool) -> None:
+        self.held = held
+        if not held:
+            waiters, self.network.waiters = self.network.waiters, []
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+
     def congested(self) -> bool:
-        return False
+        return any(host.held for host in self.network.hosts.values())
 
     async def drained(self, timeout: float) -> bool:
-        return not self._out
+        self.flush()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                while self.congested():
+                    waiter = asyncio.get_running_loop().create_future()
+                    self.network.waiters.append(waiter)
+                    await waiter
+        return not self.congested()
 
     async def close(self) -> None:
         self._received = None

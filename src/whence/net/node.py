@@ -53,6 +53,8 @@ FRAME_BYTES = 48_000
 """Payload bytes put into one frame when there are many: with its headers it fits into one datagram."""
 FRAME_EVENTS = 512
 """Events put into one frame when there are many: the unit of loss and of recovery."""
+STEP_PACKETS = 128
+"""Packets that are not urgent handled in one step. More: fewer, longer steps; what is urgent waits for one at most."""
 SAVE_EVENTS = 4096
 SAVE_NS = 1_000_000_000
 """The application's state goes to disk after so many events or so long. More: less to write, a longer replay after a
@@ -181,6 +183,8 @@ class Node:
         self.how: str | None = None
         """How it has joined: `genesis`, `snapshot`, `checkpoint`; None: not yet."""
         self.left = False
+        self.lost = ""
+        """Why the ring took the last ticket away."""
         self.changed: list[Callable[[], None]] = []
         """Called after a step in which the member joined or left, its ticket changed, or the backlog moved."""
         self._ship = ship
@@ -194,7 +198,9 @@ class Node:
         self._now = self._saved_at = 0
         self._commands: list[Input] = []
         self._asks: list[Ask] = []
-        self._inbox: list[tuple[MemberId, bytes | memoryview]] = []
+        self.waiting_bytes = 0
+        """Bytes of packets that wait for a step."""
+        self._inbox: deque[tuple[MemberId, bytes | memoryview]] = deque()
         self._urgent: list[tuple[MemberId, bytes | memoryview]] = []
 
     # -- in: gathers until the next step ------------------------------------------------------------------------
@@ -215,6 +221,7 @@ class Node:
             self.stats.cut_off += 1
             return
         (self._urgent if urgent else self._inbox).append((sender, body))
+        self.waiting_bytes += len(body)
         self._wanted()
 
     @property
@@ -240,10 +247,7 @@ class Node:
             asks, self._asks = self._asks, []
             if asks:
                 self._publish(asks, now, out)
-            inbox = self._urgent + self._inbox
-            self._urgent, self._inbox = [], []
-            for sender, body in inbox:
-                self._take(sender, body, now, out)
+            self._take_packets(now, out)
             wake_at = self.member.wake_at
             if wake_at is not None and wake_at <= now:
                 out += self.member.handle(Wake(), now)
@@ -261,6 +265,20 @@ class Node:
         self.failure = error
         self._refuse_asks()
         self._changed()
+
+    def _take_packets(self, now: int, out: list[Output]) -> None:
+        """What is urgent, then some of the others: a step is short, else the ring would think this member dead."""
+        urgent, self._urgent = self._urgent, []
+        for sender, body in urgent:
+            self.waiting_bytes -= len(body)
+            self._take(sender, body, now, out)
+        inbox = self._inbox
+        for _ in range(min(len(inbox), STEP_PACKETS)):
+            sender, body = inbox.popleft()
+            self.waiting_bytes -= len(body)
+            self._take(sender, body, now, out)
+        if inbox:
+            self._wanted()
 
     def _take(self, sender: MemberId, body: bytes | memoryview, now: int, out: list[Output]) -> None:
         try:
@@ -320,9 +338,10 @@ class Node:
         frame = next((o.frame for o in steps if isinstance(o, Published)), None)
         if frame is None:
             reason = next((o.reason for o in steps if isinstance(o, Refused)), "left the cluster")
+            lost = next((o.reason for o in out if isinstance(o, Ticket) and o.change == "lost"), self.lost)
             for ask, n in parts:
                 if n:
-                    ask.error = LostTicket(f"not published: {reason}")
+                    ask.error = LostTicket(f"not published: {reason}" + (f" ({lost})" if lost else ""))
             return
         seq = frame.first
         prefix, suffix = f"{frame.ticket}:{Incarnation.unpack(frame.inc)}:", f"@{frame.owner}"
@@ -367,6 +386,8 @@ class Node:
                     self.left = changed = True
                 case Ticket():
                     changed = True
+                    if o.change == "lost":
+                        self.lost = o.reason
         self.stats.unread = self.backlog.unread
         parcels = self._parcels(out)
         if parcels:

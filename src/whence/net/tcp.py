@@ -1,11 +1,13 @@
 """Packets over TCP: whoever sends opens a connection and writes on it, whoever accepts one only reads.
 
-So there are up to two connections between two hosts, and no question whose it is. The first packet on one is its
-opener's greeting; until that has passed the guard, a connection may send next to nothing and only for a short time.
-Records are as in `wire.stream`: four bytes of length, then the packet.
+So there is no question whose a connection is. To each peer there are two lanes, each a connection of its own: the small
+reliable packets (the ring's, above all) do not wait behind gossip and snapshots, else a busy cluster would lose its
+tickets. The first packet on a connection is its opener's greeting; until that has passed the guard, a connection may
+send next to nothing and only for a short time. Records are as in `wire.stream`: four bytes of length, then the packet.
 
 What is bounded: what waits for a peer (datagram-class packets are dropped first, then the connection is given up), the
-connections that have not said who they are, all accepted connections, and the time any of them may stall.
+connections that have not said who they are, all accepted connections, and the time any of them may stall. A host that
+cannot keep up stops reading what is not urgent, so its peers' publishers wait.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from struct import Struct
-from typing import Any
+from typing import Any, cast
 
 from whence.errors import RemoteError, UsageError
 from whence.net.tls import peer as tls_peer
@@ -27,6 +29,9 @@ from whence.wire import Limits, StreamDecoder, frame_stream
 
 log = logging.getLogger("whence.net")
 _LENGTH = Struct(">I")
+
+Lane = tuple[str, bool]
+"""A peer's address, and whether it is the urgent lane to it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +43,7 @@ class TcpSettings:
     backoff: float = 0.05
     """Before the second attempt to reach a peer; doubled with each failure. Meanwhile what is for it is dropped."""
     max_backoff: float = 2.0
-    high_water: int = 512 << 10
+    high_water: int = 128 << 10
     """Bytes waiting for a peer above which publishers wait for it. Higher: more throughput over long lines, more
     latency behind a slow peer."""
     patience: float = 1.0
@@ -49,6 +54,12 @@ class TcpSettings:
     """Bytes waiting for a peer above which its connection is given up: several snapshots fit."""
     dial_bound: int = 1 << 20
     """Bytes kept for a peer that is being dialled."""
+    urgent_bytes: int = 64 << 10
+    """Reliable packets up to this size take the urgent lane. All messages of a ring are far smaller."""
+    kernel_buffer: int = 128 << 10
+    """Bytes that the kernel may hold for each direction of a connection. Higher: more throughput over long lines.
+    Lower: publishers notice a slow peer sooner, and what they publish is younger when it arrives. 0: the kernel
+    decides."""
     greeting_timeout: float = 5.0
     """For the first packet of an accepted connection."""
     record_timeout: float = 20.0
@@ -75,7 +86,7 @@ class TcpTransport:
         self,
         listen: str,
         stats: NetStats,
-        greeting: Callable[[], bytes],
+        greeting: Callable[[bool], bytes],
         limits: Limits,
         *,
         closed: Callable[[Connection], None] = lambda connection: None,
@@ -95,11 +106,12 @@ class TcpTransport:
         self.strangers: dict[_Accepted, None] = {}
         self.tasks: set[asyncio.Task[None]] = set()
         self.closing = False
+        self.held = False
         self._listen = parse_address(listen)
         self._server_tls = server_tls
         self._server: asyncio.Server | None = None
-        self._peers: dict[str, Peer] = {}
-        self._written: dict[str, Peer] = {}
+        self._peers: dict[Lane, Peer] = {}
+        self._written: dict[Lane, Peer] = {}
         self._waiters: list[asyncio.Future[None]] = []
         self._sweeper: asyncio.TimerHandle | None = None
 
@@ -118,34 +130,40 @@ class TcpTransport:
             self._server = await self.loop.create_server(lambda: _Accepted(self), host, port, **tls)
         except OSError as error:
             raise UsageError(f"cannot listen on {self.address}: {error.strerror or error}") from None
+        for sock in self._server.sockets if self.settings.kernel_buffer else ():
+            sock.setsockopt(
+                socket.SOL_SOCKET, socket.SO_RCVBUF, self.settings.kernel_buffer
+            )  # accepted ones inherit it
         self._listen = (host, self._server.sockets[0].getsockname()[1])
         self._sweeper = self.loop.call_later(self.settings.sweep, self._sweep)
 
     def send(self, to: Iterable[str], data: bytes, reliable: bool) -> None:
         record = frame_stream(data, self.limits)
+        urgent = reliable and len(data) <= self.settings.urgent_bytes
         for address in to:
-            peer = self._peers.get(address)
+            lane = (address, urgent)
+            peer = self._peers.get(lane)
             if peer is None:
-                peer = self._new_peer(address)
+                peer = self._new_peer(lane)
             if peer is not None:
-                self._written[address] = peer
+                self._written[lane] = peer
                 peer.put(record, reliable)
 
-    def _new_peer(self, address: str) -> Peer | None:
+    def _new_peer(self, lane: Lane) -> Peer | None:
         try:
-            target = parse_address(address)
+            target = parse_address(lane[0])
         except UsageError:  # an address that a peer has made up
             self.stats.unsent += 1
             return None
         if len(self._peers) >= self.settings.max_peers:
             victim = min(self._peers.values(), key=lambda p: p.last_sent)
             self._drop(victim)
-        peer = self._peers[address] = Peer(self, address, target)
+        peer = self._peers[lane] = Peer(self, lane, target)
         return peer
 
     def _drop(self, peer: Peer) -> None:
-        self._peers.pop(peer.address, None)
-        self._written.pop(peer.address, None)
+        self._peers.pop(peer.lane, None)
+        self._written.pop(peer.lane, None)
         peer.close()
 
     def flush(self) -> None:
@@ -175,6 +193,11 @@ class TcpTransport:
                     self._waiters.append(waiter)
                     await waiter
         return not self.congested()
+
+    def hold(self, held: bool) -> None:
+        self.held = held
+        for accepted in self.accepted:
+            accepted.hold(held)
 
     # -- time-outs ----------------------------------------------------------------------------------------------
 
@@ -217,11 +240,12 @@ class TcpTransport:
 
 
 class Peer(asyncio.Protocol):
-    """An address that is sent to: dialled when there is something for it, again and again but ever more rarely."""
+    """One lane to a peer: dialled when there is something for it, again and again but ever more rarely."""
 
-    def __init__(self, owner: TcpTransport, address: str, target: tuple[str, int]) -> None:
+    def __init__(self, owner: TcpTransport, lane: Lane, target: tuple[str, int]) -> None:
         self.owner = owner
-        self.address = address
+        self.lane = lane
+        self.address = lane[0]
         self.target = target
         self.last_sent = owner.loop.time()
         self._pending: list[bytes] = []
@@ -308,18 +332,18 @@ class Peer(asyncio.Protocol):
             self._dialling = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.WriteTransport)
         owner = self.owner
+        mine = cast("asyncio.WriteTransport", transport)
         if owner.closing:
-            transport.abort()
+            mine.abort()
             return
         owner.stats.connects += 1
         self._failures = 0
-        self._transport = transport
+        self._transport = mine
         self._over = owner.loop.create_future()
-        transport.set_write_buffer_limits(high=owner.settings.high_water, low=owner.settings.high_water // 4)
-        _tune(transport, owner.settings.stall_timeout)
-        transport.write(frame_stream(owner.greeting(), owner.limits))
+        mine.set_write_buffer_limits(high=owner.settings.high_water, low=owner.settings.high_water // 4)
+        _tune(transport, owner.settings)
+        mine.write(frame_stream(owner.greeting(self.lane[1]), owner.limits))
         self.flush()
 
     def data_received(self, data: bytes) -> None:
@@ -395,12 +419,11 @@ class _Accepted(asyncio.Protocol, Connection):
         return True
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
         owner = self._owner
-        self._transport = transport
+        self._transport = mine = cast("asyncio.Transport", transport)
         if owner.closing or len(owner.accepted) >= owner.settings.max_accepted:
             owner.stats.refused += 1
-            transport.abort()
+            mine.abort()
             return
         owner.stats.accepted += 1
         owner.accepted[self] = None
@@ -416,7 +439,7 @@ class _Accepted(asyncio.Protocol, Connection):
         if len(owner.strangers) > owner.settings.max_strangers:
             owner.stats.refused += 1
             next(iter(owner.strangers)).close()
-        _tune(transport, owner.settings.stall_timeout)
+        _tune(transport, owner.settings)
 
     def data_received(self, data: bytes) -> None:
         owner = self._owner
@@ -454,12 +477,22 @@ class _Accepted(asyncio.Protocol, Connection):
             raise RemoteError("the first packet is no greeting")
         self._first = None
         self._began = None
+        self.hold(self._owner.held)
         self._owner.strangers.pop(self, None)
         return rest
 
+    def hold(self, held: bool) -> None:
+        """Read no more for a while, unless it is the urgent lane or still a stranger's (whose time runs)."""
+        if self._transport is None or self._first is not None or self.urgent or self._transport.is_closing():
+            return
+        if held:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+
     def sweep(self, now: float) -> None:
         settings = self._owner.settings
-        if self._began is None:
+        if self._began is None or (self._owner.held and self._first is None):
             return
         if now - self._began > (settings.record_timeout if self._first is None else settings.greeting_timeout):
             self._owner.stats.stale += 1
@@ -477,7 +510,7 @@ class _Accepted(asyncio.Protocol, Connection):
             self._transport.abort()
 
 
-def _tune(transport: asyncio.BaseTransport, stall_timeout: float) -> None:
+def _tune(transport: asyncio.BaseTransport, settings: TcpSettings) -> None:
     """Send at once, and find out when the other end has vanished."""
     sock = transport.get_extra_info("socket")
     if sock is None:
@@ -485,5 +518,7 @@ def _tune(transport: asyncio.BaseTransport, stall_timeout: float) -> None:
     with suppress(OSError):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if settings.kernel_buffer:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, settings.kernel_buffer)
         if hasattr(socket, "TCP_USER_TIMEOUT"):
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(stall_timeout * 1000))
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(settings.stall_timeout * 1000))

@@ -19,13 +19,15 @@ from whence.errors import UsageError
 class Connection:
     """Where a packet came from."""
 
-    __slots__ = ("name", "peer")
+    __slots__ = ("name", "peer", "urgent")
 
     def __init__(self, peer: str | None = None) -> None:
         self.peer = peer
         """The address of the other end: from its greeting; None for datagrams, which have no connection."""
         self.name: str | None = None
         """Who it is by its certificate, where there is one."""
+        self.urgent = False
+        """It is the lane for the small and reliable packets."""
 
     @property
     def streams(self) -> bool:
@@ -65,6 +67,10 @@ class NetStats:
     """Connections closed at once: too many of them."""
     stale: int = 0
     """Connections closed because their peer did not say who it is in time, or stalled in the middle of a packet."""
+    held: int = 0
+    """Times that reading was stopped because the nodes were behind."""
+    host_full: int = 0
+    """Datagrams dropped because the nodes were behind."""
     bad_stream: int = 0
     """Connections closed because of a length that cannot be."""
     unauthentic: int = 0
@@ -100,6 +106,10 @@ class Transport(Protocol):
 
     def flush(self) -> None:
         """Let go what has been sent since the last one, all packets of a peer together."""
+        ...
+
+    def hold(self, held: bool) -> None:
+        """Take no more than the urgent packets for a while: the nodes are behind. Or go on."""
         ...
 
     def congested(self) -> bool:
@@ -159,6 +169,9 @@ class Lossy:
 
     def flush(self) -> None:
         self.inner.flush()
+
+    def hold(self, held: bool) -> None:
+        self.inner.hold(held)
 
     def congested(self) -> bool:
         return self.inner.congested()

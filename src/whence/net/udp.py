@@ -125,6 +125,9 @@ class UdpTransport(asyncio.DatagramProtocol):
     # -- in -----------------------------------------------------------------------------------------------------
 
     def datagram_received(self, data: bytes, addr: object) -> None:
+        if self.tcp.held:
+            self.stats.host_full += 1
+            return
         decoder = StreamDecoder(self.tcp.limits)
         try:
             packets = decoder.feed(data)
@@ -139,6 +142,9 @@ class UdpTransport(asyncio.DatagramProtocol):
         """Nobody listens there (ICMP): the core finds out by itself."""
 
     # -- back pressure and end ----------------------------------------------------------------------------------
+
+    def hold(self, held: bool) -> None:
+        self.tcp.hold(held)
 
     def pause_writing(self) -> None:
         self._paused = True
