@@ -10,7 +10,7 @@ from ordering_net import MS, Net, config
 from whence.clock import NEVER, Digest, Frame, Incarnation
 from whence.errors import AbsurdClock, BadFrame, ConfigError, ForgedTicket, UsageError
 from whence.order import ORDERS
-from whence.order.outputs import Deliver, GaveUp
+from whence.order.outputs import Deliver, Dropped, GaveUp
 
 INC1 = Incarnation(1, 0, 1).packed
 INC2 = Incarnation(1, 1, 1).packed
@@ -381,3 +381,18 @@ def test_an_absurd_event_of_a_closed_tenure_is_refused_too() -> None:
     lie = Frame.of(0, INC1, (1 << 32) - 2, "p0#1", ((INC1, (1 << 32) - 3),), [b""])
     with pytest.raises(AbsurdClock):
         net[2].ordering.vet(lie, "p1#1")
+
+
+def test_a_held_frame_whose_tenure_was_closed_over_is_late() -> None:
+    """It waits for another ticket; meanwhile its own tenure ends without it, and something that depends on it is
+    delivered. When it is ready at last it must not be."""
+    net = Net(["causal"] * 3, 3, seed=1)
+    o, a, b = net[2].ordering, "p0#1", "p1#1"
+    first = Frame.of(1, INC1, 1, a, (NEVER, NEVER, NEVER), [b"first"])
+    held = Frame.of(1, INC1, 2, a, ((INC1, 1), (INC1, 1), NEVER), [b"held"])
+    new = Frame.of(1, INC2, 1, b, (NEVER, (INC1, 1), NEVER), [b"new tenure"])
+    effect = Frame.of(2, INC1, 1, "p9#1", (NEVER, (INC1, 2), NEVER), [b"effect of held"])
+    other = Frame.of(0, INC1, 1, "p8#1", (NEVER, NEVER, NEVER), [b"what it waited for"])
+    out = [x for f in (first, held, new, effect, other) for x in o.receive(f, a, 1, 0)]
+    assert frames_of(list(out)) == [first, new, effect, other]
+    assert [x.frame for x in out if isinstance(x, Dropped) and x.reason == "late"] == [held]
