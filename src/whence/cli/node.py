@@ -22,6 +22,8 @@ LOAD: Final = b"\0load "
 """How the payloads of `--load` begin; the time of publishing follows, and dots up to 64 bytes."""
 LOAD_BYTES: Final = 64
 TICK_S: Final = 0.02
+TRY_S: Final = 5.0
+"""Seconds to wait for a ticket before saying why there is none, and asking again."""
 
 
 def node(args: argparse.Namespace) -> int:
@@ -165,7 +167,7 @@ async def publish(cluster: Cluster, source: _Source, notice: Notices) -> None:
     left: list[bytes] = []
     while True:
         try:
-            async with cluster.coordinate() as seat:
+            async with cluster.coordinate(TRY_S) as seat:
                 notice(f"may publish, under ticket {seat.ticket}", ticket=seat.ticket)
                 while True:
                     if not left:

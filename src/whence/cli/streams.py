@@ -53,11 +53,11 @@ class Lines:
             if lines and skipping:
                 del lines[0]
                 skipping = False
-            if len(rest) > self._max_line:
+            if skipping:
+                rest = b""
+            elif len(rest) > self._max_line:
                 rest, skipping = b"", True
                 self.too_long += 1
-            elif skipping:
-                rest = b""
             good = [line.removesuffix(b"\r") for line in lines if len(line) <= self._max_line]
             self.too_long += len(lines) - len(good)
             if good:

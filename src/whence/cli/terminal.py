@@ -45,7 +45,7 @@ class Prompt:
 
     def above(self, line: str) -> bytes:
         """What to write so that the line appears above the one being typed."""
-        return f"\r\x1b[K{line}\r\n".encode() + self._shown()
+        return f"\r\x1b[K{line}\n".encode() + self._shown()
 
     def _shown(self) -> bytes:
         room = max(10, shutil.get_terminal_size().columns - len(self._prompt) - 1)

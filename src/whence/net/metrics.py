@@ -36,7 +36,9 @@ PATIENCE_S: Final = 5.0
 BUCKETS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 """Upper bounds of the latency histogram, in seconds."""
 
-GAUGES: Final = frozenset(("members", "held", "cut_off", "order.held_peak", "net.backlog_events", "net.backlog_bytes"))
+GAUGES: Final = frozenset(
+    ("members", "held", "cut_off", "order.held_peak", "net.backlog_events", "net.backlog_bytes", "guard.sessions")
+)
 """Numbers of `Cluster.stats()` that are no counters."""
 
 _STARTED = time.time()
