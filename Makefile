@@ -53,6 +53,15 @@ SEEDS ?= 1000
 soak: setup
 	$(BIN)/whence soak scenarios/hostile.toml --seeds $(SEEDS)
 
+# Real processes: killed, cut apart, editing. EDITING is a concurrent editing trace; without one that part is skipped.
+SECONDS ?= 120
+EDITING ?=
+.PHONY: soak-live
+soak-live: setup
+	$(BIN)/python -m soak.kill --seconds $(SECONDS)
+	$(BIN)/python -m soak.partition
+	$(BIN)/python -m soak.editing $(EDITING)
+
 # Names, versions and hashes only: where packages come from is the machine's business. The public registry is asked, so
 # that the hashes are those of every file of a release.
 lock:
