@@ -1,0 +1,220 @@
+"""Broadcast among 4 processes on loopback: ours next to a plain mesh, pyzmq and NATS in the same run, and the goals.
+
+Ours with causal order, recovery and authentication on. What others publish counts, own events do not. Figures of a busy
+machine are noise; the ratios of one run count.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from bench.peers.worker import Job
+
+MEMBERS = 4
+BATCH = 20
+QUIET_RATE = 200.0
+LIMIT_S = 60.0
+ROOT = Path(__file__).parent.parent
+
+Row = dict[str, Any]
+
+
+async def _measure(peer: str, job: Job) -> list[dict[str, Any]]:
+    """The figures of each process."""
+    processes = []
+    try:
+        for number in range(job.members):
+            mine = msgspec.json.encode(msgspec.structs.replace(job, number=number)).decode()
+            processes.append(
+                await asyncio.create_subprocess_exec(
+                    sys.executable,
+                    "-m",
+                    f"bench.peers.{peer}",
+                    mine,
+                    stdin=asyncio.subprocess.PIPE,
+                    stdout=asyncio.subprocess.PIPE,
+                    cwd=ROOT,
+                    limit=1 << 24,
+                )
+            )
+        async with asyncio.timeout(LIMIT_S + job.seconds):
+            addresses = [(await _line(p))["address"] for p in processes]
+            for say in (json.dumps(addresses), "go"):
+                for process in processes:
+                    assert process.stdin is not None
+                    process.stdin.write(say.encode() + b"\n")
+                found = await asyncio.gather(*map(_line, processes))
+        return list(found)
+    finally:
+        for process in processes:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+
+
+async def _line(process: asyncio.subprocess.Process) -> dict[str, Any]:
+    assert process.stdout is not None
+    line = await process.stdout.readline()
+    if not line:
+        raise RuntimeError(f"a measured process ended with {await process.wait()}")
+    found: dict[str, Any] = json.loads(line)
+    return found
+
+
+def measure(what: str, peer: str, more_cpu: Any = None, **job: Any) -> Row:
+    """One row. `more_cpu`: the CPU seconds so far of something that takes part besides the processes."""
+    before = more_cpu() if more_cpu else 0.0
+    found = asyncio.run(_measure(peer, Job(number=0, members=MEMBERS, **job)))
+    extra = (more_cpu() - before) * job["seconds"] / (job["seconds"] + 1.0) if more_cpu else 0.0
+    delivered = sum(f["delivered"] for f in found)
+    failed = [f["failed"] for f in found if f["failed"]]
+    row: Row = {"what": what}
+    if failed:
+        row["failed"] = failed[0]
+    late = sorted(ns for f in found for ns in f["late"])
+    if late:
+        row["p50_us"] = round(late[len(late) // 2] / 1e3)
+        row["p99_us"] = round(late[int(len(late) * 0.99)] / 1e3)
+        row["samples"] = len(late)
+    else:
+        row["deliveries_per_s"] = round(delivered / max(f["seconds"] for f in found))
+        row["cpu_us_per_delivery"] = round((sum(f["cpu_s"] for f in found) + extra) / max(1, delivered) * 1e6, 3)
+    row["rss_mb"] = round(max(f["rss_mb"] for f in found), 1)
+    for f in found:
+        for name, n in f.get("stats", {}).items():
+            row[name] = row.get(name, 0) + n
+    return row
+
+
+# -- peers that may be missing ---------------------------------------------------------------------------------------
+
+
+@contextmanager
+def nats_server() -> Iterator[tuple[str, Any]]:
+    """A broker on loopback for as long as the block lasts: its address, and how much CPU it has used."""
+    binary = shutil.which("nats-server") or shutil.which("nats-server", path="/usr/sbin:/usr/local/bin")
+    assert binary is not None
+    with socket.socket() as probe, tempfile.TemporaryDirectory() as home:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+        probe.close()
+        command = [binary, "-a", "127.0.0.1", "-p", str(port), "-l", f"{home}/log"]
+        server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            deadline = time.monotonic() + 10
+            while time.monotonic() < deadline:
+                with socket.socket() as ready:
+                    if ready.connect_ex(("127.0.0.1", port)) == 0:
+                        break
+                time.sleep(0.05)
+            yield f"nats://127.0.0.1:{port}", lambda: _cpu_of(server.pid)
+        finally:
+            server.terminate()
+            server.wait()
+
+
+def _cpu_of(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _peers(seconds: float) -> Iterator[Row]:
+    yield measure("plain mesh, 20 events a frame", "mesh", batch=BATCH, seconds=seconds)
+    yield measure("plain mesh, 1 event a frame", "mesh", batch=1, seconds=seconds)
+    yield measure("plain mesh, 200 events/s", "mesh", rate=QUIET_RATE / MEMBERS, seconds=seconds)
+    if importlib.util.find_spec("zmq") is None:
+        yield {"what": "pyzmq PUB/SUB", "skipped": "pyzmq is not installed"}
+    else:
+        yield measure("pyzmq PUB/SUB, 20 a message", "pubsub", batch=BATCH, seconds=seconds)
+        yield measure("pyzmq PUB/SUB, 200 events/s", "pubsub", rate=QUIET_RATE / MEMBERS, seconds=seconds)
+    has_server = shutil.which("nats-server") or shutil.which("nats-server", path="/usr/sbin:/usr/local/bin")
+    if importlib.util.find_spec("nats") is None or not has_server:
+        yield {"what": "NATS with nats-py", "skipped": "nats-py (pip) or nats-server (Debian) is not installed"}
+        return
+    with nats_server() as (server, cpu):
+        yield measure("NATS with nats-py", "broker", cpu, batch=BATCH, seconds=seconds, server=server)
+        yield measure(
+            "NATS with nats-py, 200 events/s", "broker", rate=QUIET_RATE / MEMBERS, seconds=seconds, server=server
+        )
+
+
+def _ours(seconds: float) -> Iterator[Row]:
+    yield measure("ours, 5 tickets", "ours", batch=200, seconds=seconds, tickets=5)
+    yield measure("ours, 25 tickets", "ours", batch=200, seconds=seconds, tickets=25)
+    yield measure("ours, 20 events a publish", "ours", batch=BATCH, seconds=seconds)
+    yield measure("ours, 5 % loss", "ours", batch=200, seconds=seconds, tickets=5, drop=0.05)
+    yield measure("ours, 200 events/s", "ours", rate=QUIET_RATE / MEMBERS, seconds=seconds)
+
+
+def _memory() -> Row:
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.peers.memory"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
+    found = json.loads(done.stdout)
+    return {
+        "what": "ours, memory at rest",
+        "mb_a_process": round(found["one"], 1),
+        "mb_per_further_member": round(found["each"], 2),
+    }
+
+
+# -- the goals --------------------------------------------------------------------------------------------------------
+
+
+def goals(rows: list[Row]) -> list[Row]:
+    """Ratios of this run against what limits.md asks for."""
+    by = {row["what"]: row for row in rows}
+
+    def of(what: str, figure: str) -> float | None:
+        value = by.get(what, {}).get(figure)
+        return float(value) if value else None
+
+    wanted: list[Row] = []
+
+    def goal(what: str, ours: float | None, other: float | None, bound: float, least: bool = False) -> None:
+        if ours is None or other is None:
+            wanted.append({"what": f"goal: {what}", "holds": "not measured"})
+            return
+        ratio = ours / other
+        holds = ratio >= bound if least else ratio <= bound
+        wanted.append({"what": f"goal: {what}", "measured": round(ratio, 3), "holds": "yes" if holds else "NO"})
+
+    rate, cpu = "deliveries_per_s", "cpu_us_per_delivery"
+    best, mesh, nats = "ours, 5 tickets", "plain mesh, 20 events a frame", "NATS with nats-py"
+    quiet, nats_quiet = "ours, 200 events/s", f"{nats}, 200 events/s"
+    goal("throughput >= 0.25 x plain mesh, 20 a frame", of(best, rate), of(mesh, rate), 0.25, least=True)
+    goal("throughput >= 1.5 x NATS", of(best, rate), of(nats, rate), 1.5, least=True)
+    goal("CPU per delivery <= 4 x plain mesh", of(best, cpu), of(mesh, cpu), 4.0)
+    goal("CPU per delivery flat from 5 to 25 tickets (<= 1.25 x)", of("ours, 25 tickets", cpu), of(best, cpu), 1.25)
+    goal(
+        "p50 <= NATS's at 200 events/s", of("ours, 200 events/s", "p50_us"), of(f"{nats}, 200 events/s", "p50_us"), 1.0
+    )
+    goal("p99 <= 2 ms at 200 events/s (ms)", of(quiet, "p99_us"), 1000.0, 2.0)
+    goal("<= 40 MB a process (MB)", of("ours, memory at rest", "mb_a_process"), 1.0, 40.0)
+    goal("<= 3 MB per further member (MB)", of("ours, memory at rest", "mb_per_further_member"), 1.0, 3.0)
+    goal("5 % loss does not halve the throughput", of("ours, 5 % loss", rate), of(best, rate), 0.5, least=True)
+    return wanted
+
+
+def main(seconds: float = 3.0) -> list[Row]:
+    rows = [*_peers(seconds), *_ours(seconds), _memory()]
+    return rows + goals(rows)
+
+
+if __name__ == "__main__":
+    for result in main():
+        print(result)

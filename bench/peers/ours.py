@@ -1,0 +1,67 @@
+"""Ours: causal order, recovery and authentication on."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from bench.peers.worker import Job, Meter, measure, run
+
+import whence
+from whence.net.transport import Faults
+
+SECRET = b"\x09" * 32
+
+
+class Ours:
+    """A member with a seat."""
+
+    def __init__(self, job: Job, meter: Meter) -> None:
+        self._job = job
+        self._meter = meter
+        self._host = whence.Host(secret=SECRET, faults=Faults(job.drop, seed=job.number) if job.drop else None)
+
+    async def listen(self) -> str:
+        await self._host.start()
+        return self._host.address
+
+    async def connect(self, addresses: list[str]) -> None:
+        job = self._job
+        self._join = whence.join(
+            "bench",
+            addresses[:1] if job.number else [],
+            host=self._host,
+            order=job.order,
+            tickets=job.tickets,
+            timeout=30.0,
+        )
+        self._cluster = await self._join.__aenter__()
+        self._reading = asyncio.create_task(self._read())
+        self._seat = await self._cluster.coordinate(timeout=30.0).__aenter__()
+
+    async def _read(self) -> None:
+        got, me = self._meter.got, self._cluster.me
+        events = self._cluster.events()
+        while batch := await events.batch():
+            if batch[0].origin != me:
+                got([event.payload for event in batch])
+
+    async def publish(self, payloads: list[bytes]) -> None:
+        await self._seat.publish_many(payloads)
+
+    async def close(self) -> None:
+        await self._join.__aexit__(None, None, None)
+
+    def figures(self) -> dict[str, Any]:
+        stats = self._cluster.stats()
+        names = ("net.shed", "net.peer_full", "net.lost_on_purpose", "order.recovered", "order.delivered_over_gap")
+        return {"stats": {name: stats[name] for name in names if stats.get(name)}}
+
+
+async def main(job: Job, meter: Meter) -> None:
+    ours = Ours(job, meter)
+    await measure(job, ours, meter, ours.figures)
+
+
+if __name__ == "__main__":
+    run(main)
