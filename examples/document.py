@@ -1,0 +1,91 @@
+"""A shared document: three people write at once, a fourth joins late. One message in twenty is lost.
+
+    python examples/document.py
+
+Everybody ends with the same text. Needs the extra `document` (pip install 'whence[document]').
+"""
+
+import asyncio
+import os
+from contextlib import AsyncExitStack
+from typing import Any
+
+import whence
+from whence.errors import LostTicket
+from whence.objects import Document, Objects
+from whence.objects.live import Live
+from whence.testing import Faults
+
+VERSES = {
+    "ann": "The rain set early in to-night,\n",
+    "bob": "The sullen wind was soon awake,\n",
+    "cid": "It tore the elm-tops down for spite,\n",
+}
+
+
+class Desk:
+    """One person's place: a member of the cluster, with a replica of its objects."""
+
+    def __init__(self, name: str, objects: Objects, cluster: whence.Cluster, live: Live) -> None:
+        self.name = name
+        self.cluster = cluster
+        self.live = live
+        self.page: Document = objects.document("poem")
+
+    @classmethod
+    async def open(cls, stack: AsyncExitStack, name: str, seeds: list[str], **more: Any) -> "Desk":
+        objects = Objects()
+        cluster = await stack.enter_async_context(
+            whence.join("desk", seeds, order="reliable", state=objects.state, restore=objects.restore, **more)
+        )
+        live = await stack.enter_async_context(Live(objects, cluster))
+        return cls(name, objects, cluster, live)
+
+    async def write(self, text: str) -> None:
+        """Type it, a few characters at a time, wherever this person's line ends by now."""
+        pieces = [text[i : i + 8] for i in range(0, len(text), 8)]
+        typed, lost = "", False
+        while True:
+            try:
+                async with self.cluster.coordinate(timeout=60) as seat:
+                    if lost and (rest := self.page.unsent()):
+                        await self.live.publish(seat, rest)
+                    while pieces:
+                        at = self.page.draft.find(typed) + len(typed) if typed else len(self.page.draft)
+                        typed += pieces[0]
+                        await self.live.publish(seat, self.page.insert(at, pieces.pop(0)))
+                        await asyncio.sleep(0.02)
+                    return
+            except LostTicket:  # what was typed is in the draft: it goes out under the next ticket
+                lost = True
+
+    async def until(self, length: int) -> None:
+        """Wait until so much is on the page."""
+        changes = self.live.changes(self.page)
+        while len(self.page.text) < length:
+            await anext(changes)
+
+
+async def main() -> None:
+    secret = os.urandom(32)
+    length = sum(map(len, VERSES.values()))
+    async with AsyncExitStack() as stack:
+        desks: list[Desk] = []
+        for name in VERSES:
+            seeds = [desk.cluster.address for desk in desks]
+            faults = Faults(0.05, seed=len(desks))
+            desks.append(await Desk.open(stack, name, seeds, secret=secret, faults=faults))
+        writing = asyncio.gather(*(desk.write(VERSES[desk.name]) for desk in desks))
+        await desks[0].until(length // 2)
+        late = await Desk.open(stack, "eve", [desks[0].cluster.address], secret=secret)
+        print(f"Eve joins and sees:\n{late.page.text}\n...")
+        await writing
+        await asyncio.gather(*(desk.until(length) for desk in (*desks, late)))
+        texts = {desk.name: desk.page.text for desk in (*desks, late)}
+        assert len(set(texts.values())) == 1, texts
+        assert sorted(late.page.text.splitlines(True)) == sorted(VERSES.values())
+        print(f"In the end all {len(texts)} have:\n{late.page.text}")
+
+
+if __name__ == "__main__":
+    whence.run(main())

@@ -1,0 +1,143 @@
+"""A world in four regions, each a cluster of its own. Three players walk about; each joins the regions it enters and
+leaves those it has left, and its avatar moves with it from one cluster to the next.
+
+    python examples/world.py
+
+A player hears only of the regions it is in. An avatar lives in one region at a time, never in two. The keeper founds
+the regions and stays in all of them, over one port.
+"""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+
+import whence
+from whence.errors import LostTicket
+from whence.objects import Objects
+from whence.objects.live import Live
+
+REGIONS = ("north-west", "north-east", "south-east", "south-west")
+SIDE = 4  # squares of a region
+WALKS = {"ann": 0, "bob": 1, "cid": 2}  # player -> the region it starts in; all walk clockwise
+VISITS = 3
+
+
+class Presence:
+    """To be in a region: a member of its cluster, with a replica of all that lives there."""
+
+    def __init__(self, cluster: whence.Cluster, objects: Objects, live: Live, stack: AsyncExitStack) -> None:
+        self.cluster = cluster
+        self.objects = objects
+        self.live = live
+        self._stack = stack
+
+    @classmethod
+    async def enter(cls, host: whence.Host, region: str, seeds: list[str]) -> "Presence":
+        objects, stack = Objects(), AsyncExitStack()
+        try:
+            cluster = await stack.enter_async_context(
+                whence.join(
+                    region, seeds, host=host, order="reliable", state=objects.state, restore=objects.restore, timeout=60
+                )
+            )
+            return cls(cluster, objects, await stack.enter_async_context(Live(objects, cluster)), stack)
+        except BaseException:
+            await stack.aclose()
+            raise
+
+    async def leave(self) -> None:
+        await self._stack.aclose()
+
+    async def act(self, action: Callable[[whence.Seat], Awaitable[bytes]]) -> bytes:
+        """Do something that needs a ticket; once more if the ring took the ticket away meanwhile."""
+        while True:
+            try:
+                async with self.cluster.coordinate(timeout=60) as seat:
+                    return await action(seat)
+            except LostTicket:
+                continue
+
+    def avatars(self) -> dict[str, tuple[object, object]]:
+        """Who is here, and where."""
+        here = {name: self.objects.registers(name) for name in self.objects.names("registers")}
+        return {name: (avatar["x"], avatar["y"]) for name, avatar in here.items() if "x" in avatar and "y" in avatar}
+
+
+async def visit(player: str, presence: Presence, contents: bytes, target: str) -> bytes:
+    """Bring the avatar, walk through the region, and take the avatar along to the next one, if there is one."""
+    avatar = presence.objects.registers(player)
+
+    async def walk(seat: whence.Seat) -> bytes:
+        changes = presence.live.changes(avatar)
+        if "steps" not in avatar:  # else it was brought under a ticket that was lost then
+            if contents:
+                await presence.live.open(seat, "registers", player, contents)
+            else:
+                await presence.live.publish(seat, avatar.set("steps", 0))
+            while "steps" not in avatar:
+                await anext(changes)
+        for x in range(SIDE):
+            steps = avatar["steps"]
+            assert isinstance(steps, int)
+            step = (avatar.set("x", x), avatar.set("y", WALKS[player]), avatar.set("steps", steps + 1))
+            await presence.live.publish(seat, *step)
+            while avatar["steps"] == steps:  # it counts when it is delivered, here as elsewhere
+                await anext(changes)
+        return await presence.live.close(seat, avatar, target) if target else b""
+
+    return await presence.act(walk)
+
+
+async def play(player: str, keeper: str, secret: bytes) -> None:
+    """One player's walk. A process of its own would do exactly this."""
+    way = [REGIONS[(WALKS[player] + number) % len(REGIONS)] for number in range(VISITS)]
+    async with whence.Host(secret=secret) as host:
+        contents, previous = b"", None
+        for region, target in zip(way, [*way[1:], ""], strict=True):
+            presence = await Presence.enter(host, region, [keeper])
+            if previous is not None:
+                await previous.leave()
+            others = sorted(presence.avatars())
+            print(f"{player} enters {region}" + (f" and meets {', '.join(others)}" if others else ""))
+            contents = await visit(player, presence, contents, target)
+            previous = presence
+        assert previous is not None
+        await previous.leave()
+
+
+def draw(regions: dict[str, Presence]) -> str:
+    """The world as its keeper sees it."""
+    lines = []
+    for left, right in (("north-west", "north-east"), ("south-west", "south-east")):
+        for y in range(SIDE):
+            rows = []
+            for region in (left, right):
+                at = {where: name[0].upper() for name, where in regions[region].avatars().items()}
+                rows.append(" ".join(at.get((x, y), ".") for x in range(SIDE)))
+            lines.append("  |  ".join(rows))
+        lines.append("-" * len(lines[0]))
+    return "\n".join(lines[:-1])
+
+
+async def main() -> None:
+    secret = os.urandom(32)
+    async with whence.Host(secret=secret) as host:
+        entered = await asyncio.gather(*(Presence.enter(host, region, []) for region in REGIONS))
+        regions = dict(zip(REGIONS, entered, strict=True))
+        await asyncio.gather(*(play(player, host.address, secret) for player in WALKS))
+        ends = {player: REGIONS[(start + VISITS - 1) % len(REGIONS)] for player, start in WALKS.items()}
+        for player, end in ends.items():
+            changes = regions[end].live.changes()
+            while regions[end].objects.registers(player).get("steps") != VISITS * SIDE:
+                await anext(changes)
+        print(draw(regions))
+        for player, end in ends.items():
+            homes = [region for region in REGIONS if player in regions[region].avatars()]
+            assert homes == [end], f"{player} is in {homes}, not in {end}"
+        print(f"{len(ends)} avatars, each in one region, after {VISITS * SIDE} steps each")
+        await asyncio.gather(*(presence.leave() for presence in entered))
+
+
+if __name__ == "__main__":
+    whence.run(main())
