@@ -35,6 +35,7 @@ class ObjectsNet(MemberNet):
         self.weather = random.Random(f"{seed}/weather")
         super().__init__(orders, seed=seed, **{"loss": loss, **settings})  # type: ignore[arg-type]
         self.coordinators(*range(min(len(orders), int(str(self.settings["tickets"])))))
+        self.run(2000 * MS)  # a ring that has just been formed does not survive the loss of a coordinator (ring.md)
         self.loss = loss
 
     def add(self, name: str, order: str, checkpoint: bytes | None = None) -> Holder:

@@ -265,3 +265,20 @@ def test_the_size_follows_the_document_not_its_updates(monkeypatch: pytest.Monke
         sent += len(payload) - len(PREFIX)
         objects.apply(event(payload, n + 1))
     assert len(objects.state()) <= objects.size < sent / 2
+
+
+def test_a_draft_begun_anew_has_another_client_id() -> None:
+    """Yjs numbers what a client writes. Were numbers used twice, the two replicas would show different texts."""
+    mine, theirs = Objects("a#1"), Objects("b#1")
+    d = mine.document("d")
+    state = mine.state()
+    flying = d.insert(0, "published, not delivered yet")
+    before = d.client
+    mine.restore(state)
+    assert d.client != before and d.draft == ""
+    after = d.insert(0, "other")
+    for n, payload in enumerate((flying, after), 1):
+        for objects in (mine, theirs):
+            objects.apply(event(payload, n))
+    text = theirs.document("d").text
+    assert d.text == d.draft == text and "not delivered" in text and "other" in text

@@ -453,3 +453,18 @@ def test_an_update_needs_a_document() -> None:
         Counter("c").apply(at(1).stamp, Update("c", 0, 1, 1, b"u"))
     assert document.client_of("a", "b") != document.client_of("ab", "")
     assert Document.kind == "document"
+
+
+def test_the_bytes_of_the_operations_stay() -> None:
+    """Tags and fields are only ever appended: what is published today must be understood for good."""
+    golden = {
+        "c1019501a17200a16bc3": Set("r", 0, "k", msgspec.Raw(b"\xc3")),
+        "c1019402a17200a16b": Delete("r", 0, "k"),
+        "c1019403a16307fd": Add("c", 7, -3),
+        "c1019604a164000901c40155": Update("d", 0, 9, 1, b"U"),
+        "c1019505a16300a7636f756e746572c40137": Open("c", 0, "counter", b"7"),
+        "c1019506a16300a7636f756e746572a465617374": Close("c", 0, "counter", "east"),
+    }
+    for data, operation in golden.items():
+        payload = bytes.fromhex(data)
+        assert encode(operation) == payload and decode(payload) == operation
