@@ -43,8 +43,8 @@ def chat(args: argparse.Namespace) -> int:
 
 
 async def _chat(args: argparse.Namespace) -> int:
+    notice = Notices(False)
     async with joining(args) as cluster:
-        notice = Notices(False)
         terminal = sys.stdin.isatty() and sys.stdout.isatty()
         notice(f"{args.nick} is in {args.cluster!r} at {cluster.address}. {HELP if terminal else ''}".rstrip())
         output = Output(sys.stdout.fileno())

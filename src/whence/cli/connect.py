@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import logging
 import signal
 import sys
 import time
@@ -59,11 +60,18 @@ def security(args: argparse.Namespace) -> dict[str, Any]:
     )
 
 
-class Notices:
-    """What a command tells on standard error beside its results: a line for people, or a JSON object."""
+class Notices(logging.Handler):
+    """What a command tells on standard error beside its results: a line for people, or a JSON object. What the package
+    logs is told the same way."""
 
     def __init__(self, as_json: bool) -> None:
+        super().__init__(logging.WARNING)
         self._json = as_json
+        logger = logging.getLogger("whence")
+        logger.handlers = [handler for handler in logger.handlers if not isinstance(handler, Notices)] + [self]
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self(record.getMessage(), level=record.levelname.lower())
 
     def __call__(self, text: str, **fields: object) -> None:
         line = json.dumps({"notice": text, **fields}) if self._json else f"whence: {text}"
