@@ -171,9 +171,8 @@ class Seat:
         holds the ids of those that were published."""
         cluster, node = self.cluster, self.cluster._node
         cap = node.member.config.limits.max_payload_bytes
-        for payload in payloads:
-            if len(payload) > cap:
-                raise UsageError(f"an event holds at most {cap} bytes, not {len(payload)}")
+        if payloads and (longest := max(map(len, payloads))) > cap:
+            raise UsageError(f"an event holds at most {cap} bytes, not {longest}")
         ids: list[str] = []
         for part in _parts(payloads):
             await cluster._room()
@@ -198,14 +197,17 @@ class Seat:
 
 def _parts(payloads: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
     """So much at a time that back pressure has a say in between."""
+    if len(payloads) <= PART_EVENTS and sum(map(len, payloads)) <= PART_BYTES:
+        if payloads:
+            yield payloads
+        return
     start = size = 0
     for i, payload in enumerate(payloads):
         if i > start and (size + len(payload) > PART_BYTES or i - start >= PART_EVENTS):
             yield payloads[start:i]
             start, size = i, 0
         size += len(payload)
-    if payloads:
-        yield payloads[start:]
+    yield payloads[start:]
 
 
 class Coordination:

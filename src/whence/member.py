@@ -353,9 +353,9 @@ class Member:
             out.append(Refused("publish", reason))
             return
         limits = self.config.limits
-        if sum(map(len, payloads)) + 5 * len(payloads) + 5 > limits.max_frame_bytes or any(
-            len(p) > limits.max_payload_bytes for p in payloads
-        ):  # the others would cut us off for it
+        whole = sum(map(len, payloads)) + 5 * len(payloads) + 5
+        if whole > limits.max_frame_bytes or max(map(len, payloads), default=0) > limits.max_payload_bytes:
+            # The others would cut us off for it.
             out.append(
                 Refused(
                     "publish", f"at most {limits.max_payload_bytes} bytes an event, {limits.max_frame_bytes} a frame"

@@ -315,6 +315,13 @@ class Node:
         parts: list[tuple[Ask, int]] = []
         size = 0
         for ask in asks:
+            count = len(ask.payloads)
+            whole = sum(map(len, ask.payloads)) + 5 * count
+            if len(chunk) + count <= FRAME_EVENTS and size + whole <= FRAME_BYTES:
+                chunk += ask.payloads
+                parts.append((ask, count))
+                size += whole
+                continue
             count = 0
             for payload in ask.payloads:
                 if chunk and (size + len(payload) > FRAME_BYTES or len(chunk) >= FRAME_EVENTS):
