@@ -330,6 +330,26 @@ def test_bad_input_is_exit_2_and_one_line(args: str, said: str, capsys: pytest.C
     assert err.startswith("whence: ") and said in err and err.count("\n") == 1 and not out
 
 
+def test_what_is_not_installed_is_named(tmp_path: Path) -> None:
+    """Without the extra `net` an insecure cluster works; whoever wants keys is told what to install."""
+    (tmp_path / "cryptography").mkdir()
+    (tmp_path / "cryptography" / "__init__.py").write_text("raise ModuleNotFoundError('hidden', name='cryptography')")
+    (tmp_path / "uvloop.py").write_text("raise ModuleNotFoundError('hidden', name='uvloop')")
+    (tmp_path / "s.key").write_text("whence-secret:" + "A" * 44)
+    (tmp_path / "s.key").chmod(0o600)
+
+    def run(*args: object) -> subprocess.CompletedProcess[bytes]:
+        command = [sys.executable, "-m", "whence.cli", *map(str, args)]
+        path = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        return subprocess.run(command, input=b"hi\n", capture_output=True, timeout=LIMIT, env=path)
+
+    for args in (("keys", "init", tmp_path / "k"), ("node", "--cluster", "x", "--secret-file", tmp_path / "s.key")):
+        done = run(*args)
+        assert done.returncode == 2 and b"pip install 'whence[net]'" in done.stderr and done.stderr.count(b"\n") == 1
+    done = run("node", "--cluster", "x", "--insecure", "--coordinate")
+    assert done.returncode == 0 and done.stdout.endswith(b"\thi\n")
+
+
 @pytest.mark.parametrize(
     "args",
     [

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from whence.cli.later import later
 from whence.order import ORDERS
 
 _RAW = argparse.RawDescriptionHelpFormatter
@@ -75,14 +74,6 @@ def _command(commands: Any, name: str, what: str, examples: str) -> argparse.Arg
     return parser
 
 
-def _call(module: str, function: str) -> Callable[[argparse.Namespace], int]:
-    def call(args: argparse.Namespace) -> int:
-        done: int = getattr(import_module(f"whence.cli.{module}"), function)(args)
-        return done
-
-    return call
-
-
 def _connection(command: argparse.ArgumentParser) -> None:
     """What it takes to be a member."""
     where = command.add_argument_group("where")
@@ -122,13 +113,13 @@ def _node(command: argparse.ArgumentParser) -> None:
     what.add_argument("--json", action="store_true", help="deliveries and notices as JSON lines")
     what.add_argument("--quiet", action="store_true", help="print no deliveries")
     what.add_argument("--metrics", metavar="HOST:PORT", help="serve /metrics (Prometheus) and /health there")
-    command.set_defaults(call=_call("node", "node"))
+    command.set_defaults(call=later("node", "node"))
 
 
 def _chat(command: argparse.ArgumentParser) -> None:
     _connection(command)
     command.add_argument("--nick", required=True, metavar="N", help="who you are")
-    command.set_defaults(call=_call("chat", "chat"))
+    command.set_defaults(call=later("chat", "chat"))
 
 
 def _up(command: argparse.ArgumentParser) -> None:
@@ -143,19 +134,19 @@ def _up(command: argparse.ArgumentParser) -> None:
     command.add_argument("--udp", action="store_true", help="gossip by datagrams")
     command.add_argument("--trace", type=Path, metavar="DIR", help="write every step into this directory")
     command.add_argument("--json", action="store_true", help="one JSON object a second instead of a table")
-    command.set_defaults(call=_call("up", "up"))
+    command.set_defaults(call=later("up", "up"))
 
 
 def _keys(command: argparse.ArgumentParser) -> None:
     steps = command.add_subparsers(dest="step", metavar="STEP", required=True)
     init = steps.add_parser("init", help="make a cluster's keys", description="Make a cluster's keys in DIR.")
     init.add_argument("directory", type=Path, metavar="DIR")
-    init.set_defaults(call=_call("keys", "init"))
+    init.set_defaults(call=later("keys", "init"))
     issue = steps.add_parser("issue", help="make a member's keys", description="Make what the member NAME needs.")
     issue.add_argument("directory", type=Path, metavar="DIR", help="where `whence keys init` made the cluster's")
     issue.add_argument("name", metavar="NAME")
     issue.add_argument("--role", choices=("publisher", "receiver"), default="publisher", help="default: publisher")
-    issue.set_defaults(call=_call("keys", "issue"))
+    issue.set_defaults(call=later("keys", "issue"))
 
 
 def positive(text: str) -> float:

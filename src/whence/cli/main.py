@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import whence
-from whence.cli import live, simulate
+from whence.cli import live
+from whence.cli.later import later
 from whence.errors import WhenceError
 
 CLEAN, VIOLATED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -71,7 +72,7 @@ def _sim(command: argparse.ArgumentParser) -> None:
     command.add_argument("--trace", type=Path, metavar="DIR", help="write what every member did into this directory")
     command.add_argument("--format", choices=("parquet", "jsonl"), default="parquet", help="of the trace")
     command.add_argument("--schedule", action="store_true", help="print the schedule (faults and publishes) and stop")
-    command.set_defaults(call=simulate.sim)
+    command.set_defaults(call=later("simulate", "sim"))
 
 
 def _soak(command: argparse.ArgumentParser) -> None:
@@ -81,7 +82,7 @@ def _soak(command: argparse.ArgumentParser) -> None:
     command.add_argument("--jobs", type=_positive, default=os.cpu_count() or 1, help="processes (default: all cores)")
     command.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="where a shrunk scenario is written")
     command.add_argument("--no-shrink", action="store_true", help="only say which seeds fail")
-    command.set_defaults(call=simulate.soak)
+    command.set_defaults(call=later("simulate", "soak"))
 
 
 def _shrink(command: argparse.ArgumentParser) -> None:
@@ -89,7 +90,7 @@ def _shrink(command: argparse.ArgumentParser) -> None:
     command.add_argument("--seed", type=int, help="default: the scenario's own")
     command.add_argument("--out", type=Path, metavar="FILE", help="write the short scenario here")
     command.add_argument("--runs", type=_positive, default=300, help="how many runs to spend at most (default 300)")
-    command.set_defaults(call=simulate.shrink)
+    command.set_defaults(call=later("simulate", "shrink"))
 
 
 def _positive(text: str) -> int:
