@@ -57,7 +57,7 @@ class Held:
         self.recovered = recovered
         self.delivered = False
         self.size = frame.size
-        self.watch = frame.ticket
+        self.watch: tuple[int, Entry] | None = None  # the ticket it waits for, and up to where
 
 
 class Ordering:
@@ -89,7 +89,9 @@ class Ordering:
         self.joining = True
         self.stats = OrderStats()
         self._lobby: dict[Key, tuple[Frame, MemberId, int]] = {}
-        self._watch: list[dict[Key, None]] = [{} for _ in range(config.tickets)]
+        self._watch: list[list[tuple[Entry, int, Key]]] = [[] for _ in range(config.tickets)]  # heaps
+        self._watched = 0
+        self._skipped = False
         self._deadlines: list[tuple[int, Key]] = []
         self._max_deadlines = 2 * config.hold + 64
         self._given_up: dict[Range, None] = {}
@@ -260,17 +262,16 @@ class Ordering:
 
     def _drain(self, now: int, out: list[OrderOutput], over_gap: bool = False) -> None:
         """Deliver what the last deliveries have made deliverable, to a fixed point."""
+        if self._skipped:
+            self._skipped = False
+            for key in [k for k in self.held if self.clock.has(*k)]:
+                self._drop_overtaken(key, out)
         while self._moved:
             ticket = self._moved.pop()
-            watching = self._watch[ticket]
-            if not watching:
-                continue
-            for key in list(watching):
-                held = self.held.get(key)
-                if held is None or held.watch != ticket:
-                    watching.pop(key, None)
+            for key, held in self._watching(ticket):
+                if key not in self.held:
                     continue
-                if self.clock.has(*key):  # overtaken by a skip
+                if self.clock.has(*key):  # overtaken: its tenure was closed over meanwhile, and it is late
                     self._drop_overtaken(key, out)
                     continue
                 missing = self._missing(held.frame)
@@ -279,6 +280,17 @@ class Ordering:
                 else:
                     self._release(key)
                     self._deliver(held.frame, over_gap, now, out, handed=held.delivered)
+
+    def _watching(self, ticket: int) -> list[tuple[Key, Held]]:
+        """The held frames that wait for no more of this ticket than there is now."""
+        heap, upto = self._watch[ticket], self.clock.T[ticket]
+        found: list[tuple[Key, Held]] = []
+        while heap and heap[0][0] <= upto:
+            wanted, _, key = heapq.heappop(heap)
+            held = self.held.get(key)
+            if held is not None and held.watch == (ticket, wanted):
+                found.append((key, held))
+        return found
 
     def _drop_overtaken(self, key: Key, out: list[OrderOutput]) -> None:
         held = self._release(key)
@@ -294,17 +306,20 @@ class Ordering:
         return self.clock.missing(frame.deps, frame.orphans)
 
     def _watch_first(self, key: Key, held: Held, missing: list[Range]) -> None:
-        """Look at a held frame again only when the first ticket it misses something of has moved."""
-        ticket = missing[0][0]
-        if held.watch != ticket:
-            self._watch[held.watch].pop(key, None)
-        held.watch = ticket
-        self._watch[ticket][key] = None
+        """Look at a held frame again only when the first run of events that it misses is there: a busy ticket moves
+        often, and much may wait for the end of what is on its way."""
+        ticket, inc, _, last = missing[0]
+        held.watch = (ticket, (inc, last))
+        heap = self._watch[ticket]
+        self._watched += 1
+        heapq.heappush(heap, ((inc, last), self._watched, key))
+        if len(heap) > 2 * len(self.held) + 64:  # mostly frames that were released in the meantime
+            heap[:] = [w for w in heap if w[2] in self.held and self.held[w[2]].watch == (ticket, w[0])]
+            heapq.heapify(heap)
 
     def _release(self, key: Key) -> Held:
         held = self.held.pop(key)
         self.held_bytes -= held.size
-        self._watch[held.watch].pop(key, None)
         return held
 
     def _skip(self, key: Key, reason: str, now: int, out: list[OrderOutput]) -> None:
@@ -334,6 +349,7 @@ class Ordering:
                 else:
                     self.clock.give_up(frame.deps, frame.orphans)
                 self._moved.extend(range(self.config.tickets))
+                self._skipped = True
             self._deliver(frame, bool(missing), now, out, handed=held.delivered)
 
     def _give_up(self, ranges: Sequence[Range], reason: str, out: list[OrderOutput]) -> None:
@@ -412,6 +428,7 @@ class Ordering:
             self._give_up(gaps[:1], "unrecoverable", out)
             self.clock.give_up([(inc, last) if i == ticket else (0, 0) for i in range(self.config.tickets)])
             self._moved.append(ticket)
+            self._skipped = True
             self._drain(now, out, over_gap=True)
 
     # -- peers --------------------------------------------------------------------------------------------------
@@ -482,6 +499,7 @@ class Ordering:
             self._give_up([missing], "timeout", out)
             self.clock.give_up([entry if i == ticket else (0, 0) for i in range(self.config.tickets)])
             self._moved.append(ticket)
+            self._skipped = True
             self._drain(now, out, over_gap=True)
         return out
 
