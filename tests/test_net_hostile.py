@@ -232,7 +232,7 @@ def test_a_peer_that_does_not_read_is_bounded_and_then_dropped() -> None:
     async def main() -> None:
         stats = NetStats()
         settings = TcpSettings(
-            patience=0.2, datagram_bound=1 << 20, stream_bound=4 << 20, stall_timeout=0.6, sweep=0.1, high_water=1 << 16
+            patience=1.0, datagram_bound=1 << 20, stream_bound=4 << 20, stall_timeout=2.0, sweep=0.1, high_water=1 << 16
         )
         transport = _transport(settings, stats)
         await transport.start(_ignore)
@@ -244,10 +244,10 @@ def test_a_peer_that_does_not_read_is_bounded_and_then_dropped() -> None:
 
         server = await asyncio.start_server(never_reads, "127.0.0.1", 0)
         address = show_address(*server.sockets[0].getsockname())
-        transport.send([address], b"x", True)
+        transport.send([address], b"x", False)
         transport.flush()
         await until(lambda: stats.connects == 1)
-        for _ in range(400):
+        for _ in range(100):
             transport.send([address], b"x" * 60_000, False)
             transport.flush()
         assert transport.congested() and stats.peer_full > 0
@@ -272,12 +272,13 @@ def test_too_much_for_a_stream_gives_the_connection_up() -> None:
         await transport.start(_ignore)
         server = await asyncio.start_server(lambda r, w: r._transport.pause_reading(), "127.0.0.1", 0)
         address = show_address(*server.sockets[0].getsockname())
-        transport.send([address], b"x", True)
+        transport.send([address], b"x" * 100_000, True)
         transport.flush()
         await until(lambda: stats.connects == 1)
-        while not stats.peer_broken:
+        for _ in range(10):
             transport.send([address], b"x" * 500_000, True)
             transport.flush()
+        assert stats.peer_broken == 1
         server.close()
         await transport.close()
 

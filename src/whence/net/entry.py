@@ -37,7 +37,7 @@ LIVE: dict[str, Any] = {
     "round_ns": 200 * MS,
     "latency_ns": 5 * MS,
     "time_to_terminate": 0.5,
-    "time_to_recover": 5.0,
+    "time_to_recover": 10.0,
     "ring_round_ns": 1000 * MS,
     "delta_ns": 250 * MS,
     "ring_k": 3,
