@@ -167,6 +167,8 @@ def test_soak_sums_up(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["soak", str(small), "--seeds", "3", "--start", "7", "--jobs", "2", "--json"]) == 0
     summary = msgspec.json.decode(capsys.readouterr().out)
     assert summary["seeds"] == 3 and summary["failed"] == [] and summary["delivered"] == 4 * summary["published"] > 0
+    (sums,) = summary["orders"].values()
+    assert sums["delivered"] == summary["delivered"] and sums["inversions"] == sums["lost"] == 0
 
 
 @pytest.mark.usefixtures("broken")

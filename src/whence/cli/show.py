@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -26,6 +26,13 @@ _ROWS = (
     ("given up", "given_up"),
 )
 
+PROMISES = {
+    "unordered": "nothing twice",
+    "fifo": "each publisher's order",
+    "causal": "no inversion; may skip",
+    "reliable": "no inversion; skips only what no living member holds",
+}
+
 
 def console() -> Console:
     """Standard output; wide enough for a table also when it is no terminal."""
@@ -41,6 +48,17 @@ def progress(what: str, unit: str = "") -> Iterator[tuple[Progress, TaskID] | No
     columns = (TextColumn(what), BarColumn(), TextColumn("{task.percentage:3.0f} % " + unit), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         yield bar, bar.add_task(what, total=1.0)
+
+
+def soak_table(orders: Mapping[str, Mapping[str, int]]) -> Table:
+    """The sums of many runs, per order: what one promises another does not."""
+    table = Table("members' order", "promises")
+    titles = ("published", "delivered", "lost", "over_gap", "inversions")
+    for title in titles:
+        table.add_column(title.replace("_", " "), justify="right")
+    for order, sums in sorted(orders.items()):
+        table.add_row(order, PROMISES[order], *(f"{sums[t]:,}" for t in titles))
+    return table
 
 
 def report_tables(report: Report) -> Iterator[Table]:

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 import whence
-from whence.cli.show import console, progress, report_tables
+from whence.cli.show import console, progress, report_tables, soak_table
 from whence.errors import ConfigError
 from whence.recorder import Sink
 from whence.sim.actions import show
@@ -138,19 +138,24 @@ def _show_shrunk(args: argparse.Namespace, shrunk: Shrunk, out: Path | None) -> 
         print(f"# again: whence sim {out}")
 
 
+SUMS = ("published", "delivered", "lost", "over_gap", "inversions")
+"""What a soak adds up, per order: they promise different things."""
+
+
 def _one_seed(loaded: Loaded, seed: int) -> dict[str, Any]:
     """In a worker process: what the summary needs of one run."""
     began = time.perf_counter()
     outcome = run(loaded, seed)
-    lines = outcome.report.lines
-    sums = {f: sum(getattr(line, f) for line in lines) for f in ("published", "delivered", "lost", "inversions")}
+    orders: dict[str, Counter[str]] = {}
+    for line in outcome.report.lines:
+        orders.setdefault(line.order, Counter()).update({f: getattr(line, f) for f in SUMS})
     violation = outcome.violation
     return {
         "seed": seed,
         "kind": violation.kind if violation else None,
         "violation": str(violation) if violation else None,
         "seconds": time.perf_counter() - began,
-        **sums,
+        "orders": orders,
     }
 
 
@@ -189,17 +194,24 @@ def soak(args: argparse.Namespace) -> int:
                 bar[0].update(bar[1], completed=len(results) / args.seeds)
     results.sort(key=lambda r: int(r["seed"]))
     failed = [r for r in results if r["kind"]]
+    orders: dict[str, Counter[str]] = {}
+    for result in results:
+        for order, sums in result["orders"].items():
+            orders.setdefault(order, Counter()).update(sums)
     summary = {
         "scenario": args.scenario,
         "seeds": len(results),
         "failed": [r["seed"] for r in failed],
         "kinds": dict(sorted(Counter(r["kind"] for r in failed).items())),
-        **{f: sum(r[f] for r in results) for f in ("published", "delivered", "lost", "inversions")},
+        "published": sum(sums["published"] for sums in orders.values()),
+        "delivered": sum(sums["delivered"] for sums in orders.values()),
         "seconds": round(time.perf_counter() - began, 1),
     }
     if args.json:
-        print(msgspec.json.encode({**summary, "violations": failed}).decode())
+        by_order = {order: {f: sums[f] for f in SUMS} for order, sums in sorted(orders.items())}
+        print(msgspec.json.encode({**summary, "orders": by_order, "violations": failed}).decode())
     else:
+        console().print(soak_table(orders))
         print(", ".join(f"{k}: {v}" for k, v in summary.items()))
     if failed and not args.no_shrink and not args.json:
         seed = failed[0]["seed"]
