@@ -90,6 +90,8 @@ class Checkpoint(msgspec.Struct, frozen=True, array_like=True):
     clock: ClockState
     own: tuple[Frame, ...]
     epoch: int
+    coordinators: tuple[tuple[int, MemberId], ...] = ()
+    """Whom to ask for a ticket; hints, most of which may still be true."""
 
 
 class Member:
@@ -231,7 +233,8 @@ class Member:
     def checkpoint(self) -> bytes:
         """What to write to disk, valid for the moment after the last `handle`."""
         tail = tuple(self._own_tail())
-        saved = Checkpoint(self.me, self.order, self.ordering.state(), tail, self._next_epoch() - 1)
+        known = tuple(sorted(self.ring.coordinators().items()))
+        saved = Checkpoint(self.me, self.order, self.ordering.state(), tail, self._next_epoch() - 1, known)
         return msgspec.msgpack.encode(saved)
 
     def _own_tail(self) -> list[Frame]:
@@ -258,6 +261,7 @@ class Member:
         saved = self._checkpoint
         if saved is not None:
             self.ordering.load(saved.clock, now)
+            self.ring.learn(dict(saved.coordinators))
             self._begin("checkpoint", "", now, out)
             for frame in saved.own:
                 self.ordering.buffer.add(frame.key, frame)
