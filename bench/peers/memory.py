@@ -10,7 +10,7 @@ from bench.peers.worker import rss_mb
 
 import whence
 
-FURTHER = 8
+FURTHER = 40
 
 
 async def main() -> None:

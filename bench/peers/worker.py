@@ -34,6 +34,8 @@ class Job(msgspec.Struct, kw_only=True):
     payload: int = 64
     batch: int = 1
     """Events that the application hands over at a time, under saturating load."""
+    tasks: int = 1
+    """Tasks of the application that do so at the same time."""
     rate: float = 0.0
     """Events a second of each process; 0: as many as it can."""
     tickets: int = 8
@@ -81,6 +83,12 @@ def cpu_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
+def idle_s() -> float:
+    """Seconds that the processors of this machine have been idle."""
+    fields = Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()
+    return (int(fields[4]) + int(fields[5])) / os.sysconf("SC_CLK_TCK")
+
+
 def rss_mb() -> float:
     pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
     return int(pages) * os.sysconf("SC_PAGE_SIZE") / 1e6
@@ -107,15 +115,16 @@ async def measure(job: Job, bus: Bus, meter: Meter, figures: Callable[[], dict[s
     await bus.connect(json.loads(await heard()))
     say({"ready": True})
     await heard()
-    load = asyncio.create_task(_load(job, bus))
+    load = asyncio.gather(*(_load(job, bus) for _ in range(job.tasks)))
     await asyncio.sleep(WARM_S)
-    began, cpu, count = time.monotonic(), cpu_s(), meter.count
+    began, cpu, count, idle = time.monotonic(), cpu_s(), meter.count, idle_s()
     meter.late.clear()
     await asyncio.sleep(job.seconds)
     result = {
         "delivered": meter.count - count,
         "cpu_s": cpu_s() - cpu,
         "seconds": time.monotonic() - began,
+        "idle_s": idle_s() - idle,
         "rss_mb": rss_mb(),
         "late": sorted(meter.late),
         "failed": repr(load.exception()) if load.done() and not load.cancelled() else "",
