@@ -6,9 +6,8 @@ Rules of ring.md implemented here:
 7.  The ticket given away is never the own one.
 10. Probation: one newcomer at a time, until it confirms that its quorum vouches for it.
 13. The newcomer's L is exactly the R it was sent; what its successor may hold, it inherits.
-14. A grant that is not waited for any more is declined, and the edge goes back to what it was: the newcomer promises
-never to take
-    that tenure, so nothing needs to be excluded.
+14. A grant that is not waited for any more is declined, and the edge goes back to what it was: the newcomer
+    promises never to take that tenure, so nothing needs to be excluded.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Rules of ring.md implemented here:
 
 4.  Members are `(process, incarnation)`: `seat` is this process's membership; who learns that it is over is out at
-once.
+    once.
 14. CJOIN needs a nonce, too: a grant that was not waited for any more is declined.
 
 Bootstrap: the first process is designated (`found`). It listens for a quarantine and gives up when it hears of a living

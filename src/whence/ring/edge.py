@@ -3,10 +3,10 @@
 Rules of ring.md implemented here:
 
 1.  Until the successor has answered on this edge, it is pending: no CJOIN is served and no own leave begun.
-13. When a status is lost, R and what the successor holds differ. Every R sent since the last one known to be adopted
-is kept;
-    an exclusion needs a quorum in each. Goes beyond the rule: when an edge changes hands (a newcomer, a leave), the new
-    predecessor inherits the list, since it cannot know either which of them the successor holds.
+13. When a status is lost, R and what the successor holds differ. Every R sent since the last one known to be
+    adopted is kept; an exclusion needs a quorum in each. Goes beyond the rule: when an edge changes hands (a
+    newcomer, a leave), the new predecessor inherits the list, since it cannot know either which of them the
+    successor holds.
 15. A takeover is declared on the edge until the successor has answered.
 """
 

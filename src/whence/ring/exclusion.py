@@ -2,17 +2,14 @@
 
 Rules of ring.md implemented here:
 
-8.  `floor(|R| / 2) + 1` acks out of `(L_q + {q}) n R`: of R too few are left to vouch for the successor. Walking all
-the way round
-    leads back to oneself; that is allowed only to who has an empty L, since of two who do not see each other none
-    may win.
+8.  `floor(|R| / 2) + 1` acks out of `(L_q + {q}) n R`: of R too few are left to vouch for the successor. Walking
+    all the way round leads back to oneself; that is allowed only to who has an empty L, since of two who do not see
+    each other none may win.
 11. TempRounds: nothing is done with the excluded tickets until everybody there is certainly out.
 12. Exclusion raises the term. Departs from the rule (term = max of the ackers + 1, told to them afterwards): the
-term is proposed
-    with REQCOORD and refused by who has seen it, so ackers know it from the start, and a lost message changes
-    nothing. Polls
-    carry terms; a coordinator that admits under a term has been vouched for under it by a quorum that meets every
-    later one.
+    term is proposed with REQCOORD and refused by who has seen it, so ackers know it from the start, and a lost
+    message changes nothing. Polls carry terms; a coordinator that admits under a term has been vouched for under it
+    by a quorum that meets every later one.
 13. A quorum in every R that the successor may hold.
 15. The excluder PrCasts GONE(E, term).
 17. After a failed exclusion freeze and try again; do not disconnect (before `patience_ns` are over).

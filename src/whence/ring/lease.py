@@ -4,12 +4,10 @@ Rules of ring.md implemented here:
 
 8.  `ceil(|L| / 2)` of L must vouch, also in small rings.
 9.  A lease instead of windows of equal length, which kill healthy rings by clock drift alone.
-14. What comes late must not count as fresh: a lease starts when the poll was *sent*, so a slow answer only buys less
-time.
-    Nothing here depends on how long a message takes.
+14. What comes late must not count as fresh: a lease starts when the poll was *sent*, so a slow answer only buys
+    less time. Nothing here depends on how long a message takes.
 16. Two joins within a round displace L's senders. Departs from the rule (go on sending ALIVE to displaced targets
-for 2k+3
-    rounds): ALIVE answers a poll, whoever is polled answers, so nobody is displaced.
+    for 2k+3 rounds): ALIVE answers a poll, whoever is polled answers, so nobody is displaced.
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 
 Rules of ring.md that the vocabulary itself carries:
 
-4.  Members are `(process, incarnation)`. A MemberId is one life of a process, a `Tenure` one membership of it; every
-message
-    between coordinators names the tenure of both ends (`mine`, `yours`) and is dropped on a mismatch.
+4.  Members are `(process, incarnation)`. A MemberId is one life of a process, a `Tenure` one membership of it;
+    every message between coordinators names the tenure of both ends (`mine`, `yours`) and is dropped on a mismatch.
 6.  CLEAVE carries the successor, its ticket and incarnation, and the table of last incarnation and seq per ticket.
 14. What is asked carries a nonce, and the answer repeats it. Nonces of one process only ever grow.
 15. ALIVE is addressed to a (ticket, incarnation); UPDATE carries the sender's.

@@ -3,14 +3,12 @@ Algorithm 2).
 
 Rules of ring.md implemented here:
 
-2.  Who is resigning has stopped publishing.
-9, 14. The lease: see `lease.py`.
+2.  Who is resigning has stopped publishing. 9, 14. The lease: see `lease.py`.
 10. Who is on probation polls, but does not vouch, update or admit.
 12. Who is over is not vouched for.
 15. An UPDATE counts only from the predecessor, a closer one, or when the predecessor is over (a declared takeover).
 13. A new L counts only from the moment its quorum vouches; only then is it acknowledged as adopted. Until then the
-old one
-    stays in force, so a process is an owner under exactly one of the lists its predecessor remembers.
+    old one stays in force, so a process is an owner under exactly one of the lists its predecessor remembers.
 """
 
 from __future__ import annotations
