@@ -221,8 +221,10 @@ def goals(rows: list[Row]) -> list[Row]:
     goal("CPU per delivery flat from 5 to 25 tickets (<= 1.25 x)", of("ours, 25 tickets", cpu), of(ours, cpu), 1.25)
     goal("p50 <= NATS's at 200 events/s", of(quiet, "p50_us"), of(nats_quiet, "p50_us"), 1.0)
     goal("p99 <= 2 ms at 200 events/s (ms)", of(quiet, "p99_us"), 1000.0, 2.0)
-    goal("<= 40 MB a process (MB)", of("ours, memory at rest", "mb_a_process"), 1.0, 40.0)
-    goal("<= 3 MB per further member (MB)", of("ours, memory at rest", "mb_per_further_member"), 1.0, 3.0)
+    goal("<= 40 MB a process, at 200 events/s (MB)", of(quiet, "rss_mb"), 1.0, 40.0)
+    goal("<= 40 MB a process, under saturating load (MB)", of(ours, "rss_mb"), 1.0, 40.0)
+    goal("<= 40 MB a process, at rest (MB)", of("ours, memory at rest", "mb_a_process"), 1.0, 40.0)
+    goal("<= 3 MB per further member, at rest (MB)", of("ours, memory at rest", "mb_per_further_member"), 1.0, 3.0)
     goal("5 % loss does not halve the throughput", of("ours, 5 % loss", rate), of(ours, rate), 0.5, least=True)
     goal("the same in CPU per delivery (<= 2 x)", of("ours, 5 % loss", cpu), of(ours, cpu), 2.0)
     goal(
