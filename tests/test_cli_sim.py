@@ -195,12 +195,19 @@ def test_an_interrupt_is_exit_130_and_leaves_no_trace(tmp_path: Path) -> None:
     path, out = tmp_path / "long.toml", tmp_path / "out"
     path.write_text(SMALL.replace('"4s"', '"100h"'), encoding="utf-8")
     command = [sys.executable, "-m", "whence.cli", "sim", str(path), "--trace", str(out), "--format", "jsonl"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+    process = subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        # a person's shell does not ignore interrupts, whatever started these tests does
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     while not (out.is_dir() and any(out.iterdir())):  # it has begun to write
         assert process.poll() is None
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate()
+    _, err = process.communicate(timeout=120)
     assert process.returncode == 130 and err == "whence: interrupted\n"
     assert list(out.iterdir()) == []
 
