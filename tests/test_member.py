@@ -152,6 +152,20 @@ def test_a_second_crash_does_not_lose_the_unsent_tail_of_the_first() -> None:
     assert [len(net[i].events) for i in (0, 2, 3)] == [1, 1, 1]
 
 
+def test_a_founder_remembers_an_epoch_nobody_published_under() -> None:
+    """Found by a harsh soak: founded, crashed before anything was published, founded again: under a higher epoch."""
+    net = MemberNet(["causal"] * 3)
+    net.coordinators(0)
+    first = net[0].member.ring.inc
+    disk = net.apps.pop("m0#1").member.checkpoint()
+    net.add("m0#2", "causal", disk)
+    net.feed("m0#2", ports.Start(("m1#1", "m2#1")))
+    net.feed("m0#2", ports.Found())
+    net.run(5000 * MS)
+    second = net.apps["m0#2"].member.ring.inc
+    assert first is not None and second is not None and second.epoch > first.epoch
+
+
 def test_two_clusters_in_one_process_know_nothing_of_each_other() -> None:
     one = MemberNet(["causal"] * 3, cluster="one")
     two = MemberNet(["causal"] * 3, cluster="two")
