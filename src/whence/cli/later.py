@@ -8,6 +8,16 @@ from importlib import import_module
 
 from whence.errors import UsageError
 
+EXTRAS = {
+    "cryptography": ("keys, secrets and TLS need", "net"),
+    "matplotlib": ("plots need", "paper"),
+    "numba": ("the array engine and the audit need", "scale"),
+    "numpy": ("the array engine and the audit need", "scale"),
+    "pyarrow": ("Parquet traces need", "trace"),
+    "pyspark": ("the data pipeline needs", "spark"),
+}
+"""Packages that a plain install lacks: what for, and the extra that brings them."""
+
 
 def later(module: str, function: str) -> Callable[[argparse.Namespace], int]:
     """The function of a module of this room, imported when it is called."""
@@ -16,9 +26,11 @@ def later(module: str, function: str) -> Callable[[argparse.Namespace], int]:
         try:
             done: int = getattr(import_module(f"whence.cli.{module}"), function)(args)
         except ModuleNotFoundError as error:
-            if (error.name or "").partition(".")[0] != "cryptography":
+            package = (error.name or "").partition(".")[0]
+            if package not in EXTRAS:
                 raise
-            raise UsageError("keys, secrets and TLS need the cryptography package: pip install 'whence[net]'") from None
+            what, extra = EXTRAS[package]
+            raise UsageError(f"{what} the {package} package: pip install 'whence[{extra}]'") from None
         return done
 
     return call

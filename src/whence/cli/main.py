@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import whence
-from whence.cli import live
+from whence.cli import live, papers, pipeline
 from whence.cli.later import later
 from whence.errors import WhenceError
 
@@ -57,6 +57,8 @@ def parser() -> argparse.ArgumentParser:
         )
     )
     live.add(commands)
+    pipeline.add(commands)
+    papers.add(commands)
     return top
 
 
