@@ -1,0 +1,223 @@
+"""The (N, R, K) clock of PCO17: `R` counters, of which every process increments its own `K`.
+
+    (N, 1, 1)  Lamport's clock          every process has the one entry
+    (N, R, 1)  plausible clocks         every process has one entry, shared with others
+    (N, N, 1)  the vector clock         every process has one entry of its own (`keys` = its index)
+    (N, R, K)  the paper's              every process has `K` entries, each shared with others
+
+All four are this one class with other arguments. `V` is only a **count**: entry `x` is the number of messages sent or
+delivered here whose sender has `x` among its keys, in whatever order they came. Entries run from 0 to `R - 1`
+(the paper's worked example has an entry 4 of 4).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from math import comb
+from random import Random
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+Keys = tuple[int, ...]
+"""`f(p)`: the entries of one process, ascending."""
+
+Stamp = tuple[int, ...]
+"""`m.V`: the sender's vector just after it counted `m` itself."""
+
+
+def unrank(set_id: int, R: int, K: int) -> Keys:
+    """The `set_id`-th `K`-subset of `0 .. R-1` in lexicographic order, from 0 (PCO17 Algorithm 3).
+
+    As printed the algorithm returns no valid subset: its `C_k^R` has to be the binomial of the *current* rest, each
+    entry has to begin above the one before it, and ids that begin at 1 would leave out the first set.
+    """
+    _check(R, K)
+    if not 0 <= set_id < comb(R, K):
+        raise ValueError(f"set_id {set_id} is not in [0, C({R},{K}) = {comb(R, K)})")
+    keys, x = [], 0
+    for left in range(K - 1, -1, -1):
+        while set_id >= (below := comb(R - 1 - x, left)):  # the sets that begin with x
+            set_id -= below
+            x += 1
+        keys.append(x)
+        x += 1
+    return tuple(keys)
+
+
+def rank(keys: Keys, R: int) -> int:
+    """The inverse of `unrank`: the number of sets before `keys`."""
+    _check(R, len(keys))
+    if list(keys) != sorted(set(keys)) or not 0 <= keys[0] <= keys[-1] < R:
+        raise ValueError(f"{keys} are not ascending entries of 0 .. {R - 1}")
+    set_id, x = 0, 0
+    for left, key in zip(range(len(keys) - 1, -1, -1), keys, strict=True):
+        set_id += sum(comb(R - 1 - skipped, left) for skipped in range(x, key))
+        x = key + 1
+    return set_id
+
+
+def keys_of(rng: Random, R: int, K: int) -> Keys:
+    """Keys for a process: every set is equally likely (PCO17 section 4.1.3)."""
+    _check(R, K)
+    return unrank(rng.randrange(comb(R, K)), R, K)
+
+
+def _check(R: int, K: int) -> None:
+    if not 1 <= K <= R:
+        raise ValueError(f"K = {K} keys of R = {R} entries: want 1 <= K <= R")
+
+
+class Alerts(NamedTuple):
+    """What a delivery says about itself. No alert means that nothing which depends on this message was delivered before
+    it; an alert may be false."""
+
+    covered: bool
+    """PCO17 Algorithm 4: concurrent messages had already covered all the sender's entries. Never misses an error."""
+    witnessed: bool
+    """PCO17 Algorithm 5: moreover a recent delivery claims to depend on those very values. Misses an error only if the
+    message that came too early is no longer in the list `L`."""
+
+
+class ProbabilisticClock:
+    """`V` of one process, and the list `L` of the stamps of its recent deliveries."""
+
+    __slots__ = ("L", "V")
+
+    def __init__(self, R: int, memory: int | None = None) -> None:
+        """`memory`: length of `L` (None: unbounded). The paper wants what is delivered within one propagation time."""
+        _check(R, 1)
+        self.V = [0] * R
+        self.L: deque[Stamp] = deque(maxlen=memory)
+
+    @property
+    def R(self) -> int:
+        """Number of entries."""
+        return len(self.V)
+
+    def stamp(self, keys: Keys) -> Stamp:
+        """Count an own message and stamp it (Algorithm 1)."""
+        self.advance(keys)
+        return tuple(self.V)
+
+    def blocker(self, keys: Keys, stamp: Stamp) -> int | None:
+        """The first entry that is still too small for a message to be delivered (Algorithm 2); None if it is ready."""
+        V = self.V
+        for x, (need, have) in enumerate(zip(stamp, V, strict=True)):
+            if need > have and (need > have + 1 or x not in keys):
+                return x
+        return None
+
+    def ready(self, keys: Keys, stamp: Stamp) -> bool:
+        """`V[x] >= m.V[x] - 1` for the sender's entries, `V[x] >= m.V[x]` for all others (Algorithm 2)."""
+        return self.blocker(keys, stamp) is None
+
+    def advance(self, keys: Keys) -> None:
+        """Count a message: sent, delivered, or given up (an increment, not a maximum)."""
+        for x in keys:
+            self.V[x] += 1
+
+    def covered(self, keys: Keys, stamp: Stamp) -> bool:
+        """Algorithm 4, for a message that is ready: no entry of the sender stands at `m.V[x] - 1`."""
+        V = self.V
+        return all(V[x] >= stamp[x] for x in keys)
+
+    def witnessed(self, keys: Keys, stamp: Stamp) -> bool:
+        """Algorithm 5: covered, and a recent delivery depends on at least these values.
+
+        The paper prints `V_i[x] > m.V[x]`, which is stricter than Algorithm 4 and misses true errors: in its own
+        Figure 2 `m` comes too late to entries `[1, 2]` with `m.V` = `[1, 1]`. `>=` never misses one while `L` is long
+        enough: if `m -> m'` and `m'` was delivered first, then `m'.V >= m.V` everywhere, and `V >= m'.V` since then.
+        """
+        return self.covered(keys, stamp) and any(all(past[x] >= stamp[x] for x in keys) for past in self.L)
+
+    def deliver(self, keys: Keys, stamp: Stamp) -> Alerts:
+        """Deliver a message: judge it (Algorithms 4 and 5, before it counts), count it, remember its stamp in `L`."""
+        covered = self.covered(keys, stamp)
+        alerts = Alerts(covered, covered and self.witnessed(keys, stamp))
+        self.advance(keys)
+        self.L.append(stamp)
+        return alerts
+
+
+class Stamped(Protocol):
+    """What a queue of messages has to know about one."""
+
+    @property
+    def keys(self) -> Keys: ...
+
+    @property
+    def stamp(self) -> Stamp: ...
+
+
+M = TypeVar("M", bound=Stamped)
+
+
+class Delivery(NamedTuple, Generic[M]):
+    """A message that was delivered, and what the clock said about it."""
+
+    message: M
+    alerts: Alerts
+
+
+class Pending(Generic[M]):
+    """Messages that wait for their past, in order of arrival, and the clock that lets them go.
+
+    The paper does not say in which order waiting messages are retried, nor that a process's own send can free one (it
+    counts too, and can cover an entry). Here: after every delivery and every own send the queue is tried again from
+    its start, until nothing in it is ready. Duplicates are the caller's business: each message may count only once.
+    """
+
+    __slots__ = ("_waiting", "clock")
+
+    def __init__(self, clock: ProbabilisticClock) -> None:
+        self.clock = clock
+        self._waiting: list[
+            tuple[M, int, int]
+        ] = []  # message, an entry that is too small for it, and by when it is not
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def messages(self) -> list[M]:
+        """What waits, in order of arrival."""
+        return [message for message, _, _ in self._waiting]
+
+    def send(self, keys: Keys) -> tuple[Stamp, list[Delivery[M]]]:
+        """The stamp of an own message, and what its count set free (to be delivered after it)."""
+        return self.clock.stamp(keys), self.retry()
+
+    def receive(self, message: M) -> list[Delivery[M]]:
+        """What can be delivered now that `message` is here: nothing, or it and what it set free."""
+        if (x := self.clock.blocker(message.keys, message.stamp)) is not None:
+            self._waiting.append((message, x, self._enough(message, x)))
+            return []
+        return [self._deliver(message), *self.retry()]
+
+    def remove(self, messages: Sequence[M]) -> None:
+        """Take these out, undelivered (the caller has given them up, or delivered them in another way)."""
+        gone = {id(message) for message in messages}
+        self._waiting = [entry for entry in self._waiting if id(entry[0]) not in gone]
+
+    def retry(self) -> list[Delivery[M]]:
+        """Deliver what is ready, first come first, from the start again after each, to a fixed point."""
+        done: list[Delivery[M]] = []
+        at, V = 0, self.clock.V
+        while at < len(self._waiting):
+            message, x, enough = self._waiting[at]
+            if V[x] >= enough:  # only then is the whole vector worth a look
+                blocker = self.clock.blocker(message.keys, message.stamp)
+                if blocker is None:
+                    del self._waiting[at]
+                    done.append(self._deliver(message))
+                    at = 0
+                    continue
+                self._waiting[at] = (message, blocker, self._enough(message, blocker))
+            at += 1
+        return done
+
+    def _deliver(self, message: M) -> Delivery[M]:
+        return Delivery(message, self.clock.deliver(message.keys, message.stamp))
+
+    @staticmethod
+    def _enough(message: M, x: int) -> int:
+        return message.stamp[x] - (x in message.keys)
