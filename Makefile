@@ -35,7 +35,7 @@ demo: setup
 	$(BIN)/whence sim scenarios/demo.toml --seed 1
 
 test: lint
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 lint: setup
 	$(BIN)/ruff check

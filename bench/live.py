@@ -36,8 +36,8 @@ ROOT = Path(__file__).parent.parent
 Row = dict[str, Any]
 
 
-async def _measure(peer: str, job: Job) -> list[dict[str, Any]]:
-    """The figures of each process."""
+async def _measure(peer: str, job: Job, attacked: bool = False) -> list[dict[str, Any]]:
+    """The figures of each process; `attacked`: with strangers at all of their sockets meanwhile."""
     processes = []
     try:
         for number in range(job.members):
@@ -57,10 +57,13 @@ async def _measure(peer: str, job: Job) -> list[dict[str, Any]]:
         async with asyncio.timeout(LIMIT_S + job.seconds):
             addresses = [(await _line(p))["address"] for p in processes]
             for say in (json.dumps(addresses), "go"):
-                for process in processes:
+                for process in processes[: job.members]:
                     assert process.stdin is not None
                     process.stdin.write(say.encode() + b"\n")
-                found = await asyncio.gather(*map(_line, processes))
+                if attacked and say == "go":
+                    attack = [sys.executable, "-m", "bench.peers.attack", *addresses]
+                    processes.append(await asyncio.create_subprocess_exec(*attack, cwd=ROOT))
+                found = await asyncio.gather(*map(_line, processes[: job.members]))
         return list(found)
     finally:
         for process in processes:
@@ -84,10 +87,10 @@ def best(what: str, peer: str, **job: Any) -> Row:
     return max(rows, key=lambda row: row["deliveries_per_s"])
 
 
-def measure(what: str, peer: str, more_cpu: Any = None, **job: Any) -> Row:
+def measure(what: str, peer: str, more_cpu: Any = None, attacked: bool = False, **job: Any) -> Row:
     """One row. `more_cpu`: the CPU seconds so far of something that takes part besides the processes."""
     before = more_cpu() if more_cpu else 0.0
-    found = asyncio.run(_measure(peer, Job(number=0, members=MEMBERS, **job)))
+    found = asyncio.run(_measure(peer, Job(number=0, members=MEMBERS, **job), attacked))
     extra = (more_cpu() - before) * job["seconds"] / (job["seconds"] + 1.0) if more_cpu else 0.0
     delivered = sum(f["delivered"] for f in found)
     failed = [f["failed"] for f in found if f["failed"]]

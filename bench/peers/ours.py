@@ -54,7 +54,16 @@ class Ours:
 
     def figures(self) -> dict[str, Any]:
         stats = self._cluster.stats()
-        names = ("net.shed", "net.peer_full", "net.lost_on_purpose", "order.recovered", "order.delivered_over_gap")
+        names = (
+            "net.shed",
+            "net.peer_full",
+            "net.lost_on_purpose",
+            "order.recovered",
+            "order.delivered_over_gap",
+            "net.unauthentic",
+            "net.bad_stream",
+            "net.refused",
+        )
         return {"stats": {name: stats[name] for name in names if stats.get(name)}}
 
 

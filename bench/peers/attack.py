@@ -1,0 +1,83 @@
+"""Strangers at the sockets of a cluster, until they are stopped: `python -m bench.peers.attack ADDRESS...`.
+
+All at once, at every address: random bytes, connections that say nothing, a byte at a time, lengths beyond every cap,
+the wrong key, datagrams of noise. About 50 new connections and 500 datagrams a second for each address.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+import sys
+
+from whence.net.guard import SecretGuard
+from whence.net.hello import Greeting, encode_hello
+from whence.net.transport import parse_address
+from whence.wire import frame_stream
+
+WRONG = SecretGuard(b"\x0a" * 32)
+PAUSE_S = 0.1
+rng = random.Random(1)
+
+
+async def _say(host: str, port: int, data: bytes, linger: float = 0.0) -> None:
+    try:
+        _, writer = await asyncio.open_connection(host, port)
+        writer.write(data)
+        await asyncio.sleep(linger)
+        writer.close()
+    except OSError:
+        pass  # cut off: that is the point
+
+
+async def noise(host: str, port: int) -> None:
+    await _say(host, port, rng.randbytes(rng.randrange(1, 50_000)))
+
+
+async def silence(host: str, port: int) -> None:
+    await _say(host, port, b"", linger=5.0)
+
+
+async def oversized(host: str, port: int) -> None:
+    await _say(host, port, rng.choice((0, 1 << 31, 0xFFFFFFFF)).to_bytes(4, "big") + b"x" * 100)
+
+
+async def wrong_key(host: str, port: int) -> None:
+    greeting = frame_stream(WRONG.seal(encode_hello(Greeting("127.0.0.1:1"))))
+    await _say(host, port, greeting + frame_stream(WRONG.seal(b"x" * 1000)), linger=0.5)
+
+
+async def slow_loris(host: str, port: int) -> None:
+    try:
+        _, writer = await asyncio.open_connection(host, port)
+        for byte in (200).to_bytes(4, "big") + b"x" * 150:
+            writer.write(bytes((byte,)))
+            await asyncio.sleep(0.05)
+        writer.close()
+    except OSError:
+        pass
+
+
+async def datagrams(host: str, port: int) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        for _ in range(50):
+            sock.sendto(rng.randbytes(rng.randrange(1, 9000)), (host, port))
+
+
+ATTACKS = (noise, silence, oversized, wrong_key, slow_loris, datagrams)
+
+
+async def main(addresses: list[str]) -> None:
+    running: set[asyncio.Task[None]] = set()
+    while True:
+        for address in addresses:
+            for attack in ATTACKS:
+                task = asyncio.create_task(attack(*parse_address(address)))
+                running.add(task)
+                task.add_done_callback(running.discard)
+        await asyncio.sleep(PAUSE_S)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1:]))
