@@ -1,0 +1,194 @@
+"""The one place that starts Spark: embedded by default, on a master or by Spark Connect when asked.
+
+What is set here and why (limits.md, "Pitfalls"): the workers run our interpreter, or they miss our packages; the log
+level has to be known before the JVM starts; ParallelGC and lz4 are faster here than G1 and zstd; times are UTC.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+import whence
+from whence.errors import UsageError
+
+JAVA: Final = 17
+"""The oldest Java that Spark 4 runs on."""
+
+ROWS_A_PARTITION: Final = 2_000_000
+"""Rows that one task of a shuffle is meant to take: seconds of work, some hundred MB."""
+
+_QUIET = """\
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.console.type = Console
+appender.console.name = stderr
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n
+"""
+
+
+def session(
+    master: str | None = None, memory: str | None = None, verbose: bool = False, rows: int | None = None
+) -> SparkSession:
+    """A Spark session, the running one if there is one.
+
+    `master`: a Spark master (`spark://host:7077`, `local[4]`) or a Spark Connect server (`sc://host`); default is the
+    server in SPARK_REMOTE, else embedded with all cores. `memory`: of the driver, which embedded is all of Spark's own
+    ("4g"; default: a third of the machine's; the Python workers take theirs from the rest). `rows`: of the input, as
+    far as known, for the number of partitions. `verbose`: let Spark talk.
+    """
+    remote = master if master and master.startswith("sc://") else None if master else os.environ.get("SPARK_REMOTE")
+    if remote:
+        return _connect(remote, rows)
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        _fit(running, rows)
+        return running
+    check_java()
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    where = master or "local[*]"
+    spark = _start(where, memory or _fitting_memory(), verbose)
+    if not where.startswith("local"):
+        spark.sparkContext.addPyFile(str(_packed()))
+    _fit(spark, rows)
+    return spark
+
+
+def partitions(rows: int | None, cores: int) -> int:
+    """How many tasks a shuffle of so many rows is cut into: at least one for each core, none much above
+    `ROWS_A_PARTITION`."""
+    return max(cores, -(-(rows or 0) // ROWS_A_PARTITION))
+
+
+def check_java() -> None:
+    """Raises UsageError when there is no Java, or one that is too old for Spark."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    get = (
+        f"Spark needs Java {JAVA} or newer (such as https://adoptium.net; or: apt install openjdk-{JAVA}-jre-headless)"
+    )
+    if java is None:
+        raise UsageError(f"no Java found: neither JAVA_HOME is set, nor is java in PATH. {get}")
+    try:
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise UsageError(f"{java} does not run ({error}){'; JAVA_HOME is set to it' if home else ''}. {get}") from None
+    said = done.stderr + done.stdout
+    version = re.search(r'version "(?:1\.)?(\d+)', said)
+    if done.returncode or version is None:
+        raise UsageError(f"{java} does not say its version but: {said.strip()[:200]!r}. {get}")
+    if int(version[1]) < JAVA:
+        raise UsageError(f"{java} is Java {version[1]}. {get}")
+
+
+def _start(master: str, memory: str, verbose: bool) -> SparkSession:
+    """The JVM, then the session. What the JVM says goes into a file, and is shown when it does not come up."""
+    place = Path(tempfile.mkdtemp(prefix="whence-spark-"))
+    log4j = place / "log4j2.properties"
+    log4j.write_text(_QUIET, encoding="utf-8")
+    java = "-XX:+UseParallelGC" if verbose else f"-XX:+UseParallelGC -Dlog4j2.configurationFile={log4j.as_uri()}"
+    conf = SparkConf().setAll(
+        [
+            ("spark.app.name", "whence"),
+            ("spark.master", master),
+            ("spark.driver.memory", memory),
+            ("spark.driver.extraJavaOptions", java),
+            ("spark.executor.extraJavaOptions", "-XX:+UseParallelGC"),
+            ("spark.driver.maxResultSize", "0"),
+            ("spark.io.compression.codec", "lz4"),
+            ("spark.sql.session.timeZone", "UTC"),
+            ("spark.sql.execution.arrow.pyspark.enabled", "true"),
+            ("spark.sql.execution.arrow.maxRecordsPerBatch", "65536"),
+            ("spark.sql.execution.pythonUDF.arrow.enabled", "true"),
+            ("spark.sql.parquet.compression.codec", "zstd"),
+            ("spark.sql.sources.useV1SourceList", "avro,csv,json,kafka,orc,text,parquet"),
+            ("spark.python.worker.reuse", "true"),
+            ("spark.ui.enabled", "true" if verbose else "false"),
+            ("spark.ui.showConsoleProgress", "true" if verbose else "false"),
+            ("spark.log.level", "WARN" if verbose else "ERROR"),
+        ]
+    )
+    if master.startswith("local"):
+        conf.set("spark.driver.host", "127.0.0.1").set("spark.driver.bindAddress", "127.0.0.1")
+    log = place / "spark.log"
+    with contextlib.ExitStack() as stack:
+        stderr = None if verbose else stack.enter_context(log.open("wb"))
+        try:
+            gateway = launch_gateway(conf, {"stderr": stderr})  # type: ignore[no-untyped-call]
+            context = SparkContext(conf=conf, gateway=gateway)
+        except Exception as error:
+            said = log.read_text(encoding="utf-8", errors="replace").strip() if log.exists() else ""
+            last = next((line for line in reversed(said.splitlines()) if "rror" in line or "xception" in line), said)
+            raise UsageError(f"Spark did not start on {master}: {last.strip()[:400] or error}") from error
+    return SparkSession(context)
+
+
+def _connect(remote: str, rows: int | None) -> SparkSession:
+    """A session at a Spark Connect server. Its side needs our interpreter's packages, too."""
+    missing = [name for name in ("grpc", "grpc_status", "google.rpc") if not _there(name)]
+    if missing:
+        raise UsageError(
+            f"Spark Connect ({remote}) needs {', '.join(missing)}: pip install 'pyspark[connect]'; "
+            "or unset SPARK_REMOTE to run embedded"
+        )
+    try:
+        spark = SparkSession.builder.remote(remote).getOrCreate()
+        spark.addArtifacts(str(_packed()), pyfile=True)
+        _fit(spark, rows)
+    except Exception as error:
+        raise UsageError(f"no Spark Connect session at {remote}: {str(error).splitlines()[0][:400]}") from error
+    return spark
+
+
+def _there(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _fit(spark: SparkSession, rows: int | None) -> None:
+    """Partitions for the size of the input. Without one, Spark's own default is far too many for what is small."""
+    spark.conf.set("spark.sql.shuffle.partitions", str(partitions(rows, cores(spark))))
+
+
+def cores(spark: SparkSession) -> int:
+    """Tasks that run at one time."""
+    try:
+        return max(1, spark.sparkContext.defaultParallelism)
+    except Exception:  # Spark Connect has no context to ask
+        return os.cpu_count() or 1
+
+
+def _packed() -> Path:
+    """This package as a zip file, for workers on other machines."""
+    root = Path(whence.__file__).parent
+    out = Path(tempfile.mkdtemp(prefix="whence-package-")) / "whence.zip"
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as pack:
+        for path in sorted(root.rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                pack.write(path, Path("whence") / path.relative_to(root))
+    return out
+
+
+def _fitting_memory() -> str:
+    """A third of what this machine, or the container we are in, has; 1 to 32 GiB."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with contextlib.suppress(OSError, ValueError):
+        total = min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return f"{min(32 << 10, max(1 << 10, total // 3 >> 20))}m"

@@ -1,0 +1,214 @@
+"""The tables of the pipeline: their published schemas, the gate before each, and writing that is all or nothing.
+
+A table is a directory of Parquet files beside a manifest, `_whence.json`. It is written into a hidden directory and
+renamed when complete, and only then entered in the manifest; a reader goes by the manifest. So a killed run leaves
+nothing that a later one would read, and running again replaces what was there.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from whence.errors import TraceError, UsageError
+from whence.trace.schema import COLUMNS, TRACE_VERSION
+
+MANIFEST: Final = "_whence.json"
+
+_SPARK: Final[dict[str, DataType]] = {
+    "text": StringType(),
+    "int32": IntegerType(),
+    "int64": LongType(),
+    "double": DoubleType(),
+    "boolean": BooleanType(),
+    "texts": ArrayType(StringType(), False),
+    "int64s": ArrayType(LongType(), False),
+}
+_ARROW: Final[dict[str, pa.DataType]] = {
+    "text": pa.string(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "texts": pa.list_(pa.field("element", pa.string(), nullable=False)),
+    "int64s": pa.list_(pa.field("element", pa.int64(), nullable=False)),
+}
+
+_WRITTEN: Final = {
+    "events": ", ".join(f"{c.name} {c.type}{'!' if c.required else ''}" for c in COLUMNS) + ", file text!",
+    "quarantine": "file text!, position int64!, reason text!, raw text",
+    "origins": "run text!, cluster text!, index int32!, member text!",
+    "past": "run text!, cluster text!, event text!, origin text!, seq int64!, vector int64s!",
+    "verdicts": "run text!, cluster text!, member text!, lseq int64!, event text, origin text, seq int64, "
+    "verdict text!, order text!, cause_origin text, cause_seq int64, cause_event text, violation boolean!",
+    "violations": "run text!, cluster text!, rule text!, member text!, lseq int64, event text, detail text!, "
+    "witness texts!",
+    "members": "run text!, cluster text!, member text!, order text!, alive boolean!, steps int64!, missing int64!, "
+    "deliveries int64!, in_order int64!, inverted int64!, fifo_inverted int64!, over_gap int64!, after_gap int64!, "
+    "duplicates int64!, unknown int64!, gaps int64!, lost int64!, lost_of_live int64!, disagreements int64!",
+    "metrics": "run text!, cluster text!, member text, window_start_ns int64, name text!, value double",
+}
+
+
+def _columns(written: str) -> tuple[tuple[str, str, bool], ...]:
+    pairs = (column.split() for column in written.split(", "))
+    return tuple((name, kind.rstrip("!"), kind.endswith("!")) for name, kind in pairs)
+
+
+TABLES: Final = {table: _columns(written) for table, written in _WRITTEN.items()}
+"""Table -> (column, type, required) in this order; `!` marks what is never null.
+
+`events`: the trace, typed and deduplicated, with the file each row came from.
+`quarantine`: what is no row (file, position = row or line from 0 or 1 as the file counts, -1 = all of the file).
+`origins`, `past`: the true past of event (origin, seq) is `vector[i]` events of the origin with index i, its own before
+it included.
+`verdicts`: one row a delivery. For `inverted` the cause is the event delivered before it that has it in its past; for
+`over a gap` the first event skipped; for a `duplicate` the event itself. `violation`: the member's order forbids it.
+`violations`: one row each, `detail` in words, `witness` the events to look at (at most three).
+`members`: one row a member, the counts of the simulator's oracle.
+`metrics`: member null = all members, window null = the whole run."""
+
+
+def spark_schema(table: str) -> StructType:
+    """The published schema, for Spark."""
+    return StructType([StructField(name, _SPARK[kind], not required) for name, kind, required in TABLES[table]])
+
+
+def arrow_schema(table: str) -> pa.Schema:
+    """The published schema, for Arrow."""
+    return pa.schema([pa.field(name, _ARROW[kind], nullable=not required) for name, kind, required in TABLES[table]])
+
+
+def require(df: DataFrame, table: str) -> DataFrame:
+    """The schema gate: `df` with the table's columns only, in their order. Raises UsageError that names what is
+    missing or of another type. Reads no data."""
+    there = {field.name: field.dataType for field in df.schema.fields}
+    for name, kind, _ in TABLES[table]:
+        if name not in there:
+            raise UsageError(f"not a table of {table}: it has no column {name!r} (it has {', '.join(there)})")
+        if there[name].simpleString() != _SPARK[kind].simpleString():
+            raise UsageError(f"not a table of {table}: {name!r} is {there[name].simpleString()}, not {kind}")
+    return df.select(*(name for name, _, _ in TABLES[table]))
+
+
+# -- on disk
+
+
+def read_table(spark: SparkSession, out: str | os.PathLike[str], table: str) -> DataFrame:
+    """A finished table. Raises TraceError when there is none, or only what a killed run left."""
+    place = Path(out)
+    if table not in manifest(place).get("tables", {}):
+        raise TraceError(f"{place}: no finished table {table!r} here")
+    return require(spark.read.schema(spark_schema(table)).parquet(str(place / table)), table)
+
+
+def manifest(out: Path) -> dict[str, Any]:
+    """What is finished in this directory; empty when nothing is."""
+    try:
+        found: dict[str, Any] = json.loads((out / MANIFEST).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise TraceError(f"{out / MANIFEST}: damaged: {error}; delete it and run again") from None
+    return found
+
+
+@contextmanager
+def staging(out: str | os.PathLike[str]) -> Iterator[Path]:
+    """A hidden directory in `out` to write tables into. It is gone afterwards, whatever happens: `publish` moves
+    finished tables out of it. What killed runs left behind is removed first."""
+    place = Path(out)
+    with disk_errors(place):
+        place.mkdir(parents=True, exist_ok=True)
+        for left in place.glob(".staging-*"):
+            if not _in_use(left):
+                shutil.rmtree(left, ignore_errors=True)
+        stage = place / f".staging-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        stage.mkdir()
+    try:
+        with disk_errors(place):
+            yield stage
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
+
+
+def _in_use(stage: Path) -> bool:
+    """The process that writes there is still running (on this machine)."""
+    try:
+        os.kill(int(stage.name.split("-")[1]), 0)
+    except (ProcessLookupError, IndexError, ValueError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def publish(stage: Path, out: str | os.PathLike[str], rows: Mapping[str, int], facts: Mapping[str, Any]) -> None:
+    """Move the tables of `stage` into place, in one step as far as a reader can tell: their entries leave the manifest
+    before the old tables do, and come back when all the new ones are there. `facts` (inputs and the like) go into the
+    manifest."""
+    place = Path(out)
+    with disk_errors(place):
+        known = manifest(place)
+        tables = {name: entry for name, entry in known.get("tables", {}).items() if name not in rows}
+        _write_manifest(place, {**known, "tables": tables})
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        for table, count in rows.items():
+            if (place / table).exists():
+                (place / table).rename(stage / f"old-{table}")
+            (stage / table).mkdir(exist_ok=True)
+            (stage / table).rename(place / table)
+            tables[table] = {"rows": count, "finished": now}
+        _write_manifest(place, {"schema": TRACE_VERSION, **known, **facts, "finished": now, "tables": tables})
+
+
+def _write_manifest(place: Path, content: Mapping[str, Any]) -> None:
+    new = place / f".{MANIFEST}.{os.getpid()}"
+    with new.open("w", encoding="utf-8") as file:
+        json.dump(content, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    new.rename(place / MANIFEST)
+
+
+@contextmanager
+def disk_errors(place: Path) -> Iterator[None]:
+    """A full or read-only disk gets a name, also when it was a worker of Spark that met it."""
+    try:
+        yield
+    except OSError as error:
+        raise TraceError(f"{place}: cannot write: {error.strerror or error}") from error
+    except (TraceError, UsageError):
+        raise
+    except Exception as error:
+        full = next((e for e in (errno.ENOSPC, errno.EDQUOT, errno.EROFS) if os.strerror(e) in str(error)), None)
+        if full is None:
+            raise
+        raise TraceError(f"{place}: cannot write: {os.strerror(full)}") from error
+
+
+def inputs(files: list[Path]) -> list[dict[str, object]]:
+    """What was read, for the manifest."""
+    return [{"file": str(f), "size": f.stat().st_size, "mtime_ns": f.stat().st_mtime_ns} for f in files]

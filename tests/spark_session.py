@@ -1,0 +1,17 @@
+"""The one Spark session of a test process. Import `spark` into the test module that needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from whence.spark.session import session
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """Embedded, two cores, little memory. Shared by all tests of the process: never stop it, never change its
+    settings for good."""
+    yield session(master="local[2]", memory="2g")
