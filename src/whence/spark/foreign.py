@@ -92,8 +92,9 @@ class _Rules:
             mine.sort(key=lambda step: step.own)  # from here on: in the order in which the host counted
             self._gaps(mine)
         for impossible in (self._never_taken, self._came_later):
-            for mine in self._by_host.values():
-                self._changed(mine, impossible)
+            false = [found for mine in self._by_host.values() for found in self._changed(mine, impossible)]
+            for step, other in false:  # after all have been asked: of two in a cycle each is told by the other
+                self._false.setdefault((step.host, step.own), {})[other] = None
         for mine in self._by_host.values():
             self._backwards(mine)
 
@@ -131,21 +132,22 @@ class _Rules:
                 self._find("own entry", step, f"{detail}: {step.host} has no step {missing}.", *known)
             before = step.own
 
-    def _changed(self, mine: Sequence[Step], impossible: Callable[[Step, str, int, Clock], bool]) -> None:
-        """Ask about every entry that is not as in the host's step before. An impossible one is false, and stays so
-        while nothing changes it."""
+    def _changed(
+        self, mine: Sequence[Step], impossible: Callable[[Step, str, int, Clock], bool]
+    ) -> Iterator[tuple[Step, str]]:
+        """The entries of a host that are impossible. Only one that is not as in the step before is asked about; what
+        it is it stays, while nothing changes it."""
         previous: Clock = {}
         false_before: dict[str, None] = {}
         for step in mine:
-            false = self._false.setdefault((step.host, step.own), {})
+            false: dict[str, None] = {}
             for other, count in step.clock.items():
-                if other == step.host or other in false:
+                if other == step.host or other in self._false.get((step.host, step.own), ()):
                     continue
-                if count == previous.get(other, 0):
-                    if other in false_before:
-                        false[other] = None
-                elif impossible(step, other, count, previous):
+                same = count == previous.get(other, 0)
+                if other in false_before if same else impossible(step, other, count, previous):
                     false[other] = None
+                    yield step, other
             previous, false_before = step.clock, false
 
     def _never_taken(self, step: Step, other: str, count: int, previous: Clock) -> bool:
@@ -174,7 +176,7 @@ class _Rules:
 
     def _knows(self, step: Step, other: str) -> int:
         """An entry, unless it is false."""
-        return 0 if other in self._false[step.host, step.own] else step.clock.get(other, 0)
+        return 0 if other in self._false.get((step.host, step.own), ()) else step.clock.get(other, 0)
 
     def _first_to_know(self, host: str, own: int, step: Step) -> Step:
         """The first step of `host`, going back from `own`, that has `step` in its past."""
@@ -196,7 +198,7 @@ class _Rules:
         """Entries below those of the host's step before, or of a step that has just been taken in."""
         held: dict[str, tuple[int, Step]] = {}
         for step in mine:
-            false = self._false[step.host, step.own]
+            false = self._false.get((step.host, step.own), {})
             told = [other for other in step.clock if other != step.host and other not in false]
             lost: dict[str, Step] = {}
             for other in [*told, *(o for o in held if o not in step.clock)]:
@@ -216,9 +218,9 @@ class _Rules:
 
     def _not_taken_in(self, step: Step, source: Step, lost: dict[str, Step]) -> None:
         """Add what `source` knew and `step`, which has it in its past, does not."""
-        ignored = (self._false[source.host, source.own], self._false[step.host, step.own])
-        for other, count in source.clock.items():
-            if other != step.host and step.clock.get(other, 0) < count and not any(other in false for false in ignored):
+        false = self._false.get((step.host, step.own), {})
+        for other in source.clock:
+            if other not in (step.host, *false) and step.clock.get(other, 0) < self._knows(source, other):
                 lost.setdefault(other, source)
 
 
