@@ -1,0 +1,52 @@
+"""Every mechanism of the SURVEY (spec section 6) under one protocol: `Mechanism`, driven by `Process`."""
+
+from whence.order.survey.base import (
+    Id,
+    Mechanism,
+    Message,
+    ProcessId,
+    Range,
+    Stamp,
+    State,
+    Wait,
+    control_bytes,
+)
+from whence.order.survey.delta import DeltaCausal, DeltaStamp
+from whence.order.survey.first import Carried, FirstGeneration, FirstStamp, sequence
+from whence.order.survey.identifiers import Identifiers, IdStamp
+from whence.order.survey.interval import IntervalStamp, IntervalTree, shares
+from whence.order.survey.physical import Physical, TimeStamp
+from whence.order.survey.process import Process, ProcessStats
+from whence.order.survey.vector import CompactMulticast, CompactStamp, CompactUnicast, VectorClock, VectorStamp
+
+__all__ = [
+    "Carried",
+    "CompactMulticast",
+    "CompactStamp",
+    "CompactUnicast",
+    "DeltaCausal",
+    "DeltaStamp",
+    "FirstGeneration",
+    "FirstStamp",
+    "Id",
+    "IdStamp",
+    "Identifiers",
+    "IntervalStamp",
+    "IntervalTree",
+    "Mechanism",
+    "Message",
+    "Physical",
+    "Process",
+    "ProcessId",
+    "ProcessStats",
+    "Range",
+    "Stamp",
+    "State",
+    "TimeStamp",
+    "VectorClock",
+    "VectorStamp",
+    "Wait",
+    "control_bytes",
+    "sequence",
+    "shares",
+]

@@ -1,0 +1,198 @@
+"""What every mechanism of the SURVEY is: the rules of one causal order, without links, buffers or clocks of their own.
+
+A **mechanism** is the knowledge of one process: it stamps the process's own multicasts with control information, says
+of a message in hand what it still waits for, and learns from each delivery. `Process` (process.py) drives any of them:
+it holds messages back, drops what is obsolete and delivers what is ready. Whoever carries the messages (a simulator, a
+live node) gets from `Wait` what to recover and when to look again.
+
+Numbered rules that every mechanism keeps:
+
+1. A message is named `(sender, seq)`; a sender's own messages are counted from 1 without holes.
+2. `stamp()` does not deliver: the own message is delivered through `deliver()` like any other (at once by `Process`;
+   after the acknowledgements when delivery is uniform, reliable.py).
+3. `deliver()` is called only for what is not `obsolete()` and does not `wait()`.
+4. A joiner starts from what `admit()` of one member gave, which is taken at one point of that member's delivery order.
+5. `leave()` is called when every remaining member has delivered the same messages of the process that left (a flush).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Protocol
+
+import msgspec
+
+ProcessId = int
+"""A process is a natural number ("vector clocks assume that those processes use natural numbers", SURVEY 3.2): it is a
+position in vectors and one to five bytes on the wire. Whoever drives a mechanism maps its members to such numbers."""
+
+Id = tuple[ProcessId, int]
+"""`(sender, seq)`: names a message."""
+
+Range = tuple[ProcessId, int, int]
+"""`(sender, first, last)`: consecutive messages of one sender, ends included."""
+
+
+class Stamp(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The control information of one message: what the mechanism adds to it. Tags are explicit and only ever
+    appended."""
+
+
+class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One multicast: its name, its control information, and what the application said."""
+
+    sender: ProcessId
+    seq: int
+    stamp: Stamp
+    body: bytes
+
+    @property
+    def id(self) -> Id:
+        return (self.sender, self.seq)
+
+
+class State(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a joiner starts from, or what a leaver hands on."""
+
+
+class Wait(msgspec.Struct, frozen=True, gc=False):
+    """Why a message is not delivered now. `missing`: what must come before it, as far as the mechanism can name it
+    (empty: it knows only that something is missing). `until`: when time alone makes it deliverable; None: it never
+    does."""
+
+    missing: tuple[Range, ...] = ()
+    until: int | None = None
+
+
+class Mechanism(Protocol):
+    """The rules of one causal order at one process. `now` is the process's own clock in nanoseconds."""
+
+    name: str
+
+    def stamp(self, seq: int, now: int) -> Stamp:
+        """The control information of the own multicast number `seq`."""
+
+    def arrive(self, message: Message, now: int) -> str | None:
+        """A message came in: why it is not taken (`duplicate`, `late`, `expired`), or None."""
+
+    def obsolete(self, message: Message, now: int) -> str | None:
+        """Why a message that was taken must not be delivered any more, or None."""
+
+    def wait(self, message: Message, now: int) -> Wait | None:
+        """What the message waits for; None: it can be delivered now."""
+
+    def rank(self, message: Message) -> tuple[int, ...]:
+        """Of several deliverable messages the least is delivered first; equal ones in the order of arrival."""
+
+    def deliver(self, message: Message, now: int) -> list[Message]:
+        """Learn from the message; what the application gets because of it, in order."""
+
+    def join(self, process: ProcessId) -> None:
+        """A process joined the group."""
+
+    def leave(self, process: ProcessId) -> None:
+        """A process left, and all who remain have delivered the same of it (rule 5)."""
+
+    def admit(self, joiner: ProcessId) -> State:
+        """The state that `joiner` starts from; may split something of this process off for it."""
+
+    def install(self, state: State) -> None:
+        """Start from this state, which some member's `admit()` gave."""
+
+    def retire(self) -> State | None:
+        """This process leaves: what somebody has to `inherit()`, if anything."""
+
+    def inherit(self, state: State) -> None:
+        """Take over what a leaver handed on."""
+
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def control_bytes(stamp: Stamp) -> int:
+    """The size of the control information on the wire."""
+    return len(_encode(stamp))
+
+
+class Rules(ABC):
+    """The answers that most mechanisms share."""
+
+    def arrive(self, message: Message, now: int) -> str | None:
+        return self.obsolete(message, now)
+
+    @abstractmethod
+    def obsolete(self, message: Message, now: int) -> str | None:
+        """See `Mechanism`."""
+
+    def rank(self, message: Message) -> tuple[int, ...]:
+        return ()
+
+    def join(self, process: ProcessId) -> None:  # noqa: B027 - most need not be told
+        """Nobody needs to be told."""
+
+    def leave(self, process: ProcessId) -> None:  # noqa: B027
+        """Nothing is kept per process that could be given back."""
+
+    def retire(self) -> State | None:
+        return None
+
+    def inherit(self, state: State) -> None:  # noqa: B027
+        """Nothing was handed on."""
+
+
+class Delivered:
+    """What was delivered, for a mechanism that may skip: a count per process, and which ids below it never were (at
+    most `MAX_SKIPPED`, oldest forgotten first: they count as duplicates then)."""
+
+    MAX_SKIPPED = 10_000
+
+    def __init__(self, upto: tuple[int, ...] = ()) -> None:
+        self.upto = sparse(upto)
+        self.skipped: dict[Id, None] = {}
+
+    def reason(self, message: Message) -> str | None:
+        """`late`: it was skipped. `duplicate`: it was delivered."""
+        if message.seq > self.upto.get(message.sender, 0):
+            return None
+        return "late" if message.id in self.skipped else "duplicate"
+
+    def skip_to(self, process: ProcessId, seq: int) -> int:
+        """Everything up to `seq` that is not delivered is skipped: how many."""
+        have = self.upto.get(process, 0)
+        for missing in range(have + 1, seq + 1):
+            self.skipped[process, missing] = None
+        while len(self.skipped) > self.MAX_SKIPPED:
+            del self.skipped[next(iter(self.skipped))]
+        self.upto[process] = max(have, seq)
+        return max(0, seq - have)
+
+    def add(self, message: Message) -> int:
+        """It is delivered: how many of its sender were skipped for it."""
+        if message.id in self.skipped:
+            del self.skipped[message.id]
+            return 0
+        skipped = self.skip_to(message.sender, message.seq - 1)
+        self.upto[message.sender] = message.seq
+        return skipped
+
+
+Counts = dict[ProcessId, int]
+"""How many messages of each process were delivered; a process that is not in it: none."""
+
+
+def gaps(delivered: Counts, needed: Iterable[Id]) -> tuple[Range, ...]:
+    """What is missing up to each of the needed messages."""
+    found = ((p, delivered.get(p, 0) + 1, seq) for p, seq in needed)
+    return tuple(gap for gap in found if gap[1] <= gap[2])
+
+
+def dense(counts: Counts) -> tuple[int, ...]:
+    """A vector by process number, without the zeros at its end."""
+    last = max((p for p, n in counts.items() if n), default=-1)
+    return tuple(counts.get(p, 0) for p in range(last + 1))
+
+
+def sparse(vector: tuple[int, ...]) -> Counts:
+    """The inverse of `dense`."""
+    return {p: n for p, n in enumerate(vector) if n}

@@ -1,0 +1,103 @@
+"""Interval tree clocks as a causal order (SURVEY 3.2, Almeida et al. 2008): membership without global ids or a view
+change.
+
+A message carries its sender's stamp just **before** the multicast. The receiver computes the event itself, so one stamp
+says both what must come before the message (all of `before` is known here) and what the message is (`event(before)`). A
+joiner gets half of a member's interval with its snapshot; a leaver's share goes to an heir. Nobody else is told.
+
+What it cannot do: name what is missing. Whoever recovers has to compare what peers have delivered. The share of a
+process that crashes is lost, and stays in the trees.
+"""
+
+from __future__ import annotations
+
+from whence.clock.interval import SEED, decode, encode, event, fork, join, leq, peek
+from whence.clock.interval import Stamp as Itc
+from whence.errors import UsageError
+from whence.order.survey.base import Message, ProcessId, Rules, Stamp, State, Wait
+
+
+class IntervalStamp(Stamp, frozen=True, array_like=True, gc=False, tag=5):
+    """The sender's stamp before its multicast, encoded."""
+
+    before: bytes
+
+
+class IntervalState(State, frozen=True, array_like=True, gc=False, tag=4):
+    """A share of the interval, and the events known with it."""
+
+    stamp: bytes
+
+
+class IntervalTree(Rules):
+    """Causal order by interval tree clocks. A founder starts from the whole interval (`share`); who joins has none
+    until it installs what a member gave it."""
+
+    name = "interval"
+
+    def __init__(self, me: ProcessId, share: Itc = Itc(0, 0)) -> None:  # noqa: B008 - a tuple, never changed
+        self.me = me
+        self.sent = share
+        """What was delivered, and the own multicasts."""
+        self.delivered = peek(share)
+
+    def stamp(self, seq: int, now: int) -> IntervalStamp:
+        before, self.sent = self.sent, event(self.sent)
+        return IntervalStamp(encode(before))
+
+    def obsolete(self, message: Message, now: int) -> str | None:
+        return "duplicate" if leq(event(_before(message)), self.delivered) else None
+
+    def wait(self, message: Message, now: int) -> Wait | None:
+        return None if leq(_before(message), self.delivered) else Wait()
+
+    def deliver(self, message: Message, now: int) -> list[Message]:
+        known = peek(event(_before(message)))
+        self.delivered = join(self.delivered, known)
+        self.sent = join(self.sent, known)
+        return [message]
+
+    def admit(self, joiner: ProcessId) -> IntervalState:
+        if self.sent.id == 0:
+            raise UsageError("a process without a share of the interval cannot admit others")
+        self.sent, half = fork(self.sent)
+        return IntervalState(encode(Itc(half.id, self.delivered.event)))
+
+    def install(self, state: State) -> None:
+        self.sent = _share(state)
+        self.delivered = peek(self.sent)
+
+    def retire(self) -> IntervalState:
+        share, self.sent = self.sent, peek(self.sent)
+        return IntervalState(encode(share))
+
+    def inherit(self, state: State) -> None:
+        # Only the share is taken: what the leaver knew is learned, as ever, by delivering it. But the heir must not
+        # count in the share as if the leaver's events there were unknown, or two events would have one name.
+        share = _share(state)
+        if not leq(share, self.delivered):
+            raise UsageError("an heir must have delivered all that the leaver has (rule 5)")
+        self.sent = join(self.sent, Itc(share.id, 0))
+
+
+def shares(processes: list[ProcessId]) -> dict[ProcessId, Itc]:
+    """The interval among the founders, by halving: each with a share, the trees as flat as can be."""
+
+    def deal(some: list[ProcessId], share: Itc) -> dict[ProcessId, Itc]:
+        if len(some) == 1:
+            return {some[0]: share}
+        left, right = fork(share)
+        middle = (len(some) + 1) // 2
+        return deal(some[:middle], left) | deal(some[middle:], right)
+
+    return deal(processes, SEED) if processes else {}
+
+
+def _before(message: Message) -> Itc:
+    assert isinstance(message.stamp, IntervalStamp)
+    return decode(message.stamp.before)
+
+
+def _share(state: State) -> Itc:
+    assert isinstance(state, IntervalState)
+    return decode(state.stamp)
