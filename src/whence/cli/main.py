@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import whence
-from whence.cli import live, papers, pipeline
+from whence.cli import kit, live, papers, pipeline
 from whence.cli.later import later
 from whence.errors import WhenceError
 
@@ -59,6 +59,7 @@ def parser() -> argparse.ArgumentParser:
     live.add(commands)
     pipeline.add(commands)
     papers.add(commands)
+    kit.add(commands)
     return top
 
 
@@ -73,6 +74,7 @@ def _sim(command: argparse.ArgumentParser) -> None:
     command.add_argument("--seed", type=int, help="default: the scenario's own")
     command.add_argument("--trace", type=Path, metavar="DIR", help="write what every member did into this directory")
     command.add_argument("--format", choices=("parquet", "jsonl"), default="parquet", help="of the trace")
+    command.add_argument("--report", type=Path, metavar="FILE", help="write a page with what happened, to look at")
     command.add_argument("--schedule", action="store_true", help="print the schedule (faults and publishes) and stop")
     command.set_defaults(call=later("simulate", "sim"))
 

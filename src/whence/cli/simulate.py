@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 import whence
+from whence.cli.judged import write_page
 from whence.cli.show import console, progress, report_tables, soak_table
 from whence.errors import ConfigError
 from whence.recorder import Sink
@@ -25,7 +26,7 @@ from whence.sim.run import Outcome, run, run_id
 from whence.sim.scenario import Loaded, load
 from whence.sim.shrink import Shrunk
 from whence.sim.shrink import shrink as shrink_run
-from whence.trace import open_trace
+from whence.trace import Row, open_trace
 
 
 def find(name: str, data: Path | None = None) -> Loaded:
@@ -55,9 +56,26 @@ def sim(args: argparse.Namespace) -> int:
             if bar is not None:
                 bar[0].update(bar[1], completed=now / end)
 
-        outcome = run(loaded, seed, sink=sink, progress=tick)
+        rows: list[Row] = []
+        outcome = run(loaded, seed, sink=_both(sink, rows.append) if args.report else sink, progress=tick)
     show_outcome(args, outcome)
+    if args.report is not None:
+        again = f"whence sim {args.scenario} --seed {seed} --report {args.report}"
+        about = f"simulated: {loaded.name}, seed {seed}, {outcome.report.virtual_s:g} s of virtual time"
+        write_page(rows, args.report, title=f"whence: {loaded.name}", about=about, command=again)
+        print(f"the page: {args.report}", file=sys.stderr)
     return 1 if outcome.violation else 0
+
+
+def _both(first: Sink | None, second: Sink) -> Sink:
+    """Every row to both."""
+
+    def sink(row: Row) -> None:
+        if first is not None:
+            first(row)
+        second(row)
+
+    return sink
 
 
 def show_outcome(args: argparse.Namespace, outcome: Outcome) -> None:

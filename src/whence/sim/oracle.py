@@ -452,15 +452,19 @@ def _subtract(a: list[tuple[int, int]], b: list[tuple[int, int]]) -> list[tuple[
     return out
 
 
-def judge(rows: Iterable[Row], settled: bool = True) -> OracleReport:
-    """The verdict on the trace of one run of one cluster, rows in any order."""
+def judge(
+    rows: Iterable[Row], settled: bool = True, each: Callable[[Row, Verdict], None] | None = None
+) -> OracleReport:
+    """The verdict on the trace of one run of one cluster, rows in any order; `each` is told that of every delivery."""
     oracle = Oracle()
     rows = list(rows)
     used = {row.token for row in rows if row.kind == "join"}  # of the checkpoints of a live member, one at most
     for row in in_causal_order(rows):
         match row.kind:
             case "deliver":
-                oracle.delivered_frame(row.member, row.event)
+                verdict = oracle.delivered_frame(row.member, row.event)
+                if each is not None:
+                    each(row, verdict)
             case "publish":
                 oracle.published(row.member, (row.event,))
             case "join":

@@ -1,0 +1,239 @@
+"""What the page shows, gathered from the rows of a trace and the verdicts on them.
+
+The verdicts come from whoever judged the trace (the audit, or the simulator's oracle): this room judges nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from whence.report.diagram import Diagram, draw
+from whence.trace import Row
+
+WINDOWS = 60
+"""Points of the curves over time."""
+MAX_STEPS = 120_000
+"""Publishes and deliveries in the diagram; what a browser pans without a stutter."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One violation, as the page tells it."""
+
+    rule: str
+    """What was broken: causal, fifo, integrity, agreement, ..."""
+    detail: str
+    """A sentence a person can follow."""
+    member: str = ""
+    event: str = ""
+    witnesses: tuple[str, ...] = ()
+    """The events that show it, the effect first."""
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """What the judge found. The counts are of the whole trace, also when the page is given only a part of its rows."""
+
+    verdicts: Mapping[str, int] = {}
+    """Verdict -> deliveries."""
+    by_order: Mapping[str, Mapping[str, int]] = {}
+    """Promised order -> verdict -> deliveries."""
+    violations: int = 0
+    findings: tuple[Finding, ...] = ()
+    """The first of them."""
+    suspect: Mapping[tuple[str, int], str] = {}
+    """(member, lseq) of a delivery -> its verdict, for all that are not in order."""
+
+
+class Tenure(msgspec.Struct):
+    """One ticket in one hand for a while."""
+
+    ticket: int
+    owner: str
+    granted_s: float
+    owner_s: float | None = None
+    """When it could publish."""
+    end_s: float | None = None
+    how: str = ""
+    """released, lost, or gone with its owner."""
+
+
+class Load(msgspec.Struct):
+    """One member's share."""
+
+    member: str
+    published: int = 0
+    delivered: int = 0
+    recovered: int = 0
+    asked: int = 0
+
+
+class Window(msgspec.Struct):
+    """A stretch of time."""
+
+    start_s: float
+    published: int = 0
+    delivered: int = 0
+    dropped: int = 0
+    recovered: int = 0
+
+
+class Mark(msgspec.Struct):
+    """Something that happened to a member, worth a line on the time axis."""
+
+    at_s: float
+    member: str
+    what: str
+
+
+class Facts(msgspec.Struct, kw_only=True):
+    """Everything the page shows."""
+
+    title: str
+    about: str
+    """Where it comes from, in a line."""
+    command: str = ""
+    """What makes this page again."""
+    seconds: float
+    members: int
+    lives: int
+    published: int
+    delivered: int
+    dropped: dict[str, int]
+    """Why -> events that a member received and did not deliver."""
+    lost: int
+    """Deliveries that were due to a member that was there to the end, and never came."""
+    recovered: int
+    asked: int
+    given_up: int
+    found: Found
+    latency_ms: list[float]
+    """Publish to delivery at another member, sorted; a sample if there are many."""
+    windows: list[Window]
+    loads: list[Load]
+    tenures: list[Tenure]
+    marks: list[Mark]
+    diagram: Diagram
+
+
+def gather(rows: Iterable[Row], found: Found, *, title: str, about: str, command: str = "") -> Facts:
+    """All facts about one run of one cluster. Steps are ordered by member and `lseq`; times only place them."""
+    steps = sorted(rows, key=lambda row: (_natural(row.member), row.lseq))
+    start = min((row.t_ns for row in steps), default=0)
+    end = max((row.t_ns for row in steps), default=0)
+    seconds = max((end - start) / 1e9, 1e-3)
+    kinds = Counter(row.kind for row in steps)
+    published_at = {row.event: row.t_ns for row in steps if row.kind == "publish" and row.event is not None}
+    return Facts(
+        title=title,
+        about=about,
+        command=command,
+        seconds=seconds,
+        members=len({address(row.member) for row in steps}),
+        lives=len({row.member for row in steps}),
+        published=kinds["publish"],
+        delivered=kinds["deliver"],
+        dropped=dict(Counter(row.reason or "" for row in steps if row.kind == "drop")),
+        lost=_lost(steps),
+        recovered=sum(row.kind == "receive" and row.reason == "recovered" for row in steps),
+        asked=sum(row.kind == "recover" and (row.reason or "").startswith("ask") for row in steps),
+        given_up=sum(row.kind == "recover" and (row.reason or "").startswith("give up") for row in steps),
+        found=found,
+        latency_ms=_latencies(steps, published_at),
+        windows=_windows(steps, start, seconds),
+        loads=_loads(steps),
+        tenures=_tenures(steps, start, end),
+        marks=[
+            Mark((row.t_ns - start) / 1e9, row.member, row.reason or row.kind)
+            for row in sorted(steps, key=lambda row: row.t_ns)
+            if row.kind in ("fault", "crash", "leave", "cutoff")
+            or (row.kind == "join" and row.reason in ("snapshot", "checkpoint"))
+        ],
+        diagram=draw(steps, start, found.suspect, MAX_STEPS),
+    )
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """n2 before n10."""
+    return [(int(part or -1), "") if i % 2 else (-1, part) for i, part in enumerate(re.split(r"(\d+)", name))]
+
+
+def address(member: str) -> str:
+    """The process whose life this is: `address#boot` -> `address`."""
+    return member.rpartition("#")[0] or member
+
+
+def _latencies(steps: list[Row], published_at: dict[str, int], most: int = 50_000) -> list[float]:
+    found = [
+        (row.t_ns - published_at[row.event]) / 1e6
+        for row in steps
+        if row.kind == "deliver" and row.event in published_at and row.member != row.origin
+    ]
+    found.sort()
+    return found if len(found) <= most else [found[i * len(found) // most] for i in range(most)]
+
+
+def _windows(steps: list[Row], start: int, seconds: float) -> list[Window]:
+    width = seconds / WINDOWS
+    windows = [Window(round(i * width, 6)) for i in range(WINDOWS)]
+    for row in steps:
+        at = windows[min(WINDOWS - 1, int((row.t_ns - start) / 1e9 / width))]
+        if row.kind == "publish":
+            at.published += 1
+        elif row.kind == "deliver":
+            at.delivered += 1
+        elif row.kind == "drop":
+            at.dropped += 1
+        elif row.kind == "receive" and row.reason == "recovered":
+            at.recovered += 1
+    return windows
+
+
+def _loads(steps: list[Row]) -> list[Load]:
+    loads: dict[str, Load] = {}
+    for row in steps:
+        name = address(row.member)
+        load = loads.get(name) or loads.setdefault(name, Load(name))
+        load.published += row.kind == "publish"
+        load.delivered += row.kind == "deliver"
+        load.recovered += row.kind == "receive" and row.reason == "recovered"
+        load.asked += row.kind == "recover" and (row.reason or "").startswith("ask")
+    return list(loads.values())
+
+
+def _tenures(steps: list[Row], start: int, end: int) -> list[Tenure]:
+    """From `ticket` rows (`granted`, `owner`, `released`, `lost`); one that is never closed ends with its owner."""
+    found: list[Tenure] = []
+    open_: dict[tuple[str, int], Tenure] = {}
+    last = {row.member: row.t_ns for row in steps}
+    for row in steps:
+        if row.kind != "ticket" or row.ticket is None:
+            continue
+        at, what, key = (row.t_ns - start) / 1e9, (row.reason or "").partition(" ")[0], (row.member, row.ticket)
+        tenure = open_.get(key)
+        if what == "granted" or (what == "owner" and tenure is None):
+            tenure = open_[key] = Tenure(row.ticket, row.member, at)
+            found.append(tenure)
+        if tenure is None:
+            continue
+        if what == "owner" and tenure.owner_s is None:
+            tenure.owner_s = at
+        elif what in ("released", "lost"):
+            tenure.end_s, tenure.how = at, what
+            del open_[key]
+    for (member, _), tenure in open_.items():
+        tenure.end_s = (last[member] - start) / 1e9
+        tenure.how = "" if last[member] > end - (end - start) // 50 else "gone with its owner"
+    return sorted(found, key=lambda t: (t.ticket, t.granted_s))
+
+
+def _lost(steps: list[Row]) -> int:
+    """Counted for members that began with nothing and never ended: to all of them every event was due."""
+    ended = {row.member for row in steps if row.kind in ("leave", "crash")}
+    ended |= {row.peer for row in steps if row.kind == "join" and row.peer is not None}
+    began = {row.member for row in steps if row.kind == "join" and row.reason == "genesis"}
+    events = {row.event for row in steps if row.kind == "publish"}
+    got = Counter(m for m, _ in {(r.member, r.event) for r in steps if r.kind == "deliver" and r.event in events})
+    return sum(len(events) - got[member] for member in began - ended)
