@@ -85,3 +85,8 @@ class CorruptJournal(DiskError):
 
 class JournalInUse(DiskError, UsageError):
     """Another process has this journal open."""
+
+
+class AdapterError(WhenceError):
+    """A system under the conformance kit does not start, does not speak the format, hangs or dies; the message names
+    the node and what it did."""

@@ -1,0 +1,281 @@
+"""`whence adapter`: one real member as a node of the conformance kit (docs/conform.md).
+
+What the member sends travels as wire bytes, in base64, in messages of Maelstrom's format. The kit's network loses,
+repeats and reorders whatever it likes. A member can stand that for datagrams; its streams have to be FIFO without
+duplicates, and may break (`ports.Send`): they are numbered here, and what comes too late is dropped.
+
+    whence      {"from": member, "data": base64}                            a datagram, for whoever is at this node
+    whence      {"from": member, "to": member, "seq": n, "data": base64}    on a stream, for this very life
+    hello       {"from": member}                                            a newcomer asks who is there
+    hello_ok    {"from": member}
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import os
+import random
+import select
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from whence.clock import MemberId, address_of, member_id
+from whence.config import Config
+from whence.errors import RemoteError, UsageError
+from whence.member import Member
+from whence.ports import (
+    BadBytes,
+    Coordinate,
+    Deliver,
+    Found,
+    Input,
+    InstallSnapshot,
+    Joined,
+    Output,
+    Publish,
+    Published,
+    Received,
+    Send,
+    SnapshotTaken,
+    Start,
+    TakeSnapshot,
+    Ticket,
+    Wake,
+)
+from whence.wire import decode, encode
+
+MS = 1_000_000
+HELLO_EVERY_NS = 200 * MS
+MAX_WAITING = 1024
+"""Publishes that wait for a ticket; more are refused for the moment."""
+UNAVAILABLE, NOT_SUPPORTED, BAD_REQUEST = 11, 10, 12
+FEATURES = {
+    "fifo": ["fifo"],
+    "causal": ["fifo", "causal"],
+    "reliable": ["fifo", "causal", "reliable"],
+}
+ALWAYS = ["datagrams", "loss", "late-join", "restart"]
+SAVED = (Published, Deliver, Joined, Ticket, InstallSnapshot)
+"""Outputs after which the checkpoint is another."""
+
+Body = dict[str, Any]
+App = list[tuple[str, str]]
+"""The application: (id, value) of all events, in the order of their delivery."""
+
+
+class Disk(msgspec.Struct, array_like=True):
+    """What survives a crash."""
+
+    boot: int
+    checkpoint: bytes | None = None
+    app: App = []
+
+
+class Adapter:
+    """Between the kit's lines and a member's inputs and outputs."""
+
+    def __init__(self, order: str, tickets: int) -> None:
+        self.order, self.tickets = order, tickets
+        self.node = ""
+        self.peers: list[str] = []
+        self.client = "c1"
+        self.member: Member | None = None
+        self.disk = Disk(0)
+        self.file = Path()
+        self.hello_at: int | None = None
+        self.waiting: list[tuple[int, str]] = []  # (msg_id, value)
+        self.sent: dict[MemberId, int] = {}
+        self.received: dict[MemberId, int] = {}
+
+    # -- lines --------------------------------------------------------------------------------------------------
+
+    def send(self, dest: str, **body: Any) -> None:
+        sys.stdout.buffer.write(msgspec.json.encode({"src": self.node, "dest": dest, "body": body}) + b"\n")
+
+    def run(self) -> None:
+        """Until standard input ends."""
+        rest = b""
+        while True:
+            sys.stdout.buffer.flush()
+            if select.select([0], [], [], self.pause())[0]:
+                data = os.read(0, 1 << 16)
+                if not data:
+                    return
+                *lines, rest = (rest + data).split(b"\n")
+                for line in lines:
+                    message = msgspec.json.decode(line)
+                    self.line(message["src"], message["body"])
+            self.tick()
+
+    def pause(self) -> float | None:
+        """Seconds until something is due."""
+        wakes = [self.hello_at, self.member.wake_at if self.member else None]
+        due = [at for at in wakes if at is not None]
+        return max(0.0, (min(due) - now()) / 1e9) if due else None
+
+    def tick(self) -> None:
+        if self.hello_at is not None and self.hello_at <= now():
+            self.hello()
+        member = self.member
+        if member is not None and member.wake_at is not None and member.wake_at <= now():
+            self.feed(Wake())
+
+    def line(self, src: str, body: Body) -> None:
+        match body["type"]:
+            case "whence":
+                self.receive(body)
+            case "hello":
+                if self.member is not None and self.member.started:
+                    self.send(src, type="hello_ok", **{"from": self.member.me})
+            case "hello_ok":
+                if self.hello_at is not None:
+                    self.hello_at = None
+                    self.feed(Start((body["from"],)))
+                    self.feed(Coordinate())
+            case "init":
+                self.init(body)
+                self.send(src, type="init_ok", in_reply_to=body["msg_id"], features=[*FEATURES[self.order], *ALWAYS])
+            case "echo":
+                self.send(src, type="echo_ok", in_reply_to=body["msg_id"], echo=body.get("echo"))
+            case "publish":
+                self.publish(src, body)
+            case other:
+                text = f"no such request: {other}"
+                self.send(src, type="error", in_reply_to=body.get("msg_id"), code=NOT_SUPPORTED, text=text)
+
+    # -- life ---------------------------------------------------------------------------------------------------
+
+    def init(self, body: Body) -> None:
+        self.node = body["node_id"]
+        nodes: list[str] = body["node_ids"]
+        self.peers = [n for n in nodes if n != self.node]
+        self.file = Path(body["dir"]) / "member"
+        if self.file.exists():
+            self.disk = msgspec.msgpack.decode(self.file.read_bytes(), type=Disk)
+        self.disk.boot += 1
+        self.save()
+        me = member_id(self.node, self.disk.boot)
+        config = Config.sized(
+            cluster="conform",
+            tickets=self.tickets,
+            members=max(3, len(nodes)),
+            order=self.order,  # type: ignore[arg-type]
+            loss=0.05,
+            mode="eager",
+            round_ns=50 * MS,
+            latency_ns=10 * MS,
+            ring_round_ns=250 * MS,
+            delta_ns=80 * MS,
+        )
+        self.member = Member(me, config, random.Random(me), self.disk.checkpoint)
+        if body["join"]:
+            self.hello()
+            return
+        self.feed(Start(tuple(member_id(n, 1) for n in self.peers), genesis=True))
+        self.feed(Found() if self.node == nodes[0] else Coordinate())
+
+    def hello(self) -> None:
+        """Ask who is there: a contact is a member, and which life of it is there only it knows."""
+        assert self.member is not None
+        for peer in self.peers:
+            self.send(peer, type="hello", **{"from": self.member.me})
+        self.hello_at = now() + HELLO_EVERY_NS
+
+    def publish(self, src: str, body: Body) -> None:
+        self.client = src
+        if len(self.waiting) >= MAX_WAITING:
+            text = f"{MAX_WAITING} publishes wait for a ticket already"
+            self.send(src, type="error", in_reply_to=body["msg_id"], code=UNAVAILABLE, text=text)
+            return
+        self.waiting.append((body["msg_id"], body["value"]))
+        self.feed(Wake())
+
+    # -- the member ---------------------------------------------------------------------------------------------
+
+    def receive(self, body: Body) -> None:
+        sender: MemberId = body["from"]
+        if self.member is None:
+            return
+        if "seq" in body:
+            if body["to"] != self.member.me or body["seq"] <= self.received.get(sender, 0):
+                return
+            self.received[sender] = body["seq"]
+        try:
+            message = decode(base64.b64decode(body["data"]))
+        except RemoteError as error:
+            self.feed(BadBytes(sender, str(error)))
+            return
+        self.feed(Received(sender, message))
+
+    def feed(self, input: Input) -> None:
+        """One step of the member, then the publishes that it has made possible."""
+        assert self.member is not None
+        self.carry_out(self.member.handle(input, now()))
+        while self.waiting and self.member.may_publish:
+            msg_id, value = self.waiting[0]
+            outputs = self.member.handle(Publish((value.encode(),)), now())
+            published = [o.frame for o in outputs if isinstance(o, Published)]
+            if published:
+                del self.waiting[0]
+            self.carry_out(outputs)
+            for frame in published:
+                self.send(self.client, type="publish_ok", in_reply_to=msg_id, id=str(frame.ids()[0]))
+
+    def carry_out(self, outputs: list[Output]) -> None:
+        """In order; but first the disk, so that nobody knows more of this node than itself after a crash."""
+        assert self.member is not None
+        states: list[SnapshotTaken] = []
+        for out in outputs:
+            match out:
+                case Deliver():
+                    said = zip(out.frame.ids(), out.frame.payloads(), strict=True)
+                    self.disk.app += [(str(id), payload.decode()) for id, payload in said]
+                case InstallSnapshot():
+                    self.disk.app = msgspec.json.decode(out.state, type=App)
+                case TakeSnapshot():
+                    states.append(SnapshotTaken(out.token, msgspec.json.encode(self.disk.app)))
+        if any(isinstance(out, SAVED) for out in outputs):
+            self.disk.checkpoint = self.member.checkpoint() if self.member.joined else None
+            self.save()
+        for out in outputs:
+            match out:
+                case Send():
+                    self.ship(out)
+                case Deliver():
+                    for id, payload in zip(out.frame.ids(), out.frame.payloads(), strict=True):
+                        self.send(self.client, type="delivered", id=str(id), value=payload.decode())
+                case InstallSnapshot():
+                    events = [{"id": id, "value": value} for id, value in msgspec.json.decode(out.state, type=App)]
+                    self.send(self.client, type="installed", events=events)
+        for state in states:
+            self.feed(state)
+
+    def ship(self, out: Send) -> None:
+        assert self.member is not None
+        body: Body = {"from": self.member.me, "data": base64.b64encode(encode(out.message)).decode()}
+        if out.reliable:
+            self.sent[out.to] = self.sent.get(out.to, 0) + 1
+            body |= {"to": out.to, "seq": self.sent[out.to]}
+        self.send(address_of(out.to), type="whence", **body)
+
+    def save(self) -> None:
+        new = self.file.with_suffix(".new")
+        new.write_bytes(msgspec.msgpack.encode(self.disk))
+        new.replace(self.file)
+
+
+def now() -> int:
+    return time.monotonic_ns()
+
+
+def adapter(args: argparse.Namespace) -> int:
+    """Serve until standard input ends."""
+    if args.tickets < 1:
+        raise UsageError(f"tickets must be at least 1, not {args.tickets}")
+    Adapter(args.order, args.tickets).run()
+    return 0

@@ -1,0 +1,107 @@
+"""`whence conform`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import Coroutine
+from typing import Final
+
+from rich.console import Console
+
+from whence.conform import FAIL, FEATURES, NOT_SUPPORTED, PASS, SCENARIOS, Report, Settings, Verdict, run_suite
+from whence.errors import AdapterError
+
+TERMINATED: Final = 143
+STYLES: Final = {PASS: "green", FAIL: "bold red", NOT_SUPPORTED: "yellow"}
+
+
+def conform(args: argparse.Namespace) -> int:
+    """Run the scenarios and say what came out."""
+    if args.list:
+        _teach(args.json)
+        return 0
+    settings = Settings(args.nodes, args.timeout, args.hold)
+    report = asyncio.run(_until_terminated(run_suite(args.system, settings, args.only, args.trace, _progress)))
+    if report is None:
+        return TERMINATED
+    if args.json:
+        print(json.dumps(report.as_dict(), ensure_ascii=False))
+    else:
+        _show(report)
+    if report.error is not None:
+        raise AdapterError(report.error)
+    return 0 if report.ok else 1
+
+
+async def _until_terminated(suite: Coroutine[None, None, Report]) -> Report | None:
+    """SIGTERM ends it as an interrupt does: the processes of the system first."""
+    task = asyncio.create_task(suite)
+    ended: list[bool] = []
+
+    def end() -> None:
+        ended.append(True)
+        task.cancel()
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if not ended:
+            raise
+        return None
+
+
+def _progress(name: str) -> None:
+    if sys.stderr.isatty():
+        print(f"{name} ...", end="\r", file=sys.stderr, flush=True)
+
+
+def _teach(as_json: bool) -> None:
+    """The scenarios and the features, for people who write an adapter."""
+    if as_json:
+        told = {s.name: {"needs": list(s.needs), "story": s.story, "breaks": s.breaks} for s in SCENARIOS.values()}
+        print(json.dumps({"scenarios": told, "features": FEATURES}, ensure_ascii=False))
+        return
+    out = _console()
+    for scenario in SCENARIOS.values():
+        needs = f" (needs {', '.join(scenario.needs)})" if scenario.needs else ""
+        _say(out, f"{scenario.name}{needs}", "bold")
+        _say(out, f"  {scenario.story}")
+        _say(out, f"  Finds: {scenario.breaks}.\n")
+    _say(out, "What a system may claim in its init_ok:", "bold")
+    for name, meaning in FEATURES.items():
+        _say(out, f"  {name:<10} {meaning}")
+
+
+def _show(report: Report) -> None:
+    out = _console()
+    if report.features:
+        _say(out, f"claims {', '.join(report.features)}")
+    for verdict in report.verdicts:
+        took = f"{verdict.seconds:5.1f} s" if verdict.verdict != NOT_SUPPORTED else ""
+        _say(out, f"{verdict.verdict:<13} {verdict.scenario:<15} {took}".rstrip(), STYLES[verdict.verdict])
+        for reason in verdict.reasons:
+            _say(out, f"    {reason}")
+        for note in verdict.notes:
+            _say(out, f"    note: {note}")
+        if verdict.verdict == FAIL:
+            _show_deliveries(out, verdict)
+    counted = [v.verdict for v in report.verdicts]
+    _say(out, ", ".join(f"{counted.count(v)} {v}" for v in STYLES if v in counted))
+
+
+def _show_deliveries(out: Console, verdict: Verdict) -> None:
+    for member, values in verdict.deliveries.items():
+        _say(out, f"    {member} delivered: {', '.join(values) or 'nothing'}")
+
+
+def _console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else 160)
+
+
+def _say(out: Console, text: str, style: str | None = None) -> None:
+    out.print(text, style=style, markup=False, highlight=False, soft_wrap=True)

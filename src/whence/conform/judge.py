@@ -1,0 +1,135 @@
+"""The verdict: which of its claims a system broke, and how one sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from whence.conform.history import History
+
+MAX_FINDINGS = 20
+
+
+class Finding(NamedTuple):
+    """A broken promise."""
+
+    rule: str
+    """`integrity`, `fifo`, `causal`, `reliable`."""
+    node: str
+    text: str
+
+
+def judge(history: History, claims: Sequence[str]) -> list[Finding]:
+    """What is wrong, the worst first. `integrity` is promised by everybody: only what was published is delivered, once,
+    under one id. A claim of `causal` includes `fifo`."""
+    found = [*_ids(history), *_integrity(history)]
+    if "causal" in claims:
+        found += _inverted(history, "causal")
+    elif "fifo" in claims:
+        found += _inverted(history, "fifo")
+    if "reliable" in claims:
+        found += _missing(history)
+    return found[:MAX_FINDINGS]
+
+
+def _ids(history: History) -> Iterator[Finding]:
+    """No id is given to two events."""
+    first: dict[str, str] = {}
+    for event in history.events.values():
+        if event.id is None:
+            continue
+        other = first.setdefault(event.id, event.value)
+        if other != event.value:
+            was = history.events[other]
+            again = f" in its life {event.life}" if event.life > 1 else ""
+            yield Finding(
+                "integrity",
+                event.node,
+                f"{event.node} published {event.value}{again} under id {event.id}, "
+                f"which {was.node} had used for {other}",
+            )
+
+
+def _integrity(history: History) -> Iterator[Finding]:
+    for node in history.lives:
+        seen: dict[str, int] = {}
+        for step in history.view(node):
+            if step.kind != "deliver":
+                continue
+            event = history.events.get(step.value)
+            if event is None:
+                yield Finding("integrity", node, f"{node} delivered {step.value!r}, which nobody has published")
+            elif event.id is not None and event.id != step.id:
+                yield Finding(
+                    "integrity",
+                    node,
+                    f"{node} delivered {step.value} as id {step.id}, but {event.node} published it as id {event.id}",
+                )
+            seen[step.value] = seen.get(step.value, 0) + 1
+        for value, times in seen.items():
+            if times > 1:
+                lives = len(history.lives[node])
+                over = f" in its {lives} lives, going on from its own state" if lives > 1 else ""
+                yield Finding("integrity", node, f"{node} delivered {value} {times} times{over}")
+
+
+def _inverted(history: History, rule: str) -> Iterator[Finding]:
+    """An effect before its cause; `fifo` looks only at causes from the same node."""
+    for node in history.lives:
+        had: list[str] = []
+        for step in history.view(node):
+            if step.kind != "deliver" or step.value not in history.events or step.value in had:
+                continue
+            cause = history.events[step.value]
+            for value in had:
+                effect = history.events[value]
+                if cause.value in effect.past and (rule == "causal" or effect.node == cause.node):
+                    chain = explain(history, cause.value, value)
+                    yield Finding(
+                        rule,
+                        node,
+                        f"{node} delivered {value} before {cause.value}, though {cause.value} happened before {value}: "
+                        f"{chain}",
+                    )
+                    break
+            had.append(step.value)
+
+
+def _missing(history: History) -> Iterator[Finding]:
+    """What was accepted and is not delivered somewhere."""
+    for node in history.alive():
+        for event in history.events.values():
+            if event.id is None or history.has(node, event.value):
+                continue
+            after = next((v for v in _delivered(history, node) if event.value in history.events[v].past), None)
+            over = f", and delivered {after} without it ({explain(history, event.value, after)})" if after else ""
+            yield Finding(
+                "reliable", node, f"{node} never delivered {event.value}, which {event.node} had published{over}"
+            )
+
+
+def _delivered(history: History, node: str) -> list[str]:
+    return [s.value for s in history.view(node) if s.kind == "deliver" and s.value in history.events]
+
+
+def explain(history: History, cause: str, effect: str) -> str:
+    """Why `cause` happened before `effect`, by the shortest way: `n1 published q; n2 delivered q, then published a`."""
+    ways: list[list[str]] = [[effect]]
+    reached = {effect: None}
+    for way in ways:  # grows: breadth first
+        if way[-1] == cause:
+            way.reverse()
+            break
+        for value in history.events[way[-1]].causes:
+            if value not in reached and (value == cause or cause in history.events[value].past):
+                reached[value] = None
+                ways.append([*way, value])
+    else:
+        return f"{cause} did not happen before {effect}"
+    said = [f"{history.events[cause].node} published {cause}"]
+    for before, after in pairwise(way):
+        one, other = history.events[before], history.events[after]
+        link = "published" if one.node == other.node else "delivered"
+        said.append(f"{other.node} {link} {before}, then published {after}")
+    return "; ".join(said)

@@ -1,0 +1,297 @@
+"""The system under test as a scenario sees it: nodes to start, ask and kill, a network to play with, a history.
+
+A scenario decides by what the nodes say, never by the clock, with two exceptions that are real time because a foreign
+system has timers of its own: how long something that must happen may take (`timeout_s`), and how long a message is
+withheld from a node that must not go on without it (`hold_s`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from whence.conform.history import Event, History
+from whence.conform.messages import CLIENT, UNAVAILABLE, Body, Envelope, decode, encode, features_of, said, shown
+from whence.conform.network import Link, Network, Parcel
+from whence.conform.process import Process
+from whence.errors import AdapterError, UsageError
+
+RETRY_S = 0.05
+"""Before a publish that was refused for the moment is asked for again."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a system is tested."""
+
+    nodes: int = 3
+    """How many nodes; with fewer than three nothing causal can break."""
+    timeout_s: float = 10.0
+    """What must happen has so long. A system that passes never waits for it."""
+    hold_s: float = 1.0
+    """How long a cause is withheld from a node that has its effect. Longer: a system that gives up later is found out;
+    every scenario that withholds takes so long."""
+
+    def __post_init__(self) -> None:
+        if not 3 <= self.nodes <= 26:
+            raise UsageError(
+                f"nodes must be 3 to 26, not {self.nodes}: two processes cannot show an effect before its cause"
+            )
+        if not 0 < self.hold_s <= self.timeout_s:
+            raise UsageError(f"want 0 < hold ({self.hold_s:g} s) <= timeout ({self.timeout_s:g} s)")
+
+
+class Failed(Exception):
+    """The scenario cannot go on, because the system did not do what it must; says what."""
+
+
+class Unsupported(Exception):
+    """The system does not claim what the scenario needs."""
+
+    def __init__(self, missing: list[str]) -> None:
+        super().__init__(", ".join(missing))
+        self.missing = missing
+
+
+class System:
+    """One cluster of the system under test, from its first process to its last."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        settings: Settings,
+        directory: Path,
+        needs: Sequence[str] = (),
+        features: tuple[str, ...] | None = None,
+    ) -> None:
+        """`directory`: where the nodes' disks and standard errors go. `features`: what it has claimed before."""
+        self.command = command
+        self.settings = settings
+        self.names = [f"n{i}" for i in range(1, settings.nodes + 1)]
+        self.features: tuple[str, ...] = features or ()
+        self.history = History()
+        self.network = Network(self._hand_over, self.history.fault)
+        self.notes: list[str] = []
+        """What a reader of a passed scenario should know."""
+        self._needs = needs
+        self._claimed = features is not None
+        self._directory = directory
+        self._processes: dict[str, Process] = {}
+        self._msg_id = 0
+        self._asked: dict[tuple[str, int], asyncio.Future[Body]] = {}
+        self._changed = asyncio.Event()
+        self._failure: AdapterError | None = None
+
+    # -- nodes --------------------------------------------------------------------------------------------------
+
+    async def start(self, names: Sequence[str], join: bool = False) -> None:
+        """Start these nodes. `join`: the cluster is there already, and they know of all of its nodes."""
+        known = [n for n in self.names if n in names or n in self.history.lives]
+        for name in names:
+            errors = self._directory / f"{name}.err"
+            self._processes[name] = await Process.start(name, self.command, errors, self._line, self._fail)
+            self.history.started(name, again=name in self.history.lives)
+        asked = []
+        for name in names:
+            home = self._directory / name
+            home.mkdir(exist_ok=True)
+            body = {"type": "init", "node_id": name, "node_ids": known, "join": join, "dir": str(home)}
+            asked.append(self._ask(name, body))
+        for name, answer in zip(names, await self._all(asked), strict=True):
+            features = features_of(answer, name)
+            if self._claimed and features != self.features:
+                raise AdapterError(
+                    f"{name} claims {', '.join(features) or 'nothing'}, another node or life "
+                    f"{', '.join(self.features) or 'nothing'}"
+                )
+            self.features, self._claimed = features, True
+        missing = [f for f in self._needs if f not in self.features]
+        if missing:
+            raise Unsupported(missing)
+
+    async def kill(self, name: str) -> None:
+        """The node dies, as by `kill -9`; what is on its disk stays."""
+        await self._processes.pop(name).kill()
+        self.history.ended(name)
+        for key in [k for k in self._asked if k[0] == name]:
+            self._asked.pop(key).cancel()
+
+    async def close(self) -> None:
+        """Nothing of it runs after this."""
+        await asyncio.gather(*(process.kill() for process in self._processes.values()))
+        self._processes.clear()
+
+    def claims(self, feature: str) -> bool:
+        """The system says that it can do this."""
+        return feature in self.features
+
+    def order(self) -> str:
+        """The strongest order that it claims, as a trace names it."""
+        if "causal" in self.features:
+            return "reliable" if "reliable" in self.features else "causal"
+        return "fifo" if "fifo" in self.features else "unordered"
+
+    # -- asking -------------------------------------------------------------------------------------------------
+
+    async def publish(self, name: str, value: str) -> Event:
+        """Have a node publish; a node that cannot do it now is asked again."""
+        deadline = self._now() + self.settings.timeout_s
+        while True:
+            event = self.history.asked(name, value)
+            answer = await self._ask(name, {"type": "publish", "value": value}, errors=True)
+            if answer.get("type") != "error":
+                id = answer.get("id")
+                if isinstance(id, bool) or not isinstance(id, str | int):
+                    raise AdapterError(f"{name} answered a publish with {answer!r}: want an id, text or integer")
+                self.history.accepted(event, str(id))
+                self._changed.set()
+                return event
+            self.history.refused(event)
+            if answer.get("code") != UNAVAILABLE:
+                raise AdapterError(f"{name} refused to publish: {answer!r}")
+            if self._now() > deadline:
+                why = answer.get("text") or "no reason given"
+                raise Failed(f"{name} could not publish {value} within {self.settings.timeout_s:g} s: {why}")
+            await asyncio.sleep(RETRY_S)
+
+    async def fence(self, names: Sequence[str] | None = None) -> None:
+        """Everything that these nodes were handed before is dealt with, and what they said of it is known."""
+        for name in names or self.history.alive():
+            await self._ask(name, {"type": "echo", "echo": "fence"})
+
+    async def until(self, done: Callable[[], bool], within_s: float | None = None) -> bool:
+        """Wait until it is so; False if it does not come to be."""
+        deadline = self._now() + (self.settings.timeout_s if within_s is None else within_s)
+        while True:
+            if self._failure is not None:
+                raise self._failure
+            if done():
+                return True
+            left = deadline - self._now()
+            if left <= 0:
+                return False
+            self._changed.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), left)
+
+    async def has(self, event: Event, *names: str) -> None:
+        """These nodes (all) have delivered it: over links on which nothing is wrong it has to arrive."""
+        for name in names or self.history.alive():
+            if not await self.until(lambda name=name: self.history.has(name, event.value)):  # type: ignore[misc]
+                raise Failed(
+                    f"{name} did not deliver {event.value} of {event.node} within {self.settings.timeout_s:g} s"
+                )
+
+    async def gets(self, event: Event, *names: str) -> None:
+        """These nodes have delivered it, if the system promises that at all."""
+        if self.claims("reliable"):
+            await self.has(event, *names)
+        else:
+            await self.until(lambda: all(self.history.has(n, event.value) for n in names), self.settings.hold_s)
+
+    async def settle(self) -> None:
+        """All nodes have all events, as far as the system promises that, and nothing more is on its way."""
+
+        def complete() -> bool:
+            events = [e.value for e in self.history.events.values() if e.id is not None]
+            return all(self.history.has(name, value) for name in self.history.alive() for value in events)
+
+        await self.until(complete, None if self.claims("reliable") else self.settings.hold_s)
+        await self.fence()
+
+    # -- links --------------------------------------------------------------------------------------------------
+
+    def links(self, src: Sequence[str] | None = None, dest: Sequence[str] | None = None) -> list[Link]:
+        """The links from some nodes to some, from or to all if not said."""
+        return [(a, b) for a in src or self.names for b in dest or self.names if a != b]
+
+    # -- what comes in ------------------------------------------------------------------------------------------
+
+    def _line(self, name: str, line: bytes) -> None:
+        envelope = decode(line, name)
+        if envelope.dest == CLIENT:
+            self._said(name, envelope.body)
+        elif envelope.dest in self.names:
+            self.network.route(Parcel(name, envelope.dest, line))
+        else:
+            raise AdapterError(f"{name} sent a message to {envelope.dest!r}, who does not exist: {shown(line)}")
+        self._changed.set()
+
+    def _said(self, name: str, body: Body) -> None:
+        """A node says something to the client."""
+        reply = body.get("in_reply_to")
+        if reply is not None:
+            future = self._asked.pop((name, reply), None) if isinstance(reply, int) else None
+            if future is None:
+                raise AdapterError(f"{name} answered {reply!r}, which it was not asked, or has answered: {body!r}")
+            if not future.done():
+                future.set_result(body)
+            return
+        match body.get("type"):
+            case "delivered":
+                self.history.delivered(name, said(body, name))
+            case "installed":
+                events = body.get("events")
+                if not isinstance(events, list) or not all(isinstance(e, dict) for e in events):
+                    raise AdapterError(f"{name} installed {body!r}: want a list of events")
+                if not self.history.installed(name, [said(e, name) for e in events]):
+                    raise AdapterError(f"{name} sent `installed` after it had delivered or published something")
+            case other:
+                raise AdapterError(f"{name} told the client {other!r}, which is no message of this workload: {body!r}")
+
+    def _hand_over(self, name: str, line: bytes) -> bool:
+        process = self._processes.get(name)
+        if process is None:
+            return False
+        process.write(line)
+        return True
+
+    def _fail(self, error: AdapterError) -> None:
+        """A node broke the rules or died: everything that waits ends with this."""
+        if self._failure is None:
+            self._failure = error
+        self._changed.set()
+        for future in self._asked.values():
+            if not future.done():
+                future.set_exception(self._failure)
+        self._asked.clear()
+
+    def _ask(self, name: str, body: Body, errors: bool = False) -> asyncio.Task[Body]:
+        """Send a request; the task ends with the answer."""
+        if self._failure is not None:
+            raise self._failure
+        self._msg_id += 1
+        key = (name, self._msg_id)
+        future: asyncio.Future[Body] = asyncio.get_running_loop().create_future()
+        self._asked[key] = future
+        process = self._processes[name]
+        process.write(encode(Envelope(CLIENT, name, {**body, "msg_id": self._msg_id})))
+
+        async def answer() -> Body:
+            try:
+                got: Body = await asyncio.wait_for(future, self.settings.timeout_s)
+            except TimeoutError:
+                raise process.error(f"did not answer {body['type']!r} within {self.settings.timeout_s:g} s") from None
+            finally:
+                self._asked.pop(key, None)
+            kind = got.get("type")
+            if kind != f"{body['type']}_ok" and not (errors and kind == "error"):
+                raise AdapterError(f"{name} answered {body['type']!r} with {got!r}")
+            return got
+
+        return asyncio.create_task(answer())
+
+    async def _all(self, tasks: list[asyncio.Task[Body]]) -> list[Body]:
+        """All answers; if one fails, nobody waits for the others."""
+        try:
+            return await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()
