@@ -64,10 +64,8 @@ class Process:
         self.stats.received += 1
         self._now = now
         reason = self._refused(message, now)
-        if reason is None and self.mechanism.wait(message, now) is None and not self._held:
-            return self._deliver(message, now)
-        if reason is None and len(self._held) >= self.capacity:
-            reason = "overflow"
+        if reason is None and len(self._held) >= self.capacity and self.mechanism.wait(message, now) is not None:
+            reason = "overflow"  # what can be delivered needs no room
         if reason is not None:
             self._drop(reason)
             return []

@@ -1,0 +1,70 @@
+"""(N, R, K) clocks (PCO17) under the same protocol, so that they can be measured beside the SURVEY's mechanisms.
+
+The only one that may err: a message that is not ready can slip through when concurrent ones cover its missing entries.
+Alerts are counted. Like interval trees it cannot name what is missing.
+"""
+
+from __future__ import annotations
+
+from whence.clock.probabilistic import Keys, ProbabilisticClock
+from whence.order.survey.base import Delivered, Message, ProcessId, Rules, Stamp, State, Wait, dense
+
+
+class KeyStamp(Stamp, frozen=True, array_like=True, gc=False, tag=8):
+    """The sender's entries `f(p)` and its vector."""
+
+    keys: tuple[int, ...]
+    V: tuple[int, ...]
+
+
+class KeyState(State, frozen=True, array_like=True, gc=False, tag=7):
+    """The vector, and what was delivered (to know duplicates)."""
+
+    V: tuple[int, ...]
+    delivered: tuple[int, ...]
+    holes: tuple[tuple[ProcessId, int], ...]
+
+
+class Probabilistic(Rules):
+    """Causal order most of the time, with control information of R counters whatever the number of processes."""
+
+    name = "probabilistic"
+
+    def __init__(self, me: ProcessId, R: int, keys: Keys, memory: int = 100) -> None:
+        self.me = me
+        self.keys = keys
+        self.clock = ProbabilisticClock(R, memory)
+        self.delivered = Delivered()
+        self.covered = 0
+        self.witnessed = 0
+
+    def stamp(self, seq: int, now: int) -> KeyStamp:
+        return KeyStamp(self.keys, self.clock.stamp(self.keys))
+
+    def obsolete(self, message: Message, now: int) -> str | None:
+        # A hole in a sender's numbers is no skip here: what comes late was not given up, and counts when it comes.
+        return "duplicate" if self.delivered.reason(message) == "duplicate" else None
+
+    def wait(self, message: Message, now: int) -> Wait | None:
+        assert isinstance(message.stamp, KeyStamp)
+        if message.sender == self.me or self.clock.ready(message.stamp.keys, message.stamp.V):
+            return None
+        return Wait()
+
+    def deliver(self, message: Message, now: int) -> list[Message]:
+        assert isinstance(message.stamp, KeyStamp)
+        self.delivered.add(message)
+        if message.sender != self.me:  # the own one was counted when it was stamped
+            alerts = self.clock.deliver(message.stamp.keys, message.stamp.V)
+            self.covered += alerts.covered
+            self.witnessed += alerts.witnessed
+        return [message]
+
+    def admit(self, joiner: ProcessId) -> KeyState:
+        return KeyState(tuple(self.clock.V), dense(self.delivered.upto), tuple(self.delivered.skipped))
+
+    def install(self, state: State) -> None:
+        assert isinstance(state, KeyState)
+        self.clock.V[:] = state.V
+        self.delivered = Delivered(state.delivered)
+        self.delivered.skipped = dict.fromkeys(state.holes)
