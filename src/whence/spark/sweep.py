@@ -1,0 +1,390 @@
+"""Sweeps: a grid of settings, many seeds of each, mapped over a runner on the executors of Spark.
+
+    load_grid -> points -> run_points -> results
+
+A grid is a TOML file (docs/pipeline.md). A runner is a function `dict -> dict`, named `module:function`: this room
+knows no simulator. A point is one setting with one seed; its seed is a hash of the grid's name, the setting and the
+seed's number, so it does not depend on how points are spread, nor on what else is in the grid. Finished points are kept
+as they come, each batch in a file of its own that appears when it is complete: a sweep that is killed goes on where it
+was.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import json
+import os
+import threading
+import time
+import tomllib
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
+from functools import partial
+from hashlib import blake2b
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+
+from whence.errors import ConfigError, TraceError, UsageError
+from whence.spark.session import cores
+from whence.spark.tables import disk_errors, publish, staging
+
+RUNNERS: Final = {"sim": "whence.sim.sweep:point", "scale": "whence.scale.sweep:point"}
+"""The runners that have a short name."""
+
+SEED_BITS: Final = 52
+"""Seeds are below 2**52: exact also where numbers are doubles, as in JSON."""
+
+MAX_POINTS: Final = 1_000_000
+BATCH_SECONDS: Final = 2.0
+"""About how long a batch is meant to take: what a kill costs, against what a job of Spark costs (about 0.1 s)."""
+MAX_BATCH: Final = 64
+
+POINTS: Final = "point string, seed_number int, seed bigint, setting string"
+RESULTS: Final = f"{POINTS}, result string, error string, seconds double"
+"""A point (its id, the number of its seed from 0, the seed, the setting as JSON), and what came of it: figures as JSON,
+or the error; and how long it took."""
+
+_TYPES: dict[str, pa.DataType] = {
+    "point": pa.string(),
+    "seed_number": pa.int32(),
+    "seed": pa.int64(),
+    "setting": pa.string(),
+    "result": pa.string(),
+    "error": pa.string(),
+    "seconds": pa.float64(),
+}
+_RESULTS = pa.schema(_TYPES)
+
+Runner = Callable[[dict[str, Any]], Mapping[str, Any]]
+
+
+class Grid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is to be run."""
+
+    name: str
+    """Seeds are derived from it: another name, other seeds. Default: the file's name without its ending."""
+    runner: str
+    """`sim`, `scale`, or `module:function`."""
+    seeds: int = 1
+    """Seeds of each setting."""
+    settings: dict[str, Any] = {}
+    """What is the same at every point."""
+    grid: dict[str, list[Any]] = {}
+    """Setting -> its values; every combination is run."""
+
+
+class Point(msgspec.Struct, frozen=True):
+    """One run."""
+
+    point: str
+    seed_number: int
+    seed: int
+    setting: str
+
+
+# -- the grid
+
+
+def load_grid(path: str | os.PathLike[str]) -> Grid:
+    """Read a grid; ConfigError names the file and what is wrong with it."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise ConfigError(f"cannot read grid {path}: {reason}") from None
+    try:
+        return parse_grid(text, Path(path).stem)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def parse_grid(text: str, name: str) -> Grid:
+    """The grid that this TOML text describes."""
+    try:
+        table = tomllib.loads(text)
+        flat = {key: _flat(table.get(key, {}), key) for key in ("settings", "grid")}
+        grid = msgspec.convert({"name": name, **table, **flat}, Grid)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"not TOML: {error}") from None
+    except msgspec.ValidationError as error:
+        text = str(error).replace("$.", "")
+        raise ConfigError(text[0].lower() + text[1:]) from None
+    if grid.seeds < 1:
+        raise ConfigError("seeds: must be at least 1")
+    for key, values in grid.grid.items():
+        if not values:
+            raise ConfigError(f"grid.{key}: has no values")
+        if key in grid.settings:
+            raise ConfigError(f"{key}: is both in settings and in grid")
+        if len({_json(value, f"grid.{key}") for value in values}) < len(values):
+            raise ConfigError(f"grid.{key}: has the same value twice")
+    if "seed" in {**grid.settings, **grid.grid}:
+        raise ConfigError("seed: is derived, say how many by `seeds`")
+    size = grid.seeds
+    for values in grid.grid.values():
+        size *= len(values)
+    if size > MAX_POINTS:
+        raise ConfigError(f"grid: {size:,} points are more than {MAX_POINTS:,}")
+    find_runner(grid.runner)
+    return grid
+
+
+def _flat(table: object, where: str) -> dict[str, Any]:
+    """Tables in tables as dotted names."""
+    if not isinstance(table, dict):
+        raise ConfigError(f"{where}: write it as a table, [{where}]")
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, dict):
+            found |= {f"{key}.{inner}": item for inner, item in _flat(value, f"{where}.{key}").items()}
+        else:
+            _json(value, f"{where}.{key}")
+            found[key] = value
+    return found
+
+
+def _json(value: object, where: str) -> str:
+    """The one way to write a value down."""
+    try:
+        return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+    except (TypeError, ValueError):
+        raise ConfigError(
+            f"{where}: {value!r} is neither text, number, truth value nor a list or table of them"
+        ) from None
+
+
+def find_runner(name: str) -> Runner:
+    """The function that a runner's name means."""
+    module, colon, function = RUNNERS.get(name, name).partition(":")
+    known = f"give one of {', '.join(RUNNERS)}, or module:function"
+    if not (module and colon and function):
+        raise ConfigError(f"runner: {name!r} is none; {known}")
+    try:
+        runner = getattr(import_module(module), function, None)
+    except ImportError as error:
+        raise ConfigError(f"runner: {name!r} cannot be imported: {error}") from None
+    if not callable(runner):
+        raise ConfigError(f"runner: {module} has no function {function}; {known}")
+    found: Runner = runner
+    return found
+
+
+def all_points(grid: Grid) -> list[Point]:
+    """Every setting with every seed, in the order of the file."""
+    found = []
+    for values in itertools.product(*grid.grid.values()):
+        setting = _json({**grid.settings, **dict(zip(grid.grid, values, strict=True))}, "settings")
+        for number in range(grid.seeds):
+            seed = int.from_bytes(_hash(grid.name, setting, number)) >> (64 - SEED_BITS)
+            found.append(Point(_hash(grid.name, grid.runner, setting, number).hex(), number, seed, setting))
+    return found
+
+
+def _hash(*parts: object) -> bytes:
+    return blake2b(json.dumps(parts).encode(), digest_size=8).digest()
+
+
+# -- DataFrame -> DataFrame
+
+
+def points(spark: SparkSession, some: Sequence[Point]) -> DataFrame:
+    """Points as a DataFrame: `POINTS`."""
+    return spark.createDataFrame([(p.point, p.seed_number, p.seed, p.setting) for p in some], POINTS)
+
+
+def run_points(points: DataFrame, runner: str) -> DataFrame:
+    """Each point run, on whichever executor it is: `RESULTS`. A point that fails is a row with its error."""
+    return points.select("point", "seed_number", "seed", "setting").mapInArrow(partial(_run, runner), RESULTS)
+
+
+def _run(runner: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    call = find_runner(runner)
+    for batch in batches:
+        for row in batch.to_pylist():
+            yield pa.RecordBatch.from_pylist([{**row, **_outcome(call, row)}], _RESULTS)
+
+
+def _outcome(call: Runner, row: Mapping[str, Any]) -> dict[str, Any]:
+    begun = time.perf_counter()
+    result = error = None
+    try:
+        found = call({**json.loads(row["setting"]), "seed": row["seed"]})
+        if not isinstance(found, Mapping):
+            raise TypeError(f"the runner gave a {type(found).__name__}, not a dict")
+        result = msgspec.json.encode(dict(found), enc_hook=_plain).decode()
+    except Exception as reason:
+        error = f"{type(reason).__name__}: {reason}"
+    return {"result": result, "error": error, "seconds": time.perf_counter() - begun}
+
+
+def _plain(value: object) -> object:
+    """NumPy's numbers and arrays."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} in the result")
+
+
+# -- the whole job
+
+Progress = Callable[[int, int, int], None]
+"""`(done, failed, all)`, points."""
+
+
+def sweep(spark: SparkSession, grid: Grid, out: str | os.PathLike[str], progress: Progress | None = None) -> DataFrame:
+    """Run what is not yet finished in `out`, then give the table of results (`results`). Points that failed before are
+    tried again."""
+    place, wanted = Path(out), all_points(grid)
+    with disk_errors(place), _alone(place):
+        rows = finished(place)
+        todo = [p for p in wanted if p.point not in rows or rows[p.point]["error"] is not None]
+        count, failed = len(wanted) - len(todo), 0
+        if progress:
+            progress(count, failed, len(wanted))
+        for batch in _batches(spark, grid.runner, todo):
+            _keep(place, batch)
+            rows |= {row["point"]: row for row in batch}
+            count += len(batch)
+            failed += sum(row["error"] is not None for row in batch)
+            if progress:
+                progress(count, failed, len(wanted))
+        table = results([rows[p.point] for p in wanted])
+        with staging(place) as stage:
+            (stage / "results").mkdir()
+            pq.write_table(table, stage / "results" / "results.parquet", compression="zstd")
+            publish(stage, place, {"results": len(table)}, {"grid": msgspec.to_builtins(grid)})
+    return spark.createDataFrame(table)
+
+
+Rows = list[dict[str, Any]]
+
+
+def finished(out: Path) -> dict[str, dict[str, Any]]:
+    """Point -> what came of it the last time it was run here."""
+    rows: dict[str, dict[str, Any]] = {}
+    for file in sorted((out / "points").glob("[0-9]*.parquet")):
+        try:
+            table = pq.read_table(file, schema=_RESULTS)
+        except (pa.ArrowException, OSError) as error:
+            raise TraceError(f"{file}: damaged: {error}; delete it, and its points are run again") from None
+        rows |= {row["point"]: row for row in table.to_pylist()}
+    return rows
+
+
+def _keep(out: Path, batch: Rows) -> None:
+    """Write a batch down. The name comes last, and later batches have later names."""
+    place = out / "points"
+    place.mkdir(exist_ok=True)
+    number = max((int(file.stem) for file in place.glob("[0-9]*.parquet")), default=-1) + 1
+    partial_file = place / f".{uuid.uuid4().hex}.partial"
+    try:
+        pq.write_table(pa.Table.from_pylist(batch, _RESULTS), partial_file)
+        partial_file.rename(place / f"{number:07}.parquet")
+    finally:
+        partial_file.unlink(missing_ok=True)
+
+
+@contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    """One sweep at a time in a directory."""
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(f"{out}: another sweep is at work here") from None
+        for left in (out / "points").glob(".*.partial"):
+            left.unlink(missing_ok=True)
+        yield
+
+
+def _batches(spark: SparkSession, runner: str, todo: Sequence[Point]) -> Iterator[Rows]:
+    """Results, as they come: a job of Spark per batch, as many jobs at a time as there are slots."""
+    slots, left = cores(spark), list(reversed(todo))
+    spent, ran = 0.0, 0
+    stop = threading.Event()
+    with ThreadPoolExecutor(slots, "sweep") as pool:
+        pending: set[Future[Rows]] = set()
+        try:
+            while left or pending:
+                while left and len(pending) < slots:
+                    size = min(MAX_BATCH, int(BATCH_SECONDS * ran / spent) if spent else 1, -(-len(left) // slots))
+                    batch = [left.pop() for _ in range(max(1, size))]
+                    pending.add(pool.submit(_one_batch, spark, runner, batch, stop))
+                ended, pending = wait(pending, return_when=FIRST_COMPLETED)
+                for rows in (future.result() for future in ended):
+                    spent += sum(row["seconds"] for row in rows)
+                    ran += len(rows)
+                    yield rows
+        finally:
+            stop.set()
+            if pending:  # interrupted, or the disk is full: what runs is of no use any more
+                _cancel(spark)
+
+
+def _cancel(spark: SparkSession) -> None:
+    try:
+        spark.sparkContext.cancelAllJobs()
+    except Exception:  # Spark Connect has another word for it; a Spark that is gone has nothing to cancel
+        with suppress(Exception):
+            spark.interruptAll()
+
+
+def _one_batch(spark: SparkSession, runner: str, batch: Sequence[Point], stop: threading.Event) -> Rows:
+    """Run a batch. When it takes its worker with it, its points are run one by one, to find the one that does."""
+    if stop.is_set():
+        return []
+    try:
+        return [row.asDict() for row in run_points(points(spark, batch).coalesce(1), runner).collect()]
+    except Exception as reason:
+        if stop.is_set():
+            return []
+        spark.range(1).count()  # if Spark itself is gone, this is the error
+        if len(batch) > 1:
+            return [row for one in batch for row in _one_batch(spark, runner, [one], stop)]
+        said = next((line.strip() for line in str(reason).splitlines() if "Error" in line or "xited" in line), "")
+        error = f"the worker died: {said[:300] or type(reason).__name__}"
+        return [{**msgspec.to_builtins(batch[0]), "result": None, "error": error, "seconds": 0.0}]
+
+
+def results(rows: Rows) -> pa.Table:
+    """One row per point: `point`, `seed_number`, `seed`, `setting` (JSON), `error`, `seconds`, then a column per
+    setting, and one per figure of the result. Dots in names become `_`; a name that is taken gets `result_` before
+    it."""
+    settings = [json.loads(row["setting"]) for row in rows]
+    figures = [json.loads(row["result"] or "{}") for row in rows]
+    columns: dict[str, pa.Array[Any]] = {
+        name: pa.array([row[name] for row in rows], kind) for name, kind in _TYPES.items() if name != "result"
+    }
+    for found in (settings, figures):
+        for key in dict.fromkeys(key for one in found for key in one):
+            columns[_fresh(key, columns)] = _column([one.get(key) for one in found])
+    return pa.table(columns)
+
+
+def _fresh(key: str, taken: Mapping[str, object]) -> str:
+    name = key.replace(".", "_")
+    while name in taken:
+        name = f"result_{name}"
+    return name
+
+
+def _column(values: list[Any]) -> pa.Array[Any]:
+    """The narrowest type that all values have: truth values, integers, numbers; else text (JSON, if it is no text)."""
+    kinds = {type(value) for value in values if value is not None}
+    if kinds == {bool}:
+        return pa.array(values, pa.bool_())
+    if kinds == {int} and all(-(2**63) <= value < 2**63 for value in values if value is not None):
+        return pa.array(values, pa.int64())
+    if kinds and kinds <= {int, float}:
+        return pa.array([None if value is None else float(value) for value in values], pa.float64())
+    texts = [v if v is None or isinstance(v, str) else json.dumps(v, sort_keys=True) for v in values]
+    return pa.array(texts, pa.string())
