@@ -16,6 +16,7 @@ adds 0.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from whence.errors import BadMessage, UsageError
@@ -243,6 +244,7 @@ def encode(stamp: Stamp) -> bytes:
     return bits.done()
 
 
+@lru_cache(maxsize=4096)  # a message in hand is looked at again and again; trees are never changed
 def decode(data: bytes) -> Stamp:
     """The inverse of `encode`; `BadMessage` for anything that is no stamp in normal form."""
     bits = _Bits(data)

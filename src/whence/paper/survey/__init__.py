@@ -1,0 +1,1 @@
+"""The SURVEY's examples and its Table 1."""
