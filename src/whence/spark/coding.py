@@ -1,0 +1,322 @@
+"""From the rows of one run of one cluster to the integers of the kernel.
+
+Text is the cost of an audit, so it is looked at once per distinct value: columns come as dictionaries (Parquet stores
+them so), and from here on a member or an event is a number.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from whence.spark import kernel
+from whence.spark.compiled import Bytes, Ints, Longs, Small, compiled
+
+TEXTS: Final = ("member", "kind", "event", "reason", "peer", "order", "token")
+READ: Final = ("run", "cluster", "lseq", "t_ns", "ticket", *TEXTS)
+"""The columns an audit reads; the others are not even taken from disk."""
+
+END: Final = 2**62
+"""The `lseq` of a step we add after all of a life."""
+
+_KINDS: Final = {
+    "publish": kernel.PUBLISH,
+    "deliver": kernel.DELIVER,
+    "join": kernel.JOIN,
+    "snapshot": kernel.SNAPSHOT,
+    "leave": kernel.GONE,
+    "crash": kernel.GONE,
+}
+_HOW: Final = {"genesis": kernel.GENESIS, "snapshot": kernel.INSTALLED, "checkpoint": kernel.CHECKPOINT}
+
+DEFAULT_ORDER: Final = "causal"
+
+
+class Tickets(NamedTuple):
+    """The `ticket` rows."""
+
+    member: list[int]
+    lseq: list[int]
+    t: list[int]
+    ticket: list[int | None]
+    reason: list[str | None]
+
+
+class Coded(NamedTuple):
+    """One run of one cluster, for the kernel."""
+
+    members: pa.Array[Any]
+    events: pa.Array[Any]
+    """Event ids. The kernel has numbers of its own for those that somebody published."""
+    steps: kernel.Steps
+    lseq: Longs
+    t: Longs
+    event: Ints
+    """The id on each row; -1: none."""
+    base: Longs
+    row_of: Longs
+    """Event's number -> the row of its publish."""
+    member_of: Ints
+    """Origin -> member."""
+    joins: kernel.Joins
+    tokens: list[str]
+    order: list[str]
+    """Of each member."""
+    alive: Bytes
+    superseded: Bytes
+    missing: Longs
+    """Steps of each member that are not there."""
+    reused: Longs
+    """Rows that publish an id (whoever its owner is) once more."""
+    tickets: Tickets
+    repeated: int
+    """Rows that were there twice, and alike."""
+    conflicts: Longs
+    """Rows of the input that claim the same step of the same member, differently: none of them is taken."""
+
+
+def codes(column: pa.ChunkedArray[Any] | pa.Array[Any]) -> tuple[Ints, pa.Array[Any]]:
+    """A column of text as numbers into its distinct values; -1 for null."""
+    if isinstance(column, pa.Array):
+        column = pa.chunked_array([column])
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    column = column.unify_dictionaries()
+    if column.num_chunks == 0:
+        return np.empty(0, np.int32), pa.array([], pa.string())
+    values: Any = cast(Any, column.chunk(0)).dictionary
+    parts = [_indices(chunk) for chunk in column.chunks]
+    return (parts[0] if len(parts) == 1 else np.concatenate(parts)), values.cast(pa.string())
+
+
+def _indices(chunk: Any) -> Ints:
+    found = chunk.indices
+    if found.null_count:
+        found = found.fill_null(-1)
+    out: Ints = found.to_numpy(zero_copy_only=False).astype(np.int32, copy=False)
+    return out
+
+
+@compiled
+def by_member(member: Ints, lseq: Longs, members: int) -> tuple[Longs, Longs, bool]:
+    """The rows by member and `lseq`: the places of each member's rows, the order, and whether a step is there twice.
+    Files are written in the order of steps, so that mostly nothing has to be sorted."""
+    begin = np.zeros(members + 1, np.int64)
+    for m in member:
+        begin[m + 1] += 1
+    begin = np.cumsum(begin)
+    at, order = begin[:-1].copy(), np.empty(len(member), np.int64)
+    last = np.full(members, -1, np.int64)
+    sorted_, twice = np.ones(members, np.uint8), False
+    for r in range(len(member)):
+        m = member[r]
+        order[at[m]] = r
+        at[m] += 1
+        if lseq[r] <= last[m]:
+            sorted_[m] = 0
+        last[m] = lseq[r]
+    for m in range(members):
+        if not sorted_[m]:
+            mine = order[begin[m] : begin[m + 1]]
+            mine[:] = mine[np.argsort(lseq[mine], kind="mergesort")]
+            for k in range(1, len(mine)):
+                twice = twice or lseq[mine[k]] == lseq[mine[k - 1]]
+    return begin, order, twice
+
+
+@compiled
+def missing_steps(begin: Longs, lseq: Longs, end: int) -> tuple[Bytes, Longs]:
+    """Where steps are missing right before a row, and how many of each member."""
+    torn, missing = np.zeros(len(lseq), np.uint8), np.zeros(len(begin) - 1, np.int64)
+    for m in range(len(begin) - 1):
+        before = -1
+        for r in range(begin[m], begin[m + 1]):
+            if lseq[r] != before + 1 and lseq[r] != end:
+                torn[r] = 1
+                missing[m] += lseq[r] - before - 1
+            before = lseq[r]
+    return torn, missing
+
+
+class _Rows(NamedTuple):
+    """The input, columns as numbers."""
+
+    table: pa.Table
+    members: pa.Array[Any]
+    events: pa.Array[Any]
+    member: Ints
+    lseq: Longs
+    t: Longs
+    kind: Small
+    what: Ints
+    """The id of the event, the number of the join, or the token."""
+    joins: kernel.Joins
+    tokens: list[str]
+    orders: dict[int, str]
+    superseded: Bytes
+
+
+def code(table: pa.Table) -> Coded:
+    """The rows (in any order, columns `READ`) as the kernel wants them."""
+    rows = _rows(table)
+    begin, order, twice = by_member(rows.member, rows.lseq, len(rows.members))
+    repeated, conflicts = 0, np.empty(0, np.int64)
+    if twice:
+        order, repeated, conflicts = _once(rows, order)
+        begin = np.searchsorted(rows.member[order], np.arange(len(rows.members) + 1)).astype(np.int64)
+    lseq, t, kind, event = rows.lseq[order], rows.t[order], rows.kind[order], rows.what[order]
+    number_of, row_of, member_of, base = kernel.number(begin, kind, event, t, len(rows.events))
+    of_event = (kind == kernel.PUBLISH) | (kind == kernel.DELIVER)
+    what = np.where(of_event, np.append(number_of, np.int32(-1))[event], event)
+    what[kind == kernel.PUBLISH] = -1  # only the first one has the name
+    what[row_of] = np.arange(len(row_of), dtype=np.int32)
+    torn, missing = missing_steps(begin, lseq, END)
+    return Coded(
+        members=rows.members,
+        events=rows.events,
+        steps=kernel.Steps(begin, kind, what, torn),
+        lseq=lseq,
+        t=t,
+        event=np.where(of_event, event, np.int32(-1)),
+        base=base,
+        row_of=row_of,
+        member_of=member_of,
+        joins=rows.joins,
+        tokens=rows.tokens,
+        order=[rows.orders.get(m, DEFAULT_ORDER) for m in range(len(rows.members))],
+        alive=_alive(kind, begin, rows.superseded),
+        superseded=rows.superseded,
+        missing=missing,
+        reused=_reused(kind, event, t, rows.events),
+        tickets=_tickets(rows, order),
+        repeated=repeated,
+        conflicts=conflicts,
+    )
+
+
+def _rows(table: pa.Table) -> _Rows:
+    found, names = codes(table["member"])
+    ranked = pc.sort_indices(names)
+    rank = np.empty(len(names), np.int32)
+    rank[ranked.to_numpy()] = np.arange(len(names), dtype=np.int32)
+    kind_code, kinds = codes(table["kind"])
+    kind = np.array([_KINDS.get(str(k), kernel.OTHER) for k in kinds.to_pylist()] or [0], np.int8)[kind_code]
+    event, events = codes(table["event"])
+    member, members = rank[found], names.take(ranked)
+    lseq, t = _numbers(table["lseq"]), _numbers(table["t_ns"])
+    what = np.where((kind == kernel.PUBLISH) | (kind == kernel.DELIVER), event, np.int32(-1))
+    joins = _Joins(table, member, kind, members)
+    what[joins.rows] = np.arange(len(joins.rows), dtype=np.int32)
+    what[joins.snapshots] = joins.taken
+    if len(joins.ended):  # a step for the end of each life that another goes on from
+        n = len(joins.ended)
+        member = np.append(member, joins.ended)
+        lseq, t = np.append(lseq, np.full(n, END)), np.append(t, np.zeros(n, np.int64))
+        kind = np.append(kind, np.full(n, kernel.SNAPSHOT, np.int8))
+        what = np.append(what, joins.end_tokens)
+    return _Rows(
+        table, members, events, member, lseq, t, kind, what, joins.joins, joins.tokens, joins.orders, joins.superseded
+    )
+
+
+def _numbers(column: pa.ChunkedArray[Any]) -> Longs:
+    out: Longs = column.to_numpy().astype(np.int64, copy=False)
+    return out
+
+
+class _Joins:
+    """What the `join` and `snapshot` rows say; there are few."""
+
+    def __init__(self, table: pa.Table, member: Ints, kind: Small, members: pa.Array[Any]) -> None:
+        self.rows = np.flatnonzero(kind == kernel.JOIN)
+        self.snapshots = np.flatnonzero(kind == kernel.SNAPSHOT)
+        said = table.select(["reason", "peer", "order", "token"]).take(self.rows).to_pylist()
+        place = {name: m for m, name in enumerate(members.to_pylist())} if any(row["peer"] for row in said) else {}
+        taken = table["token"].take(self.snapshots).to_pylist()
+        used = {row["token"] for row in said if row["reason"] != "genesis"} & set(taken)
+        self.tokens = sorted(token for token in used if token is not None)
+        number = {token: k for k, token in enumerate(self.tokens)}
+        self.taken = np.array([number.get(token, -1) for token in taken], np.int32)
+        self.superseded = np.zeros(len(members), np.uint8)
+        self.orders: dict[int, str] = {}
+        ended: dict[int, int] = {}
+        how, tokens = [], []
+        for m, row in zip(member[self.rows].tolist(), said, strict=True):
+            self.orders[m] = row["order"] or DEFAULT_ORDER
+            how.append(_HOW.get(row["reason"], kernel.UNCLEAR))
+            token = number.get(row["token"], -1)
+            peer = place.get(row["peer"], m)
+            if how[-1] == kernel.CHECKPOINT and peer != m:
+                self.superseded[peer] = 1
+                if row["token"] is None:
+                    token = ended.setdefault(peer, len(self.tokens) + len(ended))
+            tokens.append(token)
+        self.tokens += [f"the end of {members[m]}" for m in ended]
+        self.ended, self.end_tokens = np.array(list(ended), np.int32), np.array(list(ended.values()), np.int32)
+        self.joins = kernel.Joins(np.array(how, np.int8), np.array(tokens, np.int32))
+
+
+def _once(rows: _Rows, order: Longs) -> tuple[Longs, int, Longs]:
+    """Each step once. Rows that say the same are one; of those that contradict one another none is taken."""
+    member, lseq = rows.member[order], rows.lseq[order]
+    same_step = np.append(False, (member[1:] == member[:-1]) & (lseq[1:] == lseq[:-1]))
+    of_some = same_step | np.append(same_step[1:], False)
+    some = order[of_some]
+    part = rows.table.take(some)
+    differs = np.zeros(len(some), bool)
+    for name in part.column_names:
+        if name not in ("run", "cluster", "file", "position"):
+            column = codes(part[name].cast(pa.string()))[0]
+            differs |= np.append(False, column[1:] != column[:-1])
+    group = np.cumsum(~same_step[of_some]) - 1
+    conflicting = np.zeros(int(group[-1]) + 1, bool)
+    conflicting[group[differs & same_step[of_some]]] = True
+    keep = ~of_some
+    keep[of_some] = ~same_step[of_some] & ~conflicting[group]
+    conflicts = some[conflicting[group]]
+    return order[keep], len(order) - int(keep.sum()) - len(conflicts), conflicts
+
+
+def _reused(kind: Small, event: Ints, t: Longs, events: pa.Array[Any]) -> Longs:
+    """Rows that publish an id that was published before. An id is its text up to the owner: it has to be unique,
+    whoever uses it."""
+    rows = np.flatnonzero((kind == kernel.PUBLISH) & (event >= 0))
+    parts = pc.split_pattern(events.take(event[rows]), "@", max_splits=1)
+    bare, names = codes(pc.list_element(parts, 0))
+    if len(names) == len(rows):
+        return np.empty(0, np.int64)
+    by_time = np.lexsort((rows, t[rows], bare))
+    again = np.append(False, bare[by_time][1:] == bare[by_time][:-1])
+    return np.sort(rows[by_time[again]])
+
+
+def _alive(kind: Small, begin: Longs, superseded: Bytes) -> Bytes:
+    """Who is there at the end: came last, not went; and lives on in nobody else."""
+    alive = np.ones(len(begin) - 1, np.uint8)
+    rows = np.flatnonzero((kind == kernel.JOIN) | (kind == kernel.GONE))
+    alive[np.searchsorted(begin, rows, side="right") - 1] = kind[rows] == kernel.JOIN  # of several the last one stays
+    alive[superseded == 1] = 0
+    return alive
+
+
+def _tickets(rows: _Rows, order: Longs) -> Tickets:
+    kinds = rows.table["kind"]
+    if pa.types.is_dictionary(kinds.type):
+        kinds = kinds.cast(pa.string())
+    mine = np.flatnonzero(pc.equal(kinds, pa.scalar("ticket")).to_numpy())
+    if not len(mine):
+        return Tickets([], [], [], [], [])
+    kept = np.zeros(len(rows.member), bool)
+    kept[order] = True
+    mine = mine[kept[mine]]
+    part = rows.table.select(["ticket", "reason"]).take(mine)
+    return Tickets(
+        rows.member[mine].tolist(),
+        rows.lseq[mine].tolist(),
+        rows.t[mine].tolist(),
+        part["ticket"].to_pylist(),
+        part["reason"].cast(pa.string()).to_pylist(),
+    )
