@@ -7,15 +7,13 @@ import sys
 import time
 
 import msgspec
-from pyspark.sql import functions as F
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from whence.cli.show import console
 from whence.spark.session import session
-from whence.spark.sweep import all_points, load_grid
-from whence.spark.sweep import sweep as run_sweep
+from whence.spark.sweep import all_points, gather, load_grid, missing, run_missing
 
 SHOWN = 10
 """Errors that are shown; all are in the table."""
@@ -25,28 +23,28 @@ def sweep(args: argparse.Namespace) -> int:
     """Run a grid. Exit code 1 when a point failed."""
     begun = time.perf_counter()
     grid = load_grid(args.grid)
-    total = len(all_points(grid))
-    first: list[int] = []
-    with _bar() as bar:
-        task = bar.add_task("starting Spark", total=total)
-        spark = session(args.master, args.memory, args.verbose)
+    total, todo = len(all_points(grid)), len(missing(grid, args.out))
+    if todo:
+        with _bar() as bar:
+            task = bar.add_task("starting Spark", total=total, completed=total - todo)
+            spark = session(args.master, args.memory, args.verbose)
 
-        def tick(done: int, failed: int, _: int) -> None:
-            first.append(done)
-            what = f"{grid.name}, {failed} failed" if failed else grid.name
-            bar.update(task, completed=done, description=what)
+            def tick(done: int, failed: int, _: int) -> None:
+                what = f"{grid.name}, {failed} failed" if failed else grid.name
+                bar.update(task, completed=done, description=what)
 
-        table = run_sweep(spark, grid, args.out, tick)
-    failed = table.where(F.col("error").isNotNull()).select("setting", "seed", "error")
+            run_missing(spark, grid, args.out, tick)
+    table = gather(grid, args.out)
+    failed = [row for row in table.select(["setting", "seed", "error"]).to_pylist() if row["error"] is not None]
     summary = {
         "grid": grid.name,
         "points": total,
-        "finished_before": first[0],
-        "failed": failed.count(),
+        "finished_before": total - todo,
+        "failed": len(failed),
         "seconds": round(time.perf_counter() - begun, 1),
         "results": str(args.out / "results"),
     }
-    errors = [row.asDict() for row in failed.limit(SHOWN).collect()]
+    errors = failed[:SHOWN]
     if args.json:
         print(msgspec.json.encode({**summary, "errors": errors}).decode())
         return 1 if summary["failed"] else 0

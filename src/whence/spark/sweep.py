@@ -240,28 +240,46 @@ Progress = Callable[[int, int, int], None]
 
 
 def sweep(spark: SparkSession, grid: Grid, out: str | os.PathLike[str], progress: Progress | None = None) -> DataFrame:
-    """Run what is not yet finished in `out`, then give the table of results (`results`). Points that failed before are
-    tried again."""
-    place, wanted = Path(out), all_points(grid)
+    """Run what is not yet finished in `out`, then give the table of results (`results`)."""
+    run_missing(spark, grid, out, progress)
+    return spark.createDataFrame(gather(grid, out))
+
+
+def missing(grid: Grid, out: str | os.PathLike[str]) -> list[Point]:
+    """What is not yet finished in `out`. Points that failed are to be tried again."""
+    rows = finished(Path(out))
+    return [p for p in all_points(grid) if p.point not in rows or rows[p.point]["error"] is not None]
+
+
+def run_missing(spark: SparkSession, grid: Grid, out: str | os.PathLike[str], progress: Progress | None = None) -> None:
+    """Run what is not yet finished in `out`, and keep it there. May be killed at any time."""
+    place = Path(out)
     with disk_errors(place), _alone(place):
-        rows = finished(place)
-        todo = [p for p in wanted if p.point not in rows or rows[p.point]["error"] is not None]
-        count, failed = len(wanted) - len(todo), 0
+        todo, total = missing(grid, place), len(all_points(grid))
+        done, failed = total - len(todo), 0
         if progress:
-            progress(count, failed, len(wanted))
+            progress(done, failed, total)
         for batch in _batches(spark, grid.runner, todo):
             _keep(place, batch)
-            rows |= {row["point"]: row for row in batch}
-            count += len(batch)
+            done += len(batch)
             failed += sum(row["error"] is not None for row in batch)
             if progress:
-                progress(count, failed, len(wanted))
-        table = results([rows[p.point] for p in wanted])
-        with staging(place) as stage:
-            (stage / "results").mkdir()
-            pq.write_table(table, stage / "results" / "results.parquet", compression="zstd")
-            publish(stage, place, {"results": len(table)}, {"grid": msgspec.to_builtins(grid)})
-    return spark.createDataFrame(table)
+                progress(done, failed, total)
+
+
+def gather(grid: Grid, out: str | os.PathLike[str]) -> pa.Table:
+    """The results of all points of the grid, which are finished, as one table (`results`), also written into `out`."""
+    place = Path(out)
+    with disk_errors(place), _alone(place), staging(place) as stage:
+        rows = finished(place)
+        lacking = [p for p in all_points(grid) if p.point not in rows]
+        if lacking:
+            raise UsageError(f"{place}: {len(lacking)} points of {grid.name} have not been run; run the sweep again")
+        table = results([rows[p.point] for p in all_points(grid)])
+        (stage / "results").mkdir()
+        pq.write_table(table, stage / "results" / "results.parquet", compression="zstd")
+        publish(stage, place, {"results": len(table)}, {"grid": msgspec.to_builtins(grid)})
+    return table
 
 
 Rows = list[dict[str, Any]]
@@ -384,7 +402,7 @@ def _column(values: list[Any]) -> pa.Array[Any]:
         return pa.array(values, pa.bool_())
     if kinds == {int} and all(-(2**63) <= value < 2**63 for value in values if value is not None):
         return pa.array(values, pa.int64())
-    if kinds and kinds <= {int, float}:
+    if float in kinds and kinds <= {int, float}:
         return pa.array([None if value is None else float(value) for value in values], pa.float64())
     texts = [v if v is None or isinstance(v, str) else json.dumps(v, sort_keys=True) for v in values]
     return pa.array(texts, pa.string())
