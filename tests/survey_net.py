@@ -39,12 +39,14 @@ class Truth:
         self.known: dict[int, set[Id]] = {}
         self.log: dict[int, list[Id]] = {}
         self.since: dict[int, set[Id]] = {}
+        self.here: dict[int, set[Id]] = {}
         self.inversions: list[tuple[int, Id, list[Id]]] = []
 
     def add(self, process: int, snapshot_of: int | None = None) -> None:
         """A process takes part, with what another one has delivered, or from nothing."""
         before = set(self.log[snapshot_of]) | self.since[snapshot_of] if snapshot_of is not None else set()
         self.since[process] = before
+        self.here[process] = set(before)
         self.log[process] = []
         self.known[process] = set(self.known[snapshot_of]) if snapshot_of is not None else set()
 
@@ -53,11 +55,12 @@ class Truth:
         self.known[message.sender].add(message.id)
 
     def deliver(self, process: int, message: Message) -> None:
-        here = self.since[process] | set(self.log[process])
+        here = self.here[process]
         assert message.id not in here, f"{process} delivers {message.id} twice"
         if early := self.past[message.id] - here:
             self.inversions.append((process, message.id, sorted(early)))
         self.log[process].append(message.id)
+        here.add(message.id)
         self.known[process] |= self.past[message.id] | {message.id}
 
     def never_out_of_order(self) -> None:
