@@ -132,7 +132,8 @@ def _mark(life: Life, base: Longs, o: int, first: int, last: int, opener: int, s
 
 
 @compiled
-def _states(n: int, origins: int) -> States:
+def states(n: int, origins: int) -> States:
+    """Room for so many."""
     pools = np.empty(64, np.int32), np.empty(64, np.uint8), np.empty(64, np.int32)
     X, unsure, has = np.zeros((n, origins), np.int32), np.zeros((n, origins), np.uint8), np.zeros(n, np.uint8)
     return States(X, unsure, has, np.zeros(n, np.int64), np.zeros(n, np.int64), pools[0], pools[1], pools[2])
@@ -287,7 +288,7 @@ def judge(steps: Steps, joins: Joins, past: Past, early: Bytes, todo: Bytes, giv
     verdict, cause = np.full(len(kind), -1, np.int8), np.full(len(kind), -1, np.int32)
     life, temp = _life(origins, past.base[-1]), np.empty(origins, np.int32)
     taken, kept = given, 0
-    ends, used = _states(members, origins), 0
+    ends, used = states(members, origins), 0
     work = work_list(tokens, todo)
     awaited(steps, todo, work, 0)
     for k in range(tokens):
@@ -336,7 +337,7 @@ class Losses(NamedTuple):
     lost_of_live: Longs
     disagreed: Longs
     member: Ints
-    """Ranges that another live member has: whose, ..."""
+    """Ranges that another live member has, or whose publisher is alive: who lacks them, ..."""
     first: Ints
     """... the first event, ..."""
     last: Ints
@@ -391,8 +392,9 @@ def losses(past: Past, ends: States, alive: Bytes, superseded: Bytes, live_origi
                 due = e >= low or stamp[e] == -(m + 1)
                 lost[m] += due
                 of_live[m] += due and live_origin[o]
-                if due and (e < past.base[o] + upto[o] or had[e]):
-                    disagreed[m] += 1
+                there = e < past.base[o] + upto[o] or had[e]
+                disagreed[m] += due and there
+                if due and (there or live_origin[o]):
                     if open_range:
                         last[used - 1] = e
                     else:

@@ -296,3 +296,19 @@ def rebuild(steps: Steps, joins: Joins, tokens: int, base: Longs, todo: Bytes) -
                     x[:] = taken[token]
             at[m] += 1
     return past, early, circles
+
+
+@compiled
+def vectors(past: Past) -> Longs:
+    """All pasts as whole vectors, by event: what an event's origin published before it is in its past, too."""
+    origins = len(past.base) - 1
+    out = np.zeros((len(past.origin), origins), np.int64)
+    now = np.zeros(origins, np.int32)
+    for o in range(origins):
+        now[:] = 0
+        for e in range(past.base[o], past.base[o + 1]):
+            for k in range(past.at[e], past.at[e] + past.size[e]):
+                now[past.entry[k]] = past.value[k]
+            now[o] = e - past.base[o]
+            out[e] = now
+    return out

@@ -1,0 +1,320 @@
+"""One run of one cluster audited: from coded rows to the rows of the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from whence.spark import judge as j
+from whence.spark import kernel
+from whence.spark.coding import Coded
+from whence.spark.compiled import Bytes, Ints
+from whence.spark.owners import two_owners
+from whence.spark.tables import arrow_schema
+
+VERDICTS: Final = ("in order", "inverted", "over a gap", "after a gap", "duplicate", "unknown")
+_NAME_OF: Final = np.array([0, 1, 1, 2, 3, 4, 5], np.int32)  # the kernel's verdict -> its name
+
+BREAKS: Final[dict[str, tuple[int, ...]]] = {
+    "unordered": (j.UNKNOWN,),
+    "fifo": (j.UNKNOWN, j.DUPLICATE, j.FIFO_INVERTED),
+    "causal": (j.UNKNOWN, j.DUPLICATE, j.INVERTED, j.FIFO_INVERTED),
+    "reliable": (j.UNKNOWN, j.DUPLICATE, j.INVERTED, j.FIFO_INVERTED, j.OVER_GAP),
+    "probabilistic": (j.UNKNOWN, j.DUPLICATE),
+}
+"""What each order forbids. Optimistic causal order may lose, never invert; the probabilistic one may invert, rarely. A
+reliable member also has to get all that another live member has ("agreement")."""
+
+RULES: Final = ("causal", "fifo", "integrity", "gap", "agreement", "reused id", "two owners")
+
+
+class Audited(NamedTuple):
+    """A run of a cluster with all that was found in it."""
+
+    coded: Coded
+    past: kernel.Past
+    found: j.Found
+    losses: j.Losses
+    circles: int
+    """Times that a member waited for what waited for it: a false trace."""
+
+
+def followed(coded: Coded) -> Bytes:
+    """The members whose steps others depend on: they publish, or give a state that is used."""
+    out = np.zeros(len(coded.members), np.uint8)
+    out[coded.member_of] = 1
+    given = np.flatnonzero((coded.steps.kind == kernel.SNAPSHOT) & (coded.steps.what >= 0))
+    out[np.searchsorted(coded.steps.begin, given, side="right") - 1] = 1
+    return out
+
+
+def audited(coded: Coded) -> Audited:
+    """Rebuild and judge."""
+    tokens, origins = len(coded.tokens), len(coded.base) - 1
+    past, early, circles = kernel.rebuild(coded.steps, coded.joins, tokens, coded.base, followed(coded))
+    everybody = np.ones(len(coded.members), np.uint8)
+    found = j.judge(coded.steps, coded.joins, past, early, everybody, j.states(tokens, origins))
+    losses = j.losses(past, found.ends, coded.alive, coded.superseded, coded.alive[coded.member_of])
+    return Audited(coded, past, found, losses, circles)
+
+
+def _array(values: Any, mask: Any = None) -> Any:
+    """Arrow's stubs take every NumPy array for one of booleans."""
+    return pa.array(values, mask=mask)
+
+
+def coded_texts(values: Ints, names: pa.Array[Any]) -> Any:
+    """Numbers as a dictionary column; negative ones are null."""
+    return pa.DictionaryArray.from_arrays(_array(values, values < 0), names)
+
+
+def _constant(value: str, n: int) -> Any:
+    return pa.DictionaryArray.from_arrays(_array(np.zeros(n, np.int32)), pa.array([value]))
+
+
+def members_of_rows(coded: Coded) -> Ints:
+    """The member of each row."""
+    return np.repeat(np.arange(len(coded.members), dtype=np.int32), np.diff(coded.steps.begin))
+
+
+def broken(a: Audited, rows: NDArray[np.int64], member: Ints) -> NDArray[np.bool_]:
+    """Which of these deliveries break what their member's order promises. That nobody published an event is no reproach
+    where steps of its origin are missing."""
+    coded, verdict = a.coded, a.found.verdict[rows]
+    forbids = np.zeros((len(coded.members), 7), bool)
+    for m, order in enumerate(coded.order):
+        forbids[m, list(BREAKS.get(order, BREAKS["unordered"]))] = True
+    out = forbids[member, verdict]
+    if coded.missing.any():
+        torn = {name for name, gone in zip(coded.members.to_pylist(), coded.missing.tolist(), strict=True) if gone}
+        for k in np.flatnonzero(verdict == j.UNKNOWN).tolist():
+            out[k] &= claimed_origin(_id(coded, int(rows[k]))) not in torn
+    return out
+
+
+def claimed_origin(event: str | None) -> str | None:
+    """Whose event this is, by its id."""
+    owner = (event or "").partition("@")[2]
+    return owner or None
+
+
+def verdicts(a: Audited, run: str, cluster: str) -> pa.Table:
+    """The table `verdicts`, text as dictionaries."""
+    coded, past, found = a.coded, a.past, a.found
+    rows = np.flatnonzero(found.verdict >= 0)
+    member = members_of_rows(coded)[rows]
+    event, e, cause = coded.event[rows], coded.steps.what[rows], found.cause[rows]
+    unknown = found.verdict[rows] == j.UNKNOWN
+    e = np.where(unknown, np.int32(-1), e)
+    names, origin = coded.members, _origin_member(a, e)
+    if unknown.any():  # a member that may have no row here
+        claimed = [claimed_origin(_id(coded, r)) for r in rows[unknown].tolist()]
+        extra = sorted({c for c in claimed if c is not None})
+        at = {name: len(names) + k for k, name in enumerate(extra)}
+        origin[unknown] = [at.get(c or "", -1) for c in claimed]
+        names = pa.concat_arrays([names, pa.array(extra, pa.string())])
+    orders = sorted(set(coded.order))
+    order_of = np.array([orders.index(o) for o in coded.order] or [0], np.int32)
+    ids = coded.event[coded.row_of]
+    some = bool((cause >= 0).any())
+    nothing = np.full(len(rows), -1, np.int32)
+    columns = [
+        _constant(run, len(rows)),
+        _constant(cluster, len(rows)),
+        coded_texts(member, coded.members),
+        pa.array(coded.lseq[rows]),
+        coded_texts(event, coded.events),
+        coded_texts(origin, names),
+        _seqs(past, e),
+        coded_texts(_NAME_OF[found.verdict[rows]], pa.array(VERDICTS)),
+        coded_texts(order_of[member], pa.array(orders)),
+        coded_texts(_origin_member(a, cause) if some else nothing, coded.members),
+        _seqs(past, cause),
+        coded_texts(np.where(cause >= 0, ids[cause], np.int32(-1)) if some else nothing, coded.events),
+        pa.array(broken(a, rows, member)),
+    ]
+    return pa.Table.from_arrays(columns, names=arrow_schema("verdicts").names)
+
+
+def _origin_member(a: Audited, e: Ints) -> Ints:
+    """Events -> the member that published each; -1 for -1."""
+    if not len(a.past.origin):
+        return np.full(len(e), -1, np.int32)
+    out: Ints = np.where(e >= 0, a.coded.member_of[a.past.origin[e]], np.int32(-1))
+    return out
+
+
+def _seqs(past: kernel.Past, e: Ints) -> Any:
+    if not len(past.origin) or not (e >= 0).any():
+        return pa.nulls(len(e), pa.int64())
+    return pa.array(e - past.base[past.origin[e]] + 1, mask=e < 0)
+
+
+def past_table(a: Audited, run: str, cluster: str) -> pa.Table:
+    """The table `past`: whole vectors, from the news."""
+    coded, past = a.coded, a.past
+    origins, events = len(past.base) - 1, len(past.origin)
+    vectors = kernel.vectors(past)
+    offsets = _array(np.arange(0, (events + 1) * origins, max(origins, 1), dtype=np.int32)[: events + 1])
+    everything = np.arange(events, dtype=np.int32)
+    columns = [
+        _constant(run, events),
+        _constant(cluster, events),
+        coded_texts(coded.event[coded.row_of], coded.events),
+        coded_texts(_origin_member(a, everything), coded.members),
+        _seqs(past, everything),
+        pa.ListArray.from_arrays(offsets, _array(vectors.ravel())),
+    ]
+    return pa.Table.from_arrays(columns, names=arrow_schema("past").names).cast(arrow_schema("past"))
+
+
+def origins_table(a: Audited, run: str, cluster: str) -> pa.Table:
+    """The table `origins`: which entry of a vector is whose."""
+    n = len(a.coded.member_of)
+    columns = [
+        _constant(run, n),
+        _constant(cluster, n),
+        pa.array(np.arange(n, dtype=np.int32)),
+        coded_texts(a.coded.member_of, a.coded.members),
+    ]
+    return pa.Table.from_arrays(columns, names=arrow_schema("origins").names).cast(arrow_schema("origins"))
+
+
+def members(a: Audited, run: str, cluster: str) -> pa.Table:
+    """The table `members`: counts."""
+    coded, losses = a.coded, a.losses
+    n = len(coded.members)
+    of = members_of_rows(coded)
+    judged = a.found.verdict >= 0
+    count = np.bincount(of[judged] * 7 + a.found.verdict[judged], minlength=7 * n).reshape(n, 7)
+    steps = np.bincount(of[coded.lseq < 2**62], minlength=n)
+    inverted = count[:, j.INVERTED] + count[:, j.FIFO_INVERTED]
+    columns = [
+        _constant(run, n),
+        _constant(cluster, n),
+        coded.members,
+        pa.array(coded.order, pa.string()),
+        pa.array(coded.alive == 1),
+        *(pa.array(c.astype(np.int64)) for c in (steps, coded.missing, count.sum(1), count[:, 0], inverted)),
+        *(
+            pa.array(count[:, v].astype(np.int64))
+            for v in (j.FIFO_INVERTED, j.OVER_GAP, j.AFTER_GAP, j.DUPLICATE, j.UNKNOWN)
+        ),
+        *(pa.array(c) for c in (losses.gaps, losses.lost, losses.lost_of_live, losses.disagreed)),
+    ]
+    return pa.Table.from_arrays(columns, names=arrow_schema("members").names).cast(arrow_schema("members"))
+
+
+# -- in words
+
+
+class Violation(NamedTuple):
+    """A row of `violations` without run and cluster."""
+
+    rule: str
+    member: str
+    lseq: int | None
+    event: str | None
+    detail: str
+    witness: list[str]
+
+
+def violations(a: Audited, run: str, cluster: str) -> pa.Table:
+    """The table `violations`: a row for each promise that was broken."""
+    rows = [*_of_deliveries(a), *_of_agreement(a), *_of_ids(a), *_of_owners(a)]
+    columns: dict[str, Any] = {"run": [run] * len(rows), "cluster": [cluster] * len(rows)}
+    for at, name in enumerate(Violation._fields):
+        columns[name] = [row[at] for row in rows]
+    return pa.Table.from_pydict(columns, schema=arrow_schema("violations"))
+
+
+def _id(coded: Coded, row: int) -> str | None:
+    code = int(coded.event[row])
+    return None if code < 0 else str(coded.events[code])
+
+
+def name_of(a: Audited, e: int) -> str:
+    """`0:1.0.1:3@m0#1 (m0#1's 3rd)`."""
+    o = int(a.past.origin[e])
+    seq = e - int(a.past.base[o]) + 1
+    last = "th" if seq % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(seq % 10, "th")
+    return f"{_id(a.coded, int(a.coded.row_of[e]))} ({a.coded.members[int(a.coded.member_of[o])]}'s {seq}{last})"
+
+
+def _of_deliveries(a: Audited) -> Iterator[Violation]:
+    coded = a.coded
+    rows = np.flatnonzero(a.found.verdict > j.IN_ORDER)
+    of = members_of_rows(coded)[rows]
+    wrong = broken(a, rows, of)
+    for row, m in zip(rows[wrong].tolist(), of[wrong].tolist(), strict=True):
+        member, event = str(coded.members[m]), _id(coded, row)
+        rule, detail, witness = _explained(a, row, member, event, coded.order[m])
+        yield Violation(rule, member, int(coded.lseq[row]), event, detail, witness)
+
+
+def _explained(a: Audited, row: int, member: str, event: str | None, order: str) -> tuple[str, str, list[str]]:
+    e, cause, verdict = int(a.coded.steps.what[row]), int(a.found.cause[row]), int(a.found.verdict[row])
+    if verdict == j.UNKNOWN:
+        origin = claimed_origin(event)
+        there = origin in a.coded.members.to_pylist()
+        known = "" if there else f"; no row of {origin} is here (if its file is late, audit again with it)"
+        return "integrity", f"{member} delivered {event}, which nobody has published{known}", [event] if event else []
+    mine, other = name_of(a, e), name_of(a, cause)
+    both = [str(_id(a.coded, int(a.coded.row_of[cause]))), str(event)]
+    if verdict == j.DUPLICATE:
+        return "integrity", f"{member} delivered {mine} a second time", both[1:]
+    if verdict == j.OVER_GAP:
+        return "gap", f"{member} delivered {mine} without {other} before it", both
+    knew = a.coded.members[int(a.coded.member_of[a.past.origin[cause]])]
+    detail = f"{member} delivered {other} and then {mine}; but {knew} published the former with the latter in its past"
+    return "fifo" if order == "fifo" else "causal", detail, both
+
+
+def _of_agreement(a: Audited) -> Iterator[Violation]:
+    coded, losses = a.coded, a.losses
+    ranges = zip(losses.member.tolist(), losses.first.tolist(), losses.last.tolist(), strict=True)
+    for m, first, last in ranges:
+        if coded.order[m] != "reliable":
+            continue
+        has = _holder(a, first)
+        event = str(_id(coded, int(coded.row_of[first])))
+        more = f" nor the {last - first} after it" if last > first else ""
+        whose = f"; {has} did" if has else "; its publisher is alive"
+        detail = f"{coded.members[m]} never delivered {name_of(a, first)}{more}{whose}"
+        yield Violation("agreement", str(coded.members[m]), None, event, detail, [event])
+
+
+def _holder(a: Audited, e: int) -> str | None:
+    """A live member that has delivered the event."""
+    ends, o = a.found.ends, int(a.past.origin[e])
+    have = np.flatnonzero((a.coded.alive == 1) & (ends.X[:, o] > e - a.past.base[o]))
+    for m in have.tolist():
+        at = int(ends.at[m])
+        if e not in ends.event[at : at + int(ends.size[m])]:
+            return str(a.coded.members[m])
+    return None
+
+
+def _of_ids(a: Audited) -> Iterator[Violation]:
+    coded = a.coded
+    of = members_of_rows(coded)
+    for row in coded.reused.tolist():
+        event, member = str(_id(coded, row)), str(coded.members[int(of[row])])
+        detail = f"{member} published {event}, but the id {event.partition('@')[0]} was used before"
+        yield Violation("reused id", member, int(coded.lseq[row]), event, detail, [event])
+
+
+def _of_owners(a: Audited) -> Iterator[Violation]:
+    coded = a.coded
+    for earlier, later in two_owners(coded):
+        name, other = str(coded.members[later.member]), str(coded.members[earlier.member])
+        events = [str(_id(coded, r)) for r in (earlier.last, later.first) if r >= 0]
+        detail = (
+            f"{other} owned ticket {earlier.ticket} as {earlier.incarnation} from {earlier.start} to {earlier.end} ns, "
+            f"and {name} as {later.incarnation} from {later.start} to {later.end} ns"
+        )
+        yield Violation("two owners", name, later.lseq, events[-1] if later.first >= 0 else None, detail, events)
