@@ -44,11 +44,15 @@ class Truth:
 
     def add(self, process: int, snapshot_of: int | None = None) -> None:
         """A process takes part, with what another one has delivered, or from nothing."""
-        before = set(self.log[snapshot_of]) | self.since[snapshot_of] if snapshot_of is not None else set()
-        self.since[process] = before
-        self.here[process] = set(before)
+        if snapshot_of is None:
+            self.start(process, set(), set())
+        else:
+            self.start(process, set(self.here[snapshot_of]), set(self.known[snapshot_of]))
+
+    def start(self, process: int, delivered: set[Id], known: set[Id]) -> None:
+        """A process takes part with these behind it."""
+        self.since[process], self.here[process], self.known[process] = delivered, set(delivered), known
         self.log[process] = []
-        self.known[process] = set(self.known[snapshot_of]) if snapshot_of is not None else set()
 
     def multicast(self, message: Message) -> None:
         self.past[message.id] = frozenset(self.known[message.sender])

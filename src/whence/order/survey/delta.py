@@ -84,8 +84,7 @@ class DeltaCausal(Rules):
         return [message]
 
     def leave(self, process: ProcessId) -> None:
-        self.delivered.upto.pop(process, None)
-        self.past.pop(process, None)
+        self.past.pop(process, None)  # everybody has it; its count stays, for what is held and mentions it
 
     def admit(self, joiner: ProcessId) -> DeltaState:
         return DeltaState(dense(self.delivered.upto), tuple((p, *self.past[p]) for p in sorted(self.past)))

@@ -100,9 +100,6 @@ class Physical(Rules):
                 self.clock.witness(Hybrid(rank[0], rank[1]), now)
         return [message]
 
-    def leave(self, process: ProcessId) -> None:
-        self.delivered.upto.pop(process, None)
-
     def admit(self, joiner: ProcessId) -> TimeState:
         return TimeState(dense(self.delivered.upto), self.last, self.clock.now)
 

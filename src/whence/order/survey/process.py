@@ -125,14 +125,14 @@ class Process:
         return self.drain(now)
 
     def leave(self, process: ProcessId) -> None:
-        """A process left after a flush. What is still held of it waits for what nobody has. Its number is never used
-        again."""
+        """A process left after a flush: what is held of it waits for what nobody has, unless it only waits for time.
+        Its number is never used again."""
+        stuck = [m for m, wait in self.waiting(self._now) if m.sender == process and wait.until is None]
         self.mechanism.leave(process)
         self._gone[process] = None
-        for message, _ in list(self._held.values()):
-            if message.sender == process:
-                del self._held[message.id]
-                self._drop("departed")
+        for message in stuck:
+            del self._held[message.id]
+            self._drop("departed")
 
     def _refused(self, message: Message, now: int) -> str | None:
         if message.sender in self._gone:

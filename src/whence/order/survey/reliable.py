@@ -1,0 +1,373 @@
+"""Reliable causal multicast over views: P1 validity, P2 agreement, P3 integrity, P4 causal order (SURVEY section 2).
+
+Any mechanism orders; this makes sure that everybody gets the same. Links are quasi-reliable, as the SURVEY assumes:
+what a correct process sends to a correct one arrives, once or more often, in any order; what a crashing one was sending
+may arrive at some and not at others. Who is in the group is decided elsewhere: a membership service tells everybody the
+same sequence of views, and takes a crashed process out of the next one.
+
+1. Every process keeps each message until all members of the view have acknowledged it: until it is **stable**.
+2. When a view is to change nobody multicasts. Everybody sends everybody (of the new view) a `Flush` with what it holds
+   that is not stable: a message that its crashed sender gave to one survivor reaches all of them.
+3. Who has the `Flush` of all says `Ready`. Who has the `Ready` of all knows that all hold the same: it delivers what it
+   can, drops what waits for a message that nobody has, and installs the view.
+4. A crash in the middle of this leads to the next view, and to the same steps again; what was sent in a view that some
+   have installed and others have not is flushed into the next one, and delivered there in the order of the views.
+5. A joiner gets the state of the first member that has one, as it is when the view is installed, and starts from that.
+6. **Uniform** delivery: a message is delivered only when all members hold it (its acknowledgements, or all `Ready`s),
+   so what even a process that crashes afterwards has delivered, everybody else will. It costs a round trip per message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from whence.errors import UsageError
+from whence.order.survey.base import Counts, Id, Mechanism, Message, ProcessId, State
+from whence.order.survey.process import Process
+
+
+class View(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The members of the group, ascending, under a number that rises with each change."""
+
+    number: int
+    members: tuple[ProcessId, ...]
+
+
+class Data(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
+    """A multicast, and the view it was made in."""
+
+    view: int
+    message: Message
+
+
+class Ack(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=2):
+    """How many of each sender's messages are here without a hole."""
+
+    received: tuple[Id, ...]
+
+
+class Flush(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=3):
+    """For this view: what the sender holds that is not stable. `stateful`: it is no joiner that waits for a state."""
+
+    view: int
+    stateful: bool
+    unstable: tuple[Data, ...]
+
+
+class Ready(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=4):
+    """For this view: the sender has the `Flush` of all its members."""
+
+    view: int
+
+
+class Welcome(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=5):
+    """The state of a member when it installed this view."""
+
+    view: View
+    state: State
+    received: tuple[Id, ...]
+
+
+Wire = Data | Ack | Flush | Ready | Welcome
+
+
+class Send(msgspec.Struct, frozen=True, gc=False):
+    """Send this to one process."""
+
+    to: ProcessId
+    wire: Wire
+
+
+class Deliver(msgspec.Struct, frozen=True, gc=False):
+    """The application gets a message."""
+
+    message: Message
+
+
+class Install(msgspec.Struct, frozen=True, gc=False):
+    """The view is installed: what comes after this is delivered in it. `snapshot_of`: at a joiner, whose state it
+    has."""
+
+    view: View
+    snapshot_of: ProcessId | None = None
+
+
+Output = Send | Deliver | Install
+
+
+@dataclass
+class ReliableStats:
+    """What agreement costs."""
+
+    data: int = 0
+    acks: int = 0
+    flushes: int = 0
+    flushed: int = 0
+    """Messages sent again inside flushes."""
+    dropped: int = 0
+    """Messages of crashed senders that wait for a message that nobody has."""
+
+
+@dataclass
+class _Change:
+    """A view that is on its way."""
+
+    view: View
+    flushed: dict[ProcessId, bool] = field(default_factory=dict)
+    ready: dict[ProcessId, None] = field(default_factory=dict)
+    said_ready: bool = False
+
+
+class ReliableProcess:
+    """One member of a group. A founder is given the first view; a joiner `view=None`, and then the view it joins in."""
+
+    def __init__(
+        self, me: ProcessId, mechanism: Mechanism, view: View | None, uniform: bool = False, window: int = 1000
+    ) -> None:
+        """`window`: own messages that may be unstable, and as many again that may wait; it bounds what everybody holds.
+        Larger: more throughput over slow links. Smaller: less memory, smaller flushes."""
+        self.me = me
+        self.process = Process(me, mechanism)
+        self.view = view
+        self.uniform = uniform
+        self.window = window
+        self.stats = ReliableStats()
+        self.unstable: dict[Id, Data] = {}
+        self.fed: dict[Id, None] = {}
+        """Unstable messages that the mechanism has got."""
+        self.received: Counts = {}
+        self.beyond: dict[Id, None] = {}
+        self.acked: dict[ProcessId, Counts] = {}
+        self.queued: list[bytes] = []
+        self.departed: dict[ProcessId, None] = {}
+        self.change: _Change | None = None
+        self.early: dict[int, list[tuple[ProcessId, Flush | Ready]]] = {}
+        self.welcome: tuple[ProcessId, Welcome] | None = None
+        for member in view.members if view else ():
+            self.process.mechanism.join(member)
+
+    # --- inputs
+
+    def multicast(self, body: bytes, now: int) -> list[Output]:
+        """Multicast, or queue it while the view changes or too much of the own is unstable."""
+        if len(self.queued) >= self.window:
+            raise UsageError(f"{self.window} messages wait already: multicast again when some are delivered")
+        self.queued.append(body)
+        return self._send_queued(now)
+
+    def install_view(self, view: View, now: int) -> list[Output]:
+        """The membership service says that this is the next view."""
+        newest = self.change.view.number if self.change else self.view.number if self.view else 0
+        if view.number <= newest or self.me not in view.members:
+            raise UsageError(f"view {view.number} of {view.members} does not follow view {newest} at {self.me}")
+        for before in (self.change.view if self.change else None, self.view):
+            self.departed |= {m: None for m in (before.members if before else ()) if m not in view.members}
+        self.change = _Change(view)
+        self.change.flushed[self.me] = self.view is not None
+        unstable = tuple(self.unstable.values())
+        out: list[Output] = self._tell(view, Flush(view.number, self.view is not None, unstable))
+        self.stats.flushes += len(out)
+        self.stats.flushed += len(out) * len(unstable)
+        for sender, wire in self.early.pop(view.number, []):
+            out += self._marker(sender, wire, now)
+        self.early = {number: some for number, some in self.early.items() if number > view.number}
+        return out + self._progress(now)
+
+    def receive(self, sender: ProcessId, wire: Wire, now: int) -> list[Output]:
+        """Something came in from another process."""
+        if (
+            sender in self.departed
+        ):  # not in the own `Flush`, so nobody else would get it: only the flushes of others count
+            return []
+        match wire:
+            case Data():
+                return self._take([wire], now)
+            case Ack():
+                return self._acknowledged(sender, wire, now)
+            case Flush():
+                return self._take(wire.unstable, now) + self._marker(sender, wire, now) + self._progress(now)
+            case Ready():
+                return self._marker(sender, wire, now) + self._progress(now)
+            case Welcome():
+                if self.view is None and (self.welcome is None or wire.view.number > self.welcome[1].view.number):
+                    self.welcome = (sender, wire)
+                return self._progress(now)
+
+    def wake(self, now: int) -> list[Output]:
+        """Time has passed (mechanisms that wait for it)."""
+        return [Deliver(m) for m in self.process.drain(now)]
+
+    # --- messages and their acknowledgements
+
+    def _send_queued(self, now: int) -> list[Output]:
+        out: list[Output] = []
+        while self.queued and self.view and not self.change and self._own_unstable() < self.window:
+            message = self.process.stamp(self.queued.pop(0), now)
+            data = Data(self.view.number, message)
+            sends = self._tell(self.view, data)
+            self.stats.data += len(sends)
+            out += [*sends, *self._take([data], now)]
+        return out
+
+    def _own_unstable(self) -> int:
+        return sum(sender == self.me for sender, _ in self.unstable)
+
+    def _take(self, some: Iterable[Data], now: int) -> list[Output]:
+        """Messages, from whoever holds them. What is new is held, acknowledged, and delivered when it may be."""
+        news = False
+        for data in some:
+            key = data.message.id
+            if data.message.seq <= self.received.get(key[0], 0) or key in self.beyond or self._gone(key[0]):
+                continue
+            news = True
+            self.unstable[key] = data
+            self.beyond[key] = None
+        if not news:
+            return []
+        self._count()
+        out: list[Output] = []
+        if self.view:
+            ack = Ack(tuple(sorted(self.received.items())))
+            everybody = View(0, tuple(dict.fromkeys([*self.view.members, *self._next_members()])))
+            out += self._tell(everybody, ack)
+            self.stats.acks += len(out)
+        return out + self._acknowledged(self.me, Ack(tuple(self.received.items())), now)
+
+    def _gone(self, sender: ProcessId) -> bool:
+        """It is in no view that this process knows of, any more."""
+        return self.view is not None and sender not in self.view.members and sender not in self._next_members()
+
+    def _next_members(self) -> tuple[ProcessId, ...]:
+        return self.change.view.members if self.change else ()
+
+    def _count(self) -> None:
+        """Holes that are filled now."""
+        for sender in sorted({key[0] for key in self.beyond}):
+            while (key := (sender, self.received.get(sender, 0) + 1)) in self.beyond:
+                del self.beyond[key]
+                self.received[sender] = key[1]
+
+    def _acknowledged(self, member: ProcessId, ack: Ack, now: int) -> list[Output]:
+        counts = self.acked.setdefault(member, {})
+        for sender, upto in ack.received:
+            counts[sender] = max(upto, counts.get(sender, 0))
+        if self.view is None:
+            return []
+        stable = [key for key in self.unstable if self._is_stable(key)]
+        out = self._feed([self.unstable[key] for key in self.unstable if not self.uniform or key in stable], now)
+        for key in stable:
+            if self.unstable[key].view <= self.view.number:
+                del self.unstable[key]
+                self.fed.pop(key, None)
+        return out + (self._send_queued(now) if stable else [])
+
+    def _is_stable(self, key: Id) -> bool:
+        assert self.view is not None
+        return all(self.acked.get(m, {}).get(key[0], 0) >= key[1] for m in self.view.members)
+
+    def _feed(self, some: Iterable[Data], now: int) -> list[Output]:
+        """Let the mechanism have what it has not had, view by view; what belongs to a later view waits for that."""
+        assert self.view is not None
+        out: list[Output] = []
+        for data in sorted(some, key=lambda d: d.view):
+            if data.view <= self.view.number and data.message.id not in self.fed:
+                self.fed[data.message.id] = None
+                out += [Deliver(m) for m in self.process.receive(data.message, now)]
+        return out
+
+    # --- the change of a view
+
+    def _marker(self, sender: ProcessId, wire: Flush | Ready, now: int) -> list[Output]:
+        if self.change is None or wire.view != self.change.view.number:
+            newest = self.change.view.number if self.change else self.view.number if self.view else 0
+            if wire.view > newest:  # the membership service will tell of it here too
+                self.early.setdefault(wire.view, []).append((sender, wire))
+            return []
+        if isinstance(wire, Flush):
+            self.change.flushed[sender] = wire.stateful
+        else:
+            self.change.ready[sender] = None
+        return []
+
+    def _progress(self, now: int) -> list[Output]:
+        """Say `Ready`, and install, as soon as it can be."""
+        change, out = self.change, list[Output]()
+        if change is None or not all(m in change.flushed for m in change.view.members):
+            return out
+        if not change.said_ready:
+            change.said_ready = True
+            change.ready[self.me] = None
+            out += self._tell(change.view, Ready(change.view.number))
+        if not all(m in change.ready for m in change.view.members):
+            return out
+        if self.view is None:
+            return out + self._start(now)
+        return out + self._install(change, now)
+
+    def _install(self, change: _Change, now: int) -> list[Output]:
+        """All members of the new view hold the same: deliver what can be, forget the rest, go on."""
+        assert self.view is not None
+        old, view = self.view, change.view
+        out = self._feed([d for d in self.unstable.values() if d.view <= old.number], now)
+        for number in range(old.number + 1, view.number):  # views that others installed and this process did not
+            self.view = View(number, old.members)
+            out += self._feed([d for d in self.unstable.values() if d.view == number], now)
+        self.view, self.change = view, None
+        for gone in old.members:
+            if gone not in view.members:
+                self.process.leave(gone)
+                self._forget(gone)
+        self.stats.dropped = self.process.stats.dropped.get("departed", 0)
+        for key in [key for key, d in self.unstable.items() if d.view < view.number]:
+            del self.unstable[key]  # everybody here holds it
+            self.fed.pop(key, None)
+        for member in view.members:
+            if member not in old.members:
+                self.process.mechanism.join(member)
+        out.append(Install(view))
+        out += self._sponsor(change)
+        out += self._acknowledged(self.me, Ack(tuple(self.received.items())), now)
+        return out + self._send_queued(now)
+
+    def _forget(self, gone: ProcessId) -> None:
+        self.unstable = {key: data for key, data in self.unstable.items() if key[0] != gone}
+        self.fed = {key: None for key in self.fed if key[0] != gone}
+        self.beyond = {key: None for key in self.beyond if key[0] != gone}
+        self.received.pop(gone, None)
+        self.acked.pop(gone, None)
+
+    def _sponsor(self, change: _Change) -> list[Output]:
+        """The first member that has a state gives it to those who have none."""
+        first = min(member for member, stateful in change.flushed.items() if stateful)
+        joiners = [member for member, stateful in sorted(change.flushed.items()) if not stateful]
+        if first != self.me:
+            return []
+        received = dict(self.received)
+        for sender, seq in self.unstable:  # of the new view, from who installed it earlier: not in the state
+            received[sender] = min(received.get(sender, 0), seq - 1)
+        return [Send(j, Welcome(change.view, self.process.admit(j), tuple(sorted(received.items())))) for j in joiners]
+
+    def _start(self, now: int) -> list[Output]:
+        """A joiner: go on from the state of a member, once it is here."""
+        assert self.change is not None
+        if self.welcome is None or self.welcome[1].view.number != self.change.view.number:
+            return []
+        sponsor, welcome = self.welcome
+        self.view, self.change = welcome.view, None
+        for member in welcome.view.members:
+            self.process.mechanism.join(member)
+        out: list[Output] = [Install(welcome.view, sponsor)]
+        out += [Deliver(m) for m in self.process.install(welcome.state, now)]
+        self.received = dict(welcome.received)
+        self.unstable = {key: d for key, d in self.unstable.items() if d.view >= welcome.view.number}
+        self.beyond = {key: None for key in self.unstable if key[1] > self.received.get(key[0], 0)}
+        self._count()
+        out += self._acknowledged(self.me, Ack(tuple(self.received.items())), now)
+        ack = Ack(tuple(sorted(self.received.items())))
+        return out + self._tell(self.view, ack) + self._send_queued(now)
+
+    def _tell(self, view: View, wire: Wire) -> list[Output]:
+        return [Send(member, wire) for member in view.members if member != self.me]
