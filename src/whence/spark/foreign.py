@@ -200,23 +200,26 @@ class _Rules:
         for step in mine:
             false = self._false.get((step.host, step.own), {})
             told = [other for other in step.clock if other != step.host and other not in false]
-            lost: dict[str, Step] = {}
+            lost: dict[str, Step | None] = {}
             for other in [*told, *(o for o in held if o not in step.clock)]:
-                count = step.clock.get(other, 0)
-                if other in held and count < held[other][0]:
-                    lost[other] = held[other][1]
+                before, since = held.get(other, (0, None))
+                if step.clock.get(other, 0) < before:
+                    lost[other] = since
             for other in told:
                 count = step.clock[other]
                 source = self._at.get((other, count))
                 if source is not None and count > (held[other][0] if other in held else 0):
                     self._not_taken_in(step, source, lost)
             for other, since in lost.items():
-                was, now = since.clock[other], step.clock.get(other, 0)
-                detail = f"{step} knows {other} up to {now}, but follows {since}, which knows it up to {was}."
-                self._find("backwards", step, detail, since)
+                knows = f"{step} knows {other} up to {step.clock.get(other, 0)}"
+                if since is None:
+                    self._find("backwards", step, f"{knows}, less than nothing.")
+                    continue
+                then = since.clock.get(other, 0)
+                self._find("backwards", step, f"{knows}, but follows {since}, which knows it up to {then}.", since)
             held.update((other, (step.clock.get(other, 0), step)) for other in [*told, *lost])
 
-    def _not_taken_in(self, step: Step, source: Step, lost: dict[str, Step]) -> None:
+    def _not_taken_in(self, step: Step, source: Step, lost: dict[str, Step | None]) -> None:
         """Add what `source` knew and `step`, which has it in its past, does not."""
         false = self._false.get((step.host, step.own), {})
         for other in source.clock:
