@@ -15,7 +15,7 @@ from whence.clock import NEVER, EventId, Frame, Incarnation
 from whence.config import Config
 from whence.errors import ConfigError, UsageError
 from whence.member import Member
-from whence.order import ORDERS
+from whence.order import TICKET_ORDERS as ORDERS
 from whence.ring import State
 from wire_messages import KINDS, messages_of
 

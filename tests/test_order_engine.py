@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ordering_net import MS, Net, config
 from whence.clock import NEVER, Digest, Frame, Incarnation
 from whence.errors import AbsurdClock, BadFrame, ConfigError, ForgedTicket, UsageError
-from whence.order import ORDERS
+from whence.order import TICKET_ORDERS as ORDERS
 from whence.order.outputs import Deliver, Dropped, GaveUp
 
 INC1 = Incarnation(1, 0, 1).packed

@@ -11,12 +11,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from whence.cast.messages import News
-from whence.clock import Digest, Frame
+from whence.clock import Digest, Frame, FreeFrame, Packed
 from whence.errors import BadMessage, RemoteError, TooLarge
-from whence.order.messages import ClockState
+from whence.order.messages import ClockState, FreeState, GenerationState, OwnerState
 from whence.ring.messages import Row, Seat, Tenure
 from whence.wire import Limits, decode, decode_news, encode, encode_news, pack, unpack, validate
-from wire_messages import EXAMPLES, KINDS, NEWS_EXAMPLES, NEWS_KINDS, messages, messages_of, news
+from wire_messages import EXAMPLES, FREE_EXAMPLES, KINDS, NEWS_EXAMPLES, NEWS_KINDS, messages, messages_of, news
 
 ids = [type(m).__name__ for m in EXAMPLES]
 
@@ -80,9 +80,9 @@ def test_numbers_are_only_ever_appended():
 
 GOLDEN = {
     "Gossip": (
-        "9601929b0101cf00010000020000030302a5623a3123329392050692cf0001000002000003029200009193000409c40892c4"
+        "9701929b0101cf00010000020000030302a5623a3123329392050692cf0001000002000003029200009193000409c40892c4"
         "0178c402797a93000402c4009402a5613a31233204c4016e920102929192050691930004099192a5613a312332039192a562"
-        "3a31233200"
+        "3a3123320090"
     ),
     "Subscribe": "920214",
     "Welcome": "92039192a5613a31233203",
@@ -96,7 +96,7 @@ GOLDEN = {
     "Who": "923309",
     "NewSucc": "93239200079201cf0001000002000003",
     "AckSucc": "93249200079201cf0001000002000003",
-    "CLeave": ("9825099200079201cf000100000200000393a5613a312332000708919193a5613a3123320007919501a00703920700"),
+    "CLeave": "9825099200079201cf000100000200000393a5613a312332000708919193a5613a3123320007919501a00703920700",
     "AckCLeave": "9326099201cf0001000002000003",
     "NackLeave": "9327099201cf0001000002000003",
     "Poll": "9628099200079201cf00010000020000030506",
@@ -109,21 +109,59 @@ GOLDEN = {
     "AckCoord": "942f099201cf0001000002000003919501a00703920700",
     "NackCoord": "9430099201cf000100000200000305",
     "Cancel": "933109920007",
+    "Recover": "94400991940007010490",
+    "AckRecover": (
+        "954109929b0101cf00010000020000030302a5623a3123329392050692cf0001000002000003029200009193000409c40892"
+        "c40178c402797a93000402c4009b0100070101a5613a3123329192000090c40391c400c0c40091940007020490"
+    ),
+    "SnapshotRequest": "95420902c2c2",
+    "SnapshotRefused": "934309a462757379",
+    "Snapshot": (
+        "974409a7613a3123322f319892920506920000920400919300040891930004099292050692000091930005a5613a31233291"
+        "93010203c0919200a5613a31233292a5613a312332a5623a312332c4057374617465"
+    ),
+    "JoinedNews": "920193a5613a3123320007",
+    "GoneNews": "940292010208a5613a312332",
+    "ReleasedNews": "930393a5613a312332000706",
+}
+
+FREE_GOLDEN = {
+    "Gossip": (
+        "9701919c03a5613a312332030502cf000000010000000002920002930301c406030000002b01c40792c40178c40179919200"
+        "930107c40100c4009101c09192a5613a31233203909192a5613a31233203"
+    ),
+    "Recover": "944009909193a5613a3123320104",
+    "AckRecover": (
+        "954109919c03a5613a312332030502cf000000010000000002920002930301c406030000002b01c40792c40178c401799192"
+        "00930107c40100c400909193a5613a3123320104"
+    ),
+    "SnapshotRequest": "95420904c2c3",
+    "Snapshot": (
+        "974409a7613a3123322f3198909090909090909592950001930107c40100909095cf000000010000000002930301c4030300"
+        "0893010000930300009195a5613a31233202cf000000010000000002920002919c03a5613a312332030502cf000000010000"
+        "000002920002930301c406030000002b01c40792c40178c40179919200930107c40100c4009193a5613a3123320506019092"
+        "a5613a312332a5623a312332c4057374617465"
+    ),
+}
+
+BEFORE_FREE = {
+    "Gossip": (
+        "9601929b0101cf00010000020000030302a5623a3123329392050692cf0001000002000003029200009193000409c40892c4"
+        "0178c402797a93000402c4009402a5613a31233204c4016e920102929192050691930004099192a5613a312332039192a562"
+        "3a31233200"
+    ),
     "Recover": "934009919400070104",
     "AckRecover": (
         "944109929b0101cf00010000020000030302a5623a3123329392050692cf0001000002000003029200009193000409c40892"
         "c40178c402797a93000402c4009b0100070101a5613a3123329192000090c40391c400c0c400919400070204"
     ),
     "SnapshotRequest": "94420902c2",
-    "SnapshotRefused": "934309a462757379",
     "Snapshot": (
         "974409a7613a3123322f319792920506920000920400919300040891930004099292050692000091930005a5613a31233291"
         "93010203919200a5613a31233292a5613a312332a5623a312332c4057374617465"
     ),
-    "JoinedNews": "920193a5613a3123320007",
-    "GoneNews": "940292010208a5613a312332",
-    "ReleasedNews": "930393a5613a312332000706",
 }
+"""What these were before there were clusters without tickets."""
 
 
 @pytest.mark.parametrize("message", EXAMPLES + NEWS_EXAMPLES, ids=lambda m: type(m).__name__)
@@ -134,8 +172,20 @@ def test_golden_bytes(message):
     assert data.hex() == GOLDEN[type(message).__name__]
 
 
+@pytest.mark.parametrize("message", FREE_EXAMPLES, ids=lambda m: type(m).__name__)
+def test_golden_bytes_without_tickets(message):
+    data = encode(message)
+    assert data.hex() == FREE_GOLDEN[type(message).__name__] and decode(data) == message
+
+
+def test_what_was_sent_before_there_were_clusters_without_tickets_still_decodes():
+    of = {type(m).__name__: m for m in EXAMPLES}
+    for kind, data in BEFORE_FREE.items():
+        assert decode(bytes.fromhex(data)) == of[kind]
+
+
 FIELDS = {
-    "Gossip": "items ages digest members unsubs",
+    "Gossip": "items ages digest members unsubs heads",
     "Subscribe": "wanted",
     "Welcome": "members",
     "CJoin": "nonce wish",
@@ -158,9 +208,9 @@ FIELDS = {
     "AckCoord": "nonce yours rows",
     "NackCoord": "nonce yours era",
     "Cancel": "nonce mine",
-    "Recover": "nonce ranges",
-    "AckRecover": "nonce frames lacks",
-    "SnapshotRequest": "nonce rank last_resort",
+    "Recover": "nonce ranges runs",
+    "AckRecover": "nonce frames lacks lacks_runs",
+    "SnapshotRequest": "nonce rank last_resort free",
     "SnapshotRefused": "nonce reason",
     "Snapshot": "nonce token clock coordinators members state",
     "JoinedNews": "seat",
@@ -169,18 +219,24 @@ FIELDS = {
     "Frame": "ticket inc first count owner deps orphans body prior signature",
     "News": "origin number body",
     "Digest": "T orphans",
-    "ClockState": "T floor tails orphans past owners ahead",
+    "ClockState": "T floor tails orphans past owners ahead free",
+    "FreeState": "generations owners waiting ahead forgotten",
+    "GenerationState": "generation K V owed level",
+    "OwnerState": "owner taken generation opened keys",
+    "FreeFrame": "owner number first count generation opened keys vector body older signature",
+    "Packed": "R base offsets",
     "Tenure": "ticket inc",
     "Seat": "member ticket inc",
     "Row": "ticket owner top floor last",
 }
 
 
+PARTS = [Frame, News, Digest, ClockState, FreeState, GenerationState, OwnerState, FreeFrame, Packed]
+
+
 def test_fields_keep_their_places():
     """Two fields of one type change places without a change of any golden byte."""
-    structs = {
-        k.__name__: " ".join(k.__struct_fields__) for k in [*KINDS, *NEWS_KINDS, Frame, News, Digest, ClockState]
-    }
+    structs = {k.__name__: " ".join(k.__struct_fields__) for k in [*KINDS, *NEWS_KINDS, *PARTS]}
     tuples = {k.__name__: " ".join(k._fields) for k in (Tenure, Seat, Row)}
     assert structs | tuples == FIELDS
 

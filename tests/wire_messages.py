@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from typing import Any, get_args
 
+import msgspec
 from hypothesis import strategies as st
 
 from whence.cast.messages import MAX_AGE, MAX_ROUNDS, CastMessage, Gossip, News, Subscribe, Welcome
-from whence.clock import NEVER, Digest, Frame, Incarnation, member_id
+from whence.clock import NEVER, Digest, Frame, FreeFrame, Incarnation, Packed, member_id
 from whence.clock.cct import MAX_SEQ
 from whence.order.messages import (
     AckRecover,
     ClockState,
+    FreeState,
+    GenerationState,
     OrderMessage,
+    OwnerState,
     Recover,
     Snapshot,
     SnapshotRefused,
@@ -34,6 +38,29 @@ T0, T1 = Tenure(0, 7), Tenure(1, INC)
 ROW = Row(1, "", 7, 3, (7, 0))
 CLOCK = ClockState(
     ((5, 6), NEVER), (4, 0), ((0, 4, 8),), ((0, 4, 9),), ((5, 6), NEVER), ((0, 5, "a:1#2"),), ((1, 2, 3),)
+)
+
+FREE = FreeFrame(
+    "a:1#2", 3, 5, 2, 1 << 32, 2, (0, 2), Packed.of((4, 1, 300)), b"\x92\xc4\x01x\xc4\x01y", ((0, Packed.of((7,))),)
+)
+FREE_CLOCK = ClockState(
+    (),
+    (),
+    (),
+    (),
+    (),
+    (),
+    (),
+    FreeState(
+        (
+            GenerationState(0, 1, Packed.of((7,))),
+            GenerationState(1 << 32, 2, Packed.of((4, 1, 9)), (1, 0, 0), (3, 0, 0)),
+        ),
+        (OwnerState("a:1#2", 2, 1 << 32, 2, (0, 2)),),
+        (FREE,),
+        (("a:1#2", 5, 6),),
+        1,
+    ),
 )
 
 EXAMPLES: list[Any] = [
@@ -66,6 +93,15 @@ EXAMPLES: list[Any] = [
     SnapshotRefused(9, "busy"),
     Snapshot(9, "a:1#2/1", CLOCK, ((0, "a:1#2"),), ("a:1#2", "b:1#2"), b"state"),
 ]
+
+FREE_EXAMPLES: list[Any] = [
+    Gossip((FREE,), (1,), None, (("a:1#2", 3),), (), (("a:1#2", 3),)),
+    Recover(9, (), (("a:1#2", 1, 4),)),
+    AckRecover(9, (FREE,), (), (("a:1#2", 1, 4),)),
+    SnapshotRequest(9, 4, False, True),
+    Snapshot(9, "a:1#2/1", FREE_CLOCK, (), ("a:1#2", "b:1#2"), b"state"),
+]
+"""The same, in a cluster without tickets."""
 
 NEWS_EXAMPLES: list[Any] = [
     ring.JoinedNews(SEAT),
@@ -110,6 +146,56 @@ def frames(draw: st.DrawFn) -> Frame:
     return Frame.of(ticket, inc, first, draw(members), tuple(deps), bodies, draw(orphans_of(len(deps))), prior)
 
 
+packed = st.lists(st.integers(0, 1 << 40), min_size=1, max_size=6).map(Packed.of)
+
+
+@st.composite
+def free_frames(draw: st.DrawFn) -> FreeFrame:
+    vector = draw(packed)
+    keys = draw(st.lists(st.integers(0, vector.R - 1), min_size=1, unique=True))
+    bodies = draw(st.lists(st.binary(max_size=40), min_size=1, max_size=20))
+    number = draw(st.integers(1, 1 << 63))
+    generation = draw(st.sampled_from((0, 1 << 32, 2 << 32 | 5)))
+    older = ((0, draw(packed)),) if generation and draw(st.booleans()) else ()
+    first = draw(st.integers(1, MAX_SEQ + 1 - len(bodies)))
+    return FreeFrame(
+        draw(members),
+        number,
+        first,
+        len(bodies),
+        generation,
+        draw(st.integers(1, number)),
+        tuple(sorted(keys)),
+        vector,
+        msgspec.msgpack.encode(bodies),
+        older,
+        draw(st.binary(max_size=64)),
+    )
+
+
+runs = st.tuples(members, seqs, seqs).map(lambda r: (r[0], min(r[1:]), max(r[1:])))
+heads = st.lists(st.tuples(members, u64), max_size=4).map(tuple)
+
+
+@st.composite
+def free_states(draw: st.DrawFn) -> FreeState:
+    def generation(V: Packed) -> st.SearchStrategy[GenerationState]:
+        owed = st.lists(u64, min_size=V.R, max_size=V.R).map(tuple)
+        return st.one_of(
+            st.builds(GenerationState, u64, st.integers(0, V.R), st.just(V)),
+            st.builds(GenerationState, u64, st.integers(0, V.R), st.just(V), owed, owed),
+        )
+
+    keys = st.lists(st.integers(0, 4095), max_size=4, unique=True).map(sorted).map(tuple)
+    return FreeState(
+        tuple(draw(st.lists(packed.flatmap(generation), min_size=1, max_size=4))),
+        draw(tuples_of(st.builds(OwnerState, members, u64, u64, u64, keys))),
+        draw(tuples_of(free_frames())),
+        draw(tuples_of(runs)),
+        draw(u64),
+    )
+
+
 @st.composite
 def digests(draw: st.DrawFn) -> Digest:
     vector = draw(vectors)
@@ -123,15 +209,16 @@ def clocks(draw: st.DrawFn) -> ClockState:
     owners = tuples_of(st.tuples(st.integers(0, n - 1), u64, members))
     floor = st.lists(u64, min_size=n, max_size=n).map(tuple)
     rows = orphans_of(n)
-    return ClockState(draw(vector), draw(floor), draw(rows), draw(rows), draw(vector), draw(owners), draw(rows))
+    free = draw(st.one_of(st.none(), free_states()))
+    return ClockState(draw(vector), draw(floor), draw(rows), draw(rows), draw(vector), draw(owners), draw(rows), free)
 
 
 @st.composite
 def gossips(draw: st.DrawFn) -> Gossip:
-    items = draw(tuples_of(st.one_of(frames(), st.builds(News, members, u64, st.binary(max_size=40)))))
+    items = draw(tuples_of(st.one_of(frames(), free_frames(), st.builds(News, members, u64, st.binary(max_size=40)))))
     ages = tuple(draw(st.integers(0, MAX_AGE)) for _ in items)
     aged = tuples_of(st.tuples(members, st.integers(0, MAX_ROUNDS)))
-    return Gossip(items, ages, draw(st.one_of(st.none(), digests())), draw(aged), draw(aged))
+    return Gossip(items, ages, draw(st.one_of(st.none(), digests())), draw(aged), draw(aged), draw(heads))
 
 
 ranges = st.tuples(tickets, incs, seqs, seqs).map(lambda r: (*r[:2], min(r[2:]), max(r[2:])))
@@ -148,8 +235,9 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     **dict.fromkeys(("inherited", "held"), tuples_of(tuples_of(seats))),
     **dict.fromkeys(("ticket", "until"), tickets),
     **dict.fromkeys(("reason", "token"), texts),
-    **dict.fromkeys(("owner", "confirmed", "last_resort"), st.booleans()),
+    **dict.fromkeys(("owner", "confirmed", "last_resort", "free"), st.booleans()),
     **dict.fromkeys(("ranges", "lacks"), tuples_of(ranges)),
+    **dict.fromkeys(("runs", "lacks_runs"), tuples_of(runs)),
     **dict.fromkeys(("known", "coordinators"), coordinators),
     "seq": st.integers(0, MAX_SEQ),
     "takeover": tuples_of(tenures),
@@ -157,7 +245,7 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "tickets": tuples_of(tickets),
     "wish": st.one_of(st.just(-1), tickets),
     "by": members,
-    "frames": tuples_of(frames()),
+    "frames": tuples_of(st.one_of(frames(), free_frames())),
     "clock": clocks(),
     "members": tuples_of(members),
     "state": st.binary(max_size=200),

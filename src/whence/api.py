@@ -24,7 +24,7 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
-from whence.clock import Frame, Incarnation, MemberId, address_of
+from whence.clock import AnyFrame, Frame, Incarnation, MemberId, address_of
 from whence.errors import ClusterClosed, LostTicket, NoTicket, NotJoined, UsageError
 from whence.net.entry import LIVE, NODE, Entry, live_config
 from whence.net.host import Host
@@ -34,8 +34,8 @@ from whence.net.memory import MemoryNetwork
 from whence.net.node import Ask, Node
 from whence.net.roles import PublisherSeal
 from whence.net.transport import Faults
-from whence.order import ORDERS, RANK, Blocked
-from whence.ports import Coordinate, Deliver, Leave, Resign
+from whence.order import FREE_ORDERS, RANK, TICKET_ORDERS, Blocked, Contract, FreeOrdering
+from whence.ports import Contracted, Coordinate, Deliver, Leave, Move, Resign
 from whence.ring.interface import State
 from whence.trace import TraceWriter
 
@@ -56,14 +56,22 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
     payload: bytes
     seq: int
-    frame: Frame
+    frame: AnyFrame
     over_gap: bool = False
     """Something before it was given up (never in `reliable` order)."""
+    alert: int = 0
+    """Probabilistic order: 5 (or 4, by a rougher rule) if something that depends on this event may have been delivered
+    before it; 0: surely not."""
+    suspects: tuple[str, ...] = ()
+    """Alert 5: the ids of recent events that claim to depend on this one: where a repair begins."""
 
     @property
     def id(self) -> str:
         """Unique in the cluster, for good."""
-        return f"{self.frame.ticket}:{Incarnation.unpack(self.frame.inc)}:{self.seq}@{self.frame.owner}"
+        frame = self.frame
+        if isinstance(frame, Frame):
+            return f"{frame.ticket}:{Incarnation.unpack(frame.inc)}:{self.seq}@{frame.owner}"
+        return f"{self.seq}@{frame.owner}"
 
     @property
     def origin(self) -> MemberId:
@@ -71,9 +79,9 @@ class Event(msgspec.Struct, frozen=True, gc=False):
         return self.frame.owner
 
     @property
-    def sender_ticket(self) -> int:
-        """The ticket it was published under."""
-        return self.frame.ticket
+    def sender_ticket(self) -> int | None:
+        """The ticket it was published under; None in a cluster without tickets."""
+        return self.frame.ticket if isinstance(self.frame, Frame) else None
 
 
 class Events(AsyncIterator[Event]):
@@ -139,8 +147,11 @@ class Events(AsyncIterator[Event]):
                     backlog.take_frame()
                     if was_full and not backlog.full:
                         self._cluster._tell()
-                    frame, gap = item.frame, item.over_gap
-                    self._frame = [Event(p, s, frame, gap) for s, p in enumerate(frame.payloads(), frame.first)]
+                    frame, said = item.frame, (item.over_gap, item.alert, item.suspects)
+                    self._frame = [Event(p, s, frame, *said) for s, p in enumerate(frame.payloads(), frame.first)]
+                    if item.alert == 5 and self._cluster._on_alert is not None:
+                        for event in self._frame:
+                            self._cluster._on_alert(event)
                     self._at, backlog.skip = backlog.skip, 0
                     backlog.busy = True
                     return True
@@ -156,9 +167,10 @@ class Events(AsyncIterator[Event]):
 class Seat:
     """The right to publish, for as long as the block lasts and the ring agrees."""
 
-    def __init__(self, cluster: Cluster, ticket: int, inc: Incarnation) -> None:
+    def __init__(self, cluster: Cluster, ticket: int | None, inc: Incarnation | None) -> None:
         self.cluster = cluster
         self.ticket = ticket
+        """None in a cluster without tickets."""
         self.inc = inc
 
     async def publish(self, payload: bytes) -> str:
@@ -234,6 +246,8 @@ class Cluster:
         self._host = entry.host
         self._node = node
         self._founder = entry.founder
+        self._on_alert = entry.on_alert
+        node.on_contract = entry.on_contract
         self._reader: Events | None = None
         self._seats = 0
         self._closed = False
@@ -261,8 +275,35 @@ class Cluster:
         return self._node.member.order
 
     @property
+    def clock_size(self) -> tuple[int, int] | None:
+        """R and K of the clock this member publishes under; None in a cluster with tickets."""
+        ordering = self._node.member.ordering
+        return (ordering.queue.current.R, ordering.queue.current.K) if isinstance(ordering, FreeOrdering) else None
+
+    @property
+    def contract(self) -> Contracted | None:
+        """What was last said of the contract of a cluster without tickets: broken, or kept again. None: nothing yet."""
+        return self._node.contract
+
+    def move(self, entries: int, keys: int) -> None:
+        """Go on with an (N, R, K) clock of this size; the others follow when they see it. Nothing stops."""
+        if self.clock_size is None:
+            raise UsageError("this cluster has tickets: its clock has one entry for each")
+        self._node.feed(Move(entries, keys))
+
+    async def publish(self, payload: bytes) -> str:
+        """In a cluster without tickets: publish one event, at any time (`Seat.publish`)."""
+        return (await self.publish_many((payload,)))[0]
+
+    async def publish_many(self, payloads: Sequence[bytes]) -> list[str]:
+        """In a cluster without tickets: publish events, in this order (`Seat.publish_many`)."""
+        if self.clock_size is None:
+            raise UsageError("publishing needs a ticket here: async with cluster.coordinate() as seat")
+        return await Seat(self, None, None).publish_many(payloads)
+
+    @property
     def may_publish(self) -> bool:
-        """It holds a ticket now."""
+        """It holds a ticket now, or needs none."""
         return self._node.member.may_publish
 
     def members(self) -> list[MemberId]:
@@ -300,8 +341,9 @@ class Cluster:
     def events(self, order: str | None = None) -> Events:
         """The events, in the order this member joined with. `order` may name a weaker one, which it includes."""
         if order is not None:
-            if order not in ORDERS:
-                raise UsageError(f"order must be one of {', '.join(ORDERS)}, not {order!r}")
+            offered = FREE_ORDERS if self.clock_size is not None else TICKET_ORDERS
+            if order not in offered:
+                raise UsageError(f"order must be one of {', '.join(offered)}, not {order!r}")
             if RANK[order] > RANK[self.order]:
                 raise UsageError(
                     f"this member joined in {self.order} order, which is weaker than {order}: join with it"
@@ -372,9 +414,7 @@ class Cluster:
             reason = self._why_no_ticket()
             await _see_through(self._stand_up())
             raise NoTicket(f"no ticket of {self.name!r} within {timeout:g} s: {reason}")
-        ticket, inc = member.ring.ticket, member.ring.inc
-        assert ticket is not None and inc is not None
-        return Seat(self, ticket, inc)
+        return Seat(self, member.ring.ticket, member.ring.inc)
 
     @property
     def _founding(self) -> bool:
@@ -461,9 +501,11 @@ class Join:
         node, saved = entry.open()
         cluster = self._cluster = Cluster(entry, node)
         await entry.start(node, saved)
-        joined = await cluster._until(lambda: node.how is not None or node.failure is not None, deadline)
+        joined = await cluster._until(lambda: bool(node.how or node.failure is not None or node.refused), deadline)
         if node.failure is not None:
             raise ClusterClosed(f"{node.cluster!r} was not joined: {node.failure}") from node.failure
+        if node.refused:
+            raise UsageError(f"{node.cluster!r} was not joined: {node.refused}")
         if not joined:
             raise NotJoined(f"{node.cluster!r}: no member gave a snapshot within {entry.timeout:g} s")
         cluster._keep_peers()
@@ -508,12 +550,20 @@ def join(
     timeout: float = 10.0,
     advertise: str | None = None,
     faults: Faults | None = None,
+    contract: Contract | None = None,
+    on_alert: Callable[[Event], None] | None = None,
+    on_contract: Callable[[Contracted], None] | None = None,
 ) -> Join:
     """Join the cluster `name` through any of `seeds`; without seeds (or with `found=True`) found it.
 
     `order`, this member's own choice: `unordered`, `fifo`, `causal`, `reliable`. `tickets`: how many may publish at a
     time, the same for all members, as are `settings` (overrides of `LIVE`, names as in `Config.sized`; `queue_events`
     and `queue_bytes` are this node's own).
+
+    `order="probabilistic"`: a cluster without tickets, where every member may publish at any time, as in the others
+    that give a `contract` (order `unordered` or `fifo`). `on_alert` is called before an event is handed out that
+    something handed out earlier may depend on; `on_contract` when the contract is broken, or kept again
+    (docs/probabilistic.md).
 
     `secret`, shared by all; or `tls`, the directory that `whence keys issue` made for this member (its roles count,
     too); or `insecure=True`, on loopback only. `roles`: such a directory for its roles alone, with a secret.
@@ -543,7 +593,9 @@ def join(
     node_settings = {name: (settings or {}).get(name, default) for name, default in NODE.items()}
     entry = Entry(
         host=host,
-        config=live_config(name, order, tickets, settings),
+        config=live_config(name, order, tickets, {**(settings or {}), **({"contract": contract} if contract else {})}),
+        on_alert=on_alert,
+        on_contract=on_contract,
         seeds=[str(seed) for seed in seeds],
         founder=not seeds if found is None else found,
         state=state,
@@ -580,6 +632,7 @@ async def _see_through(ending: Coroutine[Any, Any, None]) -> None:
 __all__ = [
     "LIVE",
     "Cluster",
+    "Contract",
     "Coordination",
     "Event",
     "Events",

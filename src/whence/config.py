@@ -10,6 +10,7 @@ from whence.cast import sizing as cast_sizing
 from whence.cast.config import CastConfig
 from whence.errors import ConfigError
 from whence.order.config import OrderConfig, OrderName, Recovery
+from whence.order.contract import Contract
 from whence.order.sizing import buffer_size, needed_rounds
 from whence.ring import RingConfig
 from whence.wire.limits import DEFAULT, Limits
@@ -48,6 +49,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError("tickets differ between cluster, ring and ordering")
 
     @property
+    def free(self) -> bool:
+        """A cluster without tickets: everybody may publish; there is no ring (`tickets` and `ring` mean nothing)."""
+        return self.ordering.contract is not None
+
+    @property
     def order(self) -> OrderName:
         return self.ordering.order
 
@@ -80,6 +86,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         ring_protocol: Literal["tolerant", "basic"] = "tolerant",
         ring_round_ns: int | None = None,
         delta_ns: int | None = None,
+        contract: Contract | None = None,
     ) -> Config:
         """Defaults by formula.
 
@@ -87,6 +94,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         probability `target` (`cast.sizing.choose`). `rate` (frames a round in the whole cluster) gives the buffers
         (Theorem 5.1). `latency_ns`, a usual one-way delay, gives the time-outs; times in rounds where the name has
         no unit.
+
+        `contract`: a cluster without tickets; order `probabilistic` has one by default, for an error rate of 0.001 at
+        this `rate` and `latency_ns` a hop.
         """
         if members < 1 or tickets < 1:
             raise ConfigError(f"members and tickets must be at least 1, not {members} and {tickets}")
@@ -106,6 +116,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         if buffer is None:
             # A blocking order keeps more: whoever comes back from a partition has nobody else to ask.
             buffer = max(4096, 8 * theorem) if order == "reliable" else max(256, theorem)
+        if order == "probabilistic" and contract is None:
+            contract = Contract(rate=rate * 1e9 / round_ns, delay=prcast_ns / 2e9, members=members)
         delta = delta_ns if delta_ns is not None else max(4 * latency, round_ns // 12)
         abandon_ns = 100 * (terminate_ns + recover_ns)
         return cls(
@@ -141,6 +153,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
                 hold=hold if hold is not None else max(1024, buffer),
                 abandon_ns=abandon_ns,
                 memory_ns=2 * abandon_ns,
+                contract=contract,
             ),
             ring_protocol=ring_protocol,
             join_timeout_ns=max(20 * latency, 2 * round_ns),

@@ -54,6 +54,10 @@ class BadFrame(RemoteError):
     """A frame that contradicts itself or the cluster's settings."""
 
 
+class WrongKind(BadFrame):
+    """What belongs to a cluster with tickets came in one without, or the other way round."""
+
+
 class AbsurdClock(BadFrame):
     """A timestamp that no run of the protocol can have produced from here."""
 

@@ -23,10 +23,10 @@ import msgspec
 
 from whence.cast import CastMessage, Item, News, make
 from whence.cast.base import CastOutput, CastSend, First, Heard, MemberDown, MemberUp
-from whence.clock import Entry, EventId, Frame, Incarnation, MemberId, address_of, merge
+from whence.clock import AnyFrame, Entry, EventId, FreeId, Incarnation, MemberId, address_of, merge
 from whence.config import Config
-from whence.errors import RemoteError, UsageError
-from whence.order import RANK, Blocked, Ordering, Seal
+from whence.errors import RemoteError, UsageError, WrongKind
+from whence.order import RANK, Blocked, FreeOrdering, Ordering, Seal
 from whence.order.messages import (
     AckRecover,
     ClockState,
@@ -47,6 +47,7 @@ from whence.ports import (
     Joined,
     Leave,
     Left,
+    Move,
     Output,
     Publish,
     Received,
@@ -74,6 +75,7 @@ from whence.ring.interface import (
     Thawed,
 )
 from whence.ring.messages import JoinedNews, RingMessage, check_news
+from whence.ring.none import NoRing
 from whence.wire import Message, decode_news, encode_news
 
 MAX_CUT_OFF = 1024
@@ -88,7 +90,7 @@ class Checkpoint(msgspec.Struct, frozen=True, array_like=True):
     me: MemberId
     order: str
     clock: ClockState
-    own: tuple[Frame, ...]
+    own: tuple[AnyFrame, ...]
     epoch: int
     coordinators: tuple[tuple[int, MemberId], ...] = ()
     """Whom to ask for a ticket; hints, most of which may still be true."""
@@ -109,7 +111,8 @@ class Member:
         self.config = config
         self.rng = rng
         self.cast = make(me, config.cast, random.Random(rng.getrandbits(64)), self._vet)
-        self.ordering = Ordering(
+        engine = FreeOrdering if config.free else Ordering
+        self.ordering: Ordering | FreeOrdering = engine(
             me,
             config.ordering,
             random.Random(rng.getrandbits(64)),
@@ -118,7 +121,7 @@ class Member:
             seal=seal,
         )
         make_ring = TolerantRing if config.ring_protocol == "tolerant" else BasicRing
-        self.ring: Ring = make_ring(me, config.ring, random.Random(rng.getrandbits(64)))
+        self.ring: Ring = NoRing() if config.free else make_ring(me, config.ring, random.Random(rng.getrandbits(64)))
         self.started = False
         self.left = False
         self.cut_off: dict[MemberId, str] = {}
@@ -161,6 +164,8 @@ class Member:
                 self._ring(self.ring.resign(now), now, out)
             case Leave():
                 self._leave(now, out)
+            case Move():
+                self._move(input, now, out)
             case BadBytes():
                 self._cut(input.sender, input.error, out)
             case _:
@@ -202,6 +207,9 @@ class Member:
 
     def why_blocked(self, event: str) -> Blocked:
         """Which ids this event waits for, who was asked, until when."""
+        if isinstance(self.ordering, FreeOrdering):
+            free = FreeId.parse(event)
+            return self.ordering.why_blocked(free.owner, free.seq, event)
         e = EventId.parse(event)
         if not 0 <= e.ticket < self.config.tickets:
             raise UsageError(f"ticket {e.ticket} in {event!r}: the cluster has {self.config.tickets}")
@@ -237,12 +245,13 @@ class Member:
         saved = Checkpoint(self.me, self.order, self.ordering.state(), tail, self._next_epoch() - 1, known)
         return msgspec.msgpack.encode(saved)
 
-    def _own_tail(self) -> list[Frame]:
+    def _own_tail(self) -> list[AnyFrame]:
         """The last frames of this process: what may not have reached anybody else yet. Of its earlier lives, too: a
         second crash must not lose what the first one left to be sent."""
         home, size = address_of(self.me), 0
-        tail: list[Frame] = []
-        for frame in reversed(list(self.ordering.buffer)):
+        tail: list[AnyFrame] = []
+        kept: list[AnyFrame] = [*self.ordering.buffer]
+        for frame in reversed(kept):
             if address_of(frame.owner) == home:
                 size += frame.size
                 if len(tail) >= TAIL_FRAMES or size > TAIL_BYTES:
@@ -264,7 +273,7 @@ class Member:
             self.ring.learn(dict(saved.coordinators))
             self._begin("checkpoint", "", now, out)
             for frame in saved.own:
-                self.ordering.buffer.add(frame.key, frame)
+                self.ordering.keep(frame)
                 self._cast(self.cast.broadcast(frame, now), now, out)
         elif start.genesis or not start.contacts:
             self._begin("genesis", "", now, out)
@@ -301,7 +310,7 @@ class Member:
         # Only when every member known has said that it is weaker: who does not answer may be the one that is not.
         members = self.cast.members() or list(join.contacts)
         last_resort = all(m in join.weaker for m in members)
-        request = SnapshotRequest(join.nonce, RANK[self.order], last_resort)
+        request = SnapshotRequest(join.nonce, RANK[self.order], last_resort, self.config.free)
         out.append(Send(join.asked, request, reliable=True))
 
     def _on_snapshot_request(self, sender: MemberId, request: SnapshotRequest, now: int, out: list[Output]) -> None:
@@ -311,7 +320,9 @@ class Member:
             if now - since > SNAPSHOT_PATIENCE * self.config.join_timeout_ns:
                 del self._taking[token]  # the application never answered, and the joiner has long asked another
         reason = ""
-        if order.joining:
+        if request.free != self.config.free:
+            reason = "no tickets" if self.config.free else "tickets"
+        elif order.joining:
             reason = "joining"
         elif len(self._taking) >= self.config.max_snapshots:
             reason = "busy"
@@ -366,16 +377,30 @@ class Member:
                 )
             )
             return
-        ticket, inc = self.ring.ticket, self.ring.inc
-        assert ticket is not None and inc is not None
-        frame, steps = self.ordering.publish(ticket, inc.packed, payloads, now)
-        self.ring.published(frame.last)
+        frame: AnyFrame
+        if isinstance(self.ordering, FreeOrdering):
+            frame, steps = self.ordering.publish(payloads, now)
+        else:
+            ticket, inc = self.ring.ticket, self.ring.inc
+            assert ticket is not None and inc is not None
+            frame, steps = self.ordering.publish(ticket, inc.packed, payloads, now)
+            self.ring.published(frame.last)
         self._order(steps, out)
         self._cast(self.cast.broadcast(frame, now), now, out)
 
+    def _move(self, move: Move, now: int, out: list[Output]) -> None:
+        if not isinstance(self.ordering, FreeOrdering):
+            out.append(Refused("move", "this cluster has tickets: its clock has one entry for each"))
+            return
+        try:
+            self._order(self.ordering.move(move.entries, move.keys, now), out)
+        except UsageError as error:
+            out.append(Refused("move", str(error)))
+
     def _next_epoch(self) -> int:
         """Above every epoch this member has ever seen."""
-        published = (Incarnation.unpack(inc).epoch for inc, _ in self.ordering.clock.T)
+        T = self.ordering.clock.T if isinstance(self.ordering, Ordering) else ()
+        published = (Incarnation.unpack(inc).epoch for inc, _ in T)
         return max(self._epoch, self.ring.epoch, *published) + 1
 
     # -- receive ------------------------------------------------------------------------------------------------
@@ -392,6 +417,11 @@ class Member:
                 self._ring(self.ring.receive(sender, message, now), now, out)
             else:
                 assert_never(message)
+        except WrongKind as error:
+            if self.ordering.joining:  # it is we who are wrong
+                self._not_let_in(str(error), out)
+            else:
+                self._cut(sender, f"{type(error).__name__}: {error}", out)
         except RemoteError as error:
             self._cut(sender, f"{type(error).__name__}: {error}", out)
 
@@ -406,6 +436,9 @@ class Member:
                 self._on_snapshot_request(sender, message, now, out)
             case SnapshotRefused():
                 if self.ordering.joining and message.nonce == self._join.nonce:
+                    if message.reason in ("tickets", "no tickets"):
+                        self._not_let_in(f"the cluster has {message.reason}", out)
+                        return
                     if message.reason == "weaker" and len(self._join.weaker) < self.config.cast.max_view:
                         self._join.weaker[sender] = None
                     self._join.retry_at = now + self.config.round_ns // 2
@@ -413,6 +446,12 @@ class Member:
                 self._on_snapshot(sender, message, now, out)
             case _:
                 assert_never(message)
+
+    def _not_let_in(self, why: str, out: list[Output]) -> None:
+        """Asking again is of no use: this member was made for another kind of cluster."""
+        mine = "none" if self.config.free else "some"
+        self._join.retry_at = None
+        out.append(Refused("join", f"{why}, and this member ({self.order} order) was made for one with {mine}"))
 
     def _cut(self, peer: MemberId, error: str, out: list[Output]) -> None:
         if peer in self.cut_off:
@@ -484,18 +523,20 @@ class Member:
 
     def _vet(self, item: Item, sender: MemberId) -> None:
         """Rule 4: what this member would refuse it does not forward either."""
-        if isinstance(item, Frame):
+        if not isinstance(item, News):
             self.ordering.vet(item, sender)
+        elif self.config.free:
+            raise WrongKind("news of tickets in a cluster without tickets")
         else:
             check_news(decode_news(item.body), self.config.tickets)
 
     def _first(self, step: First, now: int, out: list[Output]) -> None:
-        if isinstance(step.item, Frame):
+        if not isinstance(step.item, News):
             self._order(self.ordering.receive(step.item, step.sender, step.age, now), out)
             return
         news = decode_news(step.item.body)
         self._ring(self.ring.hear(news, now), now, out)
-        if isinstance(news, JoinedNews):
+        if isinstance(news, JoinedNews) and isinstance(self.ordering, Ordering):
             self.ordering.owners.note(news.seat.ticket, news.seat.inc, news.seat.member)
 
     def _ring(self, steps: Iterable[RingOutput], now: int, out: list[Output]) -> None:
@@ -508,12 +549,14 @@ class Member:
                     item = News(self.me, self._news, encode_news(step.news))
                     self._cast(self.cast.broadcast(item, now), now, out)
                 case Granted():
+                    assert isinstance(self.ordering, Ordering)
                     out.append(Ticket("granted", step.ticket, step.inc))
                     self.ordering.expect(step.ticket, step.closes, now)
                     patience = self.config.ordering.time_to_terminate_ns + self.config.ordering.time_to_recover_ns
                     self._closes = (step.ticket, step.closes, now + patience)
                     self._caught_up(now, out)
                 case BecameOwner():
+                    assert isinstance(self.ordering, Ordering)
                     self.ordering.owners.note(step.ticket, step.inc.packed, self.me)
                     out.append(Ticket("owner", step.ticket, step.inc))
                 case Lost():
@@ -530,7 +573,7 @@ class Member:
     def _caught_up(self, now: int, out: list[Output]) -> None:
         """Rule 2. An order that may skip waits for a while; one that may not waits until it has it or knows it is
         gone."""
-        if self._closes is None:
+        if self._closes is None or not isinstance(self.ordering, Ordering):
             return
         ticket, entry, patience = self._closes
         if not self.ordering.caught_up(ticket, entry):

@@ -12,7 +12,18 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from whence.clock import Incarnation, MemberId
-from whence.order.outputs import DROP_REASONS, Arrived, Asked, Deliver, Dropped, GaveUp, Published
+from whence.order.outputs import (
+    DROP_REASONS,
+    AnyRange,
+    Arrived,
+    Asked,
+    Contracted,
+    Deliver,
+    Dropped,
+    GaveUp,
+    Moved,
+    Published,
+)
 
 if TYPE_CHECKING:
     from whence.wire import Message
@@ -71,6 +82,13 @@ class Leave(_In, frozen=True, gc=False):
     """Give the ticket back and leave the cluster."""
 
 
+class Move(_In, frozen=True, gc=False):
+    """Publish under an (N, R, K) clock of so many entries and keys from now on (a cluster without tickets)."""
+
+    entries: int
+    keys: int
+
+
 class SnapshotTaken(_In, frozen=True, gc=False):
     """The application's state at the point where `TakeSnapshot(token)` stood among the outputs."""
 
@@ -78,7 +96,7 @@ class SnapshotTaken(_In, frozen=True, gc=False):
     state: bytes
 
 
-Input = Start | Received | BadBytes | Wake | Publish | Found | Coordinate | Resign | Leave | SnapshotTaken
+Input = Start | Received | BadBytes | Wake | Publish | Found | Coordinate | Resign | Leave | Move | SnapshotTaken
 
 
 class _Out(msgspec.Struct, frozen=True, gc=False):
@@ -149,6 +167,8 @@ Output = (
     | Dropped
     | Asked
     | GaveUp
+    | Moved
+    | Contracted
     | Ticket
     | TakeSnapshot
     | InstallSnapshot
@@ -160,9 +180,11 @@ Output = (
 
 __all__ = [
     "DROP_REASONS",
+    "AnyRange",
     "Arrived",
     "Asked",
     "BadBytes",
+    "Contracted",
     "Coordinate",
     "CutOff",
     "Deliver",
@@ -174,6 +196,8 @@ __all__ = [
     "Joined",
     "Leave",
     "Left",
+    "Move",
+    "Moved",
     "Output",
     "Publish",
     "Published",

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable
 from hashlib import blake2b
 
 from whence import ports
-from whence.clock import NEVER, Entry, Frame, Incarnation, MemberId
+from whence.clock import NEVER, AnyFrame, Entry, Frame, Incarnation, MemberId
+from whence.ports import AnyRange
 from whence.trace.schema import Row
 
 Sink = Callable[[Row], object]
@@ -54,18 +55,25 @@ class Recorder:
                     self._frame("publish", frame, t_ns)
                 case ports.Arrived(frame, sender, age, recovered):
                     self._frame("receive", frame, t_ns, peer=sender, age=age, reason="recovered" if recovered else None)
-                case ports.Deliver(frame, over_gap):
-                    self._frame("deliver", frame, t_ns, reason="gap" if over_gap else None)
+                case ports.Deliver(frame, over_gap, alert):
+                    said = ["gap"] * over_gap + [f"alert {alert}"] * bool(alert)
+                    self._frame("deliver", frame, t_ns, reason=" ".join(said) or None)
                 case ports.Dropped(frame, reason):
                     self._frame("drop", frame, t_ns, reason=reason)
                 case ports.Asked(ranges, peers):
                     for wanted in ranges:
-                        self.row(
-                            "recover", t_ns, ticket=wanted[0], reason=f"ask {_range(wanted)}", peer=" ".join(peers)
-                        )
+                        asked = " ".join(peers)
+                        self.row("recover", t_ns, ticket=_ticket(wanted), reason=f"ask {_range(wanted)}", peer=asked)
                 case ports.GaveUp(ranges, reason):
                     for gone in ranges:
-                        self.row("recover", t_ns, ticket=gone[0], reason=f"give up {_range(gone)}: {reason}")
+                        self.row("recover", t_ns, ticket=_ticket(gone), reason=f"give up {_range(gone)}: {reason}")
+                case ports.Moved(generation, entries, keys, own):
+                    who = "own" if own else "seen"
+                    self.row("step", t_ns, reason=f"{who} generation {generation:x}: R {entries}, K {keys}")
+                case ports.Contracted(broken, promise, bound, alerts, in_flight):
+                    what = "broken" if broken else "kept again"
+                    text = f"{what}: bound {bound:.2e}, alerts {alerts:.2e}, promise {promise:.2e}, X {in_flight:.1f}"
+                    self.row("step", t_ns, reason=f"contract {text}")
                 case ports.Ticket(change, ticket, inc, reason):
                     self.row("ticket", t_ns, ticket=ticket, reason=f"{change} {inc} {reason}".rstrip())
                 case ports.TakeSnapshot(token):
@@ -127,7 +135,7 @@ class Recorder:
     def _frame(
         self,
         kind: str,
-        frame: Frame,
+        frame: AnyFrame,
         t_ns: int,
         *,
         peer: MemberId | None = None,
@@ -135,15 +143,15 @@ class Recorder:
         reason: str | None = None,
     ) -> None:
         size = len(frame.body) // frame.count if kind == "publish" else None
-        prefix, owner = f"{frame.ticket}:{Incarnation.unpack(frame.inc)}:", frame.owner
-        for seq in range(frame.first, frame.first + frame.count):
-            clock = show_clock(frame.timestamp(seq)) if kind == "publish" else None
+        ticket = frame.ticket if isinstance(frame, Frame) else None
+        for seq, name in enumerate(frame.names(), frame.first):
+            clock = _clock_of(frame, seq) if kind == "publish" else None
             self.row(
                 kind,
                 t_ns,
-                event=f"{prefix}{seq}@{owner}",
-                origin=owner,
-                ticket=frame.ticket,
+                event=name,
+                origin=frame.owner,
+                ticket=ticket,
                 clock=clock,
                 age=age,
                 bytes=size,
@@ -156,11 +164,25 @@ def _token(checkpoint: bytes) -> str:
     return f"checkpoint {blake2b(checkpoint, digest_size=12).hexdigest()}"
 
 
+def _clock_of(frame: AnyFrame, seq: int) -> str:
+    if isinstance(frame, Frame):
+        return show_clock(frame.timestamp(seq))
+    vector = " ".join(map(str, frame.vector.vector()))
+    return f"{frame.generation:x} {','.join(map(str, frame.keys))} {vector}"
+
+
 def show_clock(entries: Iterable[Entry]) -> str:
     """`incarnation:seq` per ticket, `-` for none."""
     return " ".join("-" if e == NEVER else f"{Incarnation.unpack(e[0])}:{e[1]}" for e in entries)
 
 
-def _range(wanted: tuple[int, int, int, int]) -> str:
-    _, inc, first, last = wanted
-    return f"{Incarnation.unpack(inc)}:{first}" + (f"-{last}" if last > first else "")
+def _ticket(wanted: AnyRange) -> int | None:
+    return wanted[0] if isinstance(wanted[0], int) else None
+
+
+def _range(wanted: AnyRange) -> str:
+    of, inc, first, last = wanted
+    run = f"{first}" + (f"-{last}" if last > first else "")
+    if isinstance(of, int):
+        return f"{Incarnation.unpack(inc)}:{run}"
+    return f"frames {run} of {of}" if of else f"{last} frames of owners unknown"

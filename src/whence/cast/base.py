@@ -12,7 +12,7 @@ from typing import Protocol
 
 import msgspec
 
-from whence.cast.messages import CastMessage, Item
+from whence.cast.messages import CastMessage, Heads, Item
 from whence.clock import Digest, MemberId
 
 NEVER_WAKE = (1 << 63) - 1
@@ -38,7 +38,7 @@ class Heard(msgspec.Struct, frozen=True, gc=False):
     """A peer said what it has delivered."""
 
     sender: MemberId
-    digest: Digest
+    digest: Digest | Heads
 
 
 class MemberUp(msgspec.Struct, frozen=True, gc=False):
@@ -127,7 +127,7 @@ class Dissemination(Protocol):
     def receive(self, sender: MemberId, message: CastMessage, now: int) -> list[CastOutput]:
         """Take a peer's message. Raises a `RemoteError`, having changed nothing, if it breaks the protocol."""
 
-    def wake(self, now: int, digest: Digest | None) -> list[CastOutput]:
+    def wake(self, now: int, digest: Digest | Heads | None) -> list[CastOutput]:
         """A round, if it is due; too early is harmless. `digest` travels with it."""
 
     def leave(self, now: int) -> list[CastOutput]:

@@ -20,7 +20,7 @@ from collections.abc import Container, Hashable, Sequence
 
 from whence.cast.base import NEVER_WAKE, CastOutput, CastSend, CastStats, First, Heard, Vet
 from whence.cast.config import CastConfig
-from whence.cast.messages import CastMessage, Gossip, Item, Subscribe, Welcome, check, is_member
+from whence.cast.messages import CastMessage, Gossip, Heads, Item, Subscribe, Welcome, check, is_member
 from whence.cast.views import FullView, PartialView, View, pick
 from whence.clock import Digest, MemberId
 from whence.errors import BadMessage, UsageError
@@ -161,7 +161,7 @@ class EttbGossip:
             self.view.merge(message.members, out)
         return out
 
-    def wake(self, now: int, digest: Digest | None) -> list[CastOutput]:
+    def wake(self, now: int, digest: Digest | Heads | None) -> list[CastOutput]:
         out: list[CastOutput] = []
         if now < self.wake_at:
             return out
@@ -198,13 +198,19 @@ class EttbGossip:
 
     # Its parts
 
-    def _gossip(self, digest: Digest | None, unsubs: tuple[tuple[MemberId, int], ...], out: list[CastOutput]) -> None:
+    def _gossip(
+        self, digest: Digest | Heads | None, unsubs: tuple[tuple[MemberId, int], ...], out: list[CastOutput]
+    ) -> None:
         """The one message of a round."""
         items, ages = self._buffer.round(self.rng)
         targets = pick(self.view.pool, self.config.fanout, self.rng)
         if targets:
             members = () if (self.me, 0) in unsubs else self.view.subscriptions()
-            self._send(targets, Gossip(items, ages, digest, members, unsubs), out)
+            if isinstance(digest, tuple):
+                message = Gossip(items, ages, None, members, unsubs, digest)
+            else:
+                message = Gossip(items, ages, digest, members, unsubs)
+            self._send(targets, message, out)
 
     def _take(self, sender: MemberId, message: Gossip, out: list[CastOutput]) -> None:
         seen = self._seen
@@ -221,6 +227,8 @@ class EttbGossip:
             self._first(sender, fresh, out)
         if message.digest is not None:  # after the items: what this very message brings is not to be pulled
             out.append(Heard(sender, message.digest))
+        if message.heads:
+            out.append(Heard(sender, message.heads))
 
     def _first(self, sender: MemberId, fresh: list[tuple[Item, int]], out: list[CastOutput]) -> None:
         forward: list[tuple[Item, int]] = []

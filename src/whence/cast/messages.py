@@ -7,7 +7,7 @@ from functools import lru_cache
 import msgspec
 
 from whence.cast.config import CastConfig
-from whence.clock import Digest, Frame, MemberId, address_of, boot_of, member_id
+from whence.clock import AnyFrame, Digest, MemberId, address_of, boot_of, member_id
 from whence.errors import BadMessage, TooLarge
 
 MAX_AGE = 1_000
@@ -39,8 +39,11 @@ class News(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=2):
         return 12 + len(self.origin) + len(self.body)
 
 
-Item = Frame | News
-"""What is disseminated. Tags (1 and 2) are of this union alone."""
+Item = AnyFrame | News
+"""What is disseminated. Tags (1, 2 and 3) are of this union alone."""
+
+Heads = tuple[tuple[MemberId, int], ...]
+"""The digest of a cluster without tickets: how far a member has taken some owners' frames."""
 
 
 class Gossip(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
@@ -52,6 +55,7 @@ class Gossip(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
     digest: Digest | None = None
     members: tuple[Aged, ...] = ()
     unsubs: tuple[Aged, ...] = ()
+    heads: Heads = ()
 
 
 class Subscribe(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=2):

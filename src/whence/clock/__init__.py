@@ -2,21 +2,28 @@
 
 from whence.clock.cct import MAX_SEQ, NEVER, CctClock, Entry, Incarnation, Orphan, Range
 from whence.clock.event import Digest, EventId, Frame, Key, MemberId, address_of, boot_of, member_id
+from whence.clock.free import GENESIS, AnyFrame, FreeFrame, FreeId, Packed, Run
 from whence.clock.vector import Vector, concurrent, leq, merge, precedes
 
 __all__ = [
+    "GENESIS",
     "MAX_SEQ",
     "NEVER",
+    "AnyFrame",
     "CctClock",
     "Digest",
     "Entry",
     "EventId",
     "Frame",
+    "FreeFrame",
+    "FreeId",
     "Incarnation",
     "Key",
     "MemberId",
     "Orphan",
+    "Packed",
     "Range",
+    "Run",
     "Vector",
     "address_of",
     "boot_of",

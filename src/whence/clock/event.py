@@ -114,6 +114,11 @@ class Frame(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
         return self.first + self.count - 1
 
     @property
+    def upto(self) -> int:
+        """How far the frame reaches in the count that its key begins in."""
+        return self.first + self.count - 1
+
+    @property
     def stamp(self) -> Entry:
         """The clock entry of the ticket once the whole frame is delivered."""
         return (self.inc, self.first + self.count - 1)
@@ -129,6 +134,11 @@ class Frame(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
     def ids(self) -> list[EventId]:
         """The id of each event."""
         return [EventId(self.ticket, self.inc, s, self.owner) for s in range(self.first, self.first + self.count)]
+
+    def names(self) -> list[str]:
+        """The ids as text."""
+        before, after = f"{self.ticket}:{Incarnation.unpack(self.inc)}:", f"@{self.owner}"
+        return [f"{before}{s}{after}" for s in range(self.first, self.first + self.count)]
 
     def timestamp(self, seq: int) -> tuple[Entry, ...]:
         """`t_e` of the event `seq`: the dependencies with the own entry set (CCC11 Algorithm 5, create)."""

@@ -13,7 +13,6 @@ delivered here whose sender has `x` among its keys, in whatever order they came.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from math import comb
 from random import Random
 from typing import Generic, NamedTuple, Protocol, TypeVar
@@ -107,6 +106,11 @@ class ProbabilisticClock:
                 return x
         return None
 
+    def watch(self, keys: Keys, stamp: Stamp) -> Watch | None:
+        """What has to rise before it is worth asking again; None if the message is ready."""
+        x = self.blocker(keys, stamp)
+        return None if x is None else (self.V, x, stamp[x] - (x in keys))
+
     def ready(self, keys: Keys, stamp: Stamp) -> bool:
         """`V[x] >= m.V[x] - 1` for the sender's entries, `V[x] >= m.V[x]` for all others (Algorithm 2)."""
         return self.blocker(keys, stamp) is None
@@ -159,6 +163,10 @@ class Delivery(NamedTuple, Generic[M]):
     alerts: Alerts
 
 
+Watch = tuple[list[int], int, int]
+"""A vector, an entry of it that is too small for a message, and the value from which on it is not."""
+
+
 class Pending(Generic[M]):
     """Messages that wait for their past, in order of arrival, and the clock that lets them go.
 
@@ -167,20 +175,16 @@ class Pending(Generic[M]):
     its start, until nothing in it is ready. Duplicates are the caller's business: each message may count only once.
     """
 
-    __slots__ = ("_waiting", "clock")
-
     def __init__(self, clock: ProbabilisticClock) -> None:
         self.clock = clock
-        self._waiting: list[
-            tuple[M, int, int]
-        ] = []  # message, an entry that is too small for it, and by when it is not
+        self._waiting: list[tuple[M, Watch]] = []
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def messages(self) -> list[M]:
         """What waits, in order of arrival."""
-        return [message for message, _, _ in self._waiting]
+        return [message for message, _ in self._waiting]
 
     def send(self, keys: Keys) -> tuple[Stamp, list[Delivery[M]]]:
         """The stamp of an own message, and what its count set free (to be delivered after it)."""
@@ -188,36 +192,36 @@ class Pending(Generic[M]):
 
     def receive(self, message: M) -> list[Delivery[M]]:
         """What can be delivered now that `message` is here: nothing, or it and what it set free."""
-        if (x := self.clock.blocker(message.keys, message.stamp)) is not None:
-            self._waiting.append((message, x, self._enough(message, x)))
+        if (watch := self.watch(message)) is not None:
+            self._waiting.append((message, watch))
             return []
-        return [self._deliver(message), *self.retry()]
+        return [self.deliver(message), *self.retry()]
 
-    def remove(self, messages: Sequence[M]) -> None:
-        """Take these out, undelivered (the caller has given them up, or delivered them in another way)."""
-        gone = {id(message) for message in messages}
-        self._waiting = [entry for entry in self._waiting if id(entry[0]) not in gone]
+    def remove(self, message: M) -> None:
+        """Take it out, undelivered: the caller delivers it in another way, or not at all."""
+        self._waiting = [entry for entry in self._waiting if entry[0] is not message]
 
     def retry(self) -> list[Delivery[M]]:
         """Deliver what is ready, first come first, from the start again after each, to a fixed point."""
         done: list[Delivery[M]] = []
-        at, V = 0, self.clock.V
+        at = 0
         while at < len(self._waiting):
-            message, x, enough = self._waiting[at]
+            message, (V, x, enough) = self._waiting[at]
             if V[x] >= enough:  # only then is the whole vector worth a look
-                blocker = self.clock.blocker(message.keys, message.stamp)
-                if blocker is None:
+                watch = self.watch(message)
+                if watch is None:
                     del self._waiting[at]
-                    done.append(self._deliver(message))
+                    done.append(self.deliver(message))
                     at = 0
                     continue
-                self._waiting[at] = (message, blocker, self._enough(message, blocker))
+                self._waiting[at] = (message, watch)
             at += 1
         return done
 
-    def _deliver(self, message: M) -> Delivery[M]:
-        return Delivery(message, self.clock.deliver(message.keys, message.stamp))
+    def watch(self, message: M) -> Watch | None:
+        """What the message waits for; None: it is ready."""
+        return self.clock.watch(message.keys, message.stamp)
 
-    @staticmethod
-    def _enough(message: M, x: int) -> int:
-        return message.stamp[x] - (x in message.keys)
+    def deliver(self, message: M) -> Delivery[M]:
+        """Count it."""
+        return Delivery(message, self.clock.deliver(message.keys, message.stamp))

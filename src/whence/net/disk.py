@@ -42,7 +42,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from whence.clock import Frame
+from whence.clock import AnyFrame
 from whence.errors import CorruptJournal, DiskError, JournalInUse, UsageError
 from whence.ports import Deliver
 
@@ -67,7 +67,7 @@ class Whole(msgspec.Struct, frozen=True, array_like=True, tag=1):
     done: int
     checkpoint: bytes | None
     state: bytes | None
-    queue: tuple[tuple[Frame, bool], ...]
+    queue: tuple[tuple[AnyFrame, bool | int], ...]
 
 
 class Step(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -76,7 +76,7 @@ class Step(msgspec.Struct, frozen=True, array_like=True, tag=2):
     number: int
     done: int
     checkpoint: bytes | None = None
-    queue: tuple[tuple[Frame, bool], ...] = ()
+    queue: tuple[tuple[AnyFrame, bool | int], ...] = ()
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -180,7 +180,7 @@ class Journal:
         self._salt = b""
         self._size = self._limit = self._number = 0
         self._base = self._done = self._end = 0  # events before the queue, processed, delivered
-        self._queue: deque[tuple[Frame, bool]] = deque()
+        self._queue: deque[tuple[AnyFrame, bool | int]] = deque()
         self._checkpoint: bytes | None = None
         self._state: bytes | None = None
         self._lock: int | None = self._take_directory()
@@ -213,7 +213,7 @@ class Journal:
             if step.checkpoint is not None:
                 self._checkpoint = step.checkpoint
         self._drop_processed()
-        queue = tuple(Deliver(frame, over_gap) for frame, over_gap in self._queue)
+        queue = tuple(Deliver(frame, bool(said & 1), said >> 1) for frame, said in self._queue)
         skip = self._done - self._base
         return Saved(self.boot, self._checkpoint, self._state, queue, skip, self._done, warning)
 
@@ -262,7 +262,8 @@ class Journal:
         """The member's checkpoint after a batch, and the frames it delivered in it. When this raises, nothing of the
         batch may be sent or handed on; what was handed in is remembered and written with the next success."""
         self._open_only()
-        queue = tuple((d.frame, d.over_gap) for d in delivered)
+        # whether over a gap, and which alert: a bool where there is none, as it always was
+        queue = tuple((d.frame, d.alert << 1 | d.over_gap if d.alert else d.over_gap) for d in delivered)
         self._checkpoint = checkpoint
         self._enqueue(queue)
         self._append(checkpoint, queue, sync)
@@ -315,7 +316,7 @@ class Journal:
 
     # -- the log ------------------------------------------------------------------------------------------------
 
-    def _append(self, checkpoint: bytes | None, queue: tuple[tuple[Frame, bool], ...], sync: bool) -> None:
+    def _append(self, checkpoint: bytes | None, queue: tuple[tuple[AnyFrame, bool | int], ...], sync: bool) -> None:
         if self._fd is None or self._size > self._limit:
             self._rotate()
             return
@@ -368,7 +369,7 @@ class Journal:
             self.bytes_written += n
             left = left[n:]
 
-    def _enqueue(self, queue: Sequence[tuple[Frame, bool]]) -> None:
+    def _enqueue(self, queue: Sequence[tuple[AnyFrame, bool | int]]) -> None:
         self._queue.extend(queue)
         self._end += sum(frame.count for frame, _ in queue)
 

@@ -25,7 +25,7 @@ from whence.net.disk import Journal, Saved
 from whence.net.host import Host
 from whence.net.node import Node
 from whence.order import Seal
-from whence.ports import Found, Start
+from whence.ports import Contracted, Found, Start
 from whence.recorder import Recorder
 from whence.trace import JsonlTrace, TraceWriter, open_trace
 
@@ -76,6 +76,8 @@ class Entry:
     queue_events: int
     queue_bytes: int
     timeout: float
+    on_alert: Callable[[Any], None] | None = None
+    on_contract: Callable[[Contracted], None] | None = None
     journal: Journal | None = None
     writer: TraceWriter | None = None
     """A trace writer of our own: to be closed."""
@@ -113,7 +115,10 @@ class Entry:
             checkpoint = msgspec.msgpack.decode(saved.checkpoint, type=Checkpoint)
             if checkpoint.order != self.config.order:
                 raise UsageError(f"{self.directory} is of a member in {checkpoint.order} order: join with that one")
-            if len(checkpoint.clock.T) != self.config.tickets:
+            if (checkpoint.clock.free is not None) != self.config.free:
+                has = "no tickets" if checkpoint.clock.free is not None else "tickets"
+                raise UsageError(f"{self.directory} is of a cluster with {has}")
+            if not self.config.free and len(checkpoint.clock.T) != self.config.tickets:
                 raise UsageError(f"{self.directory} is of a cluster with {len(checkpoint.clock.T)} tickets")
         return saved
 

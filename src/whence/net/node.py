@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from whence.cast.messages import Gossip
-from whence.clock import Frame, Incarnation, MemberId, address_of
+from whence.cast.messages import Gossip, News
+from whence.clock import MemberId, address_of
 from whence.errors import ClusterClosed, LostTicket, RemoteError
 from whence.member import Member
 from whence.net.disk import Journal, Saved
@@ -28,11 +28,13 @@ from whence.net.hello import direct
 from whence.order.messages import AckRecover
 from whence.ports import (
     BadBytes,
+    Contracted,
     Deliver,
     Input,
     InstallSnapshot,
     Joined,
     Left,
+    Moved,
     Output,
     Publish,
     Published,
@@ -185,6 +187,11 @@ class Node:
         self.left = False
         self.lost = ""
         """Why the ring took the last ticket away."""
+        self.refused = ""
+        """Why it will never join."""
+        self.contract: Contracted | None = None
+        """What was last said of the contract of a cluster without tickets."""
+        self.on_contract: Callable[[Contracted], None] | None = None
         self.changed: list[Callable[[], None]] = []
         """Called after a step in which the member joined or left, its ticket changed, or the backlog moved."""
         self._ship = ship
@@ -301,10 +308,10 @@ class Node:
             return None if message.frames else message
         if not isinstance(message, Gossip):
             return message
-        kept = [(i, a) for i, a in zip(message.items, message.ages, strict=False) if not isinstance(i, Frame)]
+        kept = [(i, a) for i, a in zip(message.items, message.ages, strict=False) if isinstance(i, News)]
         self.stats.shed += len(message.items) - len(kept)
         return msgspec.structs.replace(
-            message, items=tuple(i for i, _ in kept), ages=tuple(a for _, a in kept), digest=None
+            message, items=tuple(i for i, _ in kept), ages=tuple(a for _, a in kept), digest=None, heads=()
         )
 
     # -- publish ------------------------------------------------------------------------------------------------
@@ -350,11 +357,10 @@ class Node:
                 if n:
                     ask.error = LostTicket(f"not published: {reason}" + (f" ({lost})" if lost else ""))
             return
-        seq = frame.first
-        prefix, suffix = f"{frame.ticket}:{Incarnation.unpack(frame.inc)}:", f"@{frame.owner}"
+        names, at = frame.names(), 0
         for ask, n in parts:
-            ask.ids += [f"{prefix}{s}{suffix}" for s in range(seq, seq + n)]
-            seq += n
+            ask.ids += names[at : at + n]
+            at += n
 
     def _refuse_asks(self) -> None:
         asks, self._asks = self._asks, []
@@ -395,12 +401,34 @@ class Node:
                     changed = True
                     if o.change == "lost":
                         self.lost = o.reason
+                case Refused(what="join"):
+                    self.refused, changed = o.reason, True
+                case Contracted():
+                    self._say_contract(o)
+                case Moved():
+                    log.info("%s in %s: generation of R = %d, K = %d", self.me, self.cluster, o.entries, o.keys)
         self.stats.unread = self.backlog.unread
         parcels = self._parcels(out)
         if parcels:
             self._ship(parcels)
         if changed:
             self._changed()
+
+    def _say_contract(self, said: Contracted) -> None:
+        self.contract = said
+        log.log(
+            logging.WARNING if said.broken else logging.INFO,
+            "%s in %s: contract %s: error rate at most %.2e by formula, %.2e by alerts, promised %.2e; X = %.1f",
+            self.me,
+            self.cluster,
+            "broken" if said.broken else "kept again",
+            said.bound,
+            said.alerts,
+            said.promise,
+            said.in_flight,
+        )
+        if self.on_contract is not None:
+            self.on_contract(said)
 
     def _changed(self) -> None:
         for tell in list(self.changed):

@@ -21,8 +21,8 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from whence.clock import EventId
-from whence.errors import ClusterClosed
+from whence.clock import EventId, Frame
+from whence.errors import ClusterClosed, UsageError
 from whence.objects.container import Change, Objects
 from whence.objects.kernel import Event, Moved, Replica, stamp
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 def as_event(event: api.Event) -> Event:
     """A delivered event, as replicas see it."""
     frame, seq = event.frame, event.seq
+    if not isinstance(frame, Frame):
+        raise UsageError("objects need causal or reliable order: a cluster without tickets gives neither")
     at = stamp(EventId(frame.ticket, frame.inc, seq, frame.owner), frame.timestamp(seq))
     return Event(at, event.payload, event.over_gap)
 

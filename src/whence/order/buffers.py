@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Generic, TypeVar
 
-from whence.clock import Frame, Key, Range
+from whence.clock import AnyFrame
+
+O = TypeVar("O", int, str)  # noqa: E741
+"""What a count of events belongs to: a ticket, or (where there are none) an owner."""
+F = TypeVar("F", bound=AnyFrame)
 
 
-class RecoveryBuffer:
+class RecoveryBuffer(Generic[O, F]):
     """FIFO, bounded in frames and in bytes. Finds a frame by key, and all frames of a range."""
 
     def __init__(self, frames: int, size: int) -> None:
@@ -15,19 +20,19 @@ class RecoveryBuffer:
         self.bound_bytes = size
         self.bytes = 0
         self.evicted = 0
-        self._frames: dict[Key, tuple[Frame, int]] = {}
-        self._tenures: dict[tuple[int, int], dict[int, Frame]] = {}
+        self._frames: dict[tuple[O, int, int], tuple[F, int]] = {}
+        self._tenures: dict[tuple[O, int], dict[int, F]] = {}
 
     def __len__(self) -> int:
         return len(self._frames)
 
-    def __contains__(self, key: Key) -> bool:
+    def __contains__(self, key: tuple[O, int, int]) -> bool:
         return key in self._frames
 
-    def __iter__(self) -> Iterator[Frame]:
+    def __iter__(self) -> Iterator[F]:
         return (frame for frame, _ in self._frames.values())
 
-    def add(self, key: Key, frame: Frame) -> None:
+    def add(self, key: tuple[O, int, int], frame: F) -> None:
         """Insert; the oldest go when it is full."""
         if key in self._frames:
             return
@@ -47,10 +52,10 @@ class RecoveryBuffer:
             del self._tenures[key[:2]]
         self.evicted += 1
 
-    def find(self, wanted: Range) -> list[Frame]:
+    def find(self, wanted: tuple[O, int, int, int]) -> list[F]:
         """The frames that hold an event of the range, in order."""
-        ticket, inc, first, last = wanted
-        tenure = self._tenures.get((ticket, inc))
+        tenure = self._tenures.get(wanted[:2])
         if not tenure:
             return []
-        return [f for s, f in sorted(tenure.items()) if s <= last and f.last >= first]
+        first, last = wanted[2:]
+        return [f for s, f in sorted(tenure.items()) if s <= last and f.upto >= first]

@@ -7,8 +7,13 @@ from typing import Literal, get_args
 import msgspec
 
 from whence.errors import ConfigError
+from whence.order.contract import Contract
 
-OrderName = Literal["unordered", "fifo", "causal", "reliable"]
+FREE_ORDERS = ("unordered", "fifo", "probabilistic")
+"""What a member of a cluster without tickets can have."""
+TICKET_ORDERS = ("unordered", "fifo", "causal", "reliable")
+"""What a member of a cluster with tickets can have."""
+OrderName = Literal["unordered", "fifo", "causal", "reliable", "probabilistic"]
 Recovery = Literal["off", "R1", "Rk"]
 ORDERS: tuple[str, ...] = get_args(OrderName)
 RANK = {name: rank for rank, name in enumerate(ORDERS)}
@@ -21,7 +26,8 @@ class OrderConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     order: OrderName = "causal"
     """`unordered`: at first sight. `fifo`: per publisher. `causal`: never an effect before its cause, what cannot be
-    had in time is skipped. `reliable`: as causal, but blocks rather than skips."""
+    had in time is skipped. `reliable`: as causal, but blocks rather than skips. `probabilistic`: as causal but for a
+    small share, in a cluster without tickets."""
     tickets: int
     """`n`, the entries of the clock: header bytes and check time grow with it."""
     recovery: Recovery = "Rk"
@@ -63,14 +69,22 @@ class OrderConfig(msgspec.Struct, frozen=True, kw_only=True):
     """A timestamp this many events ahead of anything known is absurd: a hostile peer, not a long absence. Smaller
     cuts off honest peers of a busy cluster after a partition."""
 
+    contract: Contract | None = None
+    """A cluster without tickets, where everybody may publish: its (N, R, K) clock follows from this. None: tickets."""
+
     def __post_init__(self) -> None:
         if self.order not in ORDERS:
             raise ConfigError(f"order must be one of {', '.join(ORDERS)}, not {self.order!r}")
+        if self.order not in (TICKET_ORDERS if self.contract is None else FREE_ORDERS):
+            raise ConfigError(
+                f"order {self.order}: a cluster without tickets (it has a contract) offers {', '.join(FREE_ORDERS)}, "
+                f"one with tickets {', '.join(TICKET_ORDERS)}"
+            )
         if self.recovery not in RECOVERIES:
             raise ConfigError(f"recovery must be one of {', '.join(RECOVERIES)}, not {self.recovery!r}")
         for name in self.__struct_fields__:
             value = getattr(self, name)
-            if isinstance(value, int) and value < 1:
+            if isinstance(value, int) and not isinstance(value, bool) and value < 1:
                 raise ConfigError(f"{name} must be at least 1, not {value}")
         if self.order == "reliable" and self.recovery == "off":
             raise ConfigError("order reliable needs recovery R1 or Rk: it blocks until what is missing is pulled back")

@@ -32,8 +32,21 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from whence.clock import MAX_SEQ, NEVER, CctClock, Digest, Entry, Frame, Incarnation, Key, MemberId, Range, merge
-from whence.errors import BadFrame, BadMessage, ForgedTicket, UsageError
+from whence.clock import (
+    MAX_SEQ,
+    NEVER,
+    AnyFrame,
+    CctClock,
+    Digest,
+    Entry,
+    Frame,
+    Incarnation,
+    Key,
+    MemberId,
+    Range,
+    merge,
+)
+from whence.errors import BadFrame, BadMessage, ForgedTicket, UsageError, WrongKind
 from whence.order.buffers import RecoveryBuffer
 from whence.order.checks import MAX_OWNERS, Owners, Seal, check_frame, check_jump
 from whence.order.config import OrderConfig
@@ -81,11 +94,11 @@ class Ordering:
         self.blocking = config.order == "reliable"
         self.clock = CctClock(config.tickets, exact=self.blocking)
         self.past: tuple[Entry, ...] = tuple(self.clock.T)  # weak orders only: what was delivered, with all its past
-        self.buffer = RecoveryBuffer(config.buffer, config.buffer_bytes)
+        self.buffer: RecoveryBuffer[int, Frame] = RecoveryBuffer(config.buffer, config.buffer_bytes)
         self.held: dict[Key, Held] = {}
         self.held_bytes = 0
         self.owners = Owners(config.tickets)
-        self.pursuits = Pursuits(config, rng, sample, self.owners.of)
+        self.pursuits: Pursuits[int] = Pursuits(config, rng, sample, self.owners.of, Recover)
         self.joining = True
         self.stats = OrderStats()
         self._lobby: dict[Key, tuple[Frame, MemberId, int]] = {}
@@ -131,8 +144,10 @@ class Ordering:
 
     # -- receive ------------------------------------------------------------------------------------------------
 
-    def vet(self, frame: Frame, sender: MemberId) -> None:
+    def vet(self, frame: AnyFrame, sender: MemberId) -> None:
         """Raise a `BadFrame` for what no honest peer sends: to be asked before the frame is kept or forwarded."""
+        if not isinstance(frame, Frame):
+            raise WrongKind("a frame without a ticket in a cluster with tickets")
         check_frame(frame, self.config)
         if self.seal is not None and not self.seal.verify(frame.unsigned(), frame.signature):
             raise ForgedTicket(f"frame {frame.key} of {frame.owner} is not signed by a publisher")
@@ -145,8 +160,11 @@ class Ordering:
             tenure = f"ticket {frame.ticket}, tenure {Incarnation.unpack(frame.inc)}"
             raise ForgedTicket(f"{sender} published on {tenure}, which is {owner}'s")
 
-    def receive(self, frame: Frame, sender: MemberId, age: int, now: int, recovered: bool = False) -> list[OrderOutput]:
+    def receive(
+        self, frame: AnyFrame, sender: MemberId, age: int, now: int, recovered: bool = False
+    ) -> list[OrderOutput]:
         """A vetted frame that gossip saw for the first time, or that a peer gave back (rule 2)."""
+        assert isinstance(frame, Frame)
         out: list[OrderOutput] = []
         if self.joining:
             if len(self._lobby) < self.config.hold:
@@ -433,10 +451,12 @@ class Ordering:
 
     # -- peers --------------------------------------------------------------------------------------------------
 
-    def heard(self, sender: MemberId, digest: Digest, now: int) -> None:
+    def heard(self, sender: MemberId, digest: object, now: int) -> None:
         """A peer's digest: whatever it has that we do not is pursued (rule 6)."""
         if self.joining:
             return
+        if not isinstance(digest, Digest):
+            raise WrongKind("a digest of owners in a cluster with tickets")
         if len(digest.T) != self.config.tickets:
             raise BadMessage(f"digest of {len(digest.T)} entries in a cluster of {self.config.tickets} tickets")
         if self.clock.ready(digest.T, digest.orphans):
@@ -478,7 +498,7 @@ class Ordering:
             self.vet(frame, sender)
         for frame in message.frames:
             out.extend(self.receive(frame, sender, 0, now, recovered=True))
-        for tenure in dict.fromkeys(f.key[:2] for f in message.frames):
+        for tenure in dict.fromkeys(f.key[:2] for f in message.frames if isinstance(f, Frame)):
             self.pursuits.progress(*tenure, now)
         return out
 
@@ -504,6 +524,11 @@ class Ordering:
         return out
 
     # -- state --------------------------------------------------------------------------------------------------
+
+    def keep(self, frame: AnyFrame) -> None:
+        """A frame of an earlier life, which others may still need."""
+        assert isinstance(frame, Frame)
+        self.buffer.add(frame.key, frame)
 
     def begin(self, now: int) -> list[OrderOutput]:
         """Start from the clock as it is (zero, or a checkpoint's), with what has arrived in the meantime."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from whence.clock import Entry, Frame, Key, MemberId, Range
+from whence.clock import AnyFrame, Entry, FreeFrame, Key, MemberId, Packed, Range, Run
 
 
 class Recover(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=64):
@@ -12,6 +12,8 @@ class Recover(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=64):
 
     nonce: int
     ranges: tuple[Range, ...]
+    runs: tuple[Run, ...] = ()
+    """Without tickets: of these owners' frames."""
 
 
 class AckRecover(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=65):
@@ -19,8 +21,9 @@ class AckRecover(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=65)
     silent about those; saying so lets a blocking order tell "nobody has it" from "nobody answered"."""
 
     nonce: int
-    frames: tuple[Frame, ...]
+    frames: tuple[AnyFrame, ...]
     lacks: tuple[Range, ...] = ()
+    lacks_runs: tuple[Run, ...] = ()
 
 
 class SnapshotRequest(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=66):
@@ -30,10 +33,13 @@ class SnapshotRequest(msgspec.Struct, frozen=True, array_like=True, gc=False, ta
     nonce: int
     rank: int
     last_resort: bool
+    free: bool = False
+    """It believes that the cluster has no tickets."""
 
 
 class SnapshotRefused(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=67):
-    """Not from me: `reason` is `joining`, `weaker` or `busy`."""
+    """Not from me: `reason` is `joining`, `weaker` or `busy`; or `tickets`, `no tickets`: this is another kind of
+    cluster than the joiner believes."""
 
     nonce: int
     reason: str
@@ -61,6 +67,40 @@ class ClockState(msgspec.Struct, frozen=True, array_like=True, gc=False):
     owners: tuple[tuple[int, int, MemberId], ...]
     ahead: tuple[Key, ...] = ()
     """Unordered only: frames delivered although something before them is still missing."""
+    free: FreeState | None = None
+    """Of a cluster without tickets, where all of the above is empty."""
+
+
+class GenerationState(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One generation's clock as data; `owed` and `level` as in `order.generations.GenerationClock`."""
+
+    generation: int
+    K: int
+    V: Packed
+    owed: tuple[int, ...] = ()
+    level: tuple[int, ...] = ()
+
+
+class OwnerState(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How far an owner's frames are taken, and what is needed to count one that is given up."""
+
+    owner: MemberId
+    taken: int
+    generation: int
+    opened: int
+    keys: tuple[int, ...]
+
+
+class FreeState(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The clocks, the owners' cursors and what waits, of a member without tickets."""
+
+    generations: tuple[GenerationState, ...]
+    owners: tuple[OwnerState, ...]
+    waiting: tuple[FreeFrame, ...] = ()
+    """Taken, and not delivered yet."""
+    ahead: tuple[Run, ...] = ()
+    """Unordered only: frames delivered although an earlier one of their owner is still missing."""
+    forgotten: int = 0
 
 
 OrderMessage = Recover | AckRecover | SnapshotRequest | SnapshotRefused | Snapshot
@@ -68,7 +108,10 @@ OrderMessage = Recover | AckRecover | SnapshotRequest | SnapshotRefused | Snapsh
 __all__ = [
     "AckRecover",
     "ClockState",
+    "FreeState",
+    "GenerationState",
     "OrderMessage",
+    "OwnerState",
     "Recover",
     "Snapshot",
     "SnapshotRefused",

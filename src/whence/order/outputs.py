@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from whence.clock import Frame, MemberId, Range
+from whence.clock import AnyFrame, MemberId
 from whence.order.messages import OrderMessage
+
+AnyRange = tuple[int | MemberId, int, int, int]
+"""`(ticket, incarnation, first, last)`; without tickets `(owner, 0, first, last)`, where frames are counted."""
 
 
 class _Out(msgspec.Struct, frozen=True, gc=False):
@@ -23,13 +26,13 @@ class OrderSend(_Out, frozen=True, gc=False):
 class Published(_Out, frozen=True, gc=False):
     """The frame is stamped and on its way; a `Deliver` of it follows at once."""
 
-    frame: Frame
+    frame: AnyFrame
 
 
 class Arrived(_Out, frozen=True, gc=False):
     """The frame was seen for the first time, `age` rounds or hops after its creation."""
 
-    frame: Frame
+    frame: AnyFrame
     sender: MemberId
     age: int
     recovered: bool = False
@@ -38,31 +41,59 @@ class Arrived(_Out, frozen=True, gc=False):
 class Deliver(_Out, frozen=True, gc=False):
     """Hand the frame's events to the application. `over_gap`: something before it was given up."""
 
-    frame: Frame
+    frame: AnyFrame
     over_gap: bool = False
+    alert: int = 0
+    """Probabilistic order: 4 if PCO17 Algorithm 4 warns that something which depends on this frame may have been
+    delivered before it, 5 if Algorithm 5 does, too; 0: surely not."""
+    suspects: tuple[str, ...] = ()
+    """Alert 5: recent deliveries (the last event of each) that claim to depend on it: what an application's repair
+    would look at."""
 
 
 class Dropped(_Out, frozen=True, gc=False):
     """The frame will not be delivered here, or a buffer gave it up. `reason` is one of `DROP_REASONS`."""
 
-    frame: Frame
+    frame: AnyFrame
     reason: str
 
 
 class Asked(_Out, frozen=True, gc=False):
     """Recovery of these ranges was asked of these peers."""
 
-    ranges: tuple[Range, ...]
+    ranges: tuple[AnyRange, ...]
     peers: tuple[MemberId, ...]
 
 
 class GaveUp(_Out, frozen=True, gc=False):
     """These events will not be waited for any longer."""
 
-    ranges: tuple[Range, ...]
+    ranges: tuple[AnyRange, ...]
     reason: str
 
 
-OrderOutput = OrderSend | Published | Arrived | Deliver | Dropped | Asked | GaveUp
+class Moved(_Out, frozen=True, gc=False):
+    """The member publishes under another (N, R, K) clock from now on; `own`: it was its own decision."""
+
+    generation: int
+    entries: int
+    keys: int
+    own: bool
+
+
+class Contracted(_Out, frozen=True, gc=False):
+    """The contract is broken, or kept again: two upper bounds of the error rate, measured, against the promise."""
+
+    broken: bool
+    promise: float
+    bound: float
+    """PCO17's formula with the measured X and P_nc."""
+    alerts: float
+    """Alerts of Algorithm 5 per delivery."""
+    in_flight: float
+    """X, measured: frames delivered here that a frame's owner had not delivered when it sent it."""
+
+
+OrderOutput = OrderSend | Published | Arrived | Deliver | Dropped | Asked | GaveUp | Moved | Contracted
 
 DROP_REASONS = ("late", "overflow", "invalid", "two-owners")

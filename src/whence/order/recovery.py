@@ -1,16 +1,18 @@
 """Who is asked for what is missing, and when (CCC11 Algorithm 5, `time_to_terminate` over).
 
 Departs from the paper in the unit: a **pursuit** follows one tenure of one ticket, and asks for ranges, not single ids.
-It asks once per id where the order may skip, and again with growing pauses where it may not (`reliable`), or where
-nothing else will ever show the loss (the silent tail).
+(Where there are no tickets, one owner's frames.) It asks once per id where the order may skip, and again with growing
+pauses where it may not (`reliable`), or where nothing else will ever show the loss (the silent tail).
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from typing import Generic
 
-from whence.clock import MemberId, Range
+from whence.clock import MemberId
+from whence.order.buffers import O
 from whence.order.config import OrderConfig
 from whence.order.messages import Recover
 from whence.order.outputs import Asked, OrderOutput, OrderSend
@@ -38,7 +40,7 @@ class Pursuit:
         self.holders: dict[MemberId, None] = {}
 
 
-class Pursuits:
+class Pursuits(Generic[O]):
     """All pursuits of one member."""
 
     def __init__(
@@ -46,21 +48,23 @@ class Pursuits:
         config: OrderConfig,
         rng: random.Random,
         sample: Callable[[int], Sequence[MemberId]],
-        owner: Callable[[int, int], MemberId | None],
+        owner: Callable[[O, int], MemberId | None],
+        question: Callable[[int, tuple[tuple[O, int, int, int], ...]], Recover],
     ) -> None:
         self.config = config
         self.rng = rng
         self.sample = sample
-        self.owner = owner
+        self.owner: Callable[[O, int], MemberId | None] = owner
+        self.question: Callable[[int, tuple[tuple[O, int, int, int], ...]], Recover] = question
         self.blocking = config.order == "reliable"
-        self.by_tenure: dict[tuple[int, int], Pursuit] = {}
+        self.by_tenure: dict[tuple[O, int], Pursuit] = {}
         self.nonces: dict[int, None] = {}
         self.next_at: int | None = None
         self.overflow = 0
         self.asked_events = 0
 
     def want(
-        self, ticket: int, inc: int, upto: int, now: int, holder: MemberId | None = None, at_once: bool = False
+        self, ticket: O, inc: int, upto: int, now: int, holder: MemberId | None = None, at_once: bool = False
     ) -> None:
         """Something up to this event is missing. `holder`: a peer whose digest says it has it."""
         if self.config.recovery == "off":
@@ -85,10 +89,10 @@ class Pursuits:
         if self.next_at is None or pursuit.next_at < self.next_at:
             self.next_at = pursuit.next_at
 
-    def due(self, now: int, gaps: Callable[[int, int, int], list[Range]]) -> list[OrderOutput]:
+    def due(self, now: int, gaps: Callable[[O, int, int], list[tuple[O, int, int, int]]]) -> list[OrderOutput]:
         """Ask for everything whose time has come; `gaps` says what of a tenure is missing and not in hand."""
         out: list[OrderOutput] = []
-        asks: dict[tuple[MemberId, ...], list[Range]] = {}
+        asks: dict[tuple[MemberId, ...], list[tuple[O, int, int, int]]] = {}
         sampled: Sequence[MemberId] | None = None
         for tenure, pursuit in list(self.by_tenure.items()):
             if pursuit.next_at > now:
@@ -121,7 +125,9 @@ class Pursuits:
         self.next_at = min((p.next_at for p in self.by_tenure.values()), default=None)
         return out
 
-    def _allowed(self, pursuit: Pursuit, ranges: list[Range]) -> tuple[list[Range], bool]:
+    def _allowed(
+        self, pursuit: Pursuit, ranges: list[tuple[O, int, int, int]]
+    ) -> tuple[list[tuple[O, int, int, int]], bool]:
         """What may be asked now, and whether it may be asked again later."""
         if self.blocking:
             return ranges, True
@@ -130,7 +136,7 @@ class Pursuits:
         fresh = [(t, i, max(a, pursuit.asked_upto + 1), b) for t, i, a, b in ranges if b > pursuit.asked_upto]
         return fresh, False
 
-    def _targets(self, tenure: tuple[int, int], pursuit: Pursuit, sampled: Sequence[MemberId]) -> tuple[MemberId, ...]:
+    def _targets(self, tenure: tuple[O, int], pursuit: Pursuit, sampled: Sequence[MemberId]) -> tuple[MemberId, ...]:
         source = self.owner(*tenure)
         chosen: dict[MemberId, None] = {}
         if self.config.recovery == "R1" and pursuit.attempts == 0 and source is not None:
@@ -148,7 +154,9 @@ class Pursuits:
             chosen[peer] = None
         return tuple(chosen)
 
-    def _send(self, targets: tuple[MemberId, ...], ranges: list[Range], out: list[OrderOutput]) -> None:
+    def _send(
+        self, targets: tuple[MemberId, ...], ranges: list[tuple[O, int, int, int]], out: list[OrderOutput]
+    ) -> None:
         for start in range(0, len(ranges), self.config.max_ranges):
             part = tuple(ranges[start : start + self.config.max_ranges])
             nonce = self.rng.getrandbits(48)
@@ -156,10 +164,10 @@ class Pursuits:
             while len(self.nonces) > MAX_NONCES:
                 del self.nonces[next(iter(self.nonces))]
             out.append(Asked(part, targets))
-            message = Recover(nonce, part)
+            message = self.question(nonce, part)
             out.extend(OrderSend(peer, message) for peer in targets)
 
-    def progress(self, ticket: int, inc: int, now: int) -> None:
+    def progress(self, ticket: O, inc: int, now: int) -> None:
         """An answer brought something: where asking again is allowed, ask for the rest without a pause."""
         pursuit = self.by_tenure.get((ticket, inc))
         if pursuit is not None and (self.blocking or pursuit.tail):
@@ -167,14 +175,14 @@ class Pursuits:
             pursuit.next_at = min(pursuit.next_at, now + self.config.time_to_recover_ns // 4)
             self.next_at = min(self.next_at or pursuit.next_at, pursuit.next_at)
 
-    def denied(self, peer: MemberId, ranges: Sequence[Range], now: int) -> None:
+    def denied(self, peer: MemberId, ranges: Sequence[tuple[O, int, int, int]], now: int) -> None:
         """A peer holds nothing of these."""
         for ticket, inc, _, _ in ranges:
             pursuit = self.by_tenure.get((ticket, inc))
             if pursuit is not None and len(pursuit.denied) < MAX_PURSUITS:
                 pursuit.denied[peer] = now
 
-    def hopeless(self, now: int, members: Sequence[MemberId]) -> list[tuple[int, int]]:
+    def hopeless(self, now: int, members: Sequence[MemberId]) -> list[tuple[O, int]]:
         """`reliable`: tenures of which nobody known holds what is missing, asked for long enough. The source counts as
         gone once it is no member any more."""
         if not self.blocking:

@@ -112,6 +112,15 @@ class Hostile(_Action, frozen=True, kw_only=True, tag="hostile"):
     cluster: str = ""
 
 
+class Move(_Action, frozen=True, kw_only=True, tag="move"):
+    """The member begins a generation of so many entries and keys (a cluster without tickets)."""
+
+    who: str
+    entries: Annotated[int, msgspec.Meta(ge=1)]
+    keys: Annotated[int, msgspec.Meta(ge=1)]
+    cluster: str = ""
+
+
 class Publish(_Action, frozen=True, kw_only=True, tag="publish"):
     """The application publishes one frame; without a ticket at that time, it is refused."""
 
@@ -121,7 +130,7 @@ class Publish(_Action, frozen=True, kw_only=True, tag="publish"):
     payload: Size = 16
 
 
-Action = Crash | Start | Leave | Coordinate | Resign | Found | Partition | Cut | Slow | Clock | Hostile | Publish
+Action = Crash | Start | Leave | Coordinate | Resign | Found | Partition | Cut | Slow | Clock | Hostile | Move | Publish
 Schedule = tuple[Action, ...]
 
 KINDS: dict[str, type[Action]] = {
@@ -136,6 +145,7 @@ KINDS: dict[str, type[Action]] = {
     "slow": Slow,
     "clock": Clock,
     "hostile": Hostile,
+    "move": Move,
     "publish": Publish,
 }
 
@@ -209,6 +219,8 @@ def describe(action: Action) -> str:
             return f"clock of {who}: drift {drift:+d} ppm, jump {_about(jump)}"
         case Hostile(who=who, sender=sender, messages=n):
             return f"{sender or 'an outsider'} sends {n} bad messages to {who}{where}"
+        case Move(who=who, entries=entries, keys=keys):
+            return f"{who} moves to R = {entries}, K = {keys}{where}"
         case Publish(who=who, events=n):
             return f"{who} publishes {n} event{'s' if n > 1 else ''}{where}"
 

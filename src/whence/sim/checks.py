@@ -9,6 +9,7 @@ buffer     a buffer is beyond its bound
 id         an event id was used twice
 twice      an application was handed an event that its state had already
 order      a delivery that the member's order forbids, by the oracle
+alert      an inversion in probabilistic order that PCO17 Algorithm 4 does not warn of
 ring       an invariant of the ticket ring (`whence.ring.invariants`)
 snapshot   a state was installed that is not the one that was captured
 lost       a run without faults and losses, and yet somebody has not got everything
@@ -22,8 +23,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from whence import ports
-from whence.clock import Frame, Incarnation, MemberId
-from whence.sim.actions import Publish, Schedule, show
+from whence.clock import AnyFrame, Incarnation, MemberId
+from whence.sim.actions import Move, Publish, Schedule, show
+from whence.sim.host import tenure_of
 from whence.sim.oracle import Oracle, Verdict
 from whence.sim.rings import Rings
 from whence.sim.verdicts import Counts
@@ -72,10 +74,11 @@ class Checks:
         self.world = world
         self.oracles = [Oracle() for _ in world.clusters]
         self.rings = [Rings() for _ in world.clusters]
-        self._tenures: list[dict[tuple[int, int], tuple[MemberId, int]]] = [{} for _ in world.clusters]
+        self._tenures: list[dict[tuple[int | MemberId, int], tuple[MemberId, int]]] = [{} for _ in world.clusters]
         self._captured: dict[tuple[int, str], bytes] = {}
         self._gave_up: set[MemberId] = set()
         self._inversions: dict[tuple[int, str], int] = {}
+        self._missed: dict[tuple[int, str], int] = {}
 
     def violation(self, kind: str, what: str, seat: Seat | None = None) -> Violation:
         world = self.world
@@ -112,14 +115,16 @@ class Checks:
             if name not in high or fill > high[name][0]:
                 high[name] = level
 
-    def published(self, seat: Seat, frame: Frame) -> None:
+    def published(self, seat: Seat, frame: AnyFrame) -> None:
         tenures = self._tenures[seat.cluster]
-        owner, last = tenures.get((frame.ticket, frame.inc), (seat.id, 0))
+        ticket, inc, owner = tenure_of(frame)
+        tenure = (owner if ticket < 0 else ticket, inc)
+        owner, last = tenures.get(tenure, (seat.id, 0))
         if owner != seat.id or frame.owner != seat.id:
             raise self.violation("id", f"{frame.ids()[0]} published under a tenure that is {owner}'s", seat)
         if frame.first != last + 1:
             raise self.violation("id", f"{frame.ids()[0]} published after number {last} of its tenure", seat)
-        tenures[frame.ticket, frame.inc] = (seat.id, frame.last)
+        tenures[tenure] = (seat.id, frame.last)
         self.oracles[seat.cluster].published_frame(seat.id, frame.key, frame.count)
 
     def delivered(self, seat: Seat, out: ports.Deliver) -> None:
@@ -131,6 +136,10 @@ class Checks:
             if verdict is Verdict.INVERTED:
                 key = (seat.cluster, seat.order)
                 self._inversions[key] = self._inversions.get(key, 0) + frame.count
+                if out.alert != 5:
+                    self._missed[key] = self._missed.get(key, 0) + frame.count
+                if out.alert < 4 and seat.order == "probabilistic":
+                    raise self.violation("alert", f"{frame.ids()[0]} is inverted, and Algorithm 4 says nothing", seat)
             if _COUNT[verdict] in Counts.PROMISES[seat.order] and not (
                 verdict is Verdict.OVER_GAP and seat.id in self._gave_up
             ):
@@ -147,6 +156,7 @@ class Checks:
         for ticket, inc, first, last in out.ranges:
             owner, _ = self._tenures[seat.cluster].get((ticket, inc), ("", 0))
             for seq in range(first, last + 1):
+                assert isinstance(ticket, int)
                 holder = next((s.id for s in seats if s.app.has((ticket, inc, owner), seq)), None)
                 if holder is not None:
                     what = (
@@ -157,6 +167,10 @@ class Checks:
     def inversions(self, cluster: int, order: str) -> int:
         """Events that members of this order delivered after something that they precede."""
         return self._inversions.get((cluster, order), 0)
+
+    def missed(self, cluster: int, order: str) -> int:
+        """Those of them without an alert of Algorithm 5."""
+        return self._missed.get((cluster, order), 0)
 
     # -- state that travels ----------------------------------------------------------------------------------
 
@@ -188,7 +202,7 @@ class Checks:
             self._promises_kept(cluster, excused)
             if self.harmless():
                 self._nothing_lost(cluster, seats)
-                if (broken := self.rings[cluster].quiet()) is not None:
+                if not self.world.free[cluster] and (broken := self.rings[cluster].quiet()) is not None:
                     raise self.violation("ring", broken)
 
     def _promises_kept(self, cluster: int, excused: bool) -> None:
@@ -208,10 +222,13 @@ class Checks:
         """Somebody still waits, as a blocking order may, for an event whose publisher is dead and that no living member
         has delivered. Whoever has not yet given it up (`abandon`) waits with reason, and so do those who wait for what
         it closes over."""
+        if self.world.free[cluster]:
+            return False  # nothing blocks for ever there
         alive = {seat.id for seat in seats}
         for seat in seats:
             for frame in [h.frame for h in seat.member.ordering.held.values()]:
                 for missing in seat.member.why_blocked(str(frame.ids()[0])).missing:
+                    assert missing.ticket is not None
                     inc = Incarnation.parse(missing.incarnation).packed
                     owner, _ = self._tenures[cluster].get((missing.ticket, inc), ("", 0))
                     tenure = (missing.ticket, inc, owner)
@@ -222,7 +239,9 @@ class Checks:
     def harmless(self) -> bool:
         """Nothing that could cost an event is in this run."""
         network = self.world.scenario.network
-        return not network.loss and not network.uplink and all(isinstance(a, Publish) for a in self.world.schedule)
+        return (
+            not network.loss and not network.uplink and all(isinstance(a, Publish | Move) for a in self.world.schedule)
+        )
 
     def _nothing_lost(self, cluster: int, seats: list[Seat]) -> None:
         """CCC11 Lemma 5.1: without faults every event is delivered, in causal order."""

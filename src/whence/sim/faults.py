@@ -16,6 +16,7 @@ from whence.sim.actions import (
     Found,
     Hostile,
     Leave,
+    Move,
     Partition,
     Publish,
     Resign,
@@ -65,6 +66,9 @@ def carry_out(world: World, action: Action) -> None:
             host.clock.change(world.now, drift, jump)
             for seat in host.seats.values():
                 world.sleep(seat)
+        case Move(who=who, cluster=cluster, entries=entries, keys=keys):
+            for seat in _seats(world, who, cluster):
+                world.step(seat, ports.Move(entries, keys))
         case Hostile(who=who, cluster=cluster):
             for seat in _seats(world, who, cluster):
                 hostile.attack(world, seat, action)
@@ -90,7 +94,7 @@ def _publish(world: World, action: Publish) -> None:
         world.tally.not_published["down"] += action.events
     for seat in seats:
         if not seat.member.may_publish:
-            world.tally.not_published["no ticket"] += action.events
+            world.tally.not_published["no ticket" if seat.joined else "not joined"] += action.events
             continue
         world.tally.payloads += 1
         size = max(8, action.payload)

@@ -6,14 +6,20 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from whence.clock import Frame, MemberId, member_id
+from whence.clock import AnyFrame, Frame, MemberId, member_id
 
 if TYPE_CHECKING:
     from whence.member import Member
     from whence.recorder import Recorder
 
 Tenure = tuple[int, int, MemberId]
-"""`(ticket, incarnation, owner)`: within it, events are numbered from 1."""
+"""`(ticket, incarnation, owner)`: within it, events are numbered from 1. Without tickets: `(-1, 0, owner)`."""
+
+
+def tenure_of(frame: AnyFrame) -> Tenure:
+    """Whose events these are."""
+    return (frame.ticket, frame.inc, frame.owner) if isinstance(frame, Frame) else (-1, 0, frame.owner)
+
 
 _PPM = 1_000_000
 
@@ -50,9 +56,9 @@ class App:
         self.seen: dict[Tenure, int] = {}
         self.count = 0
 
-    def deliver(self, frame: Frame) -> bool:
+    def deliver(self, frame: AnyFrame) -> bool:
         """Take the events of a frame; False if one of them was seen before."""
-        tenure = (frame.ticket, frame.inc, frame.owner)
+        tenure = tenure_of(frame)
         had = self.seen.get(tenure, 0)
         new = ((1 << frame.count) - 1) << frame.first
         self.seen[tenure] = had | new

@@ -34,8 +34,9 @@ class Operator:
         self.world.plan(self.every, self._look)
 
     def _look(self) -> None:
-        for i in range(len(self.world.clusters)):
-            self._look_at(i)
+        for i, free in enumerate(self.world.free):
+            if not free:  # else there is no ring to found
+                self._look_at(i)
         self.world.plan(self.world.now + self.every, self._look)
 
     def _look_at(self, cluster: int) -> None:

@@ -11,6 +11,7 @@ import msgspec
 
 from whence.config import Config
 from whence.errors import ConfigError
+from whence.order import Contract
 from whence.sim.actions import KINDS, Action, Publish, names_in, read_action, write_action
 from whence.sim.settings import Count, Duration, Share, Size, parse_duration, read, to_toml, write
 
@@ -73,7 +74,16 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     abandon: Annotated[int, msgspec.Meta(ge=1, title="duration")] | None = None
     """Reliable members: how long to wait for what every known member lacks, before it is given up as lost with its
     publisher. Must be shorter than `settle` to be seen in a run."""
+    contract: Contract | None = None
+    """A cluster without tickets (docs/probabilistic.md). Order `probabilistic` alone means one with an error rate of
+    0.001 for the workload. Times in it are numbers, in seconds."""
     workload: Workload = Workload()
+
+    @property
+    def free(self) -> bool:
+        """A cluster without tickets."""
+        orders = [self.order] if isinstance(self.order, str) else list(self.order)
+        return self.contract is not None or "probabilistic" in (*orders, *self.order_of.values())
 
 
 class Network(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,12 +195,15 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
     def coordinators_of(self, cluster: Cluster) -> tuple[str, ...]:
         """Those that want a ticket from the beginning."""
-        wanted = cluster.tickets if cluster.coordinators is None else cluster.coordinators
+        usual = len(self.members_of(cluster)) if cluster.free else cluster.tickets
+        wanted = usual if cluster.coordinators is None else cluster.coordinators
         return self.members_of(cluster)[:wanted] if isinstance(wanted, int) else wanted
 
     def ring_time(self, cluster: Cluster) -> int:
         """When workloads start unless they say: a coordinator admits one newcomer at a time and waits about a round for
         its confirmation (ring.md rule 10), so a ring of m grows like a tree, about log2 m admissions deep."""
+        if cluster.free:
+            return self.round
         return self.round * (8 + 2 * max(1, len(self.coordinators_of(cluster))).bit_length())
 
     def orders(self, cluster: Cluster, seed: int) -> dict[str, str]:
@@ -222,6 +235,7 @@ def config_of(scenario: Scenario, cluster: Cluster, order: str, latency: int) ->
         "max_events": cluster.max_events,
         "history": cluster.history,
         "buffer": cluster.buffer,
+        "contract": cluster.contract or (_default_contract(scenario, cluster, latency) if cluster.free else None),
     }
     config = Config.sized(
         cluster=cluster.name,
@@ -241,6 +255,15 @@ def config_of(scenario: Scenario, cluster: Cluster, order: str, latency: int) ->
         return config
     ordering = msgspec.structs.replace(config.ordering, abandon_ns=cluster.abandon, memory_ns=2 * cluster.abandon)
     return msgspec.structs.replace(config, ordering=ordering)
+
+
+def _default_contract(scenario: Scenario, cluster: Cluster, latency: int) -> Contract:
+    """What order `probabilistic` means without one: as `Config.sized` has it, the same for all members."""
+    w = cluster.workload
+    publishers = max(1, len(scenario.coordinators_of(cluster)))
+    rate = (w.rate * publishers * 1e9 / scenario.round or w.per_second or 1.0) / w.batch
+    hop = scenario.round / 2 if cluster.mode == "rounds" else latency
+    return Contract(rate=rate, delay=2 * hop / 1e9, members=len(scenario.members_of(cluster)))
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from whence import ports
-from whence.clock import Frame, Key
+from whence.clock import AnyFrame, FreeFrame
 
 if TYPE_CHECKING:
     from whence.sim.host import Seat
     from whence.sim.world import World
 
+Key = tuple[int | str, int, int]
+"""Of a frame, with or without a ticket."""
 QUANTILES = (0.5, 0.9, 0.99, 1.0)
 
 
@@ -33,6 +35,15 @@ class Line(msgspec.Struct, kw_only=True):
     """Arrived after it had been given up."""
     over_gap: int = 0
     """Delivered after something before it was given up."""
+    alerts4: int = 0
+    """Probabilistic order: events delivered with an alert of PCO17 Algorithm 4 (Algorithm 5's among them)."""
+    alerts5: int = 0
+    missed: int = 0
+    """Of the inversions, those that came without an alert of Algorithm 5: its list was too short."""
+    error_rate: float = 0.0
+    """Inversions per delivery of another member's event."""
+    header_bytes: float = 0.0
+    """Probabilistic order: bytes of control information per frame published (keys, vector, older vectors)."""
     inversions: int = 0
     """Delivered after an event that it causally precedes (by the oracle's own account)."""
     duplicates: int = 0
@@ -82,6 +93,9 @@ class Tally:
         self.high: dict[str, tuple[int, int]] = {}
         self._lines: dict[tuple[int, str], Line] = {}
         self._latencies: dict[tuple[int, str], array[int]] = {}
+        self._headers: dict[tuple[int, str], list[int]] = {}
+        self._others: dict[tuple[int, str], int] = {}
+        self.moves = self.contracts_broken = 0
         self._born: list[dict[Key, int]] = [{} for _ in world.clusters]
 
     def line(self, seat: Seat) -> Line:
@@ -94,16 +108,22 @@ class Tally:
             self._latencies[key] = array("q")
         return found
 
-    def published(self, seat: Seat, frame: Frame) -> None:
-        self.line(seat).published += frame.count
+    def published(self, seat: Seat, frame: AnyFrame) -> None:
+        line = self.line(seat)
+        line.published += frame.count
+        if isinstance(frame, FreeFrame):
+            self._headers.setdefault((seat.cluster, seat.order), []).append(frame.header)
         self._born[seat.cluster][frame.key] = self.world.now
 
     def delivered(self, seat: Seat, out: ports.Deliver) -> None:
         line, frame = self.line(seat), out.frame
         line.delivered += frame.count
+        line.alerts4 += frame.count if out.alert else 0
+        line.alerts5 += frame.count if out.alert == 5 else 0
         if out.over_gap:
             line.over_gap += frame.count
         if frame.owner != seat.id:
+            self._others[seat.cluster, seat.order] = self._others.get((seat.cluster, seat.order), 0) + frame.count
             born = self._born[seat.cluster].get(frame.key)
             if born is not None:
                 self._latencies[seat.cluster, seat.order].append(self.world.now - born)
@@ -123,6 +143,12 @@ class Tally:
 
     def gave_up(self, seat: Seat, out: ports.GaveUp) -> None:
         self.line(seat).given_up += sum(last - first + 1 for _, _, first, last in out.ranges)
+
+    def moved(self, seat: Seat, out: ports.Moved) -> None:
+        self.moves += 1
+
+    def contracted(self, seat: Seat, out: ports.Contracted) -> None:
+        self.contracts_broken += out.broken
 
     def ticket(self, seat: Seat, out: ports.Ticket) -> None:
         self.tickets[out.change] += 1
@@ -160,8 +186,14 @@ class Tally:
         for key, line in self._lines.items():
             line.latency_ms = _quantiles(self._latencies[key])
             line.inversions = world.checks.inversions(*key)
+            line.missed = world.checks.missed(*key)
+            line.error_rate = line.inversions / max(1, self._others.get(key, 0))
+            headers = self._headers.get(key)
+            line.header_bytes = round(sum(headers) / len(headers), 1) if headers else 0.0
         counters = {name: getattr(self, name) for name in ("dead_letters", "nowhere", "bad_bytes", "hostile")}
         counters |= {name: getattr(self, name) for name in ("unauthentic", "cut_offs", "left", "refounded")}
+        if any(world.free):
+            counters |= {name: getattr(self, name) for name in ("moves", "contracts_broken")}
         return Report(
             scenario=scenario,
             seed=world.seed,

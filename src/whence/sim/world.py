@@ -67,6 +67,7 @@ class World:
         self.network = Network(self.scenario.network, self.scenario.names, seed, base)
         self.hosts = {n: Host(n, self._clock(n)) for n in self.scenario.names}
         self.orders = [self.scenario.orders(c, seed) for c in self.clusters]
+        self.free = [c.free for c in self.clusters]
         self._configs: dict[tuple[int, str], Config] = {}
         self.tally = Tally(self)
         self.checks = Checks(self)
@@ -84,6 +85,8 @@ class World:
             ports.Asked: self.tally.asked,
             ports.GaveUp: self._on_gave_up,
             ports.Ticket: self.tally.ticket,
+            ports.Moved: self.tally.moved,
+            ports.Contracted: self.tally.contracted,
             ports.TakeSnapshot: self._on_take_snapshot,
             ports.InstallSnapshot: self._on_install_snapshot,
             ports.Joined: self._on_joined,

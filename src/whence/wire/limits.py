@@ -31,6 +31,12 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_tickets: int = 1024
     """Entries of a vector clock, hence of every table per ticket. `n` of the cluster is checked by the member."""
 
+    max_entries: int = 4096
+    """R: entries of an (N, R, K) clock. Its keys are at most as many."""
+
+    max_owners: int = 8192
+    """Owners in one message of a cluster without tickets: cursors in a snapshot, rows of a digest."""
+
     max_ranges: int = 4096
     """Ranges in one RECOVER or its answer; lists of predecessors in one message of the ring."""
 

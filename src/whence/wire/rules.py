@@ -6,19 +6,25 @@ from collections.abc import Callable, Sequence
 from typing import Any, get_args
 
 from whence.cast.messages import MAX_AGE, MAX_ROUNDS, Aged, CastMessage, Gossip, News
-from whence.clock import Entry, Frame, MemberId
+from whence.clock import AnyFrame, Entry, Frame, FreeFrame, MemberId
 from whence.errors import BadMessage
-from whence.order.messages import ClockState, OrderMessage
+from whence.order.messages import ClockState, FreeState, OrderMessage
 from whence.ring.messages import RingMessage, RingNews, Row, Seat, Tenure
 from whence.wire.limits import DEFAULT, Limits
 from whence.wire.validate import (
+    MAX_OLDER,
     check_digest,
     check_frame,
+    check_free_frame,
+    check_heads,
     check_int,
+    check_keys,
     check_member,
     check_members,
     check_orphans,
+    check_packed,
     check_ranges,
+    check_runs,
     check_seq,
     check_text,
     check_ticket,
@@ -44,12 +50,14 @@ def validate(message: Any, limits: Limits = DEFAULT) -> None:
 # ---------------------------------------------------------------------------------------------------------- cast
 
 
-def _items(items: Sequence[Frame | News], limits: Limits) -> None:
+def _items(items: Sequence[AnyFrame | News], limits: Limits) -> None:
     if len(items) > limits.max_items:
         too_many("items of gossip", len(items), limits.max_items)
     for item in items:
         if type(item) is Frame:
             check_frame(item, limits)
+        elif type(item) is FreeFrame:
+            check_free_frame(item, limits)
         else:
             _news(item, limits)
 
@@ -86,6 +94,7 @@ _CAST: dict[str, Check] = {
     "digest": _digest,
     "members": _aged,
     "unsubs": _aged,
+    "heads": check_heads,
     "wanted": check_int,
 }
 
@@ -188,11 +197,14 @@ _RING: dict[str, Check] = {
 # --------------------------------------------------------------------------------------------------------- order
 
 
-def _frames(frames: Sequence[Frame], limits: Limits) -> None:
+def _frames(frames: Sequence[AnyFrame], limits: Limits) -> None:
     if len(frames) > limits.max_items:
         too_many("frames", len(frames), limits.max_items)
     for frame in frames:
-        check_frame(frame, limits)
+        if isinstance(frame, Frame):
+            check_frame(frame, limits)
+        else:
+            check_free_frame(frame, limits)
 
 
 def _state(state: bytes, limits: Limits) -> None:
@@ -215,6 +227,31 @@ def _clock(clock: ClockState, limits: Limits) -> None:
         too_many("owners", len(clock.owners), limits.max_tenures)
     for ticket, inc, owner in clock.owners:
         _seat(Seat(owner, ticket, inc), limits)
+    if clock.free is not None:
+        _free(clock.free, limits)
+
+
+def _free(free: FreeState, limits: Limits) -> None:
+    if not 1 <= len(free.generations) <= MAX_OLDER:
+        too_many("generations", len(free.generations), MAX_OLDER)
+    for state in free.generations:
+        check_int(state.generation, limits)
+        check_packed(state.V, limits)
+        check_int(state.K, limits)
+        if state.K > state.V.R or len(state.owed) not in (0, state.V.R) or len(state.level) != len(state.owed):
+            raise BadMessage(f"a generation of {state.V.R} entries, {state.K} keys and {len(state.owed)} owed")
+        for number in (*state.owed, *state.level):
+            check_int(number, limits)
+    if len(free.owners) > limits.max_owners:
+        too_many("owners", len(free.owners), limits.max_owners)
+    for row in free.owners:
+        check_member(row.owner, limits)
+        for number in (row.taken, row.generation, row.opened):
+            check_int(number, limits)
+        check_keys(row.keys, limits.max_entries)
+    _frames(free.waiting, limits)
+    check_runs(free.ahead, limits)
+    check_int(free.forgotten, limits)
 
 
 def _vector(vector: Sequence[Entry], limits: Limits) -> None:
@@ -225,9 +262,12 @@ _ORDER: dict[str, Check] = {
     "nonce": check_int,
     "ranges": check_ranges,
     "lacks": check_ranges,
+    "runs": check_runs,
+    "lacks_runs": check_runs,
     "frames": _frames,
     "rank": check_int,
     "last_resort": _typed,
+    "free": _typed,
     "reason": check_text,
     "token": check_text,
     "clock": _clock,

@@ -14,7 +14,7 @@ from typing import NoReturn
 
 import msgspec
 
-from whence.clock import Digest, Entry, Frame, MemberId, Orphan, Range
+from whence.clock import AnyFrame, Digest, Entry, Frame, FreeFrame, MemberId, Orphan, Packed, Range, Run
 from whence.clock.cct import MAX_SEQ
 from whence.errors import BadFrame, BadMessage, RemoteError, TooLarge
 from whence.wire.limits import DEFAULT, Limits
@@ -24,6 +24,9 @@ MAX_INT = (1 << 64) - 1
 _NAME = re.compile(r"[!-~]{1,255}")
 _MEMBER_ID = re.compile(r"[!-~]+#(0|[1-9][0-9]{0,19})")
 
+
+MAX_OLDER = 8
+"""Generations that a frame without a ticket may depend on (`order.generations` keeps 4)."""
 
 MAX_SIGNATURE = 128
 """Bytes of a frame's signature (Ed25519: 64)."""
@@ -116,37 +119,93 @@ def check_ranges(ranges: Sequence[Range], limits: Limits) -> None:
             raise BadMessage(f"no range of events: ({ticket}, {inc}, {first}, {last})")
 
 
-def check_frame(frame: Frame, limits: Limits) -> None:
-    """A frame agrees with itself. What it says of its ticket and its past is checked where that is known."""
-    ticket, inc, first, count, deps, body = frame.ticket, frame.inc, frame.first, frame.count, frame.deps, frame.body
+def check_runs(runs: Sequence[Run], limits: Limits) -> None:
+    if len(runs) > limits.max_ranges:
+        too_many("runs of frames", len(runs), limits.max_ranges)
+    for owner, first, last in runs:
+        check_member(owner, limits)
+        if not 1 <= first <= last <= MAX_INT:
+            raise BadMessage(f"no run of frames: ({owner}, {first}, {last})")
+
+
+def check_heads(heads: Sequence[tuple[MemberId, int]], limits: Limits) -> None:
+    if len(heads) > limits.max_owners:
+        too_many("owners", len(heads), limits.max_owners)
+    for owner, number in heads:
+        check_member(owner, limits)
+        check_int(number, limits)
+
+
+def check_packed(packed: Packed, limits: Limits, fault: type[RemoteError] = BadMessage) -> None:
+    if limits.max_entries < packed.R:
+        too_many("entries of a vector", packed.R, limits.max_entries)
+    if not packed.well_formed:
+        raise fault(f"a vector of {len(packed.offsets)} bytes for {packed.R} entries")
+
+
+def check_keys(keys: Sequence[int], R: int, fault: type[RemoteError] = BadMessage) -> None:
+    """`f(p)`: ascending entries of a vector."""
+    at = -1
+    for key in keys:
+        if not at < key < R:
+            raise fault(f"keys {tuple(keys[:8])} are not ascending entries of 0 .. {R - 1}")
+        at = key
+
+
+def check_free_frame(frame: FreeFrame, limits: Limits) -> None:
+    """As `check_frame`, of a frame without a ticket."""
+    check_packed(frame.vector, limits, BadFrame)
+    if not frame.keys:
+        raise BadFrame("a frame without keys")
+    check_keys(frame.keys, frame.vector.R, BadFrame)
+    if len(frame.older) > MAX_OLDER:
+        too_many("older generations", len(frame.older), MAX_OLDER)
+    for generation, packed in frame.older:
+        if not 0 <= generation < frame.generation:
+            raise BadFrame(f"a frame of generation {frame.generation} that depends on {generation}")
+        check_packed(packed, limits, BadFrame)
+    if not (1 <= frame.opened <= frame.number <= MAX_INT and 0 <= frame.generation <= MAX_INT):
+        raise BadFrame(f"frame {frame.number} of generation {frame.generation}, entered with frame {frame.opened}")
+    _check_body(frame, limits)
+
+
+def _check_body(frame: AnyFrame, limits: Limits) -> None:
+    """Owner, events and signature; the count moves clocks before the body is ever decoded, so it has to be the body's
+    own."""
+    first, count, body = frame.first, frame.count, frame.body
     if len(body) > limits.max_frame_bytes:
         too_many("bytes of a frame's body", len(body), limits.max_frame_bytes)
-    check_vector(deps, limits, BadFrame)
-    if not 0 <= ticket < len(deps):
-        raise BadFrame(f"ticket {ticket} of a vector of {len(deps)}")
     if not 1 <= count <= limits.max_frame_events:
         if count > limits.max_frame_events:
             too_many("events in a frame", count, limits.max_frame_events)
         raise BadFrame(f"a frame of {count} events")
     if not 1 <= first <= MAX_SEQ + 1 - count:
         raise BadFrame(f"no such events: first {first}, count {count}")
-    before = deps[ticket]  # a valid entry, so what follows also says that inc is at least 1
-    if (before[0] >= inc) if first == 1 else (before != (inc, first - 1)):
-        raise BadFrame(f"frame begins at ({inc}, {first}) but depends on {before} of its own ticket")
     if not is_member_id(frame.owner) or len(frame.owner) > limits.max_name_bytes:
         check_member(frame.owner, limits)
-    if frame.orphans:
-        check_orphans(frame.orphans, len(deps), limits, BadFrame)
-    if frame.prior is not None:
-        check_orphans((frame.prior,), len(deps), limits, BadFrame)
     if len(frame.signature) > MAX_SIGNATURE:
         raise BadFrame(f"a signature of {len(frame.signature)} bytes")
-    # The count moves clocks before the body is ever decoded, so it has to be the body's own.
     if not body.startswith(_array_header(count)):
         raise BadFrame(f"a frame of {count} events whose body is not a list of {count}")
 
 
-def payloads(frame: Frame, limits: Limits = DEFAULT) -> list[bytes]:
+def check_frame(frame: Frame, limits: Limits) -> None:
+    """A frame agrees with itself. What it says of its ticket and its past is checked where that is known."""
+    _check_body(frame, limits)
+    ticket, inc, first, deps = frame.ticket, frame.inc, frame.first, frame.deps
+    check_vector(deps, limits, BadFrame)
+    if not 0 <= ticket < len(deps):
+        raise BadFrame(f"ticket {ticket} of a vector of {len(deps)}")
+    before = deps[ticket]  # a valid entry, so what follows also says that inc is at least 1
+    if (before[0] >= inc) if first == 1 else (before != (inc, first - 1)):
+        raise BadFrame(f"frame begins at ({inc}, {first}) but depends on {before} of its own ticket")
+    if frame.orphans:
+        check_orphans(frame.orphans, len(deps), limits, BadFrame)
+    if frame.prior is not None:
+        check_orphans((frame.prior,), len(deps), limits, BadFrame)
+
+
+def payloads(frame: AnyFrame, limits: Limits = DEFAULT) -> list[bytes]:
     """The bodies of a frame's events, decoded now; BadFrame if they are not what the frame says. To be called before
     anything of the frame is believed, or passed on: whoever forwards it is blamed for it."""
     try:

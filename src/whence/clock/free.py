@@ -1,0 +1,141 @@
+"""Frames of a cluster without tickets: stamped by an (N, R, K) clock, named by their owner alone.
+
+Nobody grants anybody the right to publish, so an event is `<owner, seq>`, and the owner (which says which life of
+its process it is) counts its own frames. What the clock counts are frames: one frame is one message of PCO17.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+import msgspec
+
+from whence.clock.event import Frame, MemberId
+from whence.clock.probabilistic import Keys, Stamp
+
+GENESIS = 0
+"""The generation that a cluster begins with. Later ones are `number << 32 | salt`: of two that were begun at the same
+time with the same number, the higher one wins everywhere, without a word between anybody."""
+
+Run = tuple[MemberId, int, int]
+"""`(owner, first, last)`: a run of an owner's frames."""
+
+_bodies = msgspec.msgpack.Decoder(list[bytes])
+_encode = msgspec.msgpack.Encoder().encode
+_CODES = {1: "B", 2: "H", 4: "I", 8: "Q"}
+
+
+class Packed(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A vector of `R` counts, each as its distance from the least one, in as many bytes (1, 2, 4 or 8) as the largest
+    distance needs."""
+
+    R: int
+    base: int
+    offsets: bytes
+
+    @classmethod
+    def of(cls, V: Stamp | list[int]) -> Packed:
+        base, spread = min(V), max(V) - min(V)
+        width = next(w for w in _CODES if spread < 1 << 8 * w)
+        return cls(len(V), base, Struct(f"<{len(V)}{_CODES[width]}").pack(*[v - base for v in V]))
+
+    @property
+    def well_formed(self) -> bool:
+        """The offsets are those of `R` entries. To be asked of a peer's vector before anything else."""
+        return self.R > 0 and self.base >= 0 and len(self.offsets) in (self.R, 2 * self.R, 4 * self.R, 8 * self.R)
+
+    def vector(self) -> Stamp:
+        """The counts."""
+        offsets = Struct(f"<{self.R}{_CODES[len(self.offsets) // self.R]}").unpack(self.offsets)
+        return tuple([self.base + v for v in offsets]) if self.base else offsets
+
+    @property
+    def size(self) -> int:
+        """Bytes on the wire."""
+        return len(self.offsets) + 10
+
+
+class FreeId(NamedTuple):
+    """`<owner, seq>`."""
+
+    seq: int
+    owner: MemberId
+
+    def __str__(self) -> str:
+        return f"{self.seq}@{self.owner}"
+
+    @classmethod
+    def parse(cls, text: str) -> FreeId:
+        """The inverse of `str()`; raises ValueError on anything else."""
+        seq, _, owner = text.partition("@")
+        if not seq.isdecimal() or len(seq) > 19 or not owner:
+            raise ValueError(f"not an event id: {text!r} (want seq@owner)")
+        return cls(int(seq), owner)
+
+
+class FreeFrame(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=3):
+    """Frame `number` of its owner: events `first .. first+count-1`, published at one point of the owner's delivery
+    order (a run of PCO17's messages that share one timestamp).
+
+    `vector` is `m.V` and `keys` is `f(owner)`, both of `generation`, which the owner entered with its frame `opened`.
+    `older` are the owner's vectors of earlier generations, where they have moved of late: the frame depends on
+    those messages, too. `signature` proves, where the cluster has roles, that a publisher made the frame.
+    """
+
+    owner: MemberId
+    number: int
+    first: int
+    count: int
+    generation: int
+    opened: int
+    keys: Keys
+    vector: Packed
+    body: bytes
+    older: tuple[tuple[int, Packed], ...] = ()
+    signature: bytes = b""
+
+    @property
+    def key(self) -> tuple[MemberId, int, int]:
+        """Names the frame within a cluster. News have two parts, frames under a ticket have ints only."""
+        return (self.owner, 0, self.number)
+
+    @property
+    def last(self) -> int:
+        """The seq of the last event."""
+        return self.first + self.count - 1
+
+    @property
+    def upto(self) -> int:
+        """How far the frame reaches in the count that its key begins in: the owner's frames."""
+        return self.number
+
+    def unsigned(self) -> bytes:
+        """What a signature is about: all of the frame but the signature."""
+        return _encode(msgspec.structs.replace(self, signature=b"") if self.signature else self)
+
+    def payloads(self) -> list[bytes]:
+        """The bodies, decoded now and not before: most frames a member sees are duplicates."""
+        return _bodies.decode(self.body)
+
+    def ids(self) -> list[FreeId]:
+        """The id of each event."""
+        return [FreeId(s, self.owner) for s in range(self.first, self.first + self.count)]
+
+    def names(self) -> list[str]:
+        """The ids as text."""
+        return [f"{s}@{self.owner}" for s in range(self.first, self.first + self.count)]
+
+    @property
+    def header(self) -> int:
+        """Bytes of control information: what the clock costs on the wire, the owner's name and counters left out."""
+        return self.vector.size + 3 * len(self.keys) + sum(10 + packed.size for _, packed in self.older)
+
+    @property
+    def size(self) -> int:
+        """Bytes on the wire, near enough for the bandwidth model."""
+        return 24 + len(self.owner) + self.header + len(self.body) + len(self.signature)
+
+
+AnyFrame = Frame | FreeFrame
+"""What is published, forwarded, recovered and delivered: under a ticket, or without one."""

@@ -1,0 +1,196 @@
+"""A contract instead of knobs: from a target and a load to R and K, and whether reality keeps to it (PCO17 5.3).
+
+    error <= P_nc * (1 - (1 - 1/R)^(K X))^K         least at K = ln 2 * R / X
+
+`X` are the messages in flight: those sent during one propagation time. `P_nc` is the probability that a message
+overtakes one that it depends on. The paper leaves it open. Here, before anything is measured: a message m' overtakes m
+if m, sent a time t earlier, had reached the sender of m' (delay < t) but reaches this receiver later than m' does.
+Summed over all m, sent at `rate`, with delays as in the paper's model (each message `N(delay, jitter)`, each of its
+receivers once more `N(., jitter)`), that is `rate * E[max(0, Z)]`, `Z ~ N(-delay, 2 jitter)`: 1.6 % for the paper's
+Figure 3. Once there are deliveries, it is the share of frames that had to wait for something.
+"""
+
+from __future__ import annotations
+
+from math import ceil, erfc, exp, log, pi, sqrt
+
+import msgspec
+
+from whence.errors import ConfigError
+
+MAX_ENTRIES = 4096
+"""R at most: about 8 KiB of header."""
+HEADROOM = 2.0
+"""A move is made for this many times the load that broke the contract."""
+BYTES_PER_ENTRY = 2
+"""What an entry costs on the wire, as a rule: counts that differ by less than 65,536."""
+
+
+def error_bound(R: int, K: int, X: float, p_nc: float = 1.0) -> float:
+    """PCO17's bound of the probability that a delivery is wrong."""
+    return p_nc * (1 - (1 - 1 / R) ** (K * X)) ** K if R > 1 else p_nc
+
+
+def best_keys(R: int, X: float) -> int:
+    """K: the better neighbour of `ln 2 * R / X`, at least 1 and at most R."""
+    ideal = log(2) * R / X if X > 0 else float(R)
+    low = min(max(1, int(ideal)), R, 64)  # beyond some dozens nothing is gained, and every key is sent
+    return min((low, min(low + 1, R)), key=lambda K: error_bound(R, K, X))
+
+
+def overtaking(rate: float, delay: float, jitter: float) -> float:
+    """P_nc by the model above: `rate * E[max(0, Z)]`, at most 1."""
+    if jitter <= 0:
+        return 0.0
+    sigma, z = 2 * jitter, delay / (2 * jitter)
+    density, tail = exp(-z * z / 2) / sqrt(2 * pi), erfc(z / sqrt(2)) / 2
+    return min(1.0, max(0.0, rate * (sigma * density - delay * tail)))
+
+
+def entries_for(target: float, X: float, p_nc: float) -> int:
+    """The least R whose best K keeps the bound; `MAX_ENTRIES` if none does."""
+    low, high = 1, MAX_ENTRIES
+    while low < high:
+        middle = (low + high) // 2
+        if error_bound(middle, best_keys(middle, X), X, p_nc) <= target:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+class Contract(msgspec.Struct, frozen=True, kw_only=True):
+    """What the user knows and wants. The same for all founding members; a joiner takes over what the cluster has."""
+
+    target_error: float | None = None
+    """The share of deliveries that may come after something that depends on them. Smaller: more bytes a message.
+    Give this or `header_bytes`; neither: 0.001."""
+    header_bytes: int | None = None
+    """Bytes of a timestamp, as a rule: R is half of it. What error rate follows is `promise`."""
+    rate: float = 100.0
+    """Messages a second expected in the whole cluster (a frame of many events is one)."""
+    delay: float = 0.1
+    """Seconds from a publish to its receipt, on average: gossip takes several hops. `rate * delay` is X."""
+    jitter: float | None = None
+    """Standard deviation of `delay`; default a fifth of it, as in the paper."""
+    members: int = 0
+    """Members expected, if known: with R of at least as many and K = 1 given by hand a vector clock is possible."""
+    entries: int | None = None
+    """R by hand, for those who know better."""
+    keys: int | None = None
+    """K by hand."""
+    memory: int | None = None
+    """Deliveries that Algorithm 5 looks back on; default `4 X` and at least 64. Longer misses less and costs time."""
+    move: bool = True
+    """A broken contract makes the member begin a generation with more entries."""
+
+    def __post_init__(self) -> None:
+        if self.target_error is not None and self.header_bytes is not None:
+            raise ConfigError("contract: give target_error or header_bytes, not both")
+        if self.target_error is not None and not 0 < self.target_error <= 1:
+            raise ConfigError(f"contract: target_error is {self.target_error}; want more than 0, at most 1")
+        if self.header_bytes is not None and not 16 <= self.header_bytes <= BYTES_PER_ENTRY * MAX_ENTRIES:
+            raise ConfigError(f"contract: header_bytes is {self.header_bytes}; want 16 to 8192")
+        for name in ("rate", "delay"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"contract: {name} is {getattr(self, name)}; want more than 0")
+        if self.jitter is not None and self.jitter < 0:
+            raise ConfigError(f"contract: jitter is {self.jitter}; want 0 or more")
+        R, K = self.size
+        if not 1 <= K <= R <= MAX_ENTRIES:
+            raise ConfigError(f"contract: K = {K} keys of R = {R} entries; want 1 <= K <= R <= {MAX_ENTRIES}")
+
+    @property
+    def in_flight(self) -> float:
+        """X, expected."""
+        return self.rate * self.delay
+
+    @property
+    def p_nc(self) -> float:
+        """P_nc, expected."""
+        return overtaking(self.rate, self.delay, self.delay / 5 if self.jitter is None else self.jitter)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """R and K for the expected load."""
+        return self.size_for(self.in_flight, self.p_nc)
+
+    def size_for(self, X: float, p_nc: float) -> tuple[int, int]:
+        """R and K for a load: what is given by hand stays."""
+        if self.entries is not None:
+            R = self.entries
+        elif self.header_bytes is not None:
+            R = self.header_bytes // BYTES_PER_ENTRY
+        else:
+            R = max(8, entries_for(self.target_error or 0.001, X, p_nc))
+        return R, self.keys if self.keys is not None else best_keys(R, X)
+
+    @property
+    def promise(self) -> float:
+        """The error rate that is promised: the target, or what the given size allows at the expected load."""
+        if self.target_error is not None:
+            return self.target_error
+        if self.header_bytes is None and self.entries is None:
+            return 0.001
+        R, K = self.size
+        return max(error_bound(R, K, self.in_flight, self.p_nc), 1e-9)
+
+    @property
+    def lookback(self) -> int:
+        """`memory`, or its formula."""
+        return self.memory if self.memory is not None else max(64, ceil(4 * self.in_flight))
+
+
+class Gauge:
+    """What a member measures of its contract, over about the last `WINDOW` frames of others."""
+
+    WINDOW = 2000
+    ENOUGH = 200
+
+    def __init__(self, contract: Contract) -> None:
+        self.contract = contract
+        self.broken = False
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew: under another clock all is different."""
+        self.seen = self.lag = self.waited = self.alerts = 0.0
+
+    def arrived(self, lag: float, waits: bool) -> None:
+        """A frame came; `lag`: frames delivered here that its owner had not delivered when it sent it."""
+        if self.seen >= self.WINDOW:
+            self.seen, self.lag, self.waited, self.alerts = (
+                v / 2 for v in (self.seen, self.lag, self.waited, self.alerts)
+            )
+        self.seen += 1
+        self.lag += max(0.0, lag)
+        self.waited += waits
+
+    def alerted(self) -> None:
+        """A frame was delivered with an alert of Algorithm 5."""
+        self.alerts += 1
+
+    @property
+    def in_flight(self) -> float:
+        """X, measured."""
+        return self.lag / self.seen if self.seen else 0.0
+
+    @property
+    def p_nc(self) -> float:
+        """P_nc, measured: what had to wait. (What slipped through did not wait: the alerts tell.)"""
+        return min(1.0, (self.waited + self.alerts) / self.seen) if self.seen else 0.0
+
+    @property
+    def alert_rate(self) -> float:
+        return self.alerts / self.seen if self.seen else 0.0
+
+    def bound(self, R: int, K: int) -> float:
+        """The formula with what was measured."""
+        return error_bound(R, K, self.in_flight, self.p_nc)
+
+    def breaks(self, R: int, K: int) -> bool:
+        """Both upper bounds are beyond the promise: the formula's, and that no error goes without an alert (counted
+        with 3 more than there were: the rule of three for what is rare)."""
+        if self.seen < self.ENOUGH:
+            return self.broken
+        return min(self.bound(R, K), (self.alerts + 3) / self.seen) > self.contract.promise

@@ -1,0 +1,114 @@
+"""Owners in a cluster without tickets: how far the frames of each are taken, whom to forget; checks."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from itertools import islice, pairwise
+from typing import TYPE_CHECKING
+
+from whence.clock import AnyFrame, FreeFrame, MemberId
+from whence.clock.probabilistic import Keys
+from whence.errors import AbsurdClock, BadFrame, ForgedTicket, WrongKind
+from whence.order.contract import MAX_ENTRIES
+from whence.order.messages import OwnerState
+
+if TYPE_CHECKING:
+    from whence.order.generations import Held
+    from whence.order.probabilistic import FreeOrdering
+
+MAX_OWNERS = 4096
+"""Owners remembered; each costs about 40 bytes in a snapshot."""
+DIGEST_ROWS = 64
+"""Owners in a digest: half of them those that moved last, half at random."""
+MAX_AHEAD = 1 << 16
+"""Generations begun behind our back: more is absurd."""
+
+
+class Cursor:
+    """One owner's frames: all up to `taken` are taken or given up; `early` are beyond a gap."""
+
+    __slots__ = ("early", "generation", "keys", "opened", "taken")
+
+    def __init__(self) -> None:
+        self.taken = 0
+        self.generation = 0
+        self.opened = 1
+        self.keys: Keys = ()
+        self.early: dict[int, Held] = {}
+
+    def follow(self, frame: FreeFrame) -> None:
+        """The owner's next frame is taken."""
+        self.taken = frame.number
+        self.generation, self.opened, self.keys = frame.generation, frame.opened, frame.keys
+
+    @classmethod
+    def of(cls, row: OwnerState) -> Cursor:
+        cursor = cls()
+        cursor.taken, cursor.generation, cursor.opened, cursor.keys = row.taken, row.generation, row.opened, row.keys
+        return cursor
+
+
+def evict(cursors: dict[MemberId, Cursor], members: Sequence[MemberId], me: MemberId) -> int:
+    """Forget the owner that is silent longest and not in the view (else simply the one silent longest)."""
+    there = {*members, me}  # looked up, never iterated
+    gone = next((o for o, c in cursors.items() if o not in there and not c.early), None)
+    del cursors[gone if gone is not None else next(iter(cursors))]
+    return 1
+
+
+def digest_of(cursors: dict[MemberId, Cursor], rng: random.Random) -> tuple[tuple[MemberId, int], ...]:
+    """The last numbers of some owners."""
+    if len(cursors) <= DIGEST_ROWS:
+        return tuple((owner, c.taken) for owner, c in cursors.items() if c.taken)
+    recent = list(islice(reversed(cursors.items()), DIGEST_ROWS // 2))
+    others = rng.sample(list(islice(cursors.items(), len(cursors) - len(recent))), DIGEST_ROWS // 2)
+    return tuple((owner, c.taken) for owner, c in [*recent, *others] if c.taken)
+
+
+def check_free(frame: AnyFrame, ordering: FreeOrdering) -> None:
+    """Raise a `BadFrame` for what no honest peer of this cluster sends, or passes on."""
+    config = ordering.config
+    if not isinstance(frame, FreeFrame):
+        raise WrongKind("a frame under a ticket in a cluster without tickets")
+    R, keys = frame.vector.R, frame.keys
+    if not frame.vector.well_formed or R > MAX_ENTRIES:
+        raise BadFrame(f"a vector of {len(frame.vector.offsets)} bytes for {R} entries")
+    if not keys or keys[0] < 0 or keys[-1] >= R or any(a >= b for a, b in pairwise(keys)):
+        raise BadFrame(f"keys {keys[:8]} are not ascending entries of 0 .. {R - 1}")
+    if not 1 <= frame.count <= config.max_frame_events or frame.first < 1:
+        raise BadFrame(f"frame of {frame.count} events from {frame.first}, 1 to {config.max_frame_events} allowed")
+    if not 1 <= frame.opened <= frame.number:
+        raise BadFrame(f"frame {frame.number} of a generation entered with frame {frame.opened}")
+    if len(frame.older) > 8 or any(g >= frame.generation or not p.well_formed for g, p in frame.older):
+        raise BadFrame("dependencies on generations that are not older, or on no vectors")
+    stamp = frame.vector.vector()
+    own = frame.number - frame.opened + 1
+    if any(stamp[x] < own for x in keys):
+        raise BadFrame(f"a vector that does not count its owner's own {own} frames")
+    if ordering.seal is not None and not ordering.seal.verify(frame.unsigned(), frame.signature):
+        raise ForgedTicket(f"frame {frame.number} of {frame.owner} is not signed by a publisher")
+    if not ordering.joining:
+        _check_against(frame, stamp, ordering)
+
+
+def _check_against(frame: FreeFrame, stamp: tuple[int, ...], ordering: FreeOrdering) -> None:
+    """What needs clocks to judge by."""
+    queue, jump = ordering.queue, ordering.config.max_jump
+    clock = queue.clocks.get(frame.generation)
+    if clock is not None:
+        if len(stamp) != clock.R or clock.K not in (0, len(frame.keys)):
+            raise BadFrame(f"(R, K) = ({len(stamp)}, {len(frame.keys)}) in a generation of ({clock.R}, {clock.K})")
+        ahead = max(s - v for s, v in zip(stamp, clock.V, strict=True))
+    else:
+        if (frame.generation >> 32) - (queue.current.id >> 32) > MAX_AHEAD:
+            raise AbsurdClock(f"generation {frame.generation >> 32} is far beyond {queue.current.id >> 32}")
+        ahead = max(stamp)
+    cursor = ordering.cursors.get(frame.owner)
+    missing = frame.number - (cursor.taken if cursor is not None else 0)
+    if max(ahead, missing) > jump:
+        raise AbsurdClock(f"frame {frame.number} of {frame.owner} is {max(ahead, missing)} frames ahead of all known")
+    for generation, packed in frame.older:
+        older = queue.clocks.get(generation)
+        if older is not None and older.R != packed.R:
+            raise BadFrame(f"a vector of {packed.R} entries of a generation of {older.R}")

@@ -1,0 +1,62 @@
+"""No ring at all: a cluster without tickets, where every member may publish at any time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from whence.clock import Incarnation, MemberId
+from whence.errors import WrongKind
+from whence.ring.interface import RingOutput, State
+from whence.ring.messages import RingMessage, RingNews
+
+
+class NoRing:
+    """The interface `Ring`, with nothing behind it."""
+
+    wake_at: int | None = None
+    state = State.OUT
+    ticket: int | None = None
+    inc: Incarnation | None = None
+    told = 0
+    may_publish = True
+    admits = False
+    epoch = 0
+
+    def owns_at(self, now: int) -> bool:
+        return False
+
+    def steady_at(self, now: int) -> bool:
+        return False
+
+    def coordinated(self) -> list[int]:
+        return []
+
+    def found(self, now: int, epoch: int) -> list[RingOutput]:
+        return []
+
+    def coordinate(self, now: int) -> list[RingOutput]:
+        return []
+
+    def resign(self, now: int) -> list[RingOutput]:
+        return []
+
+    def receive(self, sender: MemberId, message: RingMessage, now: int) -> list[RingOutput]:
+        raise WrongKind("a message of the ring in a cluster without tickets")
+
+    def hear(self, news: RingNews, now: int) -> list[RingOutput]:
+        raise WrongKind("news of the ring in a cluster without tickets")
+
+    def wake(self, now: int) -> list[RingOutput]:
+        return []
+
+    def published(self, seq: int) -> None:
+        pass
+
+    def coordinators(self) -> dict[int, MemberId]:
+        return {}
+
+    def learn(self, coordinators: Mapping[int, MemberId]) -> None:
+        pass
+
+    def contacts(self, members: Sequence[MemberId]) -> None:
+        pass
