@@ -250,7 +250,7 @@ def test_rule_10_without_probation_a_newcomer_is_lost_at_once() -> None:
 class Hasty(RingConfig, frozen=True, kw_only=True):
     """TempRounds = 0."""
 
-    def temp_ns(self, distance: int) -> int:
+    def temp_ns(self, seats: int) -> int:
         return 1
 
 
@@ -272,7 +272,7 @@ def test_rule_11_the_excluder_waits_until_all_are_out() -> None:
     (excluded,) = w.said(Excluded)
     at = next(t for t, _, o in w.outputs if isinstance(o, Excluded))
     granted = [t for t, _, o in w.outputs if isinstance(o, Granted) and o.ticket in excluded.tickets and t > at]
-    assert granted and min(granted) - at >= 2 * w.config.lease_ns
+    assert granted and min(granted) - at >= w.config.lease_ns
 
 
 def test_rule_11_without_waiting_two_own() -> None:
@@ -281,10 +281,10 @@ def test_rule_11_without_waiting_two_own() -> None:
 
 
 @given(st.integers(1, 64), st.integers(1, 3))
-def test_rule_11_never_less_than_distance_plus_one_rounds(far: int, k: int) -> None:
+def test_rule_11_a_lease_for_each_that_may_have_been_owned(far: int, k: int) -> None:
     settings = config(64, k)
-    assert settings.temp_ns(far) > (far + 1) * ROUND
-    assert settings.temp_ns(far) > (far - 1) * (settings.lease_ns + DELTA) + ROUND
+    slow, fast = 1 - settings.drift, 1 + settings.drift  # the owners' clocks, the excluder's
+    assert settings.temp_ns(far) / fast >= far * settings.lease_ns / slow
 
 
 # --- 12 ---
@@ -393,8 +393,9 @@ def test_rule_13_a_lost_acknowledgement_leaves_two_lists() -> None:
     ask(w, new, ring[0])  # a new predecessor of p changes what p sends to s
     w.run(1.5, lambda: len(w.ring(p).edge.held) > 1)
     assert len(w.ring(p).edge.held) > 1 and held[0] in w.ring(p).edge.held
-    w.run(30)  # p excludes s, which holds the list that was not acknowledged; the invariants are checked at every step
-    assert w.said(Excluded, p)
+    # p tries to exclude s, which holds the list that was not acknowledged; the invariants are checked at every step
+    w.run(30)
+    assert w.said(Excluded)  # by p, or by its predecessor when p has given up
 
 
 def test_rule_13_a_newcomer_inherits_what_its_successor_may_hold() -> None:

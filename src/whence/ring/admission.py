@@ -13,7 +13,7 @@ Rules of ring.md implemented here:
 from __future__ import annotations
 
 from whence.clock import MemberId
-from whence.ring.core import SEATED
+from whence.ring.core import BUSY, SEATED
 from whence.ring.edge import Edge
 from whence.ring.interface import State
 from whence.ring.messages import AckCJoin, CJoin, Decline, Reject, Seat, Update, Who
@@ -59,7 +59,7 @@ class Admission(Neighbours):
         elif self.settled:
             reason = "no free ticket here"
         else:
-            reason = "busy"
+            reason = BUSY
         owner = self.state in (State.OWNER, State.LEAVING)
         self._send(to, Reject(nonce, reason, owner, self.table.era, self._known()))
 

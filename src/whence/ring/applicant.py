@@ -42,6 +42,10 @@ class Applicant:
         """It did not answer."""
         self.hints = {ticket: m for ticket, m in self.hints.items() if m != member}
 
+    def busy(self, member: MemberId) -> None:
+        """It will serve soon: ask it again like one who was not asked yet."""
+        self.tried = [m for m in self.tried if m != member]
+
     def contacts(self, members: Sequence[MemberId]) -> None:
         self.members = [m for m in members if m != self.me][: self.MAX_CONTACTS]
 

@@ -77,14 +77,16 @@ class RingConfig(msgspec.Struct, frozen=True, kw_only=True):
         """So long on the local clock that `ns` have passed on everybody's: `ns (1 + drift) / (1 - drift)`."""
         return int(ns * (1 + self.drift) / (1 - self.drift)) + 1
 
-    def temp_ns(self, distance: int) -> int:
-        """TempRounds as time: how long an excluder waits until all between it and its new successor, `distance` tickets
-        further, are certainly out: `distance (lease + delta) + round` (rule 11).
+    def temp_ns(self, seats: int) -> int:
+        """TempRounds as time: how long an excluder waits until the owners of so many tickets, one after the other, are
+        certainly out: `seats * lease` (rule 11, where `seats` is at most `dist - 1`).
 
         The nearest excluded coordinator is out one lease after the acks; it may have vouched for the next until
-        then, and so
-        on: `distance - 1` leases at most. This is never less than the `distance + 1` rounds of rule 11."""
-        return self.on_any_clock(distance * (self.lease_ns + self.delta_ns) + self.round_ns)
+        then, and so on. Departs from the `dist + 1` rounds of rule 11, which the published protocol needs because its
+        ALIVEs are counted by rounds that begin anywhere; a lease ends by itself, so many nanoseconds after its poll
+        was sent. A third of the time means a third of the dead seats among the neighbours when processes crash one
+        after another."""
+        return self.on_any_clock(seats * self.lease_ns)
 
     @property
     def patience_ns(self) -> int:

@@ -50,6 +50,8 @@ from whence.ring.messages import (
 )
 from whence.ring.table import Table, floor_of
 
+BUSY = "busy"
+"""The reason of a REJECT by a coordinator that will serve CJOINs again soon."""
 MAX_DONE = 4096
 """Tenures remembered as taken or declined."""
 SEATED = (State.PROBATION, State.OWNER, State.LEAVING)
@@ -326,6 +328,8 @@ class Core(ABC):
         if self.state is State.FOUNDING and m.owner:
             self._not_founded(f"{sender} is a living coordinator")
         elif self.state is State.JOINING and self._asked == (m.nonce, sender):
+            if m.reason == BUSY:
+                self.applicant.busy(sender)
             self._rejected(m.reason)
 
     def _on_ack_cjoin(self, sender: MemberId, m: AckCJoin) -> None:
@@ -408,8 +412,8 @@ class Core(ABC):
                 if self.state is State.FOUNDING and seat.member != self.me:
                     self._not_founded(f"{seat.member} is a living coordinator")
             case GoneNews(tickets, floor, by):
-                for ticket in tickets:
-                    table.out(ticket, floor, self._now + self.config.temp_ns(self.config.tickets))
+                for seats, ticket in enumerate(tickets, 1):
+                    table.out(ticket, floor, self._now + self.config.temp_ns(seats))
                 table.committed(by, floor)
                 if self.state is State.FOUNDING:
                     self._not_founded(f"{by} is a living coordinator")

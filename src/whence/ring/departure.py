@@ -153,7 +153,7 @@ class Departure(Exclusion):
 
     def _expire(self) -> None:
         seat, edge = self.seat, self.edge
-        lapsed = self.state in (State.OWNER, State.LEAVING) and not self.lease.valid(self.L, self._now)
+        lapsed = self.state in (State.OWNER, State.LEAVING) and not self._vouched_for(self.L, self._now)
         whole = self.newcomer is None and self._now >= self.temp_until  # what it coordinates is surely its own
         if lapsed and whole and seat is not None and edge is not None and edge.succ != seat:
             nonce = self._leave_nonce or self._next_nonce()

@@ -49,6 +49,12 @@ class Edge:
         """Every list that the successor may hold as its L."""
         return tuple(dict.fromkeys(R for _, R in self._held))
 
+    @property
+    def last(self) -> Seats | None:
+        """The R that was sent last on this edge; None: none yet."""
+        sent, R = self._held[-1] if self._held else (0, ())
+        return R if sent else None
+
     def offer(self, nonce: int, R: Seats) -> Seats:
         """An UPDATE goes out; returns the R it must carry: the one before, while that is unanswered, since every
         further list is one more in which an exclusion needs a quorum."""

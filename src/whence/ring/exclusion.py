@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from whence.clock import MemberId
 from whence.ring.admission import Admission
-from whence.ring.config import between, distance, need_acks
+from whence.ring.config import between, need_acks
 from whence.ring.edge import Edge, Seats
 from whence.ring.interface import Announce, Excluded, Frozen, State
 from whence.ring.messages import (
@@ -157,9 +157,14 @@ class Exclusion(Admission):
     def _succeeded(self, attempt: Attempt) -> None:
         assert self.seat is not None and self.edge is not None
         floor, q = floor_of(attempt.era), attempt.candidate
-        temp = self.config.temp_ns(distance(self.seat.ticket, q.ticket, self.config.tickets))
-        for ticket in attempt.tickets:
-            self.table.out(ticket, floor, self._now + temp)
+        # What lies before the successor is this coordinator's own: free, unless an earlier exclusion is not over yet.
+        first = self.edge.succ.ticket if self._now >= self.temp_until else attempt.tickets[0]
+        free, perhaps_owned = attempt.tickets[: (at := attempt.tickets.index(first))], attempt.tickets[at:]
+        for ticket in free:
+            self.table.end(ticket, floor)
+        for seats, ticket in enumerate(perhaps_owned, 1):
+            self.table.out(ticket, floor, self._now + self.config.temp_ns(seats))
+        temp = self.config.temp_ns(len(perhaps_owned))
         held = self.edge.held
         if self.newcomer is not None and self.newcomer.before.succ != self.seat:
             held += self.newcomer.before.held  # what the successor behind an unconfirmed newcomer may hold
@@ -176,7 +181,7 @@ class Exclusion(Admission):
         self._after(temp, "temp")
         ackers = tuple(z.member for z in attempt.acks)
         self._say(Excluded(attempt.tickets, attempt.era & (1 << ERA_SHIFT) - 1, ackers))
-        self._say(Announce(GoneNews(attempt.tickets, floor, self.me)))
+        self._say(Announce(GoneNews(perhaps_owned, floor, self.me)))
 
     def _temp_over(self) -> None:
         """Everybody in between is out: declare the takeover to the new successor."""

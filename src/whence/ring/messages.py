@@ -297,7 +297,7 @@ class JoinedNews(_Message, frozen=True, tag=1):
 
 
 class GoneNews(_Message, frozen=True, tag=2):
-    """The tickets were taken over by an exclusion: what is below `floor` on them is over (rule 15)."""
+    """The tickets, nearest first, were taken over by an exclusion: what is below `floor` on them is over (rule 15)."""
 
     tickets: tuple[int, ...]
     floor: int
