@@ -51,6 +51,8 @@ from whence.wire import decode, encode
 
 MS = 1_000_000
 HELLO_EVERY_NS = 200 * MS
+FOUND_EVERY_NS = 2_000 * MS
+"""How long the first node waits for a ticket before it tries to found the ring again. Longer than a quarantine."""
 MAX_WAITING = 1024
 """Publishes that wait for a ticket; more are refused for the moment."""
 UNAVAILABLE, NOT_SUPPORTED, BAD_REQUEST = 11, 10, 12
@@ -88,6 +90,8 @@ class Adapter:
         self.disk = Disk(0)
         self.file = Path()
         self.hello_at: int | None = None
+        self.founder = self.coordinating = False
+        self.found_at: int | None = None
         self.waiting: list[tuple[int, str]] = []  # (msg_id, value)
         self.sent: dict[MemberId, int] = {}
         self.received: dict[MemberId, int] = {}
@@ -114,7 +118,7 @@ class Adapter:
 
     def pause(self) -> float | None:
         """Seconds until something is due."""
-        wakes = [self.hello_at, self.member.wake_at if self.member else None]
+        wakes = [self.hello_at, self.found_at, self.member.wake_at if self.member else None]
         due = [at for at in wakes if at is not None]
         return max(0.0, (min(due) - now()) / 1e9) if due else None
 
@@ -122,6 +126,10 @@ class Adapter:
         if self.hello_at is not None and self.hello_at <= now():
             self.hello()
         member = self.member
+        if self.found_at is not None and self.found_at <= now():
+            self.found_at = now() + FOUND_EVERY_NS
+            if self.waiting and member is not None and not member.may_publish:
+                self.found()
         if member is not None and member.wake_at is not None and member.wake_at <= now():
             self.feed(Wake())
 
@@ -135,8 +143,7 @@ class Adapter:
             case "hello_ok":
                 if self.hello_at is not None:
                     self.hello_at = None
-                    self.feed(Start((body["from"],)))
-                    self.feed(Coordinate())
+                    self.start(Start((body["from"],)))
             case "init":
                 self.init(body)
                 self.send(src, type="init_ok", in_reply_to=body["msg_id"], features=[*FEATURES[self.order], *ALWAYS])
@@ -154,6 +161,7 @@ class Adapter:
         self.node = body["node_id"]
         nodes: list[str] = body["node_ids"]
         self.peers = [n for n in nodes if n != self.node]
+        self.founder = self.node == nodes[0]
         self.file = Path(body["dir"]) / "member"
         if self.file.exists():
             self.disk = msgspec.msgpack.decode(self.file.read_bytes(), type=Disk)
@@ -176,8 +184,20 @@ class Adapter:
         if body["join"]:
             self.hello()
             return
-        self.feed(Start(tuple(member_id(n, 1) for n in self.peers), genesis=True))
-        self.feed(Found() if self.node == nodes[0] else Coordinate())
+        self.start(Start(tuple(member_id(n, 1) for n in self.peers), genesis=True))
+
+    def start(self, start: Start) -> None:
+        self.feed(start)
+        if self.founder:
+            self.found()
+
+    def found(self) -> None:
+        """Found the ring, or give way to a living one. Nobody does this on a time-out, but an operator may, when no
+        coordinator is left (ring.md): the first node's adapter is that operator, as `whence up` is. The kit never cuts
+        the first node off from most others."""
+        self.coordinating = True
+        self.found_at = now() + FOUND_EVERY_NS
+        self.feed(Found())
 
     def hello(self) -> None:
         """Ask who is there: a contact is a member, and which life of it is there only it knows."""
@@ -193,7 +213,8 @@ class Adapter:
             self.send(src, type="error", in_reply_to=body["msg_id"], code=UNAVAILABLE, text=text)
             return
         self.waiting.append((body["msg_id"], body["value"]))
-        self.feed(Wake())
+        self.feed(Wake() if self.coordinating else Coordinate())
+        self.coordinating = True
 
     # -- the member ---------------------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ def conform(args: argparse.Namespace) -> int:
     if args.list:
         _teach(args.json)
         return 0
-    settings = Settings(args.nodes, args.timeout, args.hold)
+    settings = Settings(args.nodes, args.timeout, args.hold, args.start)
     report = asyncio.run(_until_terminated(run_suite(args.system, settings, args.only, args.trace, _progress)))
     if report is None:
         return TERMINATED
@@ -91,7 +91,8 @@ def _show(report: Report) -> None:
         if verdict.verdict == FAIL:
             _show_deliveries(out, verdict)
     counted = [v.verdict for v in report.verdicts]
-    _say(out, ", ".join(f"{counted.count(v)} {v}" for v in STYLES if v in counted))
+    if counted:
+        _say(out, ", ".join(f"{counted.count(v)} {v}" for v in STYLES if v in counted))
 
 
 def _show_deliveries(out: Console, verdict: Verdict) -> None:

@@ -50,6 +50,7 @@ def _conform(command: argparse.ArgumentParser) -> None:
     command.add_argument("--nodes", type=int, default=3, metavar="N", help="how many nodes, 3 or more (default 3)")
     command.add_argument("--only", action="append", default=[], metavar="SCENARIO", help="this one; may be repeated")
     command.add_argument("--timeout", type=float, default=10.0, metavar="S", help="what must happen has so long (10)")
+    command.add_argument("--start", type=float, default=30.0, metavar="S", help="a node has so long to start (30)")
     command.add_argument("--hold", type=float, default=1.0, metavar="S", help="how long a cause is withheld (1)")
     command.add_argument("--trace", type=Path, metavar="DIR", help="write what happened, as traces, into DIR")
     command.add_argument("--json", action="store_true", help="print one JSON object")
@@ -60,5 +61,5 @@ def _adapter(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--order", choices=("fifo", "causal", "reliable"), default="reliable", help="(default reliable)"
     )
-    command.add_argument("--tickets", type=int, default=8, help="how many nodes may publish at a time (default 8)")
+    command.add_argument("--tickets", type=int, default=4, help="how many nodes may publish at a time (default 4)")
     command.set_defaults(call=later("adapter", "adapter"))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 from whence.conform.history import History
 
-MAX_FINDINGS = 20
+SHOWN = 5
+"""Findings of each rule that are told; the rest is counted."""
 
 
 class Finding(NamedTuple):
@@ -23,14 +24,21 @@ class Finding(NamedTuple):
 def judge(history: History, claims: Sequence[str]) -> list[Finding]:
     """What is wrong, the worst first. `integrity` is promised by everybody: only what was published is delivered, once,
     under one id. A claim of `causal` includes `fifo`."""
-    found = [*_ids(history), *_integrity(history)]
+    found = _few([*_ids(history), *_integrity(history)])
     if "causal" in claims:
-        found += _inverted(history, "causal")
+        found += _few(_inverted(history, "causal"))
     elif "fifo" in claims:
-        found += _inverted(history, "fifo")
+        found += _few(_inverted(history, "fifo"))
     if "reliable" in claims:
-        found += _missing(history)
-    return found[:MAX_FINDINGS]
+        found += _few(_missing(history))
+    return found
+
+
+def _few(found: Iterable[Finding]) -> list[Finding]:
+    """The first ones, and how many more there are."""
+    every = list(found)
+    few, more = every[:SHOWN], every[SHOWN:]
+    return [*few, Finding(more[0].rule, "", f"and {len(more)} more")] if more else few
 
 
 def _ids(history: History) -> Iterator[Finding]:
@@ -105,7 +113,9 @@ def _missing(history: History) -> Iterator[Finding]:
             after = next((v for v in _delivered(history, node) if event.value in history.events[v].past), None)
             over = f", and delivered {after} without it ({explain(history, event.value, after)})" if after else ""
             yield Finding(
-                "reliable", node, f"{node} never delivered {event.value}, which {event.node} had published{over}"
+                "reliable",
+                node,
+                f"{node} did not deliver {event.value}, which {event.node} had published, in time{over}",
             )
 
 
@@ -129,7 +139,9 @@ def explain(history: History, cause: str, effect: str) -> str:
         return f"{cause} did not happen before {effect}"
     said = [f"{history.events[cause].node} published {cause}"]
     for before, after in pairwise(way):
-        one, other = history.events[before], history.events[after]
-        link = "published" if one.node == other.node else "delivered"
-        said.append(f"{other.node} {link} {before}, then published {after}")
+        node = history.events[after].node
+        if node == history.events[before].node:
+            said[-1] += f", then {after}"
+        else:
+            said.append(f"{node} delivered {before}, then published {after}")
     return "; ".join(said)

@@ -20,7 +20,7 @@ LINE_LIMIT: Final = 1 << 20
 
 FEATURES: Final = {
     "fifo": "events of one node are delivered in the order in which it published them",
-    "causal": "no event is delivered after one that it happened before",
+    "causal": "no effect is delivered before its cause",
     "reliable": "every event that was accepted is delivered by every node that stays",
     "datagrams": "messages between nodes may arrive in another order, and more than once",
     "loss": "messages between nodes may get lost",
@@ -75,7 +75,7 @@ def encode(envelope: Envelope) -> bytes:
 def features_of(body: Body, node: str) -> tuple[str, ...]:
     """What this `init_ok` claims."""
     said = body.get("features", list(DEFAULT_CLAIMS))
-    if not isinstance(said, list) or (unknown := [f for f in said if f not in FEATURES]):
+    if not isinstance(said, list) or (unknown := [f for f in said if f not in list(FEATURES)]):
         what = unknown if isinstance(said, list) else said
         raise AdapterError(f"{node} claims features that nobody knows: {what!r} (known: {', '.join(FEATURES)})")
     return tuple(f for f in FEATURES if f in said)

@@ -77,13 +77,13 @@ class Process:
 
     def write(self, line: bytes) -> None:
         """One line for its standard input."""
-        if self.gone:
-            return
         stdin = self._process.stdin
         assert stdin is not None
+        if self.gone or stdin.is_closing():  # closed by the other end: the reader will see what became of it
+            return
         if stdin.transport.get_write_buffer_size() > MAX_UNREAD:
             raise self.error("does not read its standard input")
-        stdin.write(line)  # on a broken pipe asyncio drops it; the reader sees the end
+        stdin.write(line)
 
     async def kill(self) -> None:
         """End it now (SIGKILL), with all that it has started."""

@@ -126,7 +126,7 @@ async def run_scenario(
             if trace is not None:
                 _write(system, scenario, trace, Path(directory))
     found = judge(system.history, system.features)
-    reasons = [f"{f.rule}: {f.text}" for f in found] + reasons
+    reasons = [f"{f.rule}: {f.text}" for f in found] or reasons  # what is found says more
     verdict = Verdict(
         scenario.name,
         FAIL if reasons else PASS,
@@ -149,8 +149,11 @@ def _make_directory(trace: Path) -> None:
 def _write(system: System, scenario: Scenario, trace: Path, directory: Path) -> None:
     """The history as `SCENARIO.jsonl`, and what the nodes wrote to standard error."""
     path = trace / f"{scenario.name}.jsonl"
-    path.unlink(missing_ok=True)  # of an earlier run: a JSON trace is appended to
-    with JsonlTrace(path) as writer:
-        writer.append_many(system.history.rows(f"conform-{scenario.name}", system.order()))
-    for errors in sorted(directory.glob("*.err")):
-        shutil.copy(errors, trace / f"{scenario.name}.{errors.name}")
+    try:
+        path.unlink(missing_ok=True)  # of an earlier run: a JSON trace is appended to
+        with JsonlTrace(path) as writer:
+            writer.append_many(system.history.rows(f"conform-{scenario.name}", system.order()))
+        for errors in sorted(directory.glob("*.err")):
+            shutil.copy(errors, trace / f"{scenario.name}.{errors.name}")
+    except OSError as error:
+        raise TraceError(f"{path}: cannot write the trace: {error.strerror or error}") from error

@@ -35,17 +35,26 @@ class Settings:
     """How long a cause is withheld from a node that has its effect. Longer: a system that gives up later is found out;
     every scenario that withholds takes so long."""
 
+    start_s: float = 30.0
+    """A node has so long to answer its first message: some take long to start."""
+
     def __post_init__(self) -> None:
-        if not 3 <= self.nodes <= 26:
+        if not 3 <= self.nodes <= 100:
             raise UsageError(
-                f"nodes must be 3 to 26, not {self.nodes}: two processes cannot show an effect before its cause"
+                f"nodes must be 3 to 100, not {self.nodes}: two processes cannot show an effect before its cause"
             )
         if not 0 < self.hold_s <= self.timeout_s:
             raise UsageError(f"want 0 < hold ({self.hold_s:g} s) <= timeout ({self.timeout_s:g} s)")
+        if not self.start_s > 0:
+            raise UsageError(f"start must be more than 0 s, not {self.start_s:g}")
 
 
 class Failed(Exception):
     """The scenario cannot go on, because the system did not do what it must; says what."""
+
+
+class NoAnswer(AdapterError):
+    """A request was not answered in time."""
 
 
 class Unsupported(Exception):
@@ -141,7 +150,11 @@ class System:
         deadline = self._now() + self.settings.timeout_s
         while True:
             event = self.history.asked(name, value)
-            answer = await self._ask(name, {"type": "publish", "value": value}, errors=True)
+            try:
+                answer = await self._ask(name, {"type": "publish", "value": value}, errors=True)
+            except NoAnswer:
+                await self.fence([name])  # who answers nothing at all hangs; who answers this is only too slow
+                raise Failed(f"{name} did not publish {value} within {self.settings.timeout_s:g} s") from None
             if answer.get("type") != "error":
                 id = answer.get("id")
                 if isinstance(id, bool) or not isinstance(id, str | int):
@@ -199,8 +212,15 @@ class System:
             events = [e.value for e in self.history.events.values() if e.id is not None]
             return all(self.history.has(name, value) for name in self.history.alive() for value in events)
 
-        await self.until(complete, None if self.claims("reliable") else self.settings.hold_s)
+        reliable = self.claims("reliable")
+        done = await self.until(complete, None if reliable else self.settings.hold_s)
         await self.fence()
+        if reliable and not done:
+            raise Failed(f"not everything was delivered everywhere within {self.settings.timeout_s:g} s")
+
+    async def pause(self) -> None:
+        """So long that timers of the system run out."""
+        await self.until(lambda: False, self.settings.hold_s)
 
     # -- links --------------------------------------------------------------------------------------------------
 
@@ -268,13 +288,15 @@ class System:
         future: asyncio.Future[Body] = asyncio.get_running_loop().create_future()
         self._asked[key] = future
         process = self._processes[name]
+        patience = self.settings.start_s if body["type"] == "init" else self.settings.timeout_s
         process.write(encode(Envelope(CLIENT, name, {**body, "msg_id": self._msg_id})))
 
         async def answer() -> Body:
             try:
-                got: Body = await asyncio.wait_for(future, self.settings.timeout_s)
+                got: Body = await asyncio.wait_for(future, patience)
             except TimeoutError:
-                raise process.error(f"did not answer {body['type']!r} within {self.settings.timeout_s:g} s") from None
+                what = f"did not answer {body['type']!r} within {patience:g} s"
+                raise NoAnswer(str(process.error(what))) from None
             finally:
                 self._asked.pop(key, None)
             kind = got.get("type")
