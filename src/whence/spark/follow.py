@@ -191,7 +191,7 @@ class Follower:
         self._taken: dict[str, State] = {}
         self._waiting: dict[tuple[str, str], list[str]] = {}
         self._ready: list[str] = []
-        self._let_go: set[tuple[str, str]] = set()
+        self._gone: set[tuple[str, str, str]] = set()
         self.torn: dict[str, None] = {}
         """Members with steps that are missing for good."""
         self._complete = False
@@ -236,15 +236,20 @@ class Follower:
             given = {cause for life in end.lives.values() for step in life.ahead.values() for cause in _gives(step)}
             given |= {("life", life.name) for life in end.lives.values() if life.ahead}
             free = [m for m in stuck if end.lives[m].blocked not in given]
-            # Only a false trace has a circle. Its first member that others may wait for is let go.
+            # Only a false trace has a circle. The first whom others may wait for is let go.
             circle = [m for m in stuck if any(map(_gives, end.lives[m].ahead.values()))] or stuck
             for member in free or circle[:1]:
-                cause = end.lives[member].blocked
-                if cause is not None:
-                    end._let_go.add(cause)
-                    end._happened(cause)
+                end._let_go(end.lives[member])
             out += end._run()
         return end, out
+
+    def _let_go(self, life: Life) -> None:
+        """It waits no longer, although what it waits for has not happened."""
+        if life.blocked is not None:
+            self._gone.add((life.name, *life.blocked))
+            self._waiting[life.blocked].remove(life.name)
+            life.blocked = None
+            self._ready.append(life.name)
 
     def copy(self) -> Follower:
         """Another one in the same state."""
@@ -295,7 +300,7 @@ class Follower:
                 unit = self._units.get(step.event or "")
                 if unit is None:
                     cause = ("event", step.event or "")
-                    if step.event is not None and cause not in self._let_go:
+                    if step.event is not None and (life.name, *cause) not in self._gone:
                         return cause
                     self._judged(life, lseq, step, "unknown")
                 else:
@@ -324,7 +329,7 @@ class Follower:
             elif mine and step.peer is not None and step.peer != life.name:
                 old = self.lives.get(step.peer)
                 cause, begin = ("life", step.peer), (old.have if old is not None and self._over(old) else None)
-            if begin is None and cause is not None and cause not in self._let_go:
+            if begin is None and cause is not None and (life.name, *cause) not in self._gone:
                 return cause
         life.order, life.alive = step.order or "causal", True
         if mine and step.peer in self.lives:

@@ -14,13 +14,14 @@ A batch that is run again after a kill begins from the state before it and write
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final, Self
 
 import msgspec
 import pyarrow as pa
@@ -29,7 +30,7 @@ from pyarrow import parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from whence.errors import TraceError, UsageError
+from whence.errors import TraceError, UsageError, WhenceError
 from whence.spark import judge as j
 from whence.spark.findings import BREAKS
 from whence.spark.follow import KINDS, Changes, Follower, Judged, Step
@@ -94,16 +95,36 @@ class StreamAudit:
     def __init__(self, out: Path, on_batch: Callable[[Batch], None] = lambda batch: None) -> None:
         self.out = out
         self.on_batch = on_batch
+        self.error: WhenceError | None = None
+        """Why the stream has failed, if this sink is why."""
         with disk_errors(out):
             for name in (*TABLES, "state"):
                 (out / name).mkdir(parents=True, exist_ok=True)
+            self._lock = _locked(out / ".lock")
         self.mark = read_mark(out)
         self.followers: _Followers = {}
         for file in _state_files(out, self.mark):
             _apply(self.followers, file)
 
+    def close(self) -> None:
+        """Let another one watch."""
+        self._lock.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
     def __call__(self, rows: DataFrame, batch: int) -> None:
         """For `foreachBatch`."""
+        try:
+            self._batch(rows, batch)
+        except WhenceError as error:
+            self.error = error
+            raise
+
+    def _batch(self, rows: DataFrame, batch: int) -> None:
         if batch <= self.mark.batch:
             found = _read(self.out / "violations" / f"{batch:08d}.parquet")
             self.on_batch(Batch(batch, self.mark.sums, found, self.waiting, 0.0, again=True))
@@ -196,6 +217,18 @@ def start(
     rows = spark.readStream.format("whence").option("max_bytes", max_bytes).load(str(place.absolute()))
     sink = rows.writeStream.foreachBatch(audit).option("checkpointLocation", str((audit.out / "checkpoint").absolute()))
     return (sink.trigger(availableNow=True) if once else sink.trigger(processingTime=every)).start()
+
+
+def failure(query: StreamingQuery, audit: StreamAudit) -> WhenceError | None:
+    """Why the stream has ended, in one line; None: it has not failed."""
+    if audit.error is not None:
+        return audit.error
+    error = query.exception()
+    if error is None:
+        return None
+    lines = [line.strip() for line in str(error).splitlines() if "rror" in line]
+    ours = next((line.partition("TraceError: ")[2] for line in lines if "TraceError: " in line), None)
+    return TraceError(ours or f"the stream has failed: {lines[-1][:400] if lines else error}")
 
 
 def read_stream(spark: SparkSession, out: str | os.PathLike[str], table: str) -> DataFrame:
@@ -362,6 +395,17 @@ def _write(path: Path, table: pa.Table) -> None:
     new = path.with_name(f".{path.name}.partial")
     pq.write_table(table, new, compression="zstd")
     new.replace(path)
+
+
+def _locked(path: Path) -> IO[bytes]:
+    """Two watchers would write each other's state. The lock goes with the process, also when it is killed."""
+    file = path.open("ab")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise UsageError(f"{path.parent}: somebody is watching into this directory; choose another --out") from None
+    return file
 
 
 def _replace(path: Path, data: bytes) -> None:
