@@ -101,30 +101,33 @@ def _indices(chunk: Any) -> Ints:
 
 
 @compiled
-def by_member(member: Ints, lseq: Longs, members: int) -> tuple[Longs, Longs, bool]:
-    """The rows by member and `lseq`: the places of each member's rows, the order, and whether a step is there twice.
-    Files are written in the order of steps, so that mostly nothing has to be sorted."""
+def _by_member(member: Ints, lseq: Longs, members: int) -> tuple[Longs, Longs, bool]:
+    """The rows by member, as they come; and whether that is by `lseq`, too."""
     begin = np.zeros(members + 1, np.int64)
     for m in member:
         begin[m + 1] += 1
-    begin = np.cumsum(begin)
+    for m in range(members):
+        begin[m + 1] += begin[m]
     at, order = begin[:-1].copy(), np.empty(len(member), np.int64)
-    last = np.full(members, -1, np.int64)
-    sorted_, twice = np.ones(members, np.uint8), False
+    last, ascending = np.full(members, -1, np.int64), True
     for r in range(len(member)):
         m = member[r]
         order[at[m]] = r
         at[m] += 1
-        if lseq[r] <= last[m]:
-            sorted_[m] = 0
+        ascending = ascending and lseq[r] > last[m]
         last[m] = lseq[r]
-    for m in range(members):
-        if not sorted_[m]:
-            mine = order[begin[m] : begin[m + 1]]
-            mine[:] = mine[np.argsort(lseq[mine], kind="mergesort")]
-            for k in range(1, len(mine)):
-                twice = twice or lseq[mine[k]] == lseq[mine[k - 1]]
-    return begin, order, twice
+    return begin, order, ascending
+
+
+def by_member(member: Ints, lseq: Longs, members: int) -> tuple[Longs, Longs, bool]:
+    """The rows by member and `lseq`: the places of each member's rows, the order, and whether a step is there twice.
+    Files are written in the order of steps, so that mostly nothing has to be sorted."""
+    begin, order, ascending = _by_member(member, lseq, members)
+    if ascending:
+        return begin, order, False
+    order = np.lexsort((lseq, member))
+    twice = (lseq[order[1:]] == lseq[order[:-1]]) & (member[order[1:]] == member[order[:-1]])
+    return begin, order, bool(twice.any())
 
 
 @compiled

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from whence.spark import judge as j
 from whence.spark import kernel
-from whence.spark.coding import Coded
+from whence.spark.coding import Coded, code
 from whence.spark.compiled import Bytes, Ints
 from whence.spark.owners import two_owners
 from whence.spark.tables import arrow_schema
@@ -65,6 +65,25 @@ def audited(coded: Coded) -> Audited:
 def _array(values: Any, mask: Any = None) -> Any:
     """Arrow's stubs take every NumPy array for one of booleans."""
     return pa.array(values, mask=mask)
+
+
+def warm() -> None:
+    """Have the kernel compiled, or loaded from where it was kept: the first time takes many seconds. Workers on this
+    machine find it then."""
+    rows = [("join", None), ("publish", "0:1.0.1:1@a#1"), ("deliver", "0:1.0.1:1@a#1")]
+    texts: dict[str, Any] = dict.fromkeys(("reason", "peer", "order", "token"), pa.nulls(3, pa.string()))
+    table = pa.table(
+        {
+            "member": ["a#1"] * 3,
+            "lseq": [0, 1, 2],
+            "t_ns": [0, 1, 2],
+            "kind": [kind for kind, _ in rows],
+            "event": [event for _, event in rows],
+            "ticket": pa.nulls(3, pa.int32()),
+            **texts,
+        }
+    )
+    audited(code(table))
 
 
 def coded_texts(values: Ints, names: pa.Array[Any]) -> Any:

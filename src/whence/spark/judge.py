@@ -257,16 +257,12 @@ def _as_next(life: Life, past: Past, o: int, s: int, temp: Ints) -> tuple[int, i
 
 
 @compiled
-def _deliver(life: Life, past: Past, e: int, temp: Ints) -> tuple[int, int]:
-    """The verdict on this delivery, and the event it is wrong with respect to."""
+def _deliver(life: Life, past: Past, e: int, next_in_order: bool, temp: Ints) -> tuple[int, int]:
+    """The verdict on this delivery, and the event it is wrong with respect to. `next_in_order`: it is the next of its
+    origin, and nothing is newly skipped."""
     o = past.origin[e]
     s = e - past.base[o] + 1
-    if s == life.X[o] + 1:
-        for k in range(past.at[e], past.at[e] + past.size[e]):
-            if past.value[k] > life.X[past.entry[k]]:
-                return _skip(life, past, e, temp)
-        life.X[o] = life.last[o] = s
-        life.unsure[o] = 0
+    if next_in_order:
         return _as_next(life, past, o, s, temp)
     if s > life.X[o]:
         return _skip(life, past, e, temp)
@@ -295,35 +291,53 @@ def judge(steps: Steps, joins: Joins, past: Past, early: Bytes, todo: Bytes, giv
         work.done[k] |= given.has[k]
         kept = max(kept, given.at[k] + given.size[k])
     at = begin[:-1].copy()
+    # The way that nearly every row takes is written out here: a call costs more than all of it.
+    base, origin, news, size, entry, value = past.base, past.origin, past.at, past.size, past.entry, past.value
+    X, last, unsure, n, done = life.X, life.last, life.unsure, life.n, work.done
     while work.top[0] or let_one_go(work):
         work.top[0] -= 1
-        m = work.stack[work.top[0]]
+        m = int(work.stack[work.top[0]])
         if ends.has[m]:  # it was waiting
             _load(life, ends, m, past, True)
         else:
             _begin(life)
         while at[m] < begin[m + 1]:
             r = at[m]
-            w = what[r]
+            w = int(what[r])
             if torn[r]:
-                life.unsure[:] = 1
+                unsure[:] = 1
             if kind[r] == DELIVER:
                 if w < 0 or early[r]:
                     verdict[r] = UNKNOWN
+                    at[m] += 1
+                    continue
+                o = origin[w]
+                s = w - base[o] + 1
+                fine = s == X[o] + 1
+                if fine:
+                    for k in range(news[w], news[w] + size[w]):
+                        if value[k] > X[entry[k]]:
+                            fine = False
+                            break
+                if fine:
+                    X[o] = last[o] = s
+                    unsure[o] = 0
+                if fine and not n[1]:
+                    verdict[r] = IN_ORDER
                 else:
-                    verdict[r], cause[r] = _deliver(life, past, w, temp)
+                    verdict[r], cause[r] = _deliver(life, past, w, fine, temp)
             elif kind[r] == SNAPSHOT and w >= 0:
                 taken, kept = _save(taken, w, life, kept)
                 happened(work, w)
             elif kind[r] == JOIN:
-                token = joins.token[w]
-                if token >= 0 and not work.done[token]:
+                token = int(joins.token[w])
+                if token >= 0 and not done[token]:
                     wait(work, m, token)
                     break
                 if token >= 0 and taken.has[token]:
                     _load(life, taken, token, past, joins.how[w] == CHECKPOINT)
                 elif joins.how[w] != GENESIS:
-                    life.unsure[:] = 1
+                    unsure[:] = 1
             at[m] += 1
         ends, used = _save(ends, m, life, used)
     return Found(verdict, cause, ends, taken)

@@ -253,6 +253,8 @@ def rebuild(steps: Steps, joins: Joins, tokens: int, base: Longs, todo: Bytes) -
     work = work_list(events + tokens, todo)
     awaited(steps, todo, work, events)
     at = begin[:-1].copy()
+    origin, news, size, entry, value = past.origin, past.at, past.size, past.entry, past.value
+    done = work.done
     used = circles = 0
     while True:
         if not work.top[0]:
@@ -260,26 +262,31 @@ def rebuild(steps: Steps, joins: Joins, tokens: int, base: Longs, todo: Bytes) -
                 break
             circles += 1
         work.top[0] -= 1
-        m = work.stack[work.top[0]]
+        m = int(work.stack[work.top[0]])
         x = X[place[m]]
         while at[m] < begin[m + 1]:
             r = at[m]
-            w = what[r]
+            w = int(what[r])
             if w < 0:
                 pass
             elif kind[r] == DELIVER:
-                if not work.done[w]:
+                if not done[w]:
                     wait(work, m, w)
                     break
-                o = past.origin[w]
+                o = origin[w]
+                s = w - base[o] + 1
                 if not known[w]:
                     early[r] = 1
-                elif w - base[o] + 1 > x[o]:
-                    raise_to(x, past, o, w - base[o] + 1)
+                elif s == x[o] + 1:
+                    for k in range(news[w], news[w] + size[w]):
+                        x[entry[k]] = max(x[entry[k]], value[k])
+                    x[o] = s
+                elif s > x[o]:
+                    raise_to(x, past, o, s)
             elif kind[r] == PUBLISH:
-                o = past.origin[w]
-                entry, value, used = _publish(past, w, x, seen[place[m]], said[o], used)
-                past = Past(base, past.origin, past.at, past.size, entry, value, past.frame, past.frames, past.step)
+                entry, value, used = _publish(past, w, x, seen[place[m]], said[origin[w]], used)
+                if len(entry) > len(past.entry):
+                    past = Past(base, origin, news, size, entry, value, past.frame, past.frames, past.step)
                 known[w] = 1
                 happened(work, w)
             elif kind[r] == SNAPSHOT:
@@ -287,7 +294,7 @@ def rebuild(steps: Steps, joins: Joins, tokens: int, base: Longs, todo: Bytes) -
                 has[w] = 1
                 happened(work, events + w)
             elif kind[r] == JOIN and joins.token[w] >= 0:
-                token = joins.token[w]
+                token = int(joins.token[w])
                 if not work.done[events + token]:
                     wait(work, m, events + token)
                     break

@@ -1,0 +1,116 @@
+"""`whence audit`: did order ever break in these traces, where, and why."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from whence.cli.show import console
+from whence.errors import UsageError
+from whence.spark import audit as audits
+from whence.spark import findings, foreign, ingest
+from whence.spark.session import session
+
+
+def audit(args: argparse.Namespace) -> int:
+    """0: clean, 1: violations found."""
+    if args.format == "whence" and args.parser is not None:
+        raise UsageError("--parser is for --format shiviz: a whence trace needs none")
+    if args.out.exists() and not args.out.is_dir():
+        raise UsageError(f"--out {args.out} is a file; name a directory")
+    with ExitStack() as stack:
+        say = stack.enter_context(_Says())
+        if args.format == "shiviz":
+            foreign.find_logs(args.paths)  # a wrong path is said at once, not after Spark has started
+            say("starting Spark (most of the time that a small audit takes)")
+            spark = session(args.master, args.memory, args.verbose)
+            say("reading logs")
+            logs = foreign.audit_logs(spark, args.paths, args.parser, args.out)
+            clean, said = logs.clean, msgspec.to_builtins(logs)
+        else:
+            pieces, _ = ingest.plan(ingest.find(args.paths))
+            warm = Thread(target=findings.warm, daemon=True)
+            warm.start()
+            say("starting Spark (most of the time that a small audit takes)")
+            spark = session(args.master, args.memory, args.verbose, sum(piece.rows for piece in pieces))
+            warm.join()
+            found = audits.audit(spark, args.paths, args.out, progress=say)
+            clean, said = found.clean, asdict(found)
+        took = say.seconds
+    if args.json:
+        print(json.dumps({"clean": clean, **said, "seconds": round(took, 3), "out": str(args.out)}))
+    else:
+        _show(said, args.out, took)
+    return 0 if clean else 1
+
+
+class _Says:
+    """What is going on: a line with a spinner on standard error, plain lines where that is no terminal."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True)
+        self._status = self._console.status("") if self._console.is_terminal else None
+        self._began = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._began
+
+    def __enter__(self) -> _Says:
+        if self._status is not None:
+            self._status.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+    def __call__(self, what: str) -> None:
+        if self._status is not None:
+            self._status.update(f"{self.seconds:.1f} s: {escape(what)}")
+        else:
+            print(f"whence: {self.seconds:.1f} s: {what}", file=sys.stderr)
+
+
+_COUNTED = ("files", "rows", "events", "runs", "members", "published", "deliveries")
+_NOTED = {
+    "repeated": "rows that were there twice, alike",
+    "missing": "steps missing, verdicts there in doubt for the member",
+    "circles": "circles: no execution leaves such a trace",
+    "quarantined": "rows or files in quarantine",
+}
+
+
+def _show(said: Mapping[str, Any], out: Path, seconds: float) -> None:
+    table = Table(title=f"audit in {seconds:.1f} s", show_header=False)
+    for name in _COUNTED:
+        if name in said:
+            table.add_row(name, f"{said[name]:,}")
+    for verdict, count in said.get("verdicts", {}).items():
+        table.add_row(f"  {verdict}", f"{count:,}")
+    for name, what in _NOTED.items():
+        if said.get(name):
+            table.add_row(what, f"{said[name]:,}")
+    for rule, count in said["violations"].items():
+        table.add_row(f"violations: {rule}", f"{count:,}", style="bold red")
+    if not said["violations"]:
+        table.add_row("violations", "none", style="green")
+    show = console()
+    show.print(table)
+    texts = said.get("examples") or [text for some in said.get("first", {}).values() for text in some[:2]]
+    for text in texts:
+        show.print(f"• {escape(text)}", soft_wrap=True)
+    show.print(f"tables: {escape(str(out))}", soft_wrap=True)

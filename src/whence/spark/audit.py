@@ -1,0 +1,398 @@
+"""Did order ever break? From trace files to the tables `verdicts`, `violations`, `members` and `quarantine`.
+
+The work is the same everywhere (`findings`), on one run of one cluster at a time. What differs is how its rows get to
+one place, and that is chosen from the layout of the files, by their footers:
+
+========== ====================================================== ==================================================
+design     when                                                   how
+========== ====================================================== ==================================================
+`runs`     each piece of a file is of one run (or all is small)   a task reads the files of its runs: no shuffle
+`shuffle`  files hold rows of several runs                        rows are packed by run, shuffled as blocks
+`giant`    a run is too large for one worker                      `whence.spark.giant`
+========== ====================================================== ==================================================
+
+`verdicts(events)`, `violations(events)`, `members(events)`, `past(events)` and `origins(events)` do the same as
+functions from DataFrame to DataFrame, for notebooks and jobs of one's own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
+
+from whence.spark import findings, ingest, session
+from whence.spark.coding import READ, code
+from whence.spark.ingest import Bad, Piece
+from whence.spark.parts import Parts
+from whence.spark.tables import arrow_schema, inputs, publish, require, spark_schema, staging
+
+SMALL: Final = 1_000_000
+"""Rows that one task takes whatever their layout is: a shuffle would cost more than it saves."""
+TASK_ROWS: Final = 2_000_000
+"""Rows of small runs that are put together for one task."""
+GIANT: Final = 40_000_000
+"""Rows of a run above which it is spread over workers. A worker takes some 100 bytes a row while it judges."""
+SHOWN: Final = 5
+"""Violations of a run that are shown, of each rule; all of them are in the table."""
+
+_SUMMARY: Final = "run string, cluster string, summary string"
+_BLOCKS: Final = "run string, cluster string, rows long, block binary"
+_COLUMNS: Final = tuple(name for name in READ if name not in ("run", "cluster"))
+
+
+@dataclass
+class Summary:
+    """An audit in numbers."""
+
+    rows: int = 0
+    runs: int = 0
+    """Runs of clusters."""
+    members: int = 0
+    published: int = 0
+    deliveries: int = 0
+    verdicts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(findings.VERDICTS, 0))
+    violations: dict[str, int] = field(default_factory=dict)
+    """By rule."""
+    first: dict[str, list[str]] = field(default_factory=dict)
+    """The first of each rule, in words."""
+    repeated: int = 0
+    """Rows that were there before, alike."""
+    missing: int = 0
+    """Steps of members that no row tells of: verdicts there are given in doubt for the member."""
+    circles: int = 0
+    """Members that waited for what waited for them: no execution can have left such a trace."""
+    quarantined: int = 0
+    design: str = ""
+
+    def add(self, other: Summary) -> None:
+        for name in ("rows", "runs", "members", "published", "deliveries", "repeated", "missing", "circles"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.quarantined += other.quarantined
+        self.verdicts = _sum(self.verdicts, other.verdicts)
+        self.violations = _sum(self.violations, other.violations)
+        for rule, texts in other.first.items():
+            self.first[rule] = (self.first.get(rule, []) + texts)[:SHOWN]
+
+    @property
+    def clean(self) -> bool:
+        return not self.violations
+
+
+def _sum(a: dict[str, int], b: dict[str, int]) -> dict[str, int]:
+    return {name: a.get(name, 0) + b.get(name, 0) for name in [*a, *(n for n in b if n not in a)]}
+
+
+# -- in a task
+
+
+def audit_run(table: pa.Table, run: str, cluster: str, parts: Parts) -> Summary:
+    """Audit all rows of a run of a cluster (columns `READ` without run and cluster, `file`, `position`), write what is
+    found, and say it in numbers."""
+    a = findings.audited(code(table))
+    wrong = findings.violations(a, run, cluster)
+    members = findings.members(a, run, cluster)
+    parts.write("verdicts", findings.verdicts(a, run, cluster))
+    parts.write("violations", wrong)
+    parts.write("members", members)
+    bad = conflicts(table, a.coded.conflicts.tolist())
+    parts.write("quarantine", ingest.bad_table(bad))
+    return summed(a, members, wrong, table.num_rows, len(bad))
+
+
+def summed(a: findings.Audited, members: pa.Table, wrong: pa.Table, rows: int, bad: int) -> Summary:
+    """What was found in a run, in numbers."""
+
+    def total(name: str) -> int:
+        return sum(map(int, filter(None, members[name].to_pylist())))
+
+    counted = ("in_order", "inverted", "over_gap", "after_gap", "duplicates", "unknown")
+    first: dict[str, list[str]] = {}
+    rules = [str(rule) for rule in wrong["rule"].to_pylist()]
+    for rule, detail in zip(rules, wrong["detail"].to_pylist(), strict=True):
+        if len(first.setdefault(rule, [])) < SHOWN:
+            first[rule].append(str(detail))
+    return Summary(
+        rows=rows,
+        runs=1,
+        members=members.num_rows,
+        published=len(a.past.origin),
+        deliveries=total("deliveries"),
+        verdicts=dict(zip(findings.VERDICTS, map(total, counted), strict=True)),
+        violations=dict(sorted(Counter(rules).items())),
+        first=first,
+        repeated=a.coded.repeated,
+        missing=total("missing"),
+        circles=a.circles,
+        quarantined=bad,
+    )
+
+
+def conflicts(table: pa.Table, rows: list[int]) -> list[Bad]:
+    """Rows that contradict others of the same step."""
+    if not rows:
+        return []
+    part = table.take(rows)
+    out = []
+    for row in part.to_pylist():
+        file, position = row.pop("file"), row.pop("position")
+        why = f"step {row['lseq']} of {row['member']} is told of in different ways"
+        said = {name: value for name, value in row.items() if value is not None}
+        out.append(Bad(file, position, why, json.dumps(said)[: ingest.RAW_LIMIT]))
+    return out
+
+
+def by_run(table: pa.Table) -> Iterator[tuple[str, str, pa.Table]]:
+    """The rows of each run and cluster, without these two columns."""
+    if not table.num_rows:
+        return
+    table = table.unify_dictionaries()
+    pairs = table.select(["run", "cluster"]).cast(pa.schema([("run", pa.string()), ("cluster", pa.string())]))
+    rest = table.drop_columns(["run", "cluster"])
+    groups = pairs.group_by(["run", "cluster"], use_threads=False).aggregate([]).to_pylist()
+    groups.sort(key=lambda g: (g["run"], g["cluster"]))
+    for group in groups:
+        if len(groups) == 1:
+            yield group["run"], group["cluster"], rest
+            return
+        mine = pc.and_(
+            pc.equal(pairs["run"], pa.scalar(group["run"])),
+            pc.equal(pairs["cluster"], pa.scalar(group["cluster"])),
+        )
+        yield group["run"], group["cluster"], rest.filter(mine)
+
+
+def _read(pieces: Sequence[Piece], parts: Parts, counted: Summary) -> pa.Table:
+    """The rows of these pieces with their file; what is no row goes to the quarantine."""
+    tables = []
+    for piece in pieces:
+        table, bad = ingest.read_piece(piece, READ)
+        parts.write("quarantine", ingest.bad_table(bad))
+        counted.quarantined += len(bad)
+        files = pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), table.num_rows), [piece.file])
+        tables.append(table.append_column("file", files))
+    return pa.concat_tables(tables)
+
+
+def _row(run: str, cluster: str, summary: Summary) -> pa.RecordBatch:
+    said = json.dumps(summary.__dict__)
+    return pa.RecordBatch.from_pydict({"run": [run], "cluster": [cluster], "summary": [said]})
+
+
+# -- designs
+
+
+def _by_runs(spark: SparkSession, pieces: Sequence[Piece], stage: str) -> DataFrame:
+    """A task has all the pieces of its runs."""
+    jobs = list(enumerate(together(pieces)))
+
+    def work(job: tuple[int, list[list[Piece]]]) -> Iterator[pa.RecordBatch]:
+        number, runs = job
+        with Parts(stage, f"run-{number:05d}") as parts:
+            for mine in runs:
+                other = Summary()
+                for run, cluster, table in by_run(_read(mine, parts, other)):
+                    yield _row(run, cluster, audit_run(table, run, cluster, parts))
+                yield _row("", "", other)
+
+    return ingest.over(spark, jobs, work, _SUMMARY)
+
+
+def together(pieces: Sequence[Piece]) -> list[list[list[Piece]]]:
+    """Task -> runs -> pieces: the pieces of a run together, small runs together in one task, the largest tasks first.
+    What is small is taken as a whole, whatever is in it."""
+    if sum(piece.rows for piece in pieces) <= SMALL:
+        return [[list(pieces)]]
+    runs: dict[tuple[str, str] | None, list[Piece]] = {}
+    for piece in pieces:
+        runs.setdefault(piece.of, []).append(piece)
+    sized = sorted(runs.values(), key=lambda mine: -sum(p.rows for p in mine))
+    tasks: list[list[list[Piece]]] = []
+    room = 0
+    for mine in sized:
+        rows = sum(p.rows for p in mine)
+        if rows > room:
+            tasks.append([])
+            room = TASK_ROWS
+        tasks[-1].append(mine)
+        room -= rows
+    return tasks
+
+
+def _by_shuffle(spark: SparkSession, pieces: Sequence[Piece], stage: str) -> DataFrame:
+    """Rows are packed into a block for each run that a piece holds; a block is one row of the shuffle."""
+    rows = sum(p.rows for p in pieces)
+    packed = blocks(spark, pieces, stage, lambda run, cluster, table: [(run, cluster, table)])
+    n = max(session.partitions(rows, session.cores(spark)), 2 * session.cores(spark))
+    return (
+        packed.repartition(n, "run", "cluster")
+        .sortWithinPartitions("run", "cluster")
+        .mapInArrow(_judge(stage), _SUMMARY)
+    )
+
+
+Split = Callable[[str, str, pa.Table], Iterable[tuple[str, str, pa.Table]]]
+
+
+def blocks(spark: SparkSession, pieces: Sequence[Piece], stage: str, split: Split) -> DataFrame:
+    """The rows of these pieces as blocks: compressed Arrow tables, text still as dictionaries. `split` cuts the rows of
+    a run in a piece further, or leaves some out."""
+
+    def work(job: tuple[int, Piece]) -> Iterator[pa.RecordBatch]:
+        number, piece = job
+        other = Summary()
+        with Parts(stage, f"read-{number:05d}") as parts:
+            for run, cluster, table in by_run(_read([piece], parts, other)):
+                for name, part, mine in split(run, cluster, table):
+                    yield _block(name, part, mine)
+        if other.quarantined:
+            yield _block("", "", pa.table({"quarantined": [other.quarantined]}))
+
+    return ingest.over(spark, list(enumerate(pieces)), work, _BLOCKS)
+
+
+def _block(run: str, cluster: str, table: pa.Table) -> pa.RecordBatch:
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="lz4", unify_dictionaries=True)
+    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
+        writer.write_table(table.unify_dictionaries().combine_chunks())
+    data = pa.array([sink.getvalue().to_pybytes()], pa.binary())
+    named = pa.array([run]), pa.array([cluster]), pa.array([table.num_rows])
+    return pa.RecordBatch.from_arrays([*named, data], names=["run", "cluster", "rows", "block"])
+
+
+def unpacked(blocks_of_one: Iterable[bytes]) -> pa.Table:
+    """The rows of these blocks."""
+    return pa.concat_tables([pa.ipc.open_stream(block).read_all() for block in blocks_of_one])
+
+
+def groups(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, str, list[bytes]]]:
+    """The blocks of each run, which come one after the other."""
+    now: tuple[str, str] | None = None
+    mine: list[bytes] = []
+    for batch in batches:
+        for run, cluster, block in zip(*(batch.column(c).to_pylist() for c in (0, 1, 3)), strict=True):
+            if now is not None and (run, cluster) != now:
+                yield *now, mine
+                mine = []
+            now = run, cluster
+            mine.append(block)
+    if now is not None:
+        yield *now, mine
+
+
+def _judge(stage: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        number = context.partitionId() if context is not None else 0
+        with Parts(stage, f"run-{number:05d}") as parts:
+            for run, cluster, mine in groups(batches):
+                table = unpacked(mine)
+                if not run:
+                    yield _row(
+                        "", "", Summary(quarantined=sum(map(int, filter(None, table["quarantined"].to_pylist()))))
+                    )
+                else:
+                    yield _row(run, cluster, audit_run(table, run, cluster, parts))
+
+    return task
+
+
+def layout(pieces: Sequence[Piece]) -> str:
+    """`runs` or `shuffle`."""
+    rows = sum(p.rows for p in pieces)
+    return "runs" if rows <= SMALL or all(p.of is not None for p in pieces) else "shuffle"
+
+
+# -- from DataFrame to DataFrame
+
+
+Make = Callable[[findings.Audited, str, str], pa.Table]
+
+
+def verdicts(events: DataFrame) -> DataFrame:
+    """`events` -> `verdicts`."""
+    return _of_runs(events, "verdicts", findings.verdicts)
+
+
+def violations(events: DataFrame) -> DataFrame:
+    """`events` -> `violations`."""
+    return _of_runs(events, "violations", findings.violations)
+
+
+def members(events: DataFrame) -> DataFrame:
+    """`events` -> `members`."""
+    return _of_runs(events, "members", findings.members)
+
+
+def past(events: DataFrame) -> DataFrame:
+    """`events` -> `past`."""
+    return _of_runs(events, "past", findings.past_table)
+
+
+def origins(events: DataFrame) -> DataFrame:
+    """`events` -> `origins`."""
+    return _of_runs(events, "origins", findings.origins_table)
+
+
+def _of_runs(events: DataFrame, table: str, make: Make) -> DataFrame:
+    """Shuffle by run and cluster, and make this table of each. A run has to fit into a worker."""
+    schema = arrow_schema(table)
+
+    def of_run(rows: pa.Table) -> pa.Table:
+        named = rows.slice(0, 1).to_pylist()[0]
+        a = findings.audited(code(rows))
+        return make(a, named["run"], named["cluster"]).cast(schema)
+
+    needed = require(events, "events").select(*READ)
+    return needed.groupBy("run", "cluster").applyInArrow(of_run, spark_schema(table))
+
+
+# -- all of it
+
+
+Progress = Callable[[str], None]
+
+
+def audit(
+    spark: SparkSession,
+    paths: Iterable[str | os.PathLike[str]],
+    out: str | os.PathLike[str],
+    *,
+    progress: Progress = lambda what: None,
+    design: str | None = None,
+) -> Summary:
+    """Audit these traces and write the tables into `out`, all or none. `progress` is told what is going on. `design`:
+    instead of the one that fits the layout."""
+    files = ingest.find(paths)
+    progress(f"reading the footers of {len(files):,} files")
+    pieces, bad = ingest.plan(files)
+    known = inputs(files)
+    total = Summary(design=design or layout(pieces))
+    with staging(out) as stage:
+        rows = sum(p.rows for p in pieces)
+        progress(f"auditing about {rows:,} rows in {len(pieces):,} pieces, design {total.design!r}")
+        with Parts(str(stage), "files") as parts:
+            parts.write("quarantine", ingest.bad_table(bad))
+        total.quarantined += len(bad)
+        if pieces:
+            run = {"runs": _by_runs, "shuffle": _by_shuffle}[total.design]
+            for row in run(spark, pieces, str(stage)).collect():
+                total.add(Summary(**json.loads(row["summary"])))
+        counts = {
+            "verdicts": total.deliveries,
+            "violations": sum(total.violations.values()),
+            "members": total.members,
+            "quarantine": total.quarantined,
+        }
+        progress("moving the tables into place")
+        publish(stage, out, counts, {"inputs": known, "rows": total.rows, "design": total.design})
+    return total

@@ -1,0 +1,428 @@
+"""Trace files into tables: what is a row, and what is not, with file, position and reason.
+
+Files are cut into **pieces**, each read by one task with Arrow, text as dictionaries; only the columns that are asked
+for leave the disk. What cannot be read never stops the run: a damaged file loses what is damaged, and the quarantine
+says so. Rows of several schema versions may lie side by side: unknown columns are passed over, optional ones that are
+missing are null.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, BinaryIO, Final, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+from whence.errors import TraceError
+from whence.spark.tables import MANIFEST, arrow_schema, spark_schema
+from whence.trace import Row, trace_files
+from whence.trace.schema import COLUMNS
+
+PIECE_ROWS: Final = 1 << 20
+"""Rows of a Parquet file that one task reads at a time."""
+PIECE_BYTES: Final = 128 << 20
+"""The same for JSON lines."""
+LINE_LIMIT: Final = 1 << 20
+"""Bytes of one JSON line; a longer one is no row of ours."""
+RAW_LIMIT: Final = 4096
+"""Bytes of a line that are kept in the quarantine."""
+
+_TYPES: Final[dict[str, Any]] = {
+    "text": pa.dictionary(pa.int32(), pa.string()),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+}
+_COLUMN: Final = {column.name: column for column in COLUMNS}
+_REQUIRED: Final = tuple(column.name for column in COLUMNS if column.required)
+
+
+class Piece(NamedTuple):
+    """A part of a file that one task reads."""
+
+    file: str
+    parquet: bool
+    groups: tuple[int, ...]
+    """Parquet: these row groups."""
+    first: int
+    """The number of the first row, or the first byte of a JSON file."""
+    end: int
+    """One beyond the last."""
+    rows: int
+    """At most; of a JSON file a guess."""
+    of: tuple[str, str] | None
+    """The run and cluster of all its rows, if that is known without reading them."""
+
+
+class Bad(NamedTuple):
+    """A row of the quarantine."""
+
+    file: str
+    position: int
+    reason: str
+    raw: str | None = None
+
+
+Read = tuple[pa.Table, list[Bad]]
+
+
+# -- which files
+
+
+def find(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
+    """The trace files under these paths, each once; tables that an audit wrote there are none. Raises TraceError for a
+    path that is not there or holds no trace."""
+    found: dict[Path, None] = {}
+    ours: dict[Path, bool] = {}
+    for path in map(Path, paths):
+        try:
+            files = trace_files(path)
+            if path.is_dir():
+                files = [file for file in files if not _in_table(file.parent, path, ours)]
+        except OSError as error:
+            raise TraceError(f"{path}: cannot read: {error.strerror or error}") from error
+        if not files:
+            raise TraceError(f"{path}: no trace in this directory, only tables of an audit")
+        found |= dict.fromkeys(file.absolute() for file in files)
+    return list(found)
+
+
+def _in_table(place: Path, root: Path, known: dict[Path, bool]) -> bool:
+    if place not in known:
+        above = place != root and _in_table(place.parent, root, known)
+        known[place] = above or (place / MANIFEST).exists()
+    return known[place]
+
+
+def plan(files: Sequence[Path]) -> tuple[list[Piece], list[Bad]]:
+    """The pieces of these files, by what their footers say; and the files that are no traces."""
+    pieces: list[Piece] = []
+    bad: list[Bad] = []
+    with ThreadPoolExecutor(16) as pool:
+        for found in pool.map(_pieces, files):
+            if isinstance(found, Bad):
+                bad.append(found)
+            else:
+                pieces += found
+    return pieces, bad
+
+
+def _pieces(path: Path) -> list[Piece] | Bad:
+    file = str(path)
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as head:
+            magic = head.read(4)
+        if size == 0:
+            return Bad(file, -1, "empty file: not even the header of a trace")
+        if magic != b"PAR1" and path.suffix == ".parquet":
+            return Bad(file, -1, f"not a Parquet file (it begins with {magic!r})")
+        if magic != b"PAR1":
+            cuts = [*range(0, size, PIECE_BYTES), size]
+            return [Piece(file, False, (), a, b, (b - a) // 150, None) for a, b in pairwise(cuts)]
+        return _parquet_pieces(file, pq.read_metadata(path))
+    except (OSError, pa.ArrowException) as error:
+        return Bad(file, -1, _said(f"damaged, truncated or no Parquet file: {error}"))
+
+
+def _said(error: object) -> str:
+    return " ".join(str(error).split())[:500]
+
+
+def _parquet_pieces(file: str, footer: Any) -> list[Piece] | Bad:
+    why = gate(footer.schema.to_arrow_schema())
+    if why is not None:
+        return Bad(file, -1, why)
+    out: list[Piece] = []
+    groups: list[int] = []
+    first = rows = 0
+    for g in range(footer.num_row_groups):
+        groups.append(g)
+        rows += footer.row_group(g).num_rows
+        if rows >= PIECE_ROWS or g == footer.num_row_groups - 1:
+            out.append(Piece(file, True, tuple(groups), first, first + rows, rows, _one_run(footer, groups)))
+            groups, first, rows = [], first + rows, 0
+    return out
+
+
+def _one_run(footer: Any, groups: list[int]) -> tuple[str, str] | None:
+    """The run and cluster of these row groups, if their statistics tell that there is one."""
+    at = {footer.row_group(groups[0]).column(c).path_in_schema: c for c in range(footer.num_columns)}
+    said: list[str] = []
+    for name in ("run", "cluster"):
+        values = set()
+        for g in groups:
+            known = footer.row_group(g).column(at[name]).statistics
+            if known is None or not known.has_min_max or known.null_count:
+                return None
+            values |= {known.min, known.max}
+        if len(values) != 1:
+            return None
+        said.append(str(values.pop()))
+    return said[0], said[1]
+
+
+def gate(schema: Any) -> str | None:
+    """Why a file with these columns is no trace; None if it is one."""
+    for column in COLUMNS:
+        at = schema.get_field_index(column.name)
+        if at < 0:
+            if column.required:
+                return f"not a whence trace: it has no column {column.name!r}"
+            continue
+        kind = schema.field(at).type
+        if pa.types.is_dictionary(kind):
+            kind = kind.value_type
+        text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+        fits = text if column.type == "text" else pa.types.is_integer(kind)
+        if not fits and not (pa.types.is_null(kind) and not column.required):
+            return f"column {column.name!r} is {kind}, not {column.type}"
+    return None
+
+
+# -- reading
+
+
+def read_piece(piece: Piece, columns: Sequence[str]) -> Read:
+    """The rows of a piece, with these columns (text as dictionaries) and `position`; and what is no row."""
+    try:
+        return _read_parquet(piece, columns) if piece.parquet else _read_jsonl(piece, columns)
+    except (OSError, pa.ArrowException) as error:
+        if len(piece.groups) > 1:  # what is damaged is lost, not what is beside it
+            return _by_group(piece, columns)
+        position = piece.first if piece.parquet else -1
+        return _empty(columns), [Bad(piece.file, position, _said(f"damaged: {error}"))]
+
+
+def _by_group(piece: Piece, columns: Sequence[str]) -> Read:
+    footer = pq.read_metadata(piece.file)
+    first, tables, bad = piece.first, [], []
+    for g in piece.groups:
+        rows = footer.row_group(g).num_rows
+        table, wrong = read_piece(piece._replace(groups=(g,), first=first, end=first + rows), columns)
+        tables.append(table)
+        bad += wrong
+        first += rows
+    return pa.concat_tables(tables), bad
+
+
+def _schema(columns: Sequence[str]) -> pa.Schema:
+    fields: list[Any] = [pa.field(name, _TYPES[_COLUMN[name].type]) for name in columns]
+    return pa.schema([*fields, pa.field("position", pa.int64())])
+
+
+def _empty(columns: Sequence[str]) -> pa.Table:
+    return _schema(columns).empty_table()
+
+
+def _read_parquet(piece: Piece, columns: Sequence[str]) -> Read:
+    wanted = list(dict.fromkeys([*_REQUIRED, *columns]))
+    texts = [name for name in wanted if _COLUMN[name].type == "text"]
+    with pq.ParquetFile(piece.file, read_dictionary=texts, pre_buffer=True) as file:
+        there = [name for name in wanted if name in file.schema_arrow.names]
+        table = file.read_row_groups(list(piece.groups), columns=there, use_threads=False)
+    if not table.num_rows:
+        return _empty(columns), []
+    full: list[Any] = []
+    for name in wanted:
+        kind = _TYPES[_COLUMN[name].type]
+        if name not in there:
+            full.append(pa.nulls(table.num_rows, kind))
+        elif table[name].type == kind:
+            full.append(table[name])
+        elif _COLUMN[name].type == "text":
+            full.append(table[name].cast(pa.string()).dictionary_encode())
+        else:
+            full.append(table[name].cast(kind))
+    positions: Any = np.arange(piece.first, piece.end)
+    return _sound(piece.file, pa.table(full, names=wanted), pa.array(positions), columns)
+
+
+def _sound(file: str, rows: pa.Table, positions: Any, columns: Sequence[str]) -> Read:
+    """Rows that have all they need, and the others."""
+    rows = rows.append_column("position", positions)
+    wrong: list[tuple[Any, str]] = [
+        (rows[name].is_null(), f"no value in column {name!r}") for name in _REQUIRED if rows[name].null_count
+    ]
+    for name, least in (("version", 1), ("lseq", 0)):
+        low = pc.min(rows[name]).as_py()
+        if low is not None and low < least:
+            wrong.append((pc.less(rows[name], pa.scalar(least)), f"{name} is below {least}"))
+    bad: list[Bad] = []
+    if wrong:
+        gone: Any = None
+        for mask, why in wrong:
+            mask = pc.fill_null(mask, False)
+            new = mask if gone is None else pc.and_(mask, pc.invert(gone))
+            for row in rows.filter(new).select([*_REQUIRED, "position"]).to_pylist():
+                bad.append(Bad(file, row.pop("position"), why, json.dumps(row)[:RAW_LIMIT]))
+            gone = mask if gone is None else pc.or_(gone, mask)
+        rows = rows.filter(pc.invert(gone))
+    return rows.select([*columns, "position"]), bad
+
+
+def _read_jsonl(piece: Piece, columns: Sequence[str]) -> Read:
+    decode = msgspec.json.Decoder(Row).decode
+    rows: list[Row] = []
+    at: list[int] = []
+    wrong: list[tuple[int, str, bytes]] = []
+    with Path(piece.file).open("rb") as file:
+        before = _to_line(file, piece.first)
+        number = 0
+        while file.tell() < piece.end and (line := file.readline(LINE_LIMIT)):
+            number += 1
+            if len(line) == LINE_LIMIT and not line.endswith(b"\n"):
+                wrong.append((number, f"longer than {LINE_LIMIT} bytes: not a whence trace", line))
+                while line and not line.endswith(b"\n"):
+                    line = file.readline(LINE_LIMIT)
+                continue
+            try:
+                row = decode(line)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                wrong.append((number, ("" if line.endswith(b"\n") else "truncated: ") + str(error), line))
+                continue
+            why = _not_fitting(row)
+            if why is not None:
+                wrong.append((number, why, line))
+                continue
+            rows.append(row)
+            at.append(number)
+        lines = _lines_before(file, before) if wrong else 0
+    bad = [Bad(piece.file, n + lines, why, x[:RAW_LIMIT].decode("utf-8", "replace").rstrip()) for n, why, x in wrong]
+    arrays: list[Any] = [_column(rows, name) for name in columns]
+    return pa.table([*arrays, pa.array(at, pa.int64())], schema=_schema(columns)), bad
+
+
+def _column(rows: list[Row], name: str) -> Any:
+    kind = _COLUMN[name].type
+    values = pa.array([getattr(row, name) for row in rows], pa.string() if kind == "text" else _TYPES[kind])
+    return values.dictionary_encode() if kind == "text" else values
+
+
+def _not_fitting(row: Row) -> str | None:
+    if row.version < 1:
+        return f"version {row.version} is none"
+    if row.lseq < 0:
+        return f"lseq is {row.lseq}, below 0"
+    for name, bits in (("version", 31), ("lseq", 62), ("t_ns", 63), ("ticket", 31), ("age", 31), ("bytes", 63)):
+        value = getattr(row, name)
+        if value is not None and not -(1 << bits) <= value < 1 << bits:
+            return f"{name} is {value}: out of range"
+    return None
+
+
+def _to_line(file: BinaryIO, first: int) -> int:
+    """Go to the first line that begins at or after this byte. A line belongs to the piece that it begins in."""
+    if first:
+        file.seek(first - 1)
+        file.readline()
+    return file.tell()
+
+
+def _lines_before(file: BinaryIO, end: int) -> int:
+    file.seek(0)
+    lines, left = 0, end
+    while left and (block := file.read(min(left, 1 << 20))):
+        lines += block.count(b"\n")
+        left -= len(block)
+    return lines
+
+
+# -- as tables
+
+
+def bad_table(bad: Sequence[Bad]) -> pa.Table:
+    """The table `quarantine`."""
+    columns = {name: [row[at] for row in bad] for at, name in enumerate(Bad._fields)}
+    return pa.Table.from_pydict(columns, schema=arrow_schema("quarantine"))
+
+
+def raw(spark: SparkSession, paths: Iterable[str | os.PathLike[str]]) -> DataFrame:
+    """Everything in these files: the columns of `events`, and those of `quarantine` with `reason` as `bad`; a row has
+    either a `bad` or none. Reads footers now, and rows when the DataFrame is used."""
+    files = find(paths)
+    pieces, bad = plan(files)
+    jobs: list[Piece | Bad] = [*pieces, *bad]
+    schema = spark_schema("events").add("position", "long").add("bad", "string").add("raw", "string")
+    for field in schema.fields:
+        field.nullable = True
+    names = [column.name for column in COLUMNS]
+
+    def read(job: Piece | Bad) -> Iterator[pa.RecordBatch]:
+        table, wrong = read_piece(job, names) if isinstance(job, Piece) else (_empty(names), [job])
+        if table.num_rows:
+            yield from _as_raw(table, job.file).to_batches(max_chunksize=65_536)
+        if wrong:
+            yield from _bad_as_raw(wrong, names).to_batches()
+
+    return over(spark, jobs, read, schema)
+
+
+def _raw_schema() -> pa.Schema:
+    fields: list[Any] = [pa.field(f.name, f.type) for f in arrow_schema("events")]
+    return pa.schema([*fields, ("position", pa.int64()), ("bad", pa.string()), ("raw", pa.string())])
+
+
+def _as_raw(table: pa.Table, file: str) -> pa.Table:
+    n = table.num_rows
+    table = table.append_column("file", pa.repeat(file, n).cast(pa.string()))
+    table = table.append_column("bad", pa.nulls(n, pa.string())).append_column("raw", pa.nulls(n, pa.string()))
+    return table.select(_raw_schema().names).cast(_raw_schema())
+
+
+def _bad_as_raw(bad: list[Bad], names: list[str]) -> pa.Table:
+    given: dict[str, Any] = {
+        "file": [b.file for b in bad],
+        "position": [b.position for b in bad],
+        "bad": [b.reason for b in bad],
+        "raw": [b.raw for b in bad],
+    }
+    columns = {f.name: given.get(f.name, [None] * len(bad)) for f in _raw_schema()}
+    return pa.Table.from_pydict(columns, schema=_raw_schema())
+
+
+def over(
+    spark: SparkSession, jobs: Sequence[Any], work: Callable[[Any], Iterator[pa.RecordBatch]], schema: Any
+) -> DataFrame:
+    """`work` on each job in a task of its own."""
+
+    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from work(jobs[int(number or 0)])
+
+    n = len(jobs)
+    return spark.range(0, n, 1, max(n, 1)).mapInArrow(task, schema)
+
+
+def events(rows: DataFrame) -> DataFrame:
+    """The table `events` of `raw` rows: each step once. Rows that say the same are one; of those that contradict one
+    another none is taken (see `quarantine`)."""
+    return _claims(rows).where("claims = 1").select(*(name for name in arrow_schema("events").names))
+
+
+def quarantine(rows: DataFrame) -> DataFrame:
+    """The table `quarantine` of `raw` rows: what is no row, and what contradicts another row."""
+    wrong = rows.where("bad is not null").select("file", "position", F.col("bad").alias("reason"), "raw")
+    claims = _claims(rows).where("claims > 1")
+    what = F.format_string("step %d of %s is told of in %d different ways", "lseq", "member", "claims")
+    said = F.to_json(F.struct(*(column.name for column in COLUMNS)))
+    return wrong.unionByName(claims.select("file", "position", what.alias("reason"), said.alias("raw")))
+
+
+def _claims(rows: DataFrame) -> DataFrame:
+    """Rows that differ, with how many there are for the same step of the same member."""
+    names = [column.name for column in COLUMNS]
+    step = Window.partitionBy("run", "cluster", "member", "lseq")
+    once = rows.where("bad is null").dropDuplicates(names)
+    return once.withColumn("claims", F.count(F.lit(1)).over(step))

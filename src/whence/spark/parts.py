@@ -1,0 +1,56 @@
+"""Files of tables, written by the tasks themselves: text stays a dictionary from the trace to the table, and no row
+passes through the JVM.
+
+A file is named after its task and gets that name when it is complete, so a task that is run again, or twice at the same
+time, leaves the same files.
+"""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from whence.spark.tables import TABLES
+
+
+class Parts:
+    """The files of one task, one for each table that it has rows of."""
+
+    def __init__(self, stage: str, task: str) -> None:
+        self._stage, self._task = Path(stage), task
+        self._mark = uuid.uuid4().hex[:8]
+        self._open: dict[str, Any] = {}
+
+    def write(self, table: str, rows: pa.Table) -> None:
+        """Append to the task's file of this table."""
+        if not rows.num_rows:
+            return
+        if table not in self._open:
+            (self._stage / table).mkdir(parents=True, exist_ok=True)
+            texts: Any = [name for name, kind, _ in TABLES[table] if kind == "text"]
+            self._open[table] = pq.ParquetWriter(
+                self._hidden(table), rows.schema, compression="zstd", use_dictionary=texts, store_schema=False
+            )
+        self._open[table].write_table(rows.cast(self._open[table].schema), row_group_size=1 << 20)
+
+    def _hidden(self, table: str) -> Path:
+        return self._stage / table / f".{self._task}-{self._mark}.partial"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for table, writer in self._open.items():
+            if kind is not None:
+                writer.is_open = False  # no footer: nobody will take it for a table
+                self._hidden(table).unlink(missing_ok=True)
+                continue
+            writer.close()
+            self._hidden(table).rename(self._stage / table / f"{self._task}.parquet")
