@@ -17,6 +17,15 @@ from whence.cli import kit, live, papers, pipeline
 from whence.cli.later import later
 from whence.errors import WhenceError
 
+CONTENTS = {
+    "see it work": ("demo", "sim", "up", "chat"),
+    "run it": ("node", "keys", "bridge"),
+    "ask what happened": ("audit", "watch"),
+    "break it": ("soak", "shrink", "conform"),
+    "size it, compare it": ("plan", "sweep", "scale", "paper"),
+}
+"""How `whence --help` groups the commands; what is in no group comes last."""
+
 CLEAN, VIOLATED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 EXAMPLES = """\
@@ -40,11 +49,20 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="whence",
         description="Causally ordered group communication at gossip scale.",
-        epilog=EXAMPLES,
         formatter_class=raw,
     )
     top.add_argument("--version", action="version", version=f"whence {whence.__version__}")
-    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    commands = top.add_subparsers(
+        dest="command", metavar="COMMAND", help="one of those below; each has its own --help", required=True
+    )
+    _demo(
+        commands.add_parser(
+            "demo",
+            help="a live cluster in trouble, audited, and a page to look at",
+            description="25 members in five processes on this machine: messages are lost, a process is killed and comes "
+            "back, a part is cut off and heals. Then every delivery is audited, and a page shows what happened.",
+        )
+    )
     _sim(commands.add_parser("sim", help="run a scenario once", description="Run a scenario once, in virtual time."))
     _soak(
         commands.add_parser(
@@ -60,7 +78,39 @@ def parser() -> argparse.ArgumentParser:
     pipeline.add(commands)
     papers.add(commands)
     kit.add(commands)
+    _completion(
+        commands.add_parser(
+            "completion", help="teach your shell these commands", description='bash: eval "$(whence completion bash)"'
+        )
+    )
+    top.epilog = f"{_contents(commands)}\n{EXAMPLES}"
     return top
+
+
+def _contents(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> str:
+    """The commands by what one wants, instead of argparse's flat list."""
+    told = {action.dest: action.help or "" for action in commands._choices_actions}
+    commands._choices_actions.clear()
+    groups = {title: [name for name in names if name in told] for title, names in CONTENTS.items()}
+    groups["and"] = [name for name in told if not any(name in names for names in CONTENTS.values())]
+    lines = []
+    for title, names in groups.items():
+        lines += [f"{title}:", *(f"  {name:11} {told[name]}" for name in names), ""]
+    return "\n".join(lines)
+
+
+def _demo(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--seconds", type=float, default=20.0, help="of load (default 20)")
+    command.add_argument("--loss", type=float, default=0.1, help="of gossip messages, on purpose (default 0.1)")
+    command.add_argument("--rate", type=float, default=4.0, help="events/s of each of five publishers (default 4)")
+    command.add_argument("--out", type=Path, default=Path("out/demo"), metavar="DIR", help="default out/demo")
+    command.add_argument("--no-audit", action="store_true", help="judge by the built-in oracle; needs no Java")
+    command.set_defaults(call=later("demo", "demo"))
+
+
+def _completion(command: argparse.ArgumentParser) -> None:
+    command.add_argument("shell", choices=("bash", "zsh", "fish"))
+    command.set_defaults(call=later("completion", "completion"))
 
 
 def _scenario(command: argparse.ArgumentParser) -> None:
