@@ -59,7 +59,7 @@ def parser() -> argparse.ArgumentParser:
         commands.add_parser(
             "demo",
             help="a live cluster in trouble, audited, and a page to look at",
-            description="25 members in five processes on this machine: messages are lost, a process is killed and comes "
+            description="25 members in five processes here: messages are lost, a process is killed and comes "
             "back, a part is cut off and heals. Then every delivery is audited, and a page shows what happened.",
         )
     )
