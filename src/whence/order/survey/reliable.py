@@ -64,11 +64,13 @@ class Ready(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=4):
 
 
 class Welcome(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=5):
-    """The state of a member when it installed this view."""
+    """The state of a member when it installed this view. `application`: whoever drives the member fills it in when the
+    message passes: it is the application's state after all outputs before this one."""
 
     view: View
     state: State
     received: tuple[Id, ...]
+    application: bytes = b""
 
 
 Wire = Data | Ack | Flush | Ready | Welcome
@@ -88,11 +90,12 @@ class Deliver(msgspec.Struct, frozen=True, gc=False):
 
 
 class Install(msgspec.Struct, frozen=True, gc=False):
-    """The view is installed: what comes after this is delivered in it. `snapshot_of`: at a joiner, whose state it
-    has."""
+    """The view is installed: what comes after this is delivered in it. At a joiner: whose state it has, and the
+    application's."""
 
     view: View
     snapshot_of: ProcessId | None = None
+    application: bytes = b""
 
 
 Output = Send | Deliver | Install
@@ -359,7 +362,7 @@ class ReliableProcess:
         self.view, self.change = welcome.view, None
         for member in welcome.view.members:
             self.process.mechanism.join(member)
-        out: list[Output] = [Install(welcome.view, sponsor)]
+        out: list[Output] = [Install(welcome.view, sponsor, welcome.application)]
         out += [Deliver(m) for m in self.process.install(welcome.state, now)]
         self.received = dict(welcome.received)
         self.unstable = {key: d for key, d in self.unstable.items() if d.view >= welcome.view.number}
