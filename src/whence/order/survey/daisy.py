@@ -8,6 +8,9 @@ When a server is gone the next view of its subgroup has another one. It joins th
 there, what was delivered in the core and may be missing somewhere (`Saved`): first it multicasts at home what of that
 its subgroup has not, then in the core what of its own subgroup's messages the core has not. Both are uniform groups, so
 what a crashed server had passed on is known to all of the one or the other.
+
+Limit: at least one server that has the core's state must survive until a new one has it too. If all crash at once the
+core has to be founded anew by an operator.
 """
 
 from __future__ import annotations
