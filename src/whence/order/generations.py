@@ -176,6 +176,14 @@ class Generations(Pending[Held]):
                 older.witness(need, message.frame)
         return Delivery(message, alerts)
 
+    def depend(self, message: Held) -> None:
+        """A weak order hands the frame to the application: whatever it publishes depends on it, counted or not."""
+        for generation, stamp in [(message.frame.generation, message.stamp), *message.older]:
+            clock = self.known(generation, len(stamp), 0)
+            if clock is not None and any(map(int.__gt__, stamp, clock.past)):
+                clock.past = list(map(max, clock.past, stamp))
+                clock.rose(self.now)
+
     def lift(self, message: Held) -> int:
         """Raise whatever the frame lacks; about how many frames that were."""
         lacking = 0

@@ -38,7 +38,7 @@ from whence.errors import BadFrame, BadMessage, UsageError, WrongKind
 from whence.order.buffers import RecoveryBuffer
 from whence.order.checks import Seal
 from whence.order.config import OrderConfig
-from whence.order.contract import HEADROOM, MAX_ENTRIES, Contract, Gauge, error_bound
+from whence.order.contract import HEADROOM, MAX_ENTRIES, Contract, Gauge, expected_error
 from whence.order.explain import Blocked, Missing
 from whence.order.free import MAX_OWNERS, Cursor, check_free, digest_of, evict
 from whence.order.generations import MAX_GENERATIONS, GenerationClock, Generations, Held
@@ -266,10 +266,6 @@ class FreeOrdering:
             return
         self._release(held.frame.key)
         self.queue.deliver(held)
-        for generation, stamp in [(held.frame.generation, held.stamp), *held.older]:
-            clock = self.queue.known(generation, len(stamp), 0)
-            if clock is not None:
-                clock.past = list(map(max, clock.past, stamp))
         if not held.handed:
             self._hand_up(held, over_gap, 0, out)
 
@@ -325,12 +321,15 @@ class FreeOrdering:
             self.stats.alerts4 += alerts.covered
             if alerts.witnessed:
                 self.stats.alerts5 += 1
-                self.gauge.alerted()
+                if held.frame.generation == self.queue.current.id:
+                    self.gauge.alerted()
             if not held.handed:
                 self._hand_up(held, over_gap, alert, out)
 
     def _hand_up(self, held: Held, over_gap: bool, alert: int, out: list[OrderOutput]) -> None:
         frame = held.frame
+        if self.weak:
+            self.queue.depend(held)
         self.stats.delivered += frame.count
         if over_gap:
             self.stats.delivered_over_gap += frame.count
@@ -424,9 +423,9 @@ class FreeOrdering:
                 self._move_at = now + self.rng.randrange(1 + 4 * self._patience)
         if self._move_at is not None and self._move_at <= now:
             self._move_at = None
-            X, p_nc = HEADROOM * gauge.in_flight, min(1.0, HEADROOM * gauge.p_nc)
+            X, p_nc = HEADROOM * gauge.in_flight, min(1.0, HEADROOM * gauge.p_nc(clock.R, clock.K))
             R, K = self.contract.size_for(X, p_nc)
-            if gauge.broken and error_bound(R, K, X) < 0.8 * error_bound(clock.R, clock.K, X):
+            if gauge.broken and expected_error(R, K, X) < 0.8 * expected_error(clock.R, clock.K, X):
                 out.extend(self.move(R, K, now))
 
     def move(self, R: int, K: int, now: int) -> list[OrderOutput]:
