@@ -6,6 +6,7 @@ import argparse
 import json
 import signal
 import sys
+import threading
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -36,29 +37,35 @@ def watch(args: argparse.Namespace) -> int:
         audit = stack.enter_context(stream.StreamAudit(args.out or trace / ".watch", show.batch))
         show.say("starting Spark (some seconds)")
         spark = session(args.master, args.memory, args.verbose)
+        stop = _on_signal()
         query = stream.start(spark, trace, audit, once=args.once)
         show.say("reading" if growing_files(trace) else "waiting for a trace")
-        old = signal.signal(signal.SIGTERM, _interrupted)
-        try:
-            while query.isActive:
-                time.sleep(0.2)
-        except KeyboardInterrupt:
+        while query.isActive and not stop.wait(0.2):
             pass
-        finally:
-            signal.signal(signal.SIGTERM, old)
-            query.stop()
+        query.stop()
         failed = stream.failure(query, audit)
         if failed is not None:
             raise failed
-        if args.once:
+        if args.once and not stop.is_set():
             show.batch(audit.settle(trace))
         show.summary(audit)
         sums = audit.mark.settled if args.once and audit.mark.settled else audit.mark.sums
         return 1 if sums.violations else 0
 
 
-def _interrupted(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
+def _on_signal() -> threading.Event:
+    """Set when SIGINT or SIGTERM comes; the second one interrupts at once. Spark's own handler talks to the JVM from
+    within whatever was being said to it."""
+    stop = threading.Event()
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    signal.signal(signal.SIGINT, handler)
+    signal.signal(signal.SIGTERM, handler)
+    return stop
 
 
 class _Show:

@@ -31,11 +31,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from whence.errors import TraceError, UsageError, WhenceError
+from whence.spark import ingest
 from whence.spark import judge as j
 from whence.spark.findings import BREAKS
 from whence.spark.follow import KINDS, Changes, Follower, Judged, Step
-from whence.spark.growing import BATCH_BYTES, GrowingTrace, growing_files, lines_to_batch, no_rows
-from whence.spark.tables import arrow_schema, disk_errors, require, spark_schema
+from whence.spark.growing import BATCH_BYTES, SCHEMA, GrowingTrace, bad_rows, growing_files, is_parquet, read
+from whence.spark.tables import MANIFEST, arrow_schema, disk_errors, require, spark_schema
 
 MARK: Final = "_watch.json"
 TABLES: Final = ("verdicts", "violations", "quarantine")
@@ -101,6 +102,8 @@ class StreamAudit:
             for name in (*TABLES, "state"):
                 (out / name).mkdir(parents=True, exist_ok=True)
             self._lock = _locked(out / ".lock")
+            if not (out / MANIFEST).exists():  # so that nobody takes these tables for traces
+                _replace(out / MANIFEST, b'{"tables": {}}')
         self.mark = read_mark(out)
         self.followers: _Followers = {}
         for file in _state_files(out, self.mark):
@@ -159,9 +162,7 @@ class StreamAudit:
         ends: _Followers = {}
         for (run, cluster), follower in self.followers.items():
             ends[run, cluster] = follower.copy()
-        tails = pa.Table.from_batches(
-            list(_tails(trace, _consumed(self.out, self.mark.batch))), schema=no_rows().schema
-        )
+        tails = pa.concat_tables([SCHEMA.empty_table(), *_tails(trace, _consumed(self.out, self.mark.batch))])
         tables, sums = _judge(tails, ends, self.mark.sums, settle=True)
         mark = msgspec.structs.replace(self.mark, settled=sums)
         with disk_errors(self.out):
@@ -339,31 +340,34 @@ def _table(name: str, rows: list[tuple[Any, ...]]) -> pa.Table:
 # -- what is left of a trace that is complete
 
 
-def _consumed(out: Path, batch: int) -> dict[str, dict[str, int]]:
+def _consumed(out: Path, batch: int) -> dict[str, int]:
     """How far the trace was read, from Spark's log of offsets: a line of version, one of settings, one a source."""
     try:
         lines = (out / "checkpoint" / "offsets" / str(batch)).read_text(encoding="utf-8").splitlines()
-        found: dict[str, dict[str, int]] = json.loads(lines[2])
+        found: dict[str, int] = json.loads(lines[2])
     except (OSError, ValueError, IndexError):
         return {}
     return found
 
 
-def _tails(trace: Path, consumed: dict[str, dict[str, int]]) -> Iterator[pa.RecordBatch]:
-    """The last lines without an end, and the Parquet files that never became complete."""
+def _tails(trace: Path, consumed: dict[str, int]) -> Iterator[pa.Table]:
+    """The last lines without an end, and the files that never became a trace."""
+    root = trace.absolute()
     for file in growing_files(trace):
-        place = consumed.get(str(file.relative_to(trace)), {"rows": 0})
-        if file.suffix == ".parquet":
-            try:
-                pq.read_metadata(file)
-            except (pa.ArrowException, OSError) as error:
-                yield no_rows([(-1, f"damaged or no Parquet file: {error}", "")], str(file))
-            continue
-        with file.open("rb") as data:
-            data.seek(place.get("bytes", 0))
-            tail = data.readline()
-        if tail.strip() and not tail.endswith(b"\n"):
-            yield lines_to_batch([tail], str(file), place["rows"])
+        _, bad = ingest.plan([file])
+        first = consumed.get(str(file.relative_to(root)), 0)
+        if bad:
+            yield bad_rows(bad)
+        elif not is_parquet(file) and _tail(file, first):
+            yield read(str(file), first, file.stat().st_size)
+
+
+def _tail(file: Path, first: int) -> bool:
+    """There is one line from here on, and it has no end."""
+    with file.open("rb") as data:
+        data.seek(first)
+        line = data.readline()
+        return bool(line) and not line.endswith(b"\n")
 
 
 # -- on disk
