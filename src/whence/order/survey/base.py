@@ -34,6 +34,10 @@ Range = tuple[ProcessId, int, int]
 """`(sender, first, last)`: consecutive messages of one sender, ends included."""
 
 
+Counts = dict[ProcessId, int]
+"""How many messages of each process were delivered; a process that is not in it: none."""
+
+
 class Stamp(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The control information of one message: what the mechanism adds to it. Tags are explicit and only ever
     appended."""
@@ -68,7 +72,17 @@ class Wait(msgspec.Struct, frozen=True, gc=False):
 class Mechanism(Protocol):
     """The rules of one causal order at one process. `now` is the process's own clock in nanoseconds."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """What it is called in settings and tables."""
+
+    @property
+    def stamp_type(self) -> type[Stamp]:
+        """What its messages carry: anything else from a peer is refused by the codec (codec.py)."""
+
+    @property
+    def state_type(self) -> type[State]:
+        """What its joiners start from."""
 
     def stamp(self, seq: int, now: int) -> Stamp:
         """The control information of the own multicast number `seq`."""
@@ -93,6 +107,9 @@ class Mechanism(Protocol):
 
     def leave(self, process: ProcessId) -> None:
         """A process left, and all who remain have delivered the same of it (rule 5)."""
+
+    def settle(self, upto: Counts) -> None:
+        """Every member has delivered these: nobody has to be told of them any more."""
 
     def admit(self, joiner: ProcessId) -> State:
         """The state that `joiner` starts from; may split something of this process off for it."""
@@ -133,6 +150,9 @@ class Rules(ABC):
 
     def leave(self, process: ProcessId) -> None:  # noqa: B027
         """Nothing is kept per process that could be given back."""
+
+    def settle(self, upto: Counts) -> None:  # noqa: B027
+        """Nothing is kept that this would save."""
 
     def retire(self) -> State | None:
         return None
@@ -175,10 +195,6 @@ class Delivered:
         skipped = self.skip_to(message.sender, message.seq - 1)
         self.upto[message.sender] = message.seq
         return skipped
-
-
-Counts = dict[ProcessId, int]
-"""How many messages of each process were delivered; a process that is not in it: none."""
 
 
 def gaps(delivered: Counts, needed: Iterable[Id]) -> tuple[Range, ...]:

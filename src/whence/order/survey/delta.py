@@ -36,6 +36,8 @@ class DeltaCausal(Rules):
     """Vector clocks whose entries have a date and expire."""
 
     name = "delta"
+    stamp_type = DeltaStamp
+    state_type = DeltaState
 
     def __init__(self, me: ProcessId, lifetime: int) -> None:
         """`lifetime`: Delta in nanoseconds. Shorter: less waiting, more loss."""

@@ -10,9 +10,12 @@ not have it (`m4` travels as <m2, m3, m4> though p1 delivered its own m1), and F
 
 from __future__ import annotations
 
+from collections import deque
+
 import msgspec
 
-from whence.order.survey.base import Id, Message, ProcessId, Rules, Stamp, State, Wait, dense, gaps, sparse
+from whence.errors import ConfigError
+from whence.order.survey.base import Counts, Id, Message, ProcessId, Rules, Stamp, State, Wait, dense, gaps, sparse
 
 
 class Carried(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -24,11 +27,12 @@ class Carried(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class FirstStamp(Stamp, frozen=True, array_like=True, gc=False, tag=1):
-    """`previousDelivered`, in the order in which the sender delivered it. `after`, in the first message of a joiner:
-    the last multicast of the member it got its state from."""
+    """`previousDelivered`, in the order in which the sender delivered it. `after`: what must be there before it though
+    it is not carried, because there was too much of it, or because it precedes the state that the sender joined
+    with."""
 
     carried: tuple[Carried, ...] = ()
-    after: Id | None = None
+    after: tuple[Id, ...] = ()
 
 
 class FirstState(State, frozen=True, array_like=True, gc=False, tag=1):
@@ -36,23 +40,31 @@ class FirstState(State, frozen=True, array_like=True, gc=False, tag=1):
 
     delivered: tuple[int, ...]
     previous: tuple[Carried, ...]
-    after: Id | None
+    after: tuple[Id, ...]
 
 
 class FirstGeneration(Rules):
     """Precedent messages, whole."""
 
     name = "first"
+    stamp_type = FirstStamp
+    state_type = FirstState
 
-    def __init__(self, me: ProcessId) -> None:
+    def __init__(self, me: ProcessId, max_carried: int = 10_000) -> None:
+        """`max_carried`: messages carried by one. Beyond it the oldest are only named, and have to be waited for: more
+        would never end in a process that listens and seldom speaks."""
+        if max_carried < 0:
+            raise ConfigError(f"max_carried must not be negative: {max_carried}")
         self.me = me
-        self.delivered: dict[ProcessId, int] = {}
-        self.previous: list[Carried] = []
-        self.after: Id | None = None
+        self.max_carried = max_carried
+        self.delivered: Counts = {}
+        self.previous: deque[Carried] = deque()
+        self.after: Counts = {}
 
     def stamp(self, seq: int, now: int) -> FirstStamp:
-        stamp = FirstStamp(tuple(self.previous), self.after)
-        self.previous, self.after = [], None
+        stamp = FirstStamp(tuple(self.previous), tuple(sorted(self.after.items())))
+        self.previous.clear()
+        self.after.clear()
         return stamp
 
     def obsolete(self, message: Message, now: int) -> str | None:
@@ -60,7 +72,7 @@ class FirstGeneration(Rules):
 
     def wait(self, message: Message, now: int) -> Wait | None:
         assert isinstance(message.stamp, FirstStamp)
-        found = gaps(self.delivered, [(message.sender, message.seq - 1), *filter(None, [message.stamp.after])])
+        found = gaps(self.delivered, [(message.sender, message.seq - 1), *message.stamp.after])
         return Wait(found) if found else None
 
     def deliver(self, message: Message, now: int) -> list[Message]:
@@ -76,23 +88,32 @@ class FirstGeneration(Rules):
         self.delivered[carried.sender] = carried.seq
         if carried.sender != self.me:
             self.previous.append(carried)
+            if len(self.previous) > self.max_carried:
+                oldest = self.previous.popleft()
+                self.after[oldest.sender] = oldest.seq
         return True
 
     def admit(self, joiner: ProcessId) -> FirstState:
         # All this process has delivered is either in `previous` or in the past of its last own multicast: a joiner's
         # first message that brings the one and follows the other brings or follows everything in the snapshot.
         own = self.delivered.get(self.me, 0)
-        return FirstState(dense(self.delivered), tuple(self.previous), (self.me, own) if own else self.after)
+        after = {**self.after, self.me: own} if own else self.after
+        return FirstState(dense(self.delivered), tuple(self.previous), tuple(sorted(after.items())))
 
     def install(self, state: State) -> None:
         assert isinstance(state, FirstState)
         self.delivered = sparse(state.delivered)
-        self.previous = list(state.previous)
-        self.after = state.after
+        self.previous = deque(state.previous)
+        self.after = dict(state.after)
 
     def leave(self, process: ProcessId) -> None:
         self.delivered.pop(process, None)
-        self.previous = [c for c in self.previous if c.sender != process]  # everybody has them (rule 5)
+        self.after.pop(process, None)
+        self.previous = deque(c for c in self.previous if c.sender != process)  # everybody has them (rule 5)
+
+    def settle(self, upto: Counts) -> None:
+        self.previous = deque(c for c in self.previous if c.seq > upto.get(c.sender, 0))
+        self.after = {p: n for p, n in self.after.items() if n > upto.get(p, 0)}
 
 
 def sequence(message: Message) -> tuple[Id, ...]:

@@ -27,6 +27,8 @@ class Identifiers(Rules):
     """Ids of precedent messages."""
 
     name = "identifiers"
+    stamp_type = IdStamp
+    state_type = IdState
 
     def __init__(self, me: ProcessId) -> None:
         self.me = me
@@ -61,6 +63,9 @@ class Identifiers(Rules):
     def leave(self, process: ProcessId) -> None:
         self.delivered.pop(process, None)
         self.leaves = {leaf: None for leaf in self.leaves if leaf[0] != process}  # everybody has them (rule 5)
+
+    def settle(self, upto: Counts) -> None:
+        self.leaves = {(p, n): None for p, n in self.leaves if n > upto.get(p, 0)}
 
     def admit(self, joiner: ProcessId) -> IdState:
         return IdState(dense(self.delivered), tuple(sorted(self.leaves)))

@@ -34,6 +34,8 @@ class IntervalTree(Rules):
     until it installs what a member gave it."""
 
     name = "interval"
+    stamp_type = IntervalStamp
+    state_type = IntervalState
 
     def __init__(self, me: ProcessId, share: Itc = Itc(0, 0)) -> None:  # noqa: B008 - a tuple, never changed
         self.me = me

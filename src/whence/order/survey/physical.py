@@ -40,6 +40,8 @@ class Physical(Rules):
     """Delivery by stability within a bound."""
 
     name = "physical"
+    stamp_type = TimeStamp
+    state_type = TimeState
 
     def __init__(self, me: ProcessId, skew: int, delay: int, hybrid: bool = True, keep_late: bool = False) -> None:
         """`skew`, `delay`: nanoseconds. Larger: every delivery waits longer. Smaller: more is late."""

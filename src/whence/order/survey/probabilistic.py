@@ -29,6 +29,8 @@ class Probabilistic(Rules):
     """Causal order most of the time, with control information of R counters whatever the number of processes."""
 
     name = "probabilistic"
+    stamp_type = KeyStamp
+    state_type = KeyState
 
     def __init__(self, me: ProcessId, R: int, keys: Keys, memory: int = 100) -> None:
         self.me = me

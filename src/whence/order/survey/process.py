@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from whence.errors import UsageError
-from whence.order.survey.base import Id, Mechanism, Message, ProcessId, Range, State, Wait
+from whence.order.survey.base import Counts, Id, Mechanism, Message, ProcessId, Range, State, Wait
 
 
 @dataclass
@@ -79,18 +79,18 @@ class Process:
         """Deliver what is held and deliverable, to a fixed point; call it again at `wake_at`."""
         delivered: list[Message] = []
         self._now = now
-        while True:
+        while self._held:
             for message, _ in list(self._held.values()):
-                if reason := self.mechanism.obsolete(message, now):
-                    del self._held[message.id]
-                    self._drop(reason)
+                self._drop_if(self.mechanism.obsolete(message, now), message)
             ready = [m for m, _ in self._held.values() if self.mechanism.wait(m, now) is None]
             if not ready:
-                return delivered
-            first = min(ready, key=self.mechanism.rank)
-            _, since = self._held.pop(first.id)
-            self.stats.blocked_time += now - since
-            delivered += self._deliver(first, now)
+                break
+            for message in sorted(ready, key=self.mechanism.rank):  # what is ready stays so, or becomes obsolete
+                if not self._drop_if(self.mechanism.obsolete(message, now), message):
+                    _, since = self._held.pop(message.id)
+                    self.stats.blocked_time += now - since
+                    delivered += self._deliver(message, now)
+        return delivered
 
     @property
     def wake_at(self) -> int | None:
@@ -105,13 +105,20 @@ class Process:
 
     def missing(self, now: int) -> list[Range]:
         """What to recover: named by what is held, and not in hand."""
-        wanted: dict[ProcessId, set[int]] = {}
+        upto: dict[ProcessId, tuple[int, int]] = {}
         for _, wait in self.waiting(now):
             for sender, first, last in wait.missing:
-                wanted.setdefault(sender, set()).update(
-                    s for s in range(first, last + 1) if (sender, s) not in self._held
-                )
-        return [r for sender in sorted(wanted) for r in _ranges(sender, sorted(wanted[sender]))]
+                at, to = upto.get(sender, (first, last))
+                upto[sender] = (min(at, first), max(to, last))
+        found: list[Range] = []
+        for sender, (first, last) in sorted(upto.items()):
+            for held in sorted(seq for p, seq in self._held if p == sender and first <= seq <= last):
+                if first < held:
+                    found.append((sender, first, held - 1))
+                first = held + 1
+            if first <= last:
+                found.append((sender, first, last))
+        return found
 
     def admit(self, joiner: ProcessId) -> State:
         """What `joiner` starts from: taken between two deliveries, with the application's state of the same moment."""
@@ -131,8 +138,11 @@ class Process:
         self.mechanism.leave(process)
         self._gone[process] = None
         for message in stuck:
-            del self._held[message.id]
-            self._drop("departed")
+            self._drop_if("departed", message)
+
+    def settle(self, upto: Counts) -> None:
+        """Everybody in the group has delivered these (how that is known is the driver's business)."""
+        self.mechanism.settle(upto)
 
     def _refused(self, message: Message, now: int) -> str | None:
         if message.sender in self._gone:
@@ -144,16 +154,13 @@ class Process:
         self.stats.delivered += len(delivered)
         return delivered
 
+    def _drop_if(self, reason: str | None, message: Message) -> bool:
+        """Drop a held message, if there is a reason to."""
+        if reason is None:
+            return False
+        del self._held[message.id]
+        self._drop(reason)
+        return True
+
     def _drop(self, reason: str) -> None:
         self.stats.dropped[reason] = self.stats.dropped.get(reason, 0) + 1
-
-
-def _ranges(sender: ProcessId, seqs: list[int]) -> list[Range]:
-    """Consecutive numbers as ranges."""
-    found: list[Range] = []
-    for seq in seqs:
-        if found and found[-1][2] == seq - 1:
-            found[-1] = (sender, found[-1][1], seq)
-        else:
-            found.append((sender, seq, seq))
-    return found

@@ -10,6 +10,8 @@ Departs from the SURVEY, whose slots are set to zero when the membership changes
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from whence.order.survey.base import Counts, Id, Message, ProcessId, Rules, Stamp, State, Wait, dense, gaps, sparse
 
 
@@ -35,6 +37,8 @@ class VectorClock(Rules):
     """The whole vector in every message."""
 
     name = "vector"
+    stamp_type: ClassVar[type[Stamp]] = VectorStamp
+    state_type = VectorState
 
     def __init__(self, me: ProcessId) -> None:
         self.me = me
@@ -76,6 +80,7 @@ class CompactMulticast(VectorClock):
     """Only the entries that have changed since the last own multicast (BSS 91; SURVEY Fig. 7)."""
 
     name = "compact-multicast"
+    stamp_type = CompactStamp
 
     def __init__(self, me: ProcessId) -> None:
         super().__init__(me)
