@@ -46,6 +46,9 @@ def init(body: dict[str, Any]) -> None:
     if MANNER == "installer":
         send("c1", type="delivered", id="1", value="x")
         send("c1", type="installed", events=[])
+    if MANNER == "flood":
+        while True:
+            send("c1", type="delivered", id="1", value="x")
     if MANNER == "no-events":
         send("c1", type="installed", events={})
     if MANNER == "wrong-answer":
@@ -72,6 +75,9 @@ def publish(body: dict[str, Any]) -> None:
     elif MANNER == "dies-later":
         sys.exit(4)
     elif MANNER == "keeps":
+        send("c1", type="publish_ok", in_reply_to=body["msg_id"], id=1)
+    elif MANNER == "slow":
+        time.sleep(1.5)  # longer than the kit waits, but the echo behind it is answered in time
         send("c1", type="publish_ok", in_reply_to=body["msg_id"], id=1)
     elif MANNER == "hangs":
         time.sleep(600)

@@ -79,6 +79,7 @@ BAD = {
     "babbler": "n. told the client 'gossip'",
     "nameless": "n. names an event by .*: want an id",
     "installer": "n. sent `installed` after it had delivered",
+    "flood": "n. goes on reporting deliveries: more than 100000 by now",
     "no-events": "n. installed .*: want a list of events",
     "wrong-answer": "n. answered 'init' with ",
     "unasked": "n. answered 4711, which it was not asked",
@@ -111,6 +112,7 @@ def test_an_error_is_in_the_json_too() -> None:
     [
         ("unavailable", "n1 could not publish ready-n1 within 1 s: no quorum"),
         ("keeps", "n1 did not deliver ready-n1 of n1 within 1 s"),
+        ("slow", "n1 did not publish ready-n1 within 1 s"),
         ("parent", "n1 did not publish ready-n1 within 1 s"),
     ],
 )

@@ -55,7 +55,10 @@ FOUND_EVERY_NS = 2_000 * MS
 """How long the first node waits for a ticket before it tries to found the ring again. Longer than a quarantine."""
 MAX_WAITING = 1024
 """Publishes that wait for a ticket; more are refused for the moment."""
-UNAVAILABLE, NOT_SUPPORTED, BAD_REQUEST = 11, 10, 12
+NOT_SUPPORTED, UNAVAILABLE = 10, 11
+"""Maelstrom's error codes."""
+MEMBERS = 16
+"""What the gossip is sized for: the same for all, also for those that do not know of a joiner yet."""
 FEATURES = {
     "fifo": ["fifo"],
     "causal": ["fifo", "causal"],
@@ -171,7 +174,7 @@ class Adapter:
         config = Config.sized(
             cluster="conform",
             tickets=self.tickets,
-            members=max(3, len(nodes)),
+            members=MEMBERS,
             order=self.order,  # type: ignore[arg-type]
             loss=0.05,
             mode="eager",

@@ -21,6 +21,8 @@ from whence.errors import AdapterError, UsageError
 
 RETRY_S = 0.05
 """Before a publish that was refused for the moment is asked for again."""
+MAX_SAID = 100_000
+"""Deliveries that the nodes may report in one scenario, which publishes a dozen events."""
 
 
 @dataclass(frozen=True)
@@ -89,8 +91,9 @@ class System:
         self._claimed = features is not None
         self._directory = directory
         self._processes: dict[str, Process] = {}
-        self._msg_id = 0
+        self._msg_id = self._reports = 0
         self._asked: dict[tuple[str, int], asyncio.Future[Body]] = {}
+        self._given_up: list[tuple[str, int]] = []  # requests that were not answered in time; one ends a scenario
         self._changed = asyncio.Event()
         self._failure: AdapterError | None = None
 
@@ -244,12 +247,17 @@ class System:
         """A node says something to the client."""
         reply = body.get("in_reply_to")
         if reply is not None:
+            if (name, reply) in self._given_up:
+                return
             future = self._asked.pop((name, reply), None) if isinstance(reply, int) else None
             if future is None:
                 raise AdapterError(f"{name} answered {reply!r}, which it was not asked, or has answered: {body!r}")
             if not future.done():
                 future.set_result(body)
             return
+        self._reports += 1
+        if self._reports > MAX_SAID:
+            raise AdapterError(f"{name} goes on reporting deliveries: more than {MAX_SAID} by now")
         match body.get("type"):
             case "delivered":
                 self.history.delivered(name, said(body, name))
@@ -295,6 +303,7 @@ class System:
             try:
                 got: Body = await asyncio.wait_for(future, patience)
             except TimeoutError:
+                self._given_up.append(key)
                 what = f"did not answer {body['type']!r} within {patience:g} s"
                 raise NoAnswer(str(process.error(what))) from None
             finally:
