@@ -87,6 +87,9 @@ class Mechanism(Protocol):
     def stamp(self, seq: int, now: int) -> Stamp:
         """The control information of the own multicast number `seq`."""
 
+    def check(self, stamp: Stamp) -> None:
+        """Raise `BadFrame` for control information of the right type that no run of the protocol can have produced."""
+
     def arrive(self, message: Message, now: int) -> str | None:
         """A message came in: why it is not taken (`duplicate`, `late`, `expired`), or None."""
 
@@ -135,6 +138,9 @@ def control_bytes(stamp: Stamp) -> int:
 class Rules(ABC):
     """The answers that most mechanisms share."""
 
+    def check(self, stamp: Stamp) -> None:  # noqa: B027
+        """Any numbers will do."""
+
     def arrive(self, message: Message, now: int) -> str | None:
         return self.obsolete(message, now)
 
@@ -180,7 +186,7 @@ class Delivered:
     def skip_to(self, process: ProcessId, seq: int) -> int:
         """Everything up to `seq` that is not delivered is skipped: how many."""
         have = self.upto.get(process, 0)
-        for missing in range(have + 1, seq + 1):
+        for missing in range(max(have, seq - self.MAX_SKIPPED) + 1, seq + 1):
             self.skipped[process, missing] = None
         while len(self.skipped) > self.MAX_SKIPPED:
             del self.skipped[next(iter(self.skipped))]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from whence.clock.interval import SEED, decode, encode, event, fork, join, leq, peek
 from whence.clock.interval import Stamp as Itc
-from whence.errors import UsageError
+from whence.errors import BadFrame, UsageError
 from whence.order.survey.base import Message, ProcessId, Rules, Stamp, State, Wait
 
 
@@ -46,6 +46,11 @@ class IntervalTree(Rules):
     def stamp(self, seq: int, now: int) -> IntervalStamp:
         before, self.sent = self.sent, event(self.sent)
         return IntervalStamp(encode(before))
+
+    def check(self, stamp: Stamp) -> None:
+        assert isinstance(stamp, IntervalStamp)
+        if decode(stamp.before).id == 0:
+            raise BadFrame("a message from a process without a share of the interval")
 
     def obsolete(self, message: Message, now: int) -> str | None:
         return "duplicate" if leq(event(_before(message)), self.delivered) else None

@@ -7,6 +7,7 @@ Alerts are counted. Like interval trees it cannot name what is missing.
 from __future__ import annotations
 
 from whence.clock.probabilistic import Keys, ProbabilisticClock
+from whence.errors import BadFrame
 from whence.order.survey.base import Delivered, Message, ProcessId, Rules, Stamp, State, Wait, dense
 
 
@@ -42,6 +43,11 @@ class Probabilistic(Rules):
 
     def stamp(self, seq: int, now: int) -> KeyStamp:
         return KeyStamp(self.keys, self.clock.stamp(self.keys))
+
+    def check(self, stamp: Stamp) -> None:
+        assert isinstance(stamp, KeyStamp)
+        if len(stamp.V) != self.clock.R or not stamp.keys or any(not 0 <= x < self.clock.R for x in stamp.keys):
+            raise BadFrame(f"a clock of {len(stamp.V)} entries with keys {stamp.keys[:10]}; ours have {self.clock.R}")
 
     def obsolete(self, message: Message, now: int) -> str | None:
         # A hole in a sender's numbers is no skip here: what comes late was not given up, and counts when it comes.

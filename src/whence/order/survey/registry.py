@@ -1,0 +1,77 @@
+"""Every mechanism by name, with its settings: what settings files, tables and engines go by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from whence.clock.interval import Stamp as Itc
+from whence.clock.probabilistic import keys_of
+from whence.errors import ConfigError
+from whence.order.survey.base import Mechanism, ProcessId
+from whence.order.survey.delta import DeltaCausal
+from whence.order.survey.first import FirstGeneration
+from whence.order.survey.identifiers import Identifiers
+from whence.order.survey.interval import IntervalTree, shares
+from whence.order.survey.physical import Physical
+from whence.order.survey.probabilistic import Probabilistic
+from whence.order.survey.vector import CompactMulticast, CompactUnicast, VectorClock
+
+_MS = 1_000_000
+
+
+@dataclass(frozen=True)
+class SurveyConfig:
+    """Settings of the mechanisms; each looks at its own."""
+
+    max_carried: int = 10_000
+    """`first`: messages carried by one message. Fewer: smaller messages, but those beyond are waited for."""
+    skew: int = 10 * _MS
+    """`physical`: how far any two clocks may differ, in nanoseconds. It adds to every delivery's delay."""
+    delay: int = 200 * _MS
+    """`physical`: how long a message may take, recovery included, in nanoseconds. Longer: every delivery waits
+    longer. Shorter: more is late, and lost."""
+    hybrid: bool = True
+    """`physical`: hybrid logical clocks, which also stand a clock that goes back."""
+    lifetime: int = 1_000 * _MS
+    """`delta`: nanoseconds for which an event is waited for, and after which it is discarded."""
+    R: int = 100
+    """`probabilistic`: counters in each message. More: fewer errors, larger messages."""
+    K: int = 4
+    """`probabilistic`: entries per process, best at `ln 2 * R / X` with X messages in flight (PCO17)."""
+
+
+def make(
+    name: str,
+    me: ProcessId,
+    founders: Sequence[ProcessId],
+    config: SurveyConfig = SurveyConfig(),  # noqa: B008
+) -> Mechanism:
+    """The mechanism `name` at process `me`; `founders` are there from the beginning, all others join."""
+    try:
+        return _MAKERS[name](me, tuple(founders), config)
+    except KeyError:
+        raise ConfigError(f"no mechanism {name!r}; there are {', '.join(MECHANISMS)}") from None
+
+
+def _interval(me: ProcessId, founders: tuple[ProcessId, ...], config: SurveyConfig) -> Mechanism:
+    return IntervalTree(me, shares(list(founders)).get(me, Itc(0, 0)))
+
+
+_MAKERS: dict[str, Callable[[ProcessId, tuple[ProcessId, ...], SurveyConfig], Mechanism]] = {
+    "first": lambda me, founders, config: FirstGeneration(me, config.max_carried),
+    "identifiers": lambda me, founders, config: Identifiers(me),
+    "vector": lambda me, founders, config: VectorClock(me),
+    "compact-multicast": lambda me, founders, config: CompactMulticast(me),
+    "compact-unicast": lambda me, founders, config: CompactUnicast(me, founders),
+    "interval": _interval,
+    "physical": lambda me, founders, config: Physical(me, config.skew, config.delay, config.hybrid),
+    "delta": lambda me, founders, config: DeltaCausal(me, config.lifetime),
+    "probabilistic": lambda me, founders, config: Probabilistic(
+        me, config.R, keys_of(Random(f"keys of {me}"), config.R, config.K)
+    ),
+}
+
+MECHANISMS = tuple(_MAKERS)
+"""The names `make` knows."""
