@@ -71,7 +71,7 @@ class Event(msgspec.Struct, frozen=True, gc=False):
         frame = self.frame
         if isinstance(frame, Frame):
             return f"{frame.ticket}:{Incarnation.unpack(frame.inc)}:{self.seq}@{frame.owner}"
-        return f"{self.seq}@{frame.owner}"
+        return f"{frame.owner}/{self.seq}"
 
     @property
     def origin(self) -> MemberId:

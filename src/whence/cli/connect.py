@@ -33,6 +33,7 @@ def joining(args: argparse.Namespace) -> Join:
         args.listen,
         order=args.order,
         tickets=args.tickets,
+        contract=args.contract,
         found=True if args.found else None,
         directory=args.directory,
         trace=args.trace,

@@ -6,8 +6,11 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from whence.cli.later import later
-from whence.order import ORDERS
+from whence.errors import ConfigError
+from whence.order import ORDERS, Contract
 
 _RAW = argparse.RawDescriptionHelpFormatter
 
@@ -16,6 +19,10 @@ examples, each line in its own terminal:
   whence node --cluster lobby --listen 127.0.0.1:7001 --insecure --coordinate
   whence node --cluster lobby --join 127.0.0.1:7001 --insecure --coordinate
   whence node --cluster lobby --join 127.0.0.1:7001 --insecure --order reliable --json | jq .payload
+
+without tickets, everybody may publish at any time (docs/probabilistic.md), each line in its own terminal:
+  whence node --cluster free --listen 127.0.0.1:7002 --insecure --order probabilistic --coordinate
+  whence node --cluster free --join 127.0.0.1:7002 --insecure --order probabilistic --coordinate --json
 
 between machines, with the keys of `whence keys`:
   whence node --cluster lobby --listen 10.0.0.5:7001 --tls /etc/whence/keys alice --coordinate
@@ -96,12 +103,33 @@ def _connection(command: argparse.ArgumentParser) -> None:
     how = command.add_argument_group("how")
     how.add_argument("--order", choices=ORDERS, default="causal", help="of deliveries here (default causal)")
     how.add_argument(
+        "--contract",
+        type=contract,
+        metavar="K=V,..",
+        help="no tickets: everybody publishes; such as target_error=0.001,rate=200,delay=0.02 (docs/probabilistic.md)",
+    )
+    how.add_argument(
         "--tickets", type=_count, default=8, metavar="N", help="how many may publish at a time, the same for all (8)"
     )
     how.add_argument("--directory", type=Path, metavar="DIR", help="to go on from after kill -9")
     how.add_argument("--trace", type=Path, metavar="DIR", help="write every step into this directory (docs/trace.md)")
     how.add_argument("--udp", action="store_true", help="gossip by datagrams, the same for all (large messages: TCP)")
     how.add_argument("--drop", type=share, default=0.0, metavar="P", help="lose this share of gossip, on purpose")
+
+
+def contract(text: str) -> Contract:
+    """`target_error=0.001,rate=200` as a contract."""
+    fields = {f.name: f for f in msgspec.structs.fields(Contract)}
+    given: dict[str, Any] = {}
+    for part in text.split(","):
+        name, _, value = part.partition("=")
+        if name not in fields:
+            raise argparse.ArgumentTypeError(f"no setting {name!r}; there are {', '.join(fields)}")
+        given[name] = value
+    try:
+        return msgspec.convert(given, Contract, strict=False)
+    except (msgspec.ValidationError, ConfigError) as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _node(command: argparse.ArgumentParser) -> None:

@@ -92,11 +92,15 @@ def _as_json(event: Event, now: int) -> str:
     except UnicodeDecodeError:
         payload, key = event.payload.hex(), "payload_hex"
     said = {"id": event.id, "origin": event.origin, key: payload, "over_gap": event.over_gap, "t": now / 1e9}
+    if event.alert:
+        said |= {"alert": event.alert, "suspects": event.suspects}
     return json.dumps(said, ensure_ascii=False) + "\n"
 
 
 def _as_text(event: Event, now: int) -> str:
     gap = "\t(something before it is missing)" if event.over_gap else ""
+    if event.alert == 5:
+        gap += "\t(something that depends on it may have come before it)"
     return f"{address_of(event.origin)}\t{printable(event.payload)}{gap}\n"
 
 
@@ -168,7 +172,8 @@ async def publish(cluster: Cluster, source: _Source, notice: Notices) -> None:
     while True:
         try:
             async with cluster.coordinate(TRY_S) as seat:
-                notice(f"may publish, under ticket {seat.ticket}", ticket=seat.ticket)
+                under = "without a ticket" if seat.ticket is None else f"under ticket {seat.ticket}"
+                notice(f"may publish, {under}", ticket=seat.ticket)
                 while True:
                     if not left:
                         batch = await source.next()

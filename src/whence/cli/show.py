@@ -26,11 +26,21 @@ _ROWS = (
     ("given up", "given_up"),
 )
 
+_PROBABILISTIC = (
+    ("error rate (inversions per delivery)", "error_rate", "{:.2e}"),
+    ("alerts, Algorithm 4", "alerts4", "{:,}"),
+    ("alerts, Algorithm 5", "alerts5", "{:,}"),
+    ("inversions without alert 5", "missed", "{:,}"),
+    ("header bytes a frame", "header_bytes", "{:,}"),
+)
+"""Rows only where a cluster has no tickets."""
+
 PROMISES = {
     "unordered": "nothing twice",
     "fifo": "each publisher's order",
     "causal": "no inversion; may skip",
     "reliable": "no inversion; skips only what no living member holds",
+    "probabilistic": "few inversions, each with an alert",
 }
 
 
@@ -72,6 +82,8 @@ def report_tables(report: Report) -> Iterator[Table]:
     for quantile in ("p50", "p90", "p99", "max"):
         values = [line.latency_ms.get(quantile) for line in report.lines]
         events.add_row(f"latency {quantile}", *("-" if v is None else f"{v:,.1f} ms" for v in values))
+    for title, field, form in _PROBABILISTIC if any(line.header_bytes for line in report.lines) else ():
+        events.add_row(title, *(form.format(getattr(line, field)) for line in report.lines))
     yield events
     rest = Table(show_header=False)
     rest.add_column()

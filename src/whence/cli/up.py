@@ -75,7 +75,7 @@ async def _watch(args: argparse.Namespace, nodes: list[Process]) -> None:
                 raise UsageError(f"all processes have ended; the last one said: {dead[-1].said}")
             for node in dead:
                 await node.start([other for other in nodes if other.alive])
-            if any(node.health.get("ticket") is not None for node in nodes):
+            if args.order == "probabilistic" or any(node.health.get("ticket") is not None for node in nodes):
                 publishing = time.monotonic()
             elif time.monotonic() - publishing > EMPTY_S:
                 publishing = time.monotonic()

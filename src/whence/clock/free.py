@@ -59,19 +59,19 @@ class Packed(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class FreeId(NamedTuple):
     """`<owner, seq>`."""
 
-    seq: int
     owner: MemberId
+    seq: int
 
     def __str__(self) -> str:
-        return f"{self.seq}@{self.owner}"
+        return f"{self.owner}/{self.seq}"
 
     @classmethod
     def parse(cls, text: str) -> FreeId:
         """The inverse of `str()`; raises ValueError on anything else."""
-        seq, _, owner = text.partition("@")
-        if not seq.isdecimal() or len(seq) > 19 or not owner:
-            raise ValueError(f"not an event id: {text!r} (want seq@owner)")
-        return cls(int(seq), owner)
+        owner, _, seq = text.rpartition("/")
+        if not (seq.isascii() and seq.isdecimal()) or len(seq) > 19 or not owner:
+            raise ValueError(f"not an event id: {text!r} (want owner/seq)")
+        return cls(owner, int(seq))
 
 
 class FreeFrame(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=3):
@@ -120,11 +120,11 @@ class FreeFrame(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=3):
 
     def ids(self) -> list[FreeId]:
         """The id of each event."""
-        return [FreeId(s, self.owner) for s in range(self.first, self.first + self.count)]
+        return [FreeId(self.owner, s) for s in range(self.first, self.first + self.count)]
 
     def names(self) -> list[str]:
         """The ids as text."""
-        return [f"{s}@{self.owner}" for s in range(self.first, self.first + self.count)]
+        return [f"{self.owner}/{s}" for s in range(self.first, self.first + self.count)]
 
     @property
     def header(self) -> int:

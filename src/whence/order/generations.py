@@ -112,7 +112,7 @@ class GenerationClock(ProbabilisticClock):
     def witness(self, stamp: Stamp, frame: FreeFrame) -> None:
         """Remember that something which depends on this is delivered."""
         self.L.append(stamp)
-        self.names.append(f"{frame.last}@{frame.owner}")
+        self.names.append(f"{frame.owner}/{frame.last}")
 
     def state(self) -> GenerationState:
         owes = any(self.owed)
