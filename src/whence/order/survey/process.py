@@ -98,6 +98,10 @@ class Process:
         times = [wait.until for _, wait in self.waiting(self._now) if wait.until is not None]
         return min(times, default=None)
 
+    def held(self) -> list[tuple[Message, int]]:
+        """What is received and not delivered, and since when."""
+        return list(self._held.values())
+
     def waiting(self, now: int) -> list[tuple[Message, Wait]]:
         """What is held, and why."""
         found = [(message, self.mechanism.wait(message, now)) for message, _ in self._held.values()]
