@@ -60,11 +60,13 @@ class FirstGeneration(Rules):
         self.delivered: Counts = {}
         self.previous: deque[Carried] = deque()
         self.after: Counts = {}
+        self.sent = 0
 
     def stamp(self, seq: int, now: int) -> FirstStamp:
         stamp = FirstStamp(tuple(self.previous), tuple(sorted(self.after.items())))
         self.previous.clear()
         self.after.clear()
+        self.sent = seq
         return stamp
 
     def obsolete(self, message: Message, now: int) -> str | None:
@@ -96,8 +98,7 @@ class FirstGeneration(Rules):
     def admit(self, joiner: ProcessId) -> FirstState:
         # All this process has delivered is either in `previous` or in the past of its last own multicast: a joiner's
         # first message that brings the one and follows the other brings or follows everything in the snapshot.
-        own = self.delivered.get(self.me, 0)
-        after = {**self.after, self.me: own} if own else self.after
+        after = {**self.after, self.me: self.sent} if self.sent else self.after
         return FirstState(dense(self.delivered), tuple(self.previous), tuple(sorted(after.items())))
 
     def install(self, state: State) -> None:

@@ -67,6 +67,8 @@ class IntervalTree(Rules):
     def admit(self, joiner: ProcessId) -> IntervalState:
         if self.sent.id == 0:
             raise UsageError("a process without a share of the interval cannot admit others")
+        if not leq(self.sent, self.delivered):  # its event would be counted in the joiner's half too
+            raise UsageError("a process whose own multicast is not delivered yet cannot admit others")
         self.sent, half = fork(self.sent)
         return IntervalState(encode(Itc(half.id, self.delivered.event)))
 

@@ -181,10 +181,8 @@ class ReliableProcess:
 
     def receive(self, sender: ProcessId, wire: Wire, now: int) -> list[Output]:
         """Something came in from another process."""
-        if (
-            sender in self.departed
-        ):  # not in the own `Flush`, so nobody else would get it: only the flushes of others count
-            return []
+        if sender in self.departed:
+            return []  # it is not in the own `Flush`, so nobody else would get it: only the flushes of others count
         match wire:
             case Data():
                 return self._take([wire], now)
@@ -259,8 +257,8 @@ class ReliableProcess:
             counts[sender] = max(upto, counts.get(sender, 0))
         if self.view is None:
             return []
-        stable = [key for key in self.unstable if self._is_stable(key)]
-        out = self._feed([self.unstable[key] for key in self.unstable if not self.uniform or key in stable], now)
+        stable = {key: None for key in self.unstable if self._is_stable(key)}
+        out = self._feed([d for key, d in self.unstable.items() if not self.uniform or key in stable], now)
         for key in stable:
             if self.unstable[key].view <= self.view.number:
                 del self.unstable[key]
@@ -275,10 +273,10 @@ class ReliableProcess:
         """Let the mechanism have what it has not had, view by view; what belongs to a later view waits for that."""
         assert self.view is not None
         out: list[Output] = []
-        for data in sorted(some, key=lambda d: d.view):
-            if data.view <= self.view.number and data.message.id not in self.fed:
-                self.fed[data.message.id] = None
-                out += [Deliver(m) for m in self.process.receive(data.message, now)]
+        news = [data for data in some if data.message.id not in self.fed and data.view <= self.view.number]
+        for data in sorted(news, key=lambda d: d.view):
+            self.fed[data.message.id] = None
+            out += [Deliver(m) for m in self.process.receive(data.message, now)]
         return out
 
     # --- the change of a view
