@@ -35,6 +35,7 @@ class Federation:
         uniform: bool = True,
         kind: type[Interconnected] = Interconnected,
         check: bool = True,
+        spread: bool = False,
     ) -> None:
         size = 3
         if check:
@@ -53,7 +54,7 @@ class Federation:
             view = self.views[group] = View(1, tuple(range(size)))
             for p in range(size):
                 make: Callable[[int], Mechanism] = makes[group % len(makes)]  # a different order in each
-                site = kind(group, p, make(p), view, near, servers, uniform, report_every=5)
+                site = kind(group, p, make(p), view, near, servers, uniform, report_every=5, spread=spread)
                 self.sites[group, p] = site
                 self.known[group, p], self.here[group, p] = set(), []
         for place, site in list(self.sites.items()):
@@ -153,11 +154,12 @@ def test_causal_across_subgroups_with_orders_of_their_own(links: Sequence[Place]
     run(links, seed).check()
 
 
+@pytest.mark.parametrize("spread", [False, True])
 @pytest.mark.parametrize("servers", [1, 2, 3])
 @settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 2**32))
-def test_crashed_servers_are_replaced_and_nothing_is_lost_or_doubled(servers: int, seed: int) -> None:
-    net = run(CHAIN, seed, crashes=(80, 120, 200), servers=servers)
+def test_crashed_servers_are_replaced_and_nothing_is_lost_or_doubled(servers: int, spread: bool, seed: int) -> None:
+    net = run(CHAIN, seed, crashes=(80, 120, 200), servers=servers, spread=spread)
     net.check()
     assert len(net.sites) == 9
 

@@ -184,6 +184,7 @@ class Interconnected(Subgroup):
         uniform: bool = True,
         report_every: int = 20,
         max_log: int = 100_000,
+        spread: bool = False,
     ) -> None:
         """`servers`: per subgroup. More: more bandwidth between subgroups, and a multicast at home per batch to share
         them. `report_every`: deliveries between two reports to a neighbour. Less: shorter logs, more traffic."""
@@ -193,13 +194,20 @@ class Interconnected(Subgroup):
         self.view = View(0, ())
         """The view that is installed as far as outputs have been carried out: `local` may be ahead of it."""
         self.servers = servers
+        self.spread = spread
         self.report_every = report_every
         self.links = {neighbour: _Link() for neighbour in neighbours}
         self.unreported = dict.fromkeys(neighbours, 0)
 
-    @property
-    def is_primary(self) -> bool:
-        return self.view.members[:1] == (self.me,)
+    def _servers(self, neighbour: GroupId) -> tuple[ProcessId, ...]:
+        """The members that serve this link, the primary first."""
+        members = self.view.members
+        first = sorted(self.links).index(neighbour) % max(1, len(members)) if self.spread else 0
+        return (members[first:] + members[:first])[: self.servers]
+
+    def is_primary(self, neighbour: GroupId) -> bool:
+        """This member is the first server of the link."""
+        return self._servers(neighbour)[:1] == (self.me,)
 
     def start(self, now: int) -> list[object]:
         """A founder begins: its first view is installed from the start."""
@@ -212,15 +220,10 @@ class Interconnected(Subgroup):
         self.view = view
         for neighbour, link in self.links.items():
             self.links[neighbour] = _Link(has=link.has, early=link.early)
-        if not self.is_primary:
-            return []
-        return [ToGroup(neighbour, None, self._hello(0)) for neighbour in self.links]
+        return [ToGroup(n, None, self._hello(n, 0)) for n in self.links if self.is_primary(n)]
 
-    def _hello(self, echo: int) -> Hello:
-        return Hello(self.group, self.view.number, self._servers(), have_of(self.have), echo)
-
-    def _servers(self) -> tuple[ProcessId, ...]:
-        return self.view.members[: self.servers]
+    def _hello(self, neighbour: GroupId, echo: int) -> Hello:
+        return Hello(self.group, self.view.number, self._servers(neighbour), have_of(self.have), echo)
 
     def receive_link(self, wire: LinkWire, now: int) -> list[object]:
         """From a member of another subgroup."""
@@ -228,11 +231,11 @@ class Interconnected(Subgroup):
             raise BadMessage(f"subgroup {wire.group} is no neighbour of {self.group}")
         match wire:
             case Hello():
-                return self._greeted(wire, now) if self.is_primary else []
+                return self._greeted(wire, now) if self.is_primary(wire.group) else []
             case Forward():
                 return self._forwarded(wire, now)
             case Report():
-                if not self.is_primary:
+                if not self.is_primary(wire.group):
                     self.stats.refused += 1
                     return []
                 # Learned before it is said: what it covers is not numbered any more, so no `Assign` after it needs what
@@ -247,7 +250,7 @@ class Interconnected(Subgroup):
             link.heard = hello.session
             out += self._say(Session(hello.group, self.view.number, hello.session, hello.servers, hello.have), now)
         if hello.echo != self.view.number:
-            out.append(ToGroup(hello.group, None, self._hello(hello.session)))
+            out.append(ToGroup(hello.group, None, self._hello(hello.group, hello.session)))
         return out
 
     def _control(self, body: bytes, now: int) -> list[object]:
@@ -270,7 +273,7 @@ class Interconnected(Subgroup):
             link.has, session.mine, session.theirs, session.servers, link.heard
         )
         out: list[object] = []
-        if self.is_primary:
+        if self.is_primary(session.neighbour):
             news = [m for m in self.log if m.via != session.neighbour and m.number > link.has.get(m.origin, 0)]
             out += self._number(session.neighbour, news, now)
         for forward in early:
@@ -295,7 +298,7 @@ class Interconnected(Subgroup):
         out = self._arrived(message, now)
         for neighbour, link in self.links.items():
             news = message.number > link.has.get(message.origin, 0)
-            if neighbour != message.via and link.theirs and news and self.is_primary:
+            if neighbour != message.via and link.theirs and news and self.is_primary(neighbour):
                 out += self._number(neighbour, [message], now)
         return out
 
@@ -312,7 +315,7 @@ class Interconnected(Subgroup):
     def _share(self, assign: Assign, messages: list[Global] | None = None) -> list[object]:
         """Send those of the assigned messages that are this member's."""
         link = self.links[assign.neighbour]
-        servers = self._servers()
+        servers = self._servers(assign.neighbour)
         if (assign.mine, assign.theirs) != (link.mine, link.theirs) or self.me not in servers:
             return []
         if messages is None:
@@ -368,7 +371,7 @@ class Interconnected(Subgroup):
             link.here = max(link.here, message.at)
             out += self._push(message.via, now)
         self.unreported[message.via] += 1
-        if self.is_primary and self.unreported[message.via] >= self.report_every:
+        if self.is_primary(message.via) and self.unreported[message.via] >= self.report_every:
             self.unreported[message.via] = 0
             out.append(ToGroup(message.via, link.servers[0], Report(self.group, have_of(self.have))))
         return out
