@@ -1,8 +1,8 @@
 """Traces with injected wrongs of known identity, made by array operations: 10^7 rows take seconds.
 
-A run goes in rounds. In each, every origin publishes one event, having delivered all of the rounds before, and then every
-member delivers all events of the round, each in an order of its own: that respects happened-before, and events of one round
-are concurrent. Then the wrongs are put in, each at a member of its own.
+A run goes in rounds. In each, every origin publishes one event, having delivered all of the rounds before, and then
+every member delivers all events of the round, each in an order of its own: that respects happened-before, and events of
+one round are concurrent. Then the wrongs are put in, each at a member of its own.
 """
 
 from __future__ import annotations
@@ -226,7 +226,9 @@ def write(tables: list[pa.Table], out: Path, *, layout: str = "run", files: int 
     if layout == "run":
         parts = tables
     else:
-        parts = [_interleaved([t.slice(t.num_rows * f // files, _size(t, f, files)) for t in tables]) for f in range(files)]
+        parts = [
+            _interleaved([t.slice(t.num_rows * f // files, _size(t, f, files)) for t in tables]) for f in range(files)
+        ]
     paths = [out / f"part-{k:04d}.parquet" for k in range(len(parts))]
     for path, table in zip(paths, parts, strict=True):
         pq.write_table(table, path, compression="zstd", row_group_size=65_536)
@@ -239,4 +241,6 @@ def _size(table: pa.Table, f: int, files: int) -> int:
 
 def _interleaved(tables: list[pa.Table], piece: int = 1000) -> pa.Table:
     pieces = [(k, r, t.slice(k * piece, piece)) for r, t in enumerate(tables) for k in range(-(-t.num_rows // piece))]
-    return pa.concat_tables([t for _, _, t in sorted(pieces, key=lambda p: p[:2])]).unify_dictionaries().combine_chunks()
+    return (
+        pa.concat_tables([t for _, _, t in sorted(pieces, key=lambda p: p[:2])]).unify_dictionaries().combine_chunks()
+    )

@@ -24,13 +24,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
 from whence.spark import findings, ingest, session
-from whence.spark.coding import READ, code
+from whence.spark.coding import READ, code, codes
 from whence.spark.ingest import Bad, Piece
 from whence.spark.parts import Parts
 from whence.spark.tables import arrow_schema, inputs, publish, require, spark_schema, staging
@@ -154,20 +154,17 @@ def by_run(table: pa.Table) -> Iterator[tuple[str, str, pa.Table]]:
     """The rows of each run and cluster, without these two columns."""
     if not table.num_rows:
         return
-    table = table.unify_dictionaries()
-    pairs = table.select(["run", "cluster"]).cast(pa.schema([("run", pa.string()), ("cluster", pa.string())]))
+    (run, runs), (cluster, clusters) = codes(table["run"]), codes(table["cluster"])
     rest = table.drop_columns(["run", "cluster"])
-    groups = pairs.group_by(["run", "cluster"], use_threads=False).aggregate([]).to_pylist()
-    groups.sort(key=lambda g: (g["run"], g["cluster"]))
-    for group in groups:
-        if len(groups) == 1:
-            yield group["run"], group["cluster"], rest
-            return
-        mine = pc.and_(
-            pc.equal(pairs["run"], pa.scalar(group["run"])),
-            pc.equal(pairs["cluster"], pa.scalar(group["cluster"])),
-        )
-        yield group["run"], group["cluster"], rest.filter(mine)
+    if len(runs) == len(clusters) == 1:
+        yield str(runs[0]), str(clusters[0]), rest
+        return
+    key = run * np.int64(len(clusters)) + cluster
+    order = np.argsort(key, kind="stable")
+    rest = rest.unify_dictionaries().take(order)
+    keys, begin = np.unique(key[order], return_index=True)
+    for k, a, b in zip(keys.tolist(), begin.tolist(), [*begin.tolist()[1:], len(key)], strict=True):
+        yield str(runs[k // len(clusters)]), str(clusters[k % len(clusters)]), rest.slice(a, b - a)
 
 
 def _read(pieces: Sequence[Piece], parts: Parts, counted: Summary) -> pa.Table:

@@ -29,6 +29,7 @@ _KINDS: Final = {
     "snapshot": kernel.SNAPSHOT,
     "leave": kernel.GONE,
     "crash": kernel.GONE,
+    "ticket": kernel.TICKET,
 }
 _HOW: Final = {"genesis": kernel.GENESIS, "snapshot": kernel.INSTALLED, "checkpoint": kernel.CHECKPOINT}
 
@@ -57,8 +58,8 @@ class Coded(NamedTuple):
     event: Ints
     """The id on each row; -1: none."""
     base: Longs
-    row_of: Longs
-    """Event's number -> the row of its publish."""
+    ids: Ints
+    """Event's number -> its id."""
     member_of: Ints
     """Origin -> member."""
     joins: kernel.Joins
@@ -131,6 +132,34 @@ def by_member(member: Ints, lseq: Longs, members: int) -> tuple[Longs, Longs, bo
 
 
 @compiled
+def _in_order(order: Longs, lseq: Longs, t: Longs, kind: Small, what: Ints) -> tuple[Longs, Longs, Small, Ints]:
+    """The columns in this order."""
+    n = len(order)
+    a, b, c, d = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int8), np.empty(n, np.int32)
+    for k in range(n):
+        r = order[k]
+        a[k], b[k], c[k], d[k] = lseq[r], t[r], kind[r], what[r]
+    return a, b, c, d
+
+
+@compiled
+def _numbered(kind: Small, what: Ints, number_of: Ints, row_of: Longs) -> tuple[Ints, Ints]:
+    """`what` with the numbers of events, and the ids alone. A publish has its number if it is the first of its id."""
+    numbers, event = np.empty(len(kind), np.int32), np.full(len(kind), -1, np.int32)
+    for r in range(len(kind)):
+        numbers[r] = what[r]
+        if kind[r] == kernel.PUBLISH or kind[r] == kernel.DELIVER:
+            event[r] = what[r]
+            if kind[r] == kernel.PUBLISH or what[r] < 0:
+                numbers[r] = -1
+            else:
+                numbers[r] = number_of[what[r]]
+    for k in range(len(row_of)):
+        numbers[row_of[k]] = k
+    return numbers, event
+
+
+@compiled
 def missing_steps(begin: Longs, lseq: Longs, end: int) -> tuple[Bytes, Longs]:
     """Where steps are missing right before a row, and how many of each member."""
     torn, missing = np.zeros(len(lseq), np.uint8), np.zeros(len(begin) - 1, np.int64)
@@ -170,12 +199,9 @@ def code(table: pa.Table) -> Coded:
     if twice:
         order, repeated, conflicts = _once(rows, order)
         begin = np.searchsorted(rows.member[order], np.arange(len(rows.members) + 1)).astype(np.int64)
-    lseq, t, kind, event = rows.lseq[order], rows.t[order], rows.kind[order], rows.what[order]
+    lseq, t, kind, event = _in_order(order, rows.lseq, rows.t, rows.kind, rows.what)
     number_of, row_of, member_of, base = kernel.number(begin, kind, event, t, len(rows.events))
-    of_event = (kind == kernel.PUBLISH) | (kind == kernel.DELIVER)
-    what = np.where(of_event, np.append(number_of, np.int32(-1))[event], event)
-    what[kind == kernel.PUBLISH] = -1  # only the first one has the name
-    what[row_of] = np.arange(len(row_of), dtype=np.int32)
+    what, event = _numbered(kind, event, number_of, row_of)
     torn, missing = missing_steps(begin, lseq, END)
     return Coded(
         members=rows.members,
@@ -183,9 +209,9 @@ def code(table: pa.Table) -> Coded:
         steps=kernel.Steps(begin, kind, what, torn),
         lseq=lseq,
         t=t,
-        event=np.where(of_event, event, np.int32(-1)),
+        event=event,
         base=base,
-        row_of=row_of,
+        ids=event[row_of],
         member_of=member_of,
         joins=rows.joins,
         tokens=rows.tokens,
@@ -297,19 +323,20 @@ def _reused(kind: Small, event: Ints, t: Longs, events: pa.Array[Any]) -> Longs:
 
 
 def _alive(kind: Small, begin: Longs, superseded: Bytes) -> Bytes:
-    """Who is there at the end: came last, not went; and lives on in nobody else."""
-    alive = np.ones(len(begin) - 1, np.uint8)
+    """Who is there at the end: took part, came last, not went, and lives on in nobody else."""
+    alive = np.zeros(len(begin) - 1, np.uint8)
     rows = np.flatnonzero((kind == kernel.JOIN) | (kind == kernel.GONE))
-    alive[np.searchsorted(begin, rows, side="right") - 1] = kind[rows] == kernel.JOIN  # of several the last one stays
+    of = np.searchsorted(begin, rows, side="right") - 1
+    alive[of] = kind[rows] == kernel.JOIN  # of several the last one stays
+    for m in np.setdiff1d(np.arange(len(alive)), of).tolist():  # its join is not here: then what it did counts
+        mine = kind[begin[m] : begin[m + 1]]
+        alive[m] = np.isin(mine, (kernel.PUBLISH, kernel.DELIVER, kernel.SNAPSHOT)).any()
     alive[superseded == 1] = 0
     return alive
 
 
 def _tickets(rows: _Rows, order: Longs) -> Tickets:
-    kinds = rows.table["kind"]
-    if pa.types.is_dictionary(kinds.type):
-        kinds = kinds.cast(pa.string())
-    mine = np.flatnonzero(pc.equal(kinds, pa.scalar("ticket")).to_numpy())
+    mine = np.flatnonzero(rows.kind == kernel.TICKET)
     if not len(mine):
         return Tickets([], [], [], [], [])
     kept = np.zeros(len(rows.member), bool)

@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 from whence.spark import judge as j
 from whence.spark import kernel
 from whence.spark.coding import Coded, code
-from whence.spark.compiled import Bytes, Ints
+from whence.spark.compiled import Bytes, Ints, Longs, Small, compiled
+from whence.spark.judge import INVERTED, UNKNOWN
 from whence.spark.owners import two_owners
 from whence.spark.tables import arrow_schema
 
 VERDICTS: Final = ("in order", "inverted", "over a gap", "after a gap", "duplicate", "unknown")
-_NAME_OF: Final = np.array([0, 1, 1, 2, 3, 4, 5], np.int32)  # the kernel's verdict -> its name
+"""As the kernel's, which tells two kinds of `inverted` apart."""
 
 BREAKS: Final[dict[str, tuple[int, ...]]] = {
     "unordered": (j.UNKNOWN,),
@@ -88,7 +89,8 @@ def warm() -> None:
 
 def coded_texts(values: Ints, names: pa.Array[Any]) -> Any:
     """Numbers as a dictionary column; negative ones are null."""
-    return pa.DictionaryArray.from_arrays(_array(values, values < 0), names)
+    gaps = len(values) and values.min() < 0
+    return pa.DictionaryArray.from_arrays(_array(values, values < 0 if gaps else None), names)
 
 
 def _constant(value: str, n: int) -> Any:
@@ -104,10 +106,12 @@ def broken(a: Audited, rows: NDArray[np.int64], member: Ints) -> NDArray[np.bool
     """Which of these deliveries break what their member's order promises. That nobody published an event is no reproach
     where steps of its origin are missing."""
     coded, verdict = a.coded, a.found.verdict[rows]
+    out = np.zeros(len(rows), bool)
+    suspects = np.flatnonzero(verdict != j.IN_ORDER)
     forbids = np.zeros((len(coded.members), 7), bool)
     for m, order in enumerate(coded.order):
         forbids[m, list(BREAKS.get(order, BREAKS["unordered"]))] = True
-    out = forbids[member, verdict]
+    out[suspects] = forbids[member[suspects], verdict[suspects]]
     if coded.missing.any():
         torn = {name for name, gone in zip(coded.members.to_pylist(), coded.missing.tolist(), strict=True) if gone}
         for k in np.flatnonzero(verdict == j.UNKNOWN).tolist():
@@ -121,16 +125,41 @@ def claimed_origin(event: str | None) -> str | None:
     return owner or None
 
 
+@compiled
+def _columns(
+    begin: Longs, verdict: Small, what: Ints, event: Ints, lseq: Longs, past_origin: Ints, base: Longs, member_of: Ints
+) -> tuple[Longs, Ints, Ints, Longs, Ints, Longs, Ints]:
+    """Of every delivery: row, member, id, `lseq`, origin's member, seq, and which verdict."""
+    n = 0
+    for r in range(len(verdict)):
+        n += verdict[r] >= 0
+    row, member, ids, steps = np.empty(n, np.int64), np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.int64)
+    origin, seq, name = np.full(n, -1, np.int32), np.zeros(n, np.int64), np.empty(n, np.int32)
+    k = 0
+    for m in range(len(begin) - 1):
+        for r in range(begin[m], begin[m + 1]):
+            v = verdict[r]
+            if v >= 0:
+                row[k], member[k], ids[k], steps[k] = r, m, event[r], lseq[r]
+                name[k] = v - 1 if v > INVERTED else v
+                if v != UNKNOWN:
+                    o = past_origin[what[r]]
+                    origin[k] = member_of[o]
+                    seq[k] = what[r] - base[o] + 1
+                k += 1
+    return row, member, ids, steps, origin, seq, name
+
+
 def verdicts(a: Audited, run: str, cluster: str) -> pa.Table:
     """The table `verdicts`, text as dictionaries."""
     coded, past, found = a.coded, a.past, a.found
-    rows = np.flatnonzero(found.verdict >= 0)
-    member = members_of_rows(coded)[rows]
-    event, e, cause = coded.event[rows], coded.steps.what[rows], found.cause[rows]
-    unknown = found.verdict[rows] == j.UNKNOWN
-    e = np.where(unknown, np.int32(-1), e)
-    names, origin = coded.members, _origin_member(a, e)
-    if unknown.any():  # a member that may have no row here
+    rows, member, event, lseq, origin, seq, name = _columns(
+        coded.steps.begin, found.verdict, coded.steps.what, coded.event, coded.lseq, past.origin, past.base,
+        coded.member_of,
+    )  # fmt: skip
+    names, no_seq = coded.members, None
+    if len(seq) and seq.min() == 0:  # an event that nobody published, of a member that may have no row here
+        unknown = no_seq = seq == 0
         claimed = [claimed_origin(_id(coded, r)) for r in rows[unknown].tolist()]
         extra = sorted({c for c in claimed if c is not None})
         at = {name: len(names) + k for k, name in enumerate(extra)}
@@ -138,25 +167,34 @@ def verdicts(a: Audited, run: str, cluster: str) -> pa.Table:
         names = pa.concat_arrays([names, pa.array(extra, pa.string())])
     orders = sorted(set(coded.order))
     order_of = np.array([orders.index(o) for o in coded.order] or [0], np.int32)
-    ids = coded.event[coded.row_of]
-    some = bool((cause >= 0).any())
-    nothing = np.full(len(rows), -1, np.int32)
+    cause = found.cause[rows]
     columns = [
         _constant(run, len(rows)),
         _constant(cluster, len(rows)),
         coded_texts(member, coded.members),
-        pa.array(coded.lseq[rows]),
+        _array(lseq),
         coded_texts(event, coded.events),
         coded_texts(origin, names),
-        _seqs(past, e),
-        coded_texts(_NAME_OF[found.verdict[rows]], pa.array(VERDICTS)),
+        _array(seq, no_seq),
+        coded_texts(name, pa.array(VERDICTS)),
         coded_texts(order_of[member], pa.array(orders)),
-        coded_texts(_origin_member(a, cause) if some else nothing, coded.members),
-        _seqs(past, cause),
-        coded_texts(np.where(cause >= 0, ids[cause], np.int32(-1)) if some else nothing, coded.events),
-        pa.array(broken(a, rows, member)),
+        *_causes(a, cause),
+        _array(broken(a, rows, member)),
     ]
     return pa.Table.from_arrays(columns, names=arrow_schema("verdicts").names)
+
+
+def _causes(a: Audited, cause: Ints) -> list[Any]:
+    """Origin, seq and id of the events that verdicts are wrong with respect to."""
+    if not len(cause) or cause.max() < 0:
+        texts = pa.nulls(len(cause), pa.dictionary(pa.int32(), pa.string()))
+        return [texts, pa.nulls(len(cause), pa.int64()), texts]
+    some = np.where(cause >= 0, a.coded.ids[cause], np.int32(-1))
+    return [
+        coded_texts(_origin_member(a, cause), a.coded.members),
+        _seqs(a.past, cause),
+        coded_texts(some, a.coded.events),
+    ]
 
 
 def _origin_member(a: Audited, e: Ints) -> Ints:
@@ -183,7 +221,7 @@ def past_table(a: Audited, run: str, cluster: str) -> pa.Table:
     columns = [
         _constant(run, events),
         _constant(cluster, events),
-        coded_texts(coded.event[coded.row_of], coded.events),
+        coded_texts(coded.ids, coded.events),
         coded_texts(_origin_member(a, everything), coded.members),
         _seqs(past, everything),
         pa.ListArray.from_arrays(offsets, _array(vectors.ravel())),
@@ -256,12 +294,17 @@ def _id(coded: Coded, row: int) -> str | None:
     return None if code < 0 else str(coded.events[code])
 
 
+def event_id(a: Audited, e: int) -> str:
+    """The id of event number e."""
+    return str(a.coded.events[int(a.coded.ids[e])])
+
+
 def name_of(a: Audited, e: int) -> str:
     """`0:1.0.1:3@m0#1 (m0#1's 3rd)`."""
     o = int(a.past.origin[e])
     seq = e - int(a.past.base[o]) + 1
     last = "th" if seq % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(seq % 10, "th")
-    return f"{_id(a.coded, int(a.coded.row_of[e]))} ({a.coded.members[int(a.coded.member_of[o])]}'s {seq}{last})"
+    return f"{event_id(a, e)} ({a.coded.members[int(a.coded.member_of[o])]}'s {seq}{last})"
 
 
 def _of_deliveries(a: Audited) -> Iterator[Violation]:
@@ -283,7 +326,7 @@ def _explained(a: Audited, row: int, member: str, event: str | None, order: str)
         known = "" if there else f"; no row of {origin} is here (if its file is late, audit again with it)"
         return "integrity", f"{member} delivered {event}, which nobody has published{known}", [event] if event else []
     mine, other = name_of(a, e), name_of(a, cause)
-    both = [str(_id(a.coded, int(a.coded.row_of[cause]))), str(event)]
+    both = [event_id(a, cause), str(event)]
     if verdict == j.DUPLICATE:
         return "integrity", f"{member} delivered {mine} a second time", both[1:]
     if verdict == j.OVER_GAP:
@@ -300,7 +343,7 @@ def _of_agreement(a: Audited) -> Iterator[Violation]:
         if coded.order[m] != "reliable":
             continue
         has = _holder(a, first)
-        event = str(_id(coded, int(coded.row_of[first])))
+        event = event_id(a, first)
         more = f" nor the {last - first} after it" if last > first else ""
         whose = f"; {has} did" if has else "; its publisher is alive"
         detail = f"{coded.members[m]} never delivered {name_of(a, first)}{more}{whose}"

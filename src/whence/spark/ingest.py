@@ -227,9 +227,10 @@ def _empty(columns: Sequence[str]) -> pa.Table:
 
 def _read_parquet(piece: Piece, columns: Sequence[str]) -> Read:
     wanted = list(dict.fromkeys([*_REQUIRED, *columns]))
-    texts = [name for name in wanted if _COLUMN[name].type == "text"]
-    with pq.ParquetFile(piece.file, read_dictionary=texts, pre_buffer=True) as file:
-        there = [name for name in wanted if name in file.schema_arrow.names]
+    footer = pq.read_metadata(piece.file)
+    there = [name for name in wanted if name in footer.schema.names]
+    texts = [name for name in there if _COLUMN[name].type == "text"]
+    with pq.ParquetFile(piece.file, metadata=footer, read_dictionary=texts, pre_buffer=True) as file:
         table = file.read_row_groups(list(piece.groups), columns=there, use_threads=False)
     if not table.num_rows:
         return _empty(columns), []

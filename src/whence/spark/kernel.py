@@ -25,8 +25,8 @@ import numpy as np
 
 from whence.spark.compiled import Bytes, Ints, Longs, Small, compiled
 
-OTHER, PUBLISH, DELIVER, JOIN, SNAPSHOT, GONE = range(6)
-"""Kinds of rows."""
+OTHER, PUBLISH, DELIVER, JOIN, SNAPSHOT, GONE, TICKET = range(7)
+"""Kinds of rows. TICKET is nothing to this kernel."""
 
 GENESIS, INSTALLED, CHECKPOINT, UNCLEAR = range(4)
 """How a member joins. UNCLEAR: in no way that we know."""
