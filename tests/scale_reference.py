@@ -70,9 +70,7 @@ def reference(run: Run) -> list[Process]:
             name = s.processes + changes
             changes += 1
             old, sponsor = who[p], who[int(run.sponsor[m])]
-            new = process(
-                tuple(map(int, key_sets(s, [name])[0])), bits(s.seed, RECEIVER, [name]).astype("uint32")[0]
-            )
+            new = process(tuple(map(int, key_sets(s, [name])[0])), bits(s.seed, RECEIVER, [name]).astype("uint32")[0])
             new.pending.clock.V = list(sponsor.pending.clock.V)
             new.pending.clock.L.extend(sponsor.pending.clock.L)
             for waiting in sponsor.pending.messages():

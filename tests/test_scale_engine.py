@@ -10,7 +10,8 @@ import pytest
 from scale_reference import reference
 
 from whence.clock.probabilistic import unrank
-from whence.scale.general import ALERTS4, ALERTS5, ERRORS, OVERTAKEN, SEEN, UNALERTED4, General
+from whence.scale.fast import TOO_LONG, Fast
+from whence.scale.general import ALERTS4, ALERTS5, DELIVERED, EARLY, ERRORS, OVERTAKEN, SEEN, UNALERTED4, General
 from whence.scale.network import Settings, key_sets, prepare
 from whence.scale.random import COPY, KEYS, RECEIVER, bits, hashed, normal, normal_table, uniform
 
@@ -75,4 +76,35 @@ def test_general_equals_the_core(block: int) -> None:
         assert engine.counts[ALERTS5] == sum(d[3] for d in counted)
         assert engine.counts[UNALERTED4] == 0
         errors += engine.counts[ERRORS]
+    assert errors > 100
+
+
+def fast(settings: Settings, chunk: int = 1000, **how: object) -> Fast:
+    engine = Fast(prepare(settings), log=True, **how)  # type: ignore[arg-type]
+    while engine.step(chunk):
+        pass
+    return engine
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_fast_equals_the_core(block: int) -> None:
+    errors = judged = 0
+    for seed in range(1000 + 20 * block, 1000 + 20 * block + 20):
+        settings = small(seed, spread=random.Random(seed).choice([5.0, 20.0]))
+        run = prepare(settings)
+        core = reference(run)
+        engine = fast(settings, chunk=random.Random(seed).choice([100, 1000]))
+        if engine.counts[TOO_LONG]:
+            continue  # then the general engine is asked
+        judged += 1
+        wrong = {(p, d[0]) for p, process in enumerate(core) for d in process.log if d[1]}
+        wrong = {(p, m) for p, m in wrong if run.first <= m < run.last}
+        found = {(int(p), int(m)) for p, m in np.argwhere(engine.log) if run.first <= m < run.last}
+        assert found == wrong, settings
+        assert engine.counts[ERRORS] == len(wrong)
+        slow = general(settings)
+        for column in (DELIVERED, ERRORS, SEEN, OVERTAKEN, EARLY):
+            assert engine.counts[column] == slow.counts[column], (column, settings)
+        errors += len(wrong)
+    assert judged > 10
     assert errors > 100

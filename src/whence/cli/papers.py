@@ -37,6 +37,20 @@ def _scale(command: argparse.ArgumentParser) -> None:
     command.add_argument("--deliveries", type=float, default=1e8, metavar="D", help="at least this many (default 1e8)")
     command.add_argument("--rate", type=float, default=200.0, metavar="PER_S", help="messages/s of all (default 200)")
     command.add_argument("--delay", type=float, default=100.0, metavar="MS", help="mean propagation time (default 100)")
+    command.add_argument("--spread", type=float, default=20.0, metavar="MS", help="its deviation (default 20)")
+    command.add_argument("--skew", type=float, default=20.0, metavar="MS", help="between receivers (default 20)")
+    command.add_argument("--loss", type=float, default=0.0, metavar="P", help="copies lost, and sent again (default 0)")
+    command.add_argument("--retry", type=float, default=100.0, metavar="MS", help="until they are (default 100)")
+    command.add_argument("--churn", type=float, default=0.0, metavar="PER_S", help="processes replaced (default 0)")
+    command.add_argument("--latencies", type=Path, metavar="CSV", help="recorded round-trip times, instead of --delay")
+    command.add_argument(
+        "--memory", type=int, default=0, metavar="N", help="list of Algorithm 5 (default 2 x in flight)"
+    )
+    command.add_argument(
+        "--alerts", action="store_true", help="count alerts on all deliveries (slower), not on a sample of the same run"
+    )
+    command.add_argument("--engine", choices=("auto", "fast", "general"), default="auto")
+    command.add_argument("--threads", type=int, metavar="T", help="default: all cores")
     command.add_argument("--seed", type=int, default=0)
     command.add_argument("--json", action="store_true", help="print one JSON object")
     command.set_defaults(call=later("scale", "scale"))

@@ -34,7 +34,7 @@ I32 = npt.NDArray[np.int32]
 U64 = npt.NDArray[np.uint64]
 U32 = npt.NDArray[np.uint32]
 
-DELIVERED, ERRORS, SEEN, OVERTAKEN, ALERTS4, ALERTS5, UNALERTED4, UNALERTED5, DELAYED = range(9)
+DELIVERED, ERRORS, SEEN, OVERTAKEN, ALERTS4, ALERTS5, UNALERTED4, UNALERTED5, EARLY = range(9)
 """Columns of the counts."""
 
 ERROR, COVERED, WITNESSED = 1, 2, 4
@@ -163,7 +163,7 @@ def _deliver(
             counts[p, ALERTS5] += witnessed
             counts[p, UNALERTED4] += overtaken and not covered
             counts[p, UNALERTED5] += overtaken and not witnessed
-            counts[p, DELAYED] += late
+            counts[p, EARLY] += late or wrong != 0
 
 
 @kernel
@@ -326,7 +326,9 @@ class General:
         low, high = (N * i // part[1] for i in (part[0], part[0] + 1))
         shift = self.total.bit_length()
         if int(run.net.send[-1] + run.longest).bit_length() + shift > 62:
-            raise ConfigError(f"rate: {self.total:,} messages at {s.rate:g} a second take too long for the engine's clock")
+            raise ConfigError(
+                f"rate: {self.total:,} messages at {s.rate:g} a second take too long for the engine's clock"
+            )
         self.state = State(
             limits=np.array([run.first, run.last, low, high, W, shift], np.int64),
             V=np.zeros((N, R), np.int32),
@@ -343,7 +345,7 @@ class General:
             sets=np.zeros((slots, s.keys), np.int32),
             past=np.zeros((slots, words), np.uint64),
             counts=np.zeros((N, 16), np.int64),
-            log=np.zeros((N, self.total if log else 0), np.int64),
+            log=np.zeros((N, self.total + W * int((run.replaced >= 0).sum()) if log else 0), np.int64),
         )
         at = np.nonzero(run.replaced >= 0)[0]
         names = N + np.arange(len(at))  # a new process is a new name

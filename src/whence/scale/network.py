@@ -203,7 +203,9 @@ def prepare(settings: Settings) -> Run:
     s.check()
     base = _base(s)
     spread, skew = normal_table(s.spread * 1000), normal_table(s.skew * 1000)
-    longest = int(base.max()) + 2 * int(spread.max()) + 2 * int(skew.max()) + (TRIES * round(s.retry * 1000) if s.loss else 0)
+    longest = (
+        int(base.max()) + 2 * int(spread.max()) + 2 * int(skew.max()) + (TRIES * round(s.retry * 1000) if s.loss else 0)
+    )
     margin = ceil(2.5 * longest * s.rate / 1e6) + 50
     count = s.messages + 2 * margin
     m = np.arange(count)

@@ -1,0 +1,526 @@
+"""The fast engine: the paper's network only, and the vectors of nobody.
+
+1. A vector is only a count over what was delivered. If all of m's past has arrived before m, m is delivered on arrival, and
+   correctly (PCO17 Corollary 1). Nothing has to be counted, queued or sorted for it: that is 98 of 100 deliveries.
+2. When a copy arrives is a hash of message and receiver. So what a sender had delivered needs only the sender's own arrivals
+   (`pasts`, one pass over the messages); after that, receivers have nothing to do with each other (`judge`, in any order).
+3. Say m arrives at r while some of its past is missing, and T is the arrival of the last of that. Until T the only unusual
+   thing that can happen is that m is delivered too early. Then there is a p in m's past, later than m here, and either the
+   sender of m had skipped p too, or every entry of p is covered by messages that arrived by T and that the sender of m had
+   not delivered. That is a cheap test, and most fail it. (In `Pending` the waiting messages are tried from the oldest on
+   after each delivery, so the first of m's past that is undelivered when m is delivered cannot have arrived before m.)
+4. What is left is replayed: from the last moment at which nothing waited at r, message by message, with the core's own rules.
+
+Sets of messages are bits: bit i of a set of m stands for message m - window + i. Older ones have arrived everywhere.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from whence.scale.general import DELIVERED, EARLY, ERRORS, OVERTAKEN, SEEN
+from whence.scale.jit import kernel, span, threaded
+from whence.scale.network import Run
+from whence.scale.random import hashed, normal
+
+I64 = npt.NDArray[np.int64]
+U64 = npt.NDArray[np.uint64]
+
+LANES = 64
+"""Receivers that are judged together: enough for the vector registers, few enough for the caches."""
+
+TOO_LONG = 15
+"""Column of the counts: replays that would have to begin too long ago. Then nearly always something waits, and this engine is
+the wrong one: it stops at once."""
+
+REPLAYED = 100
+"""A replay of more arrivals than this is too long."""
+
+
+class Past(NamedTuple):
+    """What is known about messages; an argument of compiled functions."""
+
+    window: int
+    had: U64
+    """[m, .] what the sender had delivered (or sent) when it sent m: what the stamp counts."""
+    past: U64
+    """[m, .] the true past: that, and the past of all that."""
+    covers: U64
+    """[process, R / 64] f(p) as bits."""
+    keys: npt.NDArray[np.int32]
+    """[process, K] f(p)."""
+    sent: npt.NDArray[np.int32]
+    """[m] when it was sent: the lower 32 bits. Times are compared by their difference, which is far less."""
+
+
+@kernel
+def _has(sets: Any, m: int, x: int, window: int) -> Any:
+    """Is message x < m in the set of m? What is older than the window always is."""
+    i = x - m + window
+    return i < 0 or (sets[m, i >> 6] >> np.uint64(i & 63)) & np.uint64(1) != 0
+
+
+@kernel
+def _join(into: Any, m: int, sets: Any, y: int) -> None:
+    """Add the set of y < m to a set of m: the same bits, further down."""
+    by = m - y
+    skip, shift = by >> 6, np.uint64(by & 63)
+    words = sets.shape[1]
+    for w in range(words - skip):
+        bits = sets[y, w + skip] >> shift
+        if shift != 0 and w + skip + 1 < words:
+            bits |= sets[y, w + skip + 1] << (np.uint64(64) - shift)
+        into[m, w] |= bits
+
+
+@kernel
+def _close(m: int, window: int, had: Any, past: Any) -> None:
+    """past[m] from had[m]: newest first, because whatever is in the past of another brings nothing new."""
+    for w in range(past.shape[1]):
+        past[m, w] = 0
+    for i in range(window - 1, -1, -1):
+        flag = np.uint64(1) << np.uint64(i & 63)
+        if had[m, i >> 6] & flag != 0 and past[m, i >> 6] & flag == 0:
+            y = m - window + i
+            if y >= 0:
+                _join(past, m, past, y)
+            past[m, i >> 6] |= flag
+
+
+@kernel
+def _ready(y: int, low: int, high: int, window: int, here: Any, had: Any, sender: Any, keys: Any, count: Any) -> Any:
+    """Algorithm 2 without vectors: in no entry may what y's sender had, and is missing here, outnumber what is here and it had
+    not. `here` and `count` are scratch: delivered at this process, from message `low` on; zeros."""
+    missing = 0
+    for x in range(max(low, y - window), y):
+        if not here[x - low] and _has(had, y, x, window):
+            missing += 1
+            for k in range(keys.shape[1]):
+                count[keys[sender[x], k]] -= 1
+    if missing == 0:
+        return True
+    for x in range(max(low, y - window), high):
+        if here[x - low] and (x > y or not _has(had, y, x, window)):
+            for k in range(keys.shape[1]):
+                count[keys[sender[x], k]] += 1
+    ready = True
+    for x in range(len(count)):
+        ready &= count[x] >= 0
+        count[x] = 0
+    return ready
+
+
+@kernel
+def _replay(
+    r: int,
+    target: int,
+    low: int,
+    high: int,
+    quiet: Any,
+    until: Any,
+    window: int,
+    when: Any,
+    here: Any,
+    known: Any,
+    order: Any,
+    had: Any,
+    past: Any,
+    sender: Any,
+    keys: Any,
+    count: Any,
+) -> Any:
+    """Process r from a quiet moment, when nothing waits, until `target` is delivered, or up to and without `until`.
+
+    False if that would take too long. `when[x - low]` is the arrival of message x, for low <= x < high. Afterwards `here` is what is delivered and `known` that and
+    its past, both without what target's delivery adds to `known`.
+    """
+    events = 0
+    for i in range(high - low):
+        here[i] = when[i] < quiet
+        known[i] = here[i]
+        if quiet <= when[i] < until:
+            at = events
+            while at > 0 and when[order[at - 1]] > when[i]:
+                order[at] = order[at - 1]
+                at -= 1
+            order[at] = i
+            events += 1
+            if events == REPLAYED:
+                return False
+    waiting = 0  # the front of `order` is free again as soon as it is read: what waits is kept there
+    for e in range(events):
+        order[waiting] = order[e]
+        waiting += 1
+        at = waiting - 1  # the new one first; after each delivery from the oldest on
+        while at < waiting:
+            y = low + order[at]
+            if sender[y] != r and not _ready(y, low, high, window, here, had, sender, keys, count):
+                at += 1
+                continue
+            here[y - low] = True
+            if y == target:
+                return True
+            for i in range(at, waiting - 1):
+                order[i] = order[i + 1]
+            waiting -= 1
+            known[y - low] = True
+            for x in range(max(low, y - window), y):
+                if _has(past, y, x, window):
+                    known[x - low] = True
+            at = 0
+    return True
+
+
+@kernel
+def _arrivals(r: int, low: int, high: int, when: Any, receiver: Any, net: Any) -> None:
+    """When the messages low .. high-1 arrive at r."""
+    send, sender, apart, key1, key2, base, _, skew, _, _ = net
+    for x in range(low, high):
+        when[x - low] = send[x]
+        if sender[x] != r:
+            time = base[0, 0] + apart[x] + normal(hashed(receiver[r], key1[x], key2[x]), skew)
+            when[x - low] += max(time, 0)
+
+
+@kernel
+def _quiet(low: int, high: int, now: int, window: int, when: Any, past: Any, coming: Any) -> Any:
+    """The last moment before `now` at which everything that had arrived had its past here too."""
+    while True:
+        earliest = now
+        some = 0
+        for x in range(low, high):
+            if when[x - low] >= now:
+                coming[some] = x
+                some += 1
+        for y in range(low, high):
+            if when[y - low] < earliest:
+                for i in range(some):
+                    x = coming[i]
+                    if x >= y:
+                        break
+                    if x >= y - window and _has(past, y, x, window):
+                        earliest = when[y - low]
+                        break
+        if earliest == now:
+            return now
+        now = earliest
+
+
+@kernel
+def pasts(p: Any, net: Any, receiver: Any, begin: int, end: int, lookback: int, counts: Any) -> None:
+    """What the senders of messages begin .. end-1 had delivered, and the true past of these messages."""
+    window, had, past, _, keys, _ = p
+    send, sender = net.send, net.sender
+    when = np.zeros(lookback, np.int64)
+    here, known = np.zeros(lookback, np.bool_), np.zeros(lookback, np.bool_)
+    order, coming = np.zeros(lookback, np.int64), np.zeros(lookback, np.int64)
+    count = np.zeros(int(keys.max()) + 1, np.int64)
+    for m in range(begin, end):
+        s = sender[m]
+        low = max(0, m - window)
+        _arrivals(s, low, m, when, receiver, net)
+        for w in range(had.shape[1]):
+            had[m, w] = 0
+        for x in range(low, m):
+            i = x - m + window
+            had[m, i >> 6] |= np.uint64(when[x - low] <= send[m]) << np.uint64(i & 63)
+        _close(m, window, had, past)
+        clean = True
+        for w in range(had.shape[1]):
+            clean &= had[m, w] == past[m, w]
+        if clean:
+            continue
+        # Something has arrived here before its past: it waits, or slipped through. Only a replay can tell.
+        low = max(0, m - lookback)
+        _arrivals(s, low, m, when, receiver, net)
+        quiet = _quiet(low, m, send[m] + 1, window, when, past, coming)
+        far = low > 0 and quiet - (send[m] - send[m - window]) <= send[low]
+        if far or not _replay(
+            s, -1, low, m, quiet, send[m] + 1, window, when, here, known, order, had, past, sender, keys, count
+        ):
+            counts[0, TOO_LONG] += 1
+            return
+        for w in range(had.shape[1]):
+            had[m, w] = 0
+        for x in range(max(0, m - window), m):
+            i = x - m + window
+            had[m, i >> 6] |= np.uint64(here[x - low]) << np.uint64(i & 63)
+        _close(m, window, had, past)
+
+
+@kernel
+def _fill(x: int, row: int, first: int, lanes: int, arrive: Any, receiver: Any, sent: Any, net: Any) -> Any:
+    """When x arrives at each receiver of a block; the least and the greatest delay."""
+    word1, word2, skew = net.key1[x], net.key2[x], net.skew
+    mean = np.int32(net.base[0, 0] + net.apart[x])
+    begin = sent[x]
+    least, most = np.int32(2**30), np.int32(0)
+    for lane in range(lanes):
+        time = max(np.int32(0), np.int32(mean + normal(hashed(receiver[first + lane], word1, word2), skew)))
+        least, most = min(least, time), max(most, time)
+        arrive[row, lane] = np.int32(begin + time)
+    own = net.sender[x] - first
+    if 0 <= own < lanes:
+        arrive[row, own] = begin
+    return least, most
+
+
+@kernel
+def _covered(m: int, lane: int, late: Any, now: int, arrive: Any, p: Any, sender: Any, cover: Any, over: Any) -> Any:
+    """Can m have been delivered too early? See the third idea above. `cover` and `over` are scratch."""
+    window, had, past, covers, sent = p.window, p.had, p.past, p.covers, p.sent
+    mask = len(arrive) - 1
+    mine = arrive[m & mask, lane]
+    for w in range(len(cover)):
+        cover[w] = 0
+    overtaken = 0
+    for x in range(max(0, m - window), m):
+        time = np.int32(arrive[x & mask, lane] - mine)
+        if time > 0 and _has(past, m, x, window):
+            over[overtaken] = x
+            overtaken += 1
+        if time <= late and not _has(had, m, x, window):
+            for w in range(len(cover)):
+                cover[w] |= covers[sender[x], w]
+    for x in range(m + 1, now + 1):
+        if np.int32(sent[x] - mine) > late:
+            break
+        if np.int32(arrive[x & mask, lane] - mine) <= late:
+            for w in range(len(cover)):
+                cover[w] |= covers[sender[x], w]
+    for i in range(overtaken):
+        bare = np.uint64(0)
+        for w in range(len(cover)):
+            bare |= covers[sender[over[i]], w] & ~cover[w]
+        if bare == 0 or not _has(had, m, over[i], window):
+            return True
+    return False
+
+
+@kernel
+def _settle(
+    m: int,
+    lane: int,
+    first: int,
+    late: Any,
+    now: int,
+    begin: int,
+    longest: int,
+    bounds: Any,
+    arrive: Any,
+    early: Any,
+    lates: Any,
+    earlies: Any,
+    p: Any,
+    sender: Any,
+    scratch: Any,
+    counts: Any,
+) -> Any:
+    """Replay receiver first + lane until m is delivered: was that an error? `early` and `lates` are the messages of this lane
+    that came before their past, and for how long it was missing."""
+    window, had, past, sent = p.window, p.had, p.past, p.sent
+    when, here, known, order, count = scratch
+    mask = len(arrive) - 1
+    mine = arrive[m & mask, lane]
+    quiet, moved = np.int32(0), True
+    while moved:  # from the last moment before m came at which nothing can have waited
+        moved = False
+        for e in range(earlies[lane] - 1, max(-1, earlies[lane] - 1 - early.shape[1]), -1):
+            y = early[lane, e & (early.shape[1] - 1)]
+            if y < now - mask:
+                break
+            came = np.int32(arrive[y & mask, lane] - mine)
+            if came < quiet <= came + lates[lane, e & (early.shape[1] - 1)]:
+                quiet, moved = came, True
+    low = m
+    while low > begin and np.int32(sent[low - 1] - mine) >= quiet - longest:
+        low -= 1
+    if low < now - mask or (low < begin + window and begin > 0):
+        counts[TOO_LONG] += 1
+        return False
+    high = m + 1
+    while high <= now and np.int32(sent[high] - mine) <= late:
+        high += 1
+    for x in range(low, high):
+        when[x - low] = np.int32(arrive[x & mask, lane] - mine)
+    if not _replay(
+        first + lane, m, low, high, quiet, late + 1, window, when, here, known, order, had, past, sender, p.keys, count
+    ):
+        counts[TOO_LONG] += 1
+        return False
+    wrong, fresh = False, 0
+    for x in range(max(low, m - window), m):
+        if _has(past, m, x, window):
+            wrong |= not here[x - low]
+            if not known[x - low]:
+                fresh += 1
+                counts[OVERTAKEN] += bounds[0] <= x < bounds[1]
+    if m < bounds[1]:
+        counts[ERRORS] += wrong
+        counts[SEEN] += fresh > 0 and not known[m - low]
+    return wrong
+
+
+@kernel
+def _block(
+    first: int,
+    lanes: int,
+    begin: int,
+    judge: int,
+    end: int,
+    longest: int,
+    bounds: Any,
+    p: Any,
+    net: Any,
+    receiver: Any,
+    ring: int,
+    counts: Any,
+    log: Any,
+) -> None:
+    """The receivers first .. first+lanes-1: messages judge .. end-1, after those from `begin` on for what is still under way."""
+    window, past, sent = p.window, p.past, p.sent
+    sender, total = net.sender, len(net.send)
+    arrive = np.zeros((ring, LANES), np.int32)
+    lag = np.zeros((ring, 2), np.int32)  # least and greatest delay of each message in this block
+    delay = np.zeros(LANES, np.int32)
+    queue, queued, settled = np.empty((LANES * ring, 3), np.int64), 0, 0
+    early, lates = np.empty((LANES, ring), np.int64), np.empty((LANES, ring), np.int32)
+    earlies = np.zeros(LANES, np.int64)
+    cover, over = np.zeros(p.covers.shape[1], np.uint64), np.zeros(window, np.int64)
+    scratch = (
+        np.zeros(ring, np.int64),
+        np.zeros(ring, np.bool_),
+        np.zeros(ring, np.bool_),
+        np.zeros(ring, np.int64),
+        np.zeros(64 * p.covers.shape[1], np.int64),
+    )
+    mask = ring - 1
+    final = min(end + window + 1, total) - 1
+    for m in range(begin, final + 1):
+        if counts[TOO_LONG] > 0:
+            return
+        row = m & mask
+        lag[row, 0], lag[row, 1] = _fill(m, row, first, lanes, arrive, receiver, sent, net)
+        some = False
+        for x in range(max(begin, m - window), m):
+            i = x - m + window
+            if sent[x] + lag[x & mask, 1] - sent[m] > lag[row, 0] and (
+                past[m, i >> 6] >> np.uint64(i & 63)
+            ) & np.uint64(1):
+                if not some:
+                    delay[:] = 0
+                    some = True
+                other = x & mask
+                for lane in range(LANES):
+                    delay[lane] = max(delay[lane], np.int32(arrive[other, lane] - arrive[row, lane]))
+        if some:
+            own = sender[m] - first
+            for lane in range(lanes):
+                if delay[lane] > 0 and lane != own:
+                    if judge <= m < end:
+                        at = queued % len(queue)
+                        queue[at, 0], queue[at, 1], queue[at, 2] = m, lane, delay[lane]
+                        queued += 1
+                    at = earlies[lane] & mask
+                    early[lane, at], lates[lane, at] = m, delay[lane]
+                    earlies[lane] += 1
+        while settled < queued and (queue[settled % len(queue), 0] <= m - window or m == final):
+            at = settled % len(queue)
+            x, lane, late = queue[at, 0], queue[at, 1], queue[at, 2]
+            settled += 1
+            counts[EARLY] += x < bounds[1]
+            if _covered(x, lane, late, m, arrive, p, sender, cover, over):
+                wrong = _settle(
+                    x,
+                    lane,
+                    first,
+                    late,
+                    m,
+                    begin,
+                    longest,
+                    bounds,
+                    arrive,
+                    early,
+                    lates,
+                    earlies,
+                    p,
+                    sender,
+                    scratch,
+                    counts,
+                )
+                if log.shape[0] > 0 and wrong:
+                    log[first + lane, x] = 1
+
+
+@threaded
+def judge(
+    p: Any, net: Any, receiver: Any, tasks: Any, longest: int, bounds: Any, ring: int, counts: Any, log: Any
+) -> None:
+    """Every task (first receiver, how many, first message to fill, first to judge, end) on whatever thread is free."""
+    for t in span(len(tasks)):
+        _block(
+            tasks[t, 0],
+            tasks[t, 1],
+            tasks[t, 2],
+            tasks[t, 3],
+            tasks[t, 4],
+            longest,
+            bounds,
+            p,
+            net,
+            receiver,
+            ring,
+            counts[t],
+            log,
+        )
+
+
+class Fast:
+    """A run, step by step: first the pasts, then the receivers."""
+
+    def __init__(self, run: Run, part: tuple[int, int] = (0, 1), log: bool = False) -> None:
+        """`part`: (i, n) does only the i-th n-th of the receivers. `log`: keep every error, for tests."""
+        self.run = run
+        N, total, W = run.settings.processes, len(run.net.send), run.window
+        words = -(-W // 64)
+        covers = np.zeros((N, -(-run.settings.entries // 64)), np.uint64)
+        for k in range(run.settings.keys):
+            covers[np.arange(N), run.keys[:, k] >> 6] |= np.uint64(1) << (run.keys[:, k] & 63).astype(np.uint64)
+        sent = (run.net.send & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
+        self.past = Past(
+            W, np.zeros((total, words), np.uint64), np.zeros((total, words), np.uint64), covers, run.keys, sent
+        )
+        self.low, self.high = (N * i // part[1] for i in (part[0], part[0] + 1))
+        self.ring = 1 << (8 * W).bit_length()
+        self.log = np.zeros((N, total) if log else (0, 0), np.uint8)
+        self.counts = np.zeros(16, np.int64)
+        self.known, self.judged = 0, run.first
+
+    def step(self, messages: int) -> bool:
+        """Go on by so many messages; False when all of the run is done."""
+        run, W, total = self.run, self.run.window, len(self.run.net.send)
+        begin, end = self.judged, min(self.judged + messages, run.last + W, total)
+        if begin >= end or self.counts[TOO_LONG]:
+            return False
+        known = min(end + W + 1, total)
+        counts = np.zeros((1, 16), np.int64)
+        pasts(self.past, run.net, run.receiver, self.known, known, 8 * W, counts)
+        self.known, self.judged = known, end
+        self.counts += counts[0]
+        if counts[0, TOO_LONG]:
+            return False
+        firsts = np.arange(self.low, self.high, LANES)
+        tasks = np.empty((len(firsts), 5), np.int64)
+        tasks[:, 0], tasks[:, 1] = firsts, np.minimum(LANES, self.high - firsts)
+        tasks[:, 2:] = max(0, begin - 6 * W), begin, end
+        found = np.zeros((len(tasks), 16), np.int64)
+        bounds = np.array([run.first, run.last])
+        judge(self.past, run.net, run.receiver, tasks, run.longest, bounds, self.ring, found, self.log)
+        self.counts += found.sum(axis=0)
+        sender = run.net.sender[begin : min(end, run.last)]
+        own = int(((self.low <= sender) & (sender < self.high)).sum())
+        self.counts[DELIVERED] += len(sender) * (self.high - self.low) - own
+        return True

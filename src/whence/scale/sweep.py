@@ -1,0 +1,23 @@
+"""One point of a parameter sweep: what a worker of the Spark sweep calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from whence.errors import ConfigError
+from whence.scale.network import Settings
+from whence.scale.run import run
+
+
+def point(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings by name, as `whence scale` takes them (and `threads`, `engine`); the result by name, the settings with it."""
+    given = dict(settings)
+    threads, engine = given.pop("threads", 1), given.pop("engine", "auto")
+    try:
+        chosen = msgspec.convert(given, Settings, strict=False)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"a point of the sweep: {error}") from None
+    result: dict[str, Any] = msgspec.to_builtins(run(chosen, threads=threads, engine=engine))
+    return {**given, **result}
