@@ -144,6 +144,7 @@ def mechanisms(n: int) -> dict[str, Callable[[int], Mechanism]]:
     group = tuple(range(n))
     return {
         "first": FirstGeneration,
+        "first-unstable": lambda me: FirstGeneration(me, until_stable=True),
         "identifiers": Identifiers,
         "vector": VectorClock,
         "compact-multicast": CompactMulticast,

@@ -256,6 +256,13 @@ def test_the_first_generation_never_blocks_over_fifo_links() -> None:
         net.all_delivered()
 
 
+def test_with_all_that_is_unstable_nothing_blocks_over_any_links() -> None:
+    for seed in range(10):
+        net = run(lambda me: FirstGeneration(me, until_stable=True), seed)
+        assert sum(p.stats.blocked for p in net.processes.values()) == 0
+    assert sum(p.stats.blocked for p in run(FirstGeneration, 0).processes.values()) > 0  # Fig. 3 needs FIFO links
+
+
 def test_a_bounded_first_generation_names_what_it_cannot_carry() -> None:
     """A process that listens for long carries at most so much, and its receivers wait for the rest: still causal."""
     for seed in range(10):

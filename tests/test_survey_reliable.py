@@ -25,7 +25,7 @@ from whence.order.survey.reliable import (
     Wire,
 )
 
-NAMES = ["first", "identifiers", "vector", "compact-multicast", "compact-unicast", "interval"]
+NAMES = ["first", "first-unstable", "identifiers", "vector", "compact-multicast", "compact-unicast", "interval"]
 
 
 class Group:

@@ -1,8 +1,12 @@
-"""First generation (SURVEY Fig. 3; CBCAST 87): the messages delivered since the last own multicast travel with the next
-one.
+"""First generation (SURVEY Fig. 3; CBCAST 87): precedent messages travel with a new one, whole.
 
-"The underlying multicast service is FIFO": here that is a wait for the sender's message before, the only wait there is.
-Over links that are FIFO it never happens, so the mechanism never blocks.
+As Fig. 3 has it: those delivered since the last own multicast. "The underlying multicast service is FIFO": here that is
+a wait for the sender's message before, the only wait there is. Over links that are FIFO it never happens.
+
+With `until_stable`, as CBCAST 87 had it ("a set of precedent messages not yet delivered in all system processes",
+SURVEY 5): all that is not known to be delivered everywhere (`settle`), own messages too. Then there is nothing to wait
+for over any links: a message that was lost comes with the next one, of whoever has it. It costs more bytes, and
+somebody has to find out what is stable.
 
 Departs from the letter of Fig. 3, which would append a process's own message when it is delivered at home: Fig. 4 does
 not have it (`m4` travels as <m2, m3, m4> though p1 delivered its own m1), and FIFO order makes it needless.
@@ -50,13 +54,14 @@ class FirstGeneration(Rules):
     stamp_type = FirstStamp
     state_type = FirstState
 
-    def __init__(self, me: ProcessId, max_carried: int = 10_000) -> None:
-        """`max_carried`: messages carried by one. Beyond it the oldest are only named, and have to be waited for: more
-        would never end in a process that listens and seldom speaks."""
+    def __init__(self, me: ProcessId, max_carried: int = 10_000, until_stable: bool = False) -> None:
+        """`until_stable`: see above. `max_carried`: messages carried by one. Beyond it the oldest are only named, and
+        have to be waited for: more would never end in a process that listens and seldom speaks."""
         if max_carried < 0:
             raise ConfigError(f"max_carried must not be negative: {max_carried}")
         self.me = me
         self.max_carried = max_carried
+        self.until_stable = until_stable
         self.delivered: Counts = {}
         self.previous: deque[Carried] = deque()
         self.after: Counts = {}
@@ -64,8 +69,9 @@ class FirstGeneration(Rules):
 
     def stamp(self, seq: int, now: int) -> FirstStamp:
         stamp = FirstStamp(tuple(self.previous), tuple(sorted(self.after.items())))
-        self.previous.clear()
-        self.after.clear()
+        if not self.until_stable:
+            self.previous.clear()
+            self.after.clear()
         self.sent = seq
         return stamp
 
@@ -74,8 +80,14 @@ class FirstGeneration(Rules):
 
     def wait(self, message: Message, now: int) -> Wait | None:
         assert isinstance(message.stamp, FirstStamp)
-        found = gaps(self.delivered, [(message.sender, message.seq - 1), *message.stamp.after])
-        return Wait(found) if found else None
+        there = dict(self.delivered)
+        missing = list(gaps(there, message.stamp.after))
+        for p, seq in sequence(message):
+            have = there.get(p, 0)
+            if seq > have + 1:
+                missing.append((p, have + 1, seq - 1))
+            there[p] = max(have, seq)
+        return Wait(tuple(missing)) if missing else None
 
     def deliver(self, message: Message, now: int) -> list[Message]:
         assert isinstance(message.stamp, FirstStamp)
@@ -88,7 +100,7 @@ class FirstGeneration(Rules):
         if carried.seq <= self.delivered.get(carried.sender, 0):
             return False
         self.delivered[carried.sender] = carried.seq
-        if carried.sender != self.me:
+        if carried.sender != self.me or self.until_stable:
             self.previous.append(carried)
             if len(self.previous) > self.max_carried:
                 oldest = self.previous.popleft()

@@ -26,7 +26,8 @@ class SurveyConfig:
     """Settings of the mechanisms; each looks at its own."""
 
     max_carried: int = 10_000
-    """`first`: messages carried by one message. Fewer: smaller messages, but those beyond are waited for."""
+    """`first`, `first-unstable`: messages carried by one message. Fewer: smaller messages, but those beyond are waited
+    for."""
     skew: int = 10 * _MS
     """`physical`: how far any two clocks may differ, in nanoseconds. It adds to every delivery's delay."""
     delay: int = 200 * _MS
@@ -61,6 +62,7 @@ def _interval(me: ProcessId, founders: tuple[ProcessId, ...], config: SurveyConf
 
 _MAKERS: dict[str, Callable[[ProcessId, tuple[ProcessId, ...], SurveyConfig], Mechanism]] = {
     "first": lambda me, founders, config: FirstGeneration(me, config.max_carried),
+    "first-unstable": lambda me, founders, config: FirstGeneration(me, config.max_carried, until_stable=True),
     "identifiers": lambda me, founders, config: Identifiers(me),
     "vector": lambda me, founders, config: VectorClock(me),
     "compact-multicast": lambda me, founders, config: CompactMulticast(me),

@@ -44,9 +44,11 @@ class Data(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
 
 
 class Ack(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=2):
-    """How many of each sender's messages are here without a hole."""
+    """How many of each sender's messages are here without a hole, and how many are delivered (what all have delivered a
+    mechanism need not tell any more)."""
 
     received: tuple[Id, ...]
+    delivered: tuple[Id, ...] = ()
 
 
 class Flush(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=3):
@@ -143,7 +145,11 @@ class ReliableProcess:
         """Unstable messages that the mechanism has got."""
         self.received: Counts = {}
         self.beyond: dict[Id, None] = {}
+        self.delivered: Counts = {}
         self.acked: dict[ProcessId, Counts] = {}
+        """By member: what it has received."""
+        self.settled: dict[ProcessId, Counts] = {}
+        """By member: what it has delivered."""
         self.queued: list[bytes] = []
         self.departed: dict[ProcessId, None] = {}
         self.change: _Change | None = None
@@ -199,7 +205,7 @@ class ReliableProcess:
 
     def wake(self, now: int) -> list[Output]:
         """Time has passed (mechanisms that wait for it)."""
-        return [Deliver(m) for m in self.process.drain(now)]
+        return self._deliver(self.process.drain(now))
 
     # --- messages and their acknowledgements
 
@@ -231,11 +237,14 @@ class ReliableProcess:
         self._count()
         out: list[Output] = []
         if self.view:
-            ack = Ack(tuple(sorted(self.received.items())))
+            ack = self._ack()
             everybody = View(0, tuple(dict.fromkeys([*self.view.members, *self._next_members()])))
             out += self._tell(everybody, ack)
             self.stats.acks += len(out)
-        return out + self._acknowledged(self.me, Ack(tuple(self.received.items())), now)
+        return out + self._acknowledged(self.me, self._ack(), now)
+
+    def _ack(self) -> Ack:
+        return Ack(tuple(sorted(self.received.items())), tuple(sorted(self.delivered.items())))
 
     def _gone(self, sender: ProcessId) -> bool:
         """It is in no view that this process knows of, any more."""
@@ -255,8 +264,13 @@ class ReliableProcess:
         counts = self.acked.setdefault(member, {})
         for sender, upto in ack.received:
             counts[sender] = max(upto, counts.get(sender, 0))
+        seen = self.settled.setdefault(member, {})
+        for sender, upto in ack.delivered:
+            seen[sender] = max(upto, seen.get(sender, 0))
         if self.view is None:
             return []
+        everywhere = {s: min(self.settled.get(m, {}).get(s, 0) for m in self.view.members) for s, _ in ack.delivered}
+        self.process.settle(everywhere)
         stable = {key: None for key in self.unstable if self._is_stable(key)}
         out = self._feed([d for key, d in self.unstable.items() if not self.uniform or key in stable], now)
         for key in stable:
@@ -276,8 +290,13 @@ class ReliableProcess:
         news = [data for data in some if data.message.id not in self.fed and data.view <= self.view.number]
         for data in sorted(news, key=lambda d: d.view):
             self.fed[data.message.id] = None
-            out += [Deliver(m) for m in self.process.receive(data.message, now)]
+            out += self._deliver(self.process.receive(data.message, now))
         return out
+
+    def _deliver(self, messages: list[Message]) -> list[Output]:
+        for message in messages:
+            self.delivered[message.sender] = message.seq
+        return [Deliver(m) for m in messages]
 
     # --- the change of a view
 
@@ -330,15 +349,17 @@ class ReliableProcess:
                 self.process.mechanism.join(member)
         out.append(Install(view))
         out += self._sponsor(change)
-        out += self._acknowledged(self.me, Ack(tuple(self.received.items())), now)
+        out += self._acknowledged(self.me, self._ack(), now)
         return out + self._send_queued(now)
 
     def _forget(self, gone: ProcessId) -> None:
         self.unstable = {key: data for key, data in self.unstable.items() if key[0] != gone}
         self.fed = {key: None for key in self.fed if key[0] != gone}
         self.beyond = {key: None for key in self.beyond if key[0] != gone}
-        self.received.pop(gone, None)
-        self.acked.pop(gone, None)
+        for counts in (self.received, self.delivered):
+            counts.pop(gone, None)
+        for table in (self.acked, self.settled):
+            table.pop(gone, None)
 
     def _sponsor(self, change: _Change) -> list[Output]:
         """The first member that has a state gives it to those who have none."""
@@ -361,14 +382,13 @@ class ReliableProcess:
         for member in welcome.view.members:
             self.process.mechanism.join(member)
         out: list[Output] = [Install(welcome.view, sponsor, welcome.application)]
-        out += [Deliver(m) for m in self.process.install(welcome.state, now)]
-        self.received = dict(welcome.received)
+        self.received, self.delivered = dict(welcome.received), dict(welcome.received)
+        out += self._deliver(self.process.install(welcome.state, now))
         self.unstable = {key: d for key, d in self.unstable.items() if d.view >= welcome.view.number}
         self.beyond = {key: None for key in self.unstable if key[1] > self.received.get(key[0], 0)}
         self._count()
-        out += self._acknowledged(self.me, Ack(tuple(self.received.items())), now)
-        ack = Ack(tuple(sorted(self.received.items())))
-        return out + self._tell(self.view, ack) + self._send_queued(now)
+        out += self._acknowledged(self.me, self._ack(), now)
+        return out + self._tell(self.view, self._ack()) + self._send_queued(now)
 
     def _tell(self, view: View, wire: Wire) -> list[Output]:
         return [Send(member, wire) for member in view.members if member != self.me]

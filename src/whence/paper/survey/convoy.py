@@ -1,0 +1,154 @@
+"""The convoy effect of chained subgroups (Kalantar and Birman; SURVEY 3.4), measured, and what removes it.
+
+A chain of subgroups; in each the server towards the next one is another member than the one towards the last, so a
+message crosses the subgroup by its multicast. Now and then a multicast is lost on the way to one member, and comes a
+retransmission time later. A server that misses one message holds back all that follow it causally, from whoever they
+come, and then forwards them at once: the traffic behind it comes in bursts, the later the more subgroups it has
+crossed. The first generation brings what precedes a message with it. As Fig. 3 has it, it still waits for its sender's
+last message (FIFO); with all that is not stable (CBCAST 87, `first-unstable`) it has nothing to wait for.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+from random import Random
+
+from whence.order.survey import SurveyConfig, make
+from whence.order.survey.interconnect import Interconnected, LinkWire, ToGroup, check_acyclic
+from whence.order.survey.reliable import Data, View, Wire
+from whence.order.survey.subgroup import Delivered, ToMember
+
+MS = 1_000_000
+Place = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One point of the experiment; times in milliseconds."""
+
+    order: str
+    """The mechanism in all subgroups."""
+    subgroups: int = 8
+    size: int = 4
+    rate: float = 400.0
+    """Global messages per second, of all processes together."""
+    loss: float = 0.01
+    """Of multicasts on a link inside a subgroup; each is sent again after `retransmit`. Nothing else is lost: what is
+    lost between two servers delays every order alike, and would hide the difference."""
+    delay: float = 1.0
+    retransmit: float = 200.0
+    seconds: float = 20.0
+    seed: int = 0
+
+
+@dataclass
+class Convoy:
+    """What came of it, for the messages born in the first subgroup."""
+
+    setting: Setting
+    latency: list[list[float]] = field(default_factory=list)
+    """Per subgroup: milliseconds from multicast to the delivery at each member."""
+    together: list[float] = field(default_factory=list)
+    """Per subgroup: of the messages that its server towards the next one delivers, the mean number that come at the
+    same moment as the one looked at. 1: each by itself. More: bursts."""
+
+    def mean(self, subgroup: int) -> float:
+        """Mean latency there, in milliseconds."""
+        return sum(self.latency[subgroup]) / max(1, len(self.latency[subgroup]))
+
+
+class _Chain:
+    """The simulation: a queue of arrivals in true time."""
+
+    def __init__(self, setting: Setting) -> None:
+        links = [(g, g + 1) for g in range(setting.subgroups - 1)]
+        check_acyclic(links)
+        self.setting = setting
+        self.load = Random(f"convoy load {setting.seed}")  # the same load under every order
+        self.rng = Random(f"convoy links {setting.seed}")
+        self.now = 0
+        self.count = 0
+        self.queue: list[tuple[int, int, Place, Place, Wire | LinkWire | None]] = []
+        self.born: dict[tuple[int, int, int], int] = {}
+        self.latency: list[list[float]] = [[] for _ in range(setting.subgroups)]
+        self.moments: list[dict[int, int]] = [{} for _ in range(setting.subgroups)]
+        view = View(1, tuple(range(setting.size)))
+        self.sites = {
+            (g, p): Interconnected(
+                g,
+                p,
+                make(setting.order, p, view.members, SurveyConfig(max_carried=200)),
+                view,
+                [b if a == g else a for a, b in links if g in (a, b)],
+                uniform=False,
+                spread=True,
+            )
+            for g in range(setting.subgroups)
+            for p in range(setting.size)
+        }
+        for place, site in self.sites.items():
+            self.do(place, site.start(0))
+
+    def at(self, time: int, to: Place, sender: Place, wire: Wire | LinkWire | None) -> None:
+        self.count += 1
+        heapq.heappush(self.queue, (time, self.count, to, sender, wire))
+
+    def send(self, sender: Place, to: Place, wire: Wire | LinkWire) -> None:
+        """Nothing is lost for good."""
+        s = self.setting
+        arrival = self.now + int(s.delay * MS * self.rng.uniform(0.5, 1.5))
+        while isinstance(wire, Data) and self.rng.random() < s.loss:
+            arrival += int(s.retransmit * MS)
+        self.at(arrival, to, sender, wire)
+
+    def do(self, place: Place, outputs: list[object]) -> None:
+        for output in outputs:
+            match output:
+                case ToMember(to, wire):
+                    self.send(place, (place[0], to), wire)
+                case ToGroup(group, to, wire):
+                    for p in range(self.setting.size) if to is None else (to,):
+                        self.send(place, (group, p), wire)
+                case Delivered(0, process, number, _):
+                    self.delivered(place, self.born[0, process, number])
+
+    def delivered(self, place: Place, born: int) -> None:
+        group, member = place
+        self.latency[group].append((self.now - born) / MS)
+        if member == min(1, self.setting.size - 1):  # the server towards the next subgroup (`spread`)
+            self.moments[group][self.now] = self.moments[group].get(self.now, 0) + 1
+
+    def run(self) -> Convoy:
+        s = self.setting
+        end = int(s.seconds * 1000 * MS)
+        everybody = sorted(self.sites)
+        next_multicast = 10 * MS
+        while self.queue or next_multicast < end:
+            if next_multicast < end and (not self.queue or next_multicast <= self.queue[0][0]):
+                self.now = next_multicast
+                place = self.load.choice(everybody)
+                site = self.sites[place]
+                self.born[(*place, site.number + 1)] = self.now
+                self.do(place, site.multicast(bytes(16), self.now))
+                next_multicast += int(self.load.expovariate(s.rate) * 1000 * MS) + 1
+                continue
+            self.now, _, to, sender, wire = heapq.heappop(self.queue)
+            site = self.sites[to]
+            if sender[0] == to[0]:
+                self.do(to, site.receive(sender[1], wire, self.now))  # type: ignore[arg-type]
+            else:
+                self.do(to, site.receive_link(wire, self.now))  # type: ignore[arg-type]
+        together = [sum(n * n for n in m.values()) / max(1, sum(m.values())) for m in self.moments]
+        return Convoy(s, self.latency, together)
+
+
+def measure(setting: Setting) -> Convoy:
+    """Run one point."""
+    return _Chain(setting).run()
+
+
+def quantile(values: list[float], q: float) -> float:
+    """The value below which a share `q` of them lies."""
+    found = sorted(values)
+    return found[min(len(found) - 1, int(q * len(found)))] if found else 0.0
