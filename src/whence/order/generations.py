@@ -3,7 +3,8 @@
 1. A **generation** is one choice of R and K, with counts of its own that begin at zero. Anybody may begin one; its id
    is higher than all it knows, and distinct. The highest id wins: whoever sees a frame of a higher generation publishes
    in that one from then on, and draws keys anew.
-2. Frames of all generations are delivered, each by the counts of its own; the last `MAX_GENERATIONS` are kept.
+2. Frames of all generations are delivered, each by the counts of its own. The last `MAX_GENERATIONS` are kept; a
+   frame of an older one is delivered at once, with an alert.
 3. A frame never depends on a higher generation: its owner would have moved before it delivered such a frame.
 4. A frame depends on lower generations by the vectors in its `older`: an owner attaches its vector of a lower
    generation when that has changed since its last frame, and for a while after it changed (else one lost frame
@@ -147,14 +148,11 @@ class Generations(Pending[Held]):
             self.current = clock
         return clock
 
-    def oldest(self) -> int:
-        return min(self.clocks) if len(self.clocks) >= MAX_GENERATIONS else -1
-
     def watch(self, message: Held) -> Watch | None:
         """PCO17 Algorithm 2 in the frame's own generation; all of `older` in the others (rule 4)."""
         clock = self.clocks.get(message.frame.generation)
         if clock is None:
-            return None  # too old to be judged
+            return None  # too old to be judged: delivered at once, with an alert
         watch = clock.watch(message.keys, message.stamp)
         if watch is not None:
             return watch
@@ -167,7 +165,7 @@ class Generations(Pending[Held]):
     def deliver(self, message: Held) -> Delivery[Held]:
         clock = self.clocks.get(message.frame.generation)
         if clock is None:
-            alerts = Alerts(True, False)
+            alerts = Alerts(True, True)
         else:
             alerts = clock.take(message)
             clock.rose(self.now)

@@ -185,19 +185,15 @@ class FreeOrdering:
         if frame.owner == self.me or frame.number <= taken or key in self.held:
             self._obsolete(frame, sender, age, recovered, out)
             return
-        if frame.generation < self.queue.oldest():
-            out.append(Dropped(frame, "late"))
-            self.stats.late += frame.count
-            return
         if key not in self.buffer:
             self.buffer.add(key, frame)
             out.append(Arrived(frame, sender, age, recovered))
             if recovered:
                 self.stats.recovered += frame.count
-        clock = self._learn(frame, now, out)
+        clock = self._learn(frame, out)
         cursor = self._cursor(frame.owner)
         held = Held(frame)
-        lag = clock.total + 1 - sum(held.stamp) / len(held.keys)
+        lag = 0.0 if clock is None else clock.total + 1 - sum(held.stamp) / len(held.keys)
         held.handed = self._ahead.pop(key, False)
         if self.early and not held.handed:
             held.handed = True
@@ -209,7 +205,7 @@ class FreeOrdering:
             cursor.early[frame.number] = held
             self._hold(key, held, self._patience, out)
             self.pursuits.want(frame.owner, 0, frame.number - 1, now, at_once=recovered)
-        if not recovered and clock is self.queue.current:
+        if not recovered and clock is not None and clock is self.queue.current:
             self.gauge.arrived(lag, key in self.held)
 
     def _obsolete(self, frame: FreeFrame, sender: MemberId, age: int, recovered: bool, out: list[OrderOutput]) -> None:
@@ -226,11 +222,10 @@ class FreeOrdering:
         self.stats.late += frame.count
         out.append(Dropped(frame, "late"))
 
-    def _learn(self, frame: FreeFrame, now: int, out: list[OrderOutput]) -> GenerationClock:
-        """The frame's clock; a higher generation is entered at once (generations, rule 1)."""
+    def _learn(self, frame: FreeFrame, out: list[OrderOutput]) -> GenerationClock | None:
+        """The frame's clock; a higher generation is entered at once (generations, rule 1). None: it is too old."""
         before = self.queue.current
         clock = self.queue.known(frame.generation, frame.vector.R, len(frame.keys))
-        assert clock is not None
         if self.queue.current is not before:
             self._enter(False, out)
         return clock

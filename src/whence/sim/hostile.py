@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from whence.clock import Frame
+from whence.clock import Frame, FreeFrame, Packed
 from whence.errors import RemoteError
 from whence.sim.actions import Hostile
 from whence.wire import Message, pack, unpack
@@ -66,7 +66,8 @@ def forge(rng: random.Random, message: Message | None) -> Message | None:
     items: tuple[Any, ...] = getattr(message, "items", ())
     frame = next((i for i in items if isinstance(i, Frame)), None)
     if frame is None:
-        return None
+        free = next((i for i in items if isinstance(i, FreeFrame)), None)
+        return None if free is None else msgspec.structs.replace(message, items=(forge_free(rng, free),), ages=(1,))  # type: ignore[type-var]
     if rng.random() < 0.5:
         bad = msgspec.structs.replace(frame, deps=(*frame.deps, (1, 1)))
     else:
@@ -74,3 +75,20 @@ def forge(rng: random.Random, message: Message | None) -> Message | None:
         own = [(frame.inc, (1 << 32) - 3) if i == frame.ticket else d for i, d in enumerate(deps)]
         bad = msgspec.structs.replace(frame, first=(1 << 32) - 2, count=1, deps=tuple(own), body=b"\x91\xc4\x00")
     return msgspec.structs.replace(message, items=(bad,), ages=(1,))  # type: ignore[type-var]
+
+
+def forge_free(rng: random.Random, frame: FreeFrame) -> FreeFrame:
+    """A frame without a ticket that cannot be: another R, another K, or counts, numbers, generations years ahead."""
+    V = frame.vector.vector()
+    far = 1 << 40
+    change: dict[str, Any] = rng.choice(
+        (
+            {"vector": Packed.of((*V, 0))},
+            {"keys": tuple(sorted({*frame.keys, (frame.keys[-1] + 1) % len(V)})) if len(V) > 1 else (0, 1)},
+            {"vector": Packed.of([v + far for v in V])},
+            {"number": frame.number + far, "vector": Packed.of([v + far for v in V])},
+            {"generation": 1 << 62},
+            {"vector": Packed.of([0] * len(V))},
+        )
+    )
+    return msgspec.structs.replace(frame, **change)
