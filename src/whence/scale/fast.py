@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from whence.scale.general import DELIVERED, EARLY, ERRORS, OVERTAKEN, SEEN
-from whence.scale.jit import kernel, span, threaded
+from whence.scale.jit import kernel, lowest, span, threaded
 from whence.scale.network import Run
 from whence.scale.random import hashed, normal
 
@@ -123,6 +123,7 @@ def _replay(
     until: Any,
     window: int,
     when: Any,
+    doubt: Any,
     here: Any,
     known: Any,
     order: Any,
@@ -135,7 +136,7 @@ def _replay(
     """Process r from a quiet moment, when nothing waits, until `target` is delivered, or up to and without `until`.
 
     False if that would take too long. `when[x - low]` is the arrival of message x, for low <= x < high. Afterwards `here` is what is delivered and `known` that and
-    its past, both without what target's delivery adds to `known`.
+    its past, both without what target's delivery adds to `known`. Where `doubt` is not, all of the past was here first.
     """
     events = 0
     for i in range(high - low):
@@ -157,7 +158,8 @@ def _replay(
         at = waiting - 1  # the new one first; after each delivery from the oldest on
         while at < waiting:
             y = low + order[at]
-            if sender[y] != r and not _ready(y, low, high, window, here, had, sender, keys, count):
+            doubtful = doubt[y - low] and sender[y] != r
+            if doubtful and not _ready(y, low, high, window, here, had, sender, keys, count):
                 at += 1
                 continue
             here[y - low] = True
@@ -167,7 +169,7 @@ def _replay(
                 order[i] = order[i + 1]
             waiting -= 1
             known[y - low] = True
-            for x in range(max(low, y - window), y):
+            for x in range(max(low, y - window), y if doubtful else 0):
                 if _has(past, y, x, window):
                     known[x - low] = True
             at = 0
@@ -215,7 +217,7 @@ def pasts(p: Any, net: Any, receiver: Any, begin: int, end: int, lookback: int, 
     window, had, past, _, keys, _ = p
     send, sender = net.send, net.sender
     when = np.zeros(lookback, np.int64)
-    here, known = np.zeros(lookback, np.bool_), np.zeros(lookback, np.bool_)
+    here, known, doubt = np.zeros(lookback, np.bool_), np.zeros(lookback, np.bool_), np.ones(lookback, np.bool_)
     order, coming = np.zeros(lookback, np.int64), np.zeros(lookback, np.int64)
     count = np.zeros(int(keys.max()) + 1, np.int64)
     for m in range(begin, end):
@@ -239,7 +241,7 @@ def pasts(p: Any, net: Any, receiver: Any, begin: int, end: int, lookback: int, 
         quiet = _quiet(low, m, send[m] + 1, window, when, past, coming)
         far = low > 0 and quiet - (send[m] - send[m - window]) <= send[low]
         if far or not _replay(
-            s, -1, low, m, quiet, send[m] + 1, window, when, here, known, order, had, past, sender, keys, count
+            s, -1, low, m, quiet, send[m] + 1, window, when, doubt, here, known, order, had, past, sender, keys, count
         ):
             counts[0, TOO_LONG] += 1
             return
@@ -269,34 +271,37 @@ def _fill(x: int, row: int, first: int, lanes: int, arrive: Any, receiver: Any, 
 
 
 @kernel
-def _covered(m: int, lane: int, late: Any, now: int, arrive: Any, p: Any, sender: Any, cover: Any, over: Any) -> Any:
-    """Can m have been delivered too early? See the third idea above. `cover` and `over` are scratch."""
-    window, had, past, covers, sent = p.window, p.had, p.past, p.covers, p.sent
+def _covered(
+    m: int, lane: int, late: Any, now: int, arrive: Any, rivals: Any, p: Any, sender: Any, cover: Any
+) -> Any:
+    """Can m have been delivered too early? See the third idea above. `rivals`: what of its past may come later than m."""
+    window, had, covers, sent = p.window, p.had, p.covers, p.sent
     mask = len(arrive) - 1
     mine = arrive[m & mask, lane]
     for w in range(len(cover)):
         cover[w] = 0
-    overtaken = 0
-    for x in range(max(0, m - window), m):
-        time = np.int32(arrive[x & mask, lane] - mine)
-        if time > 0 and _has(past, m, x, window):
-            over[overtaken] = x
-            overtaken += 1
-        if time <= late and not _has(had, m, x, window):
-            for w in range(len(cover)):
-                cover[w] |= covers[sender[x], w]
+    for w in range(had.shape[1]):
+        word = ~had[m, w]
+        while word != 0:
+            x = m - window + 64 * w + lowest(word)
+            word &= word - np.uint64(1)
+            if 0 <= x < m and np.int32(arrive[x & mask, lane] - mine) <= late:
+                for v in range(len(cover)):
+                    cover[v] |= covers[sender[x], v]
     for x in range(m + 1, now + 1):
         if np.int32(sent[x] - mine) > late:
             break
         if np.int32(arrive[x & mask, lane] - mine) <= late:
-            for w in range(len(cover)):
-                cover[w] |= covers[sender[x], w]
-    for i in range(overtaken):
-        bare = np.uint64(0)
-        for w in range(len(cover)):
-            bare |= covers[sender[over[i]], w] & ~cover[w]
-        if bare == 0 or not _has(had, m, over[i], window):
-            return True
+            for v in range(len(cover)):
+                cover[v] |= covers[sender[x], v]
+    for i in range(1, rivals[m & mask, 0] + 1):
+        x = rivals[m & mask, i]
+        if np.int32(arrive[x & mask, lane] - mine) > 0:
+            bare = np.uint64(0)
+            for v in range(len(cover)):
+                bare |= covers[sender[x], v] & ~cover[v]
+            if bare == 0 or not _has(had, m, x, window):
+                return True
     return False
 
 
@@ -322,7 +327,7 @@ def _settle(
     """Replay receiver first + lane until m is delivered: was that an error? `early` and `lates` are the messages of this lane
     that came before their past, and for how long it was missing."""
     window, had, past, sent = p.window, p.had, p.past, p.sent
-    when, here, known, order, count = scratch
+    when, doubt, here, known, order, count = scratch
     mask = len(arrive) - 1
     mine = arrive[m & mask, lane]
     quiet, moved = np.int32(0), True
@@ -346,8 +351,15 @@ def _settle(
         high += 1
     for x in range(low, high):
         when[x - low] = np.int32(arrive[x & mask, lane] - mine)
+        doubt[x - low] = False
+    for e in range(earlies[lane] - 1, max(-1, earlies[lane] - 1 - early.shape[1]), -1):
+        y = early[lane, e & (early.shape[1] - 1)]
+        if y < low:
+            break
+        if y < high:
+            doubt[y - low] = True
     if not _replay(
-        first + lane, m, low, high, quiet, late + 1, window, when, here, known, order, had, past, sender, p.keys, count
+        first + lane, m, low, high, quiet, late + 1, window, when, doubt, here, known, order, had, past, sender, p.keys, count
     ):
         counts[TOO_LONG] += 1
         return False
@@ -389,9 +401,10 @@ def _block(
     queue, queued, settled = np.empty((LANES * ring, 3), np.int64), 0, 0
     early, lates = np.empty((LANES, ring), np.int64), np.empty((LANES, ring), np.int32)
     earlies = np.zeros(LANES, np.int64)
-    cover, over = np.zeros(p.covers.shape[1], np.uint64), np.zeros(window, np.int64)
+    cover, rivals = np.zeros(p.covers.shape[1], np.uint64), np.empty((ring, window + 1), np.int64)
     scratch = (
         np.zeros(ring, np.int64),
+        np.zeros(ring, np.bool_),
         np.zeros(ring, np.bool_),
         np.zeros(ring, np.bool_),
         np.zeros(ring, np.int64),
@@ -404,19 +417,22 @@ def _block(
             return
         row = m & mask
         lag[row, 0], lag[row, 1] = _fill(m, row, first, lanes, arrive, receiver, sent, net)
-        some = False
-        for x in range(max(begin, m - window), m):
-            i = x - m + window
-            if sent[x] + lag[x & mask, 1] - sent[m] > lag[row, 0] and (
-                past[m, i >> 6] >> np.uint64(i & 63)
-            ) & np.uint64(1):
-                if not some:
-                    delay[:] = 0
-                    some = True
+        some = 0
+        for w in range(past.shape[1]):
+            word = past[m, w]
+            while word != 0:
+                x = m - window + 64 * w + lowest(word)
+                word &= word - np.uint64(1)
                 other = x & mask
-                for lane in range(LANES):
-                    delay[lane] = max(delay[lane], np.int32(arrive[other, lane] - arrive[row, lane]))
-        if some:
+                if x >= begin and np.int32(sent[x] - sent[m]) + lag[other, 1] > lag[row, 0]:
+                    if some == 0:
+                        delay[:] = 0
+                    some += 1
+                    rivals[row, some] = x
+                    for lane in range(LANES):
+                        delay[lane] = max(delay[lane], np.int32(arrive[other, lane] - arrive[row, lane]))
+        rivals[row, 0] = some
+        if some > 0:
             own = sender[m] - first
             for lane in range(lanes):
                 if delay[lane] > 0 and lane != own:
@@ -432,7 +448,7 @@ def _block(
             x, lane, late = queue[at, 0], queue[at, 1], queue[at, 2]
             settled += 1
             counts[EARLY] += x < bounds[1]
-            if _covered(x, lane, late, m, arrive, p, sender, cover, over):
+            if _covered(x, lane, late, m, arrive, rivals, p, sender, cover):
                 wrong = _settle(
                     x,
                     lane,

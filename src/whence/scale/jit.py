@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numba
+from numba.core import types
+from numba.extending import intrinsic
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -18,11 +20,16 @@ def kernel(function: F) -> F:
     return numba.njit(cache=True, boundscheck=False, error_model="numpy")(function)  # type: ignore[no-any-return]
 
 
-def inlined(function: F) -> F:
-    """Compiled into its callers."""
-    return numba.njit(cache=True, boundscheck=False, error_model="numpy", inline="always")(function)  # type: ignore[no-any-return]
-
-
 def threaded(function: F) -> F:
     """Compiled, with every `span` spread over the threads."""
     return numba.njit(cache=True, parallel=True, boundscheck=False, error_model="numpy")(function)  # type: ignore[no-any-return]
+
+
+@intrinsic
+def lowest(context, word):  # type: ignore[no-untyped-def]
+    """The number of the lowest bit that is set in a 64-bit word (of no bit: 64)."""
+
+    def build(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        return builder.cttz(args[0], context.get_constant(types.boolean, False))
+
+    return types.int64(types.uint64), build
