@@ -22,10 +22,13 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
@@ -74,9 +77,9 @@ class Summary:
     design: str = ""
 
     def add(self, other: Summary) -> None:
+        """Another run."""
         for name in ("rows", "runs", "members", "published", "deliveries", "repeated", "missing", "circles"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.quarantined += other.quarantined
         self.verdicts = _sum(self.verdicts, other.verdicts)
         self.violations = _sum(self.violations, other.violations)
         for rule, texts in other.first.items():
@@ -103,12 +106,11 @@ def audit_run(table: pa.Table, run: str, cluster: str, parts: Parts) -> Summary:
     parts.write("verdicts", findings.verdicts(a, run, cluster))
     parts.write("violations", wrong)
     parts.write("members", members)
-    bad = conflicts(table, a.coded.conflicts.tolist())
-    parts.write("quarantine", ingest.bad_table(bad))
-    return summed(a, members, wrong, table.num_rows, len(bad))
+    parts.write("quarantine", ingest.bad_table(conflicts(table, a.coded.conflicts.tolist())))
+    return summed(a, members, wrong, table.num_rows)
 
 
-def summed(a: findings.Audited, members: pa.Table, wrong: pa.Table, rows: int, bad: int) -> Summary:
+def summed(a: findings.Audited, members: pa.Table, wrong: pa.Table, rows: int) -> Summary:
     """What was found in a run, in numbers."""
 
     def total(name: str) -> int:
@@ -132,7 +134,6 @@ def summed(a: findings.Audited, members: pa.Table, wrong: pa.Table, rows: int, b
         repeated=a.coded.repeated,
         missing=total("missing"),
         circles=a.circles,
-        quarantined=bad,
     )
 
 
@@ -167,13 +168,16 @@ def by_run(table: pa.Table) -> Iterator[tuple[str, str, pa.Table]]:
         yield str(runs[k // len(clusters)]), str(clusters[k % len(clusters)]), rest.slice(a, b - a)
 
 
-def _read(pieces: Sequence[Piece], parts: Parts, counted: Summary) -> pa.Table:
-    """The rows of these pieces with their file; what is no row goes to the quarantine."""
+def _read(pieces: Sequence[Piece], stage: str) -> pa.Table:
+    """The rows of these pieces with their file; what is no row goes to the quarantine, in a file named after the piece:
+    however often it is read, it is there once."""
     tables = []
     for piece in pieces:
         table, bad = ingest.read_piece(piece, READ)
-        parts.write("quarantine", ingest.bad_table(bad))
-        counted.quarantined += len(bad)
+        if bad:
+            name = blake2b(f"{piece.file} {piece.first}".encode(), digest_size=8).hexdigest()
+            with Parts(stage, f"piece-{name}") as parts:
+                parts.write("quarantine", ingest.bad_table(bad))
         files = pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), table.num_rows), [piece.file])
         tables.append(table.append_column("file", files))
     return pa.concat_tables(tables)
@@ -195,10 +199,8 @@ def _by_runs(spark: SparkSession, pieces: Sequence[Piece], stage: str) -> DataFr
         number, runs = job
         with Parts(stage, f"run-{number:05d}") as parts:
             for mine in runs:
-                other = Summary()
-                for run, cluster, table in by_run(_read(mine, parts, other)):
+                for run, cluster, table in by_run(_read(mine, stage)):
                     yield _row(run, cluster, audit_run(table, run, cluster, parts))
-                yield _row("", "", other)
 
     return ingest.over(spark, jobs, work, _SUMMARY)
 
@@ -243,17 +245,13 @@ def blocks(spark: SparkSession, pieces: Sequence[Piece], stage: str, split: Spli
     """The rows of these pieces as blocks: compressed Arrow tables, text still as dictionaries. `split` cuts the rows of
     a run in a piece further, or leaves some out."""
 
-    def work(job: tuple[int, Piece]) -> Iterator[pa.RecordBatch]:
-        number, piece = job
-        other = Summary()
-        with Parts(stage, f"read-{number:05d}") as parts:
-            for run, cluster, table in by_run(_read([piece], parts, other)):
-                for name, part, mine in split(run, cluster, table):
+    def work(piece: Piece) -> Iterator[pa.RecordBatch]:
+        for run, cluster, table in by_run(_read([piece], stage)):
+            for name, part, mine in split(run, cluster, table):
+                if mine.num_rows:
                     yield _block(name, part, mine)
-        if other.quarantined:
-            yield _block("", "", pa.table({"quarantined": [other.quarantined]}))
 
-    return ingest.over(spark, list(enumerate(pieces)), work, _BLOCKS)
+    return ingest.over(spark, pieces, work, _BLOCKS)
 
 
 def _block(run: str, cluster: str, table: pa.Table) -> pa.RecordBatch:
@@ -359,6 +357,11 @@ def _of_runs(events: DataFrame, table: str, make: Make) -> DataFrame:
 Progress = Callable[[str], None]
 
 
+def rows_in(table: Path) -> int:
+    """By the footers of its files."""
+    return sum(pq.read_metadata(file).num_rows for file in table.glob("*.parquet"))
+
+
 def audit(
     spark: SparkSession,
     paths: Iterable[str | os.PathLike[str]],
@@ -379,17 +382,12 @@ def audit(
         progress(f"auditing about {rows:,} rows in {len(pieces):,} pieces, design {total.design!r}")
         with Parts(str(stage), "files") as parts:
             parts.write("quarantine", ingest.bad_table(bad))
-        total.quarantined += len(bad)
         if pieces:
             run = {"runs": _by_runs, "shuffle": _by_shuffle}[total.design]
             for row in run(spark, pieces, str(stage)).collect():
                 total.add(Summary(**json.loads(row["summary"])))
-        counts = {
-            "verdicts": total.deliveries,
-            "violations": sum(total.violations.values()),
-            "members": total.members,
-            "quarantine": total.quarantined,
-        }
+        counts = {table: rows_in(stage / table) for table in ("verdicts", "violations", "members", "quarantine")}
+        total.quarantined = counts["quarantine"]
         progress("moving the tables into place")
         publish(stage, out, counts, {"inputs": known, "rows": total.rows, "design": total.design})
     return total

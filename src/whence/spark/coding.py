@@ -46,6 +46,27 @@ class Tickets(NamedTuple):
     reason: list[str | None]
 
 
+class Needed(NamedTuple):
+    """What members elsewhere need of those in these rows."""
+
+    tokens: list[str]
+    """States that they begin with."""
+    ended: list[str]
+    """Lives that they go on from."""
+
+
+class Known(NamedTuple):
+    """What is known of a run from the members whose steps others depend on (`Needed` of them included)."""
+
+    ids: pa.Array[Any]
+    """Event's number -> its id."""
+    base: Longs
+    origins: list[str]
+    tokens: list[str]
+    torn: list[str]
+    """Members of them with missing steps."""
+
+
 class Coded(NamedTuple):
     """One run of one cluster, for the kernel."""
 
@@ -68,8 +89,12 @@ class Coded(NamedTuple):
     """Of each member."""
     alive: Bytes
     superseded: Bytes
+    elsewhere: list[str]
+    """Superseded members that are not among these."""
     missing: Longs
     """Steps of each member that are not there."""
+    torn: list[str]
+    """Members with missing steps, here or elsewhere."""
     reused: Longs
     """Rows that publish an id (whoever its owner is) once more."""
     tickets: Tickets
@@ -189,36 +214,48 @@ class _Rows(NamedTuple):
     tokens: list[str]
     orders: dict[int, str]
     superseded: Bytes
+    elsewhere: list[str]
 
 
-def code(table: pa.Table) -> Coded:
-    """The rows (in any order, columns `READ`) as the kernel wants them."""
-    rows = _rows(table)
+def code(table: pa.Table, needed: Needed | None = None, known: Known | None = None) -> Coded:
+    """The rows (in any order, columns `READ`) as the kernel wants them. Either they are a whole run; or those of the
+    members that others depend on, with what the others need of them; or those of others, with what is known of the
+    former."""
+    rows = _rows(table, needed, known)
     begin, order, twice = by_member(rows.member, rows.lseq, len(rows.members))
     repeated, conflicts = 0, np.empty(0, np.int64)
     if twice:
         order, repeated, conflicts = _once(rows, order)
         begin = np.searchsorted(rows.member[order], np.arange(len(rows.members) + 1)).astype(np.int64)
     lseq, t, kind, event = _in_order(order, rows.lseq, rows.t, rows.kind, rows.what)
-    number_of, row_of, member_of, base = kernel.number(begin, kind, event, t, len(rows.events))
+    if known is None:
+        number_of, row_of, member_of, base = kernel.number(begin, kind, event, t, len(rows.events))
+    else:
+        number_of, row_of, member_of, base = _known_numbers(rows, known)
     what, event = _numbered(kind, event, number_of, row_of)
     torn, missing = missing_steps(begin, lseq, END)
+    events, ids = rows.events, event[row_of]
+    if known is not None:
+        events = pa.concat_arrays([rows.events, known.ids])
+        ids = np.arange(len(rows.events), len(events), dtype=np.int32)
     return Coded(
         members=rows.members,
-        events=rows.events,
+        events=events,
         steps=kernel.Steps(begin, kind, what, torn),
         lseq=lseq,
         t=t,
         event=event,
         base=base,
-        ids=event[row_of],
+        ids=ids,
         member_of=member_of,
         joins=rows.joins,
         tokens=rows.tokens,
         order=[rows.orders.get(m, DEFAULT_ORDER) for m in range(len(rows.members))],
         alive=_alive(kind, begin, rows.superseded),
         superseded=rows.superseded,
+        elsewhere=rows.elsewhere,
         missing=missing,
+        torn=[str(rows.members[m]) for m in np.flatnonzero(missing).tolist()] + (known.torn if known else []),
         reused=_reused(kind, event, t, rows.events),
         tickets=_tickets(rows, order),
         repeated=repeated,
@@ -226,18 +263,31 @@ def code(table: pa.Table) -> Coded:
     )
 
 
-def _rows(table: pa.Table) -> _Rows:
+def _known_numbers(rows: _Rows, known: Known) -> tuple[Ints, Longs, Ints, Longs]:
+    """As `kernel.number`, of events that others published."""
+    found: Any = pc.index_in(rows.events, value_set=known.ids)
+    number_of: Ints = found.fill_null(-1).to_numpy().astype(np.int32)
+    place: Any = pc.index_in(pa.array(known.origins, pa.string()), value_set=rows.members)
+    return number_of, np.empty(0, np.int64), place.to_numpy().astype(np.int32), known.base
+
+
+def _rows(table: pa.Table, needed: Needed | None, known: Known | None) -> _Rows:
     found, names = codes(table["member"])
-    ranked = pc.sort_indices(names)
+    there = np.flatnonzero(np.bincount(found, minlength=len(names)))  # a dictionary may have more than the rows
+    ranked = there[pc.sort_indices(names.take(there)).to_numpy()]
     rank = np.empty(len(names), np.int32)
-    rank[ranked.to_numpy()] = np.arange(len(names), dtype=np.int32)
+    rank[ranked] = np.arange(len(ranked), dtype=np.int32)
     kind_code, kinds = codes(table["kind"])
     kind = np.array([_KINDS.get(str(k), kernel.OTHER) for k in kinds.to_pylist()] or [0], np.int8)[kind_code]
     event, events = codes(table["event"])
     member, members = rank[found], names.take(ranked)
     lseq, t = _numbers(table["lseq"]), _numbers(table["t_ns"])
     what = np.where((kind == kernel.PUBLISH) | (kind == kernel.DELIVER), event, np.int32(-1))
-    joins = _Joins(table, member, kind, members)
+    joins = _Joins(table, member, kind, members, needed, known)
+    if known is not None:  # origins have no rows here, but names
+        here = set(members.to_pylist())
+        new = pa.array([name for name in known.origins if name not in here], pa.string())
+        members = pa.concat_arrays([members, new])
     what[joins.rows] = np.arange(len(joins.rows), dtype=np.int32)
     what[joins.snapshots] = joins.taken
     if len(joins.ended):  # a step for the end of each life that another goes on from
@@ -246,9 +296,9 @@ def _rows(table: pa.Table) -> _Rows:
         lseq, t = np.append(lseq, np.full(n, END)), np.append(t, np.zeros(n, np.int64))
         kind = np.append(kind, np.full(n, kernel.SNAPSHOT, np.int8))
         what = np.append(what, joins.end_tokens)
-    return _Rows(
-        table, members, events, member, lseq, t, kind, what, joins.joins, joins.tokens, joins.orders, joins.superseded
-    )
+    superseded = np.append(joins.superseded, np.zeros(len(members) - len(joins.superseded), np.uint8))
+    said = joins.joins, joins.tokens, joins.orders, superseded, joins.elsewhere
+    return _Rows(table, members, events, member, lseq, t, kind, what, *said)
 
 
 def _numbers(column: pa.ChunkedArray[Any]) -> Longs:
@@ -259,33 +309,54 @@ def _numbers(column: pa.ChunkedArray[Any]) -> Longs:
 class _Joins:
     """What the `join` and `snapshot` rows say; there are few."""
 
-    def __init__(self, table: pa.Table, member: Ints, kind: Small, members: pa.Array[Any]) -> None:
+    def __init__(
+        self,
+        table: pa.Table,
+        member: Ints,
+        kind: Small,
+        members: pa.Array[Any],
+        needed: Needed | None,
+        known: Known | None,
+    ) -> None:
         self.rows = np.flatnonzero(kind == kernel.JOIN)
         self.snapshots = np.flatnonzero(kind == kernel.SNAPSHOT)
         said = table.select(["reason", "peer", "order", "token"]).take(self.rows).to_pylist()
-        place = {name: m for m, name in enumerate(members.to_pylist())} if any(row["peer"] for row in said) else {}
         taken = table["token"].take(self.snapshots).to_pylist()
-        used = {row["token"] for row in said if row["reason"] != "genesis"} & set(taken)
-        self.tokens = sorted(token for token in used if token is not None)
-        number = {token: k for k, token in enumerate(self.tokens)}
+        used = {row["token"] for row in said if row["reason"] != "genesis"} | set(needed.tokens if needed else ())
+        self.tokens = known.tokens if known else sorted(str(t) for t in used & set(taken) if t is not None)
+        number: dict[str | None, int] = {token: k for k, token in enumerate(self.tokens)}
         self.taken = np.array([number.get(token, -1) for token in taken], np.int32)
         self.superseded = np.zeros(len(members), np.uint8)
+        self.elsewhere: list[str] = []
         self.orders: dict[int, str] = {}
+        place = {name: m for m, name in enumerate(members.to_pylist())}
         ended: dict[int, int] = {}
         how, tokens = [], []
         for m, row in zip(member[self.rows].tolist(), said, strict=True):
             self.orders[m] = row["order"] or DEFAULT_ORDER
             how.append(_HOW.get(row["reason"], kernel.UNCLEAR))
-            token = number.get(row["token"], -1)
-            peer = place.get(row["peer"], m)
-            if how[-1] == kernel.CHECKPOINT and peer != m:
-                self.superseded[peer] = 1
+            token, peer = number.get(row["token"], -1), row["peer"]
+            if how[-1] == kernel.CHECKPOINT and peer is not None and place.get(peer) != m:
                 if row["token"] is None:
-                    token = ended.setdefault(peer, len(self.tokens) + len(ended))
-            tokens.append(token)
-        self.tokens += [f"the end of {members[m]}" for m in ended]
+                    token = number.get(end_of(peer), -1)
+                if peer in place:
+                    self.superseded[place[peer]] = 1
+                    if row["token"] is None and known is None:
+                        token = ended.setdefault(place[peer], len(self.tokens) + len(ended))
+                else:
+                    self.elsewhere.append(peer)
+            tokens.append(-1 if how[-1] == kernel.GENESIS else token)
+        for peer in needed.ended if needed else ():
+            if peer in place:
+                ended.setdefault(place[peer], len(self.tokens) + len(ended))
+        self.tokens = [*self.tokens, *(end_of(str(members[m])) for m in ended)]
         self.ended, self.end_tokens = np.array(list(ended), np.int32), np.array(list(ended.values()), np.int32)
         self.joins = kernel.Joins(np.array(how, np.int8), np.array(tokens, np.int32))
+
+
+def end_of(member: str) -> str:
+    """A token for the state that a life ended with. No token of a trace begins so."""
+    return f"\0the end of {member}"
 
 
 def _once(rows: _Rows, order: Longs) -> tuple[Longs, int, Longs]:

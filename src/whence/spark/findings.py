@@ -112,8 +112,8 @@ def broken(a: Audited, rows: NDArray[np.int64], member: Ints) -> NDArray[np.bool
     for m, order in enumerate(coded.order):
         forbids[m, list(BREAKS.get(order, BREAKS["unordered"]))] = True
     out[suspects] = forbids[member[suspects], verdict[suspects]]
-    if coded.missing.any():
-        torn = {name for name, gone in zip(coded.members.to_pylist(), coded.missing.tolist(), strict=True) if gone}
+    if coded.torn:
+        torn = set(coded.torn)
         for k in np.flatnonzero(verdict == j.UNKNOWN).tolist():
             out[k] &= claimed_origin(_id(coded, int(rows[k]))) not in torn
     return out
@@ -255,7 +255,7 @@ def members(a: Audited, run: str, cluster: str) -> pa.Table:
         _constant(cluster, n),
         coded.members,
         pa.array(coded.order, pa.string()),
-        pa.array(coded.alive == 1),
+        _array(coded.alive == 1),
         *(pa.array(c.astype(np.int64)) for c in (steps, coded.missing, count.sum(1), count[:, 0], inverted)),
         *(
             pa.array(count[:, v].astype(np.int64))
@@ -263,7 +263,8 @@ def members(a: Audited, run: str, cluster: str) -> pa.Table:
         ),
         *(pa.array(c) for c in (losses.gaps, losses.lost, losses.lost_of_live, losses.disagreed)),
     ]
-    return pa.Table.from_arrays(columns, names=arrow_schema("members").names).cast(arrow_schema("members"))
+    table = pa.Table.from_arrays(columns, names=arrow_schema("members").names).cast(arrow_schema("members"))
+    return table.filter(_array(steps > 0))
 
 
 # -- in words
