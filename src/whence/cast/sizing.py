@@ -171,19 +171,34 @@ def _drift(members: int, fanout: int, loss: float) -> Iterator[Outlook]:
 
 @lru_cache(maxsize=4096)
 def _ride(members: int, fanout: int, termination: int, loss: float, hit: int) -> tuple[float, float]:
-    """The mean number of members left out, and of throws, when the origin's first throw hits `hit` members.
+    """The mean number of members left out, and of throws, when the origin's first throw hits `hit` members."""
+    missing, throws = 0.0, 0.0
+    for missing, thrown in _slots(members, fanout, termination, loss, hit):
+        throws += thrown
+    return missing, throws
+
+
+def _slots(
+    members: int, fanout: int, termination: int, loss: float, hit: int, lag: int = 0
+) -> Iterator[tuple[float, float]]:
+    """Slot by slot from the origin's first throw on, which hits `hit` members: who is left out (will not have got what
+    was thrown so far), and how many throw.
 
     Who gets the item in a slot throws for the first time in one of the next `_SLOTS` slots, equally likely, and then
     once a round, each time one older, while younger than `termination`. So those who throw in slot s at age a
-    are `1/_SLOTS` of those who got it at age a in the last round, and those who threw a round ago at age a-1.
+    are `1/_SLOTS` of those who got it at age a in the last round, and those who threw a round ago at age a-1. A throw
+    arrives `lag` slots later.
     """
     escape = 1 - fanout * (1 - loss) / (members - 1)
     decay = log(escape) if escape > 0 else -50.0
     missing = float(members - 1 - hit)
-    slots = (termination - 1) * _SLOTS + 1  # every throw is one older and at most a round later than the one before it
+    # Every throw is one older and at most a round (and its way) later than the one before it.
+    slots = (termination - 1) * (_SLOTS + lag) + 1
+    nobody = [0.0] * (termination + 1)
     throws = [[1.0] + [0.0] * (termination - 1)]
-    got = [[0.0, float(hit)] + [0.0] * (termination - 1)]
+    got = [nobody] * lag + [[0.0, float(hit)] + [0.0] * (termination - 1)]
     recent = list(got[0])  # the sum of `got` over the last round, by age
+    yield missing, 1.0
     for s in range(1, slots):
         now = [g / _SLOTS for g in recent[:termination]]
         if s >= _SLOTS:
@@ -193,11 +208,10 @@ def _ride(members: int, fanout: int, termination: int, loss: float, hit: int) ->
         total = sum(now)
         infected = missing * (1 - exp(total * decay)) if total > 0 else 0.0
         missing -= infected
-        fresh = [0.0] + [infected * n / total for n in now] if total > 0 else [0.0] * (termination + 1)
-        recent = [r + f for r, f in zip(recent, fresh, strict=True)]
+        got.append([0.0] + [infected * n / total for n in now] if total > 0 else nobody)
+        recent = [r + f for r, f in zip(recent, got[s], strict=True)]
         throws.append(now)
-        got.append(fresh)
-    return missing, sum(map(sum, throws))
+        yield missing, total
 
 
 def _outlooks(members: int, fanout: int, loss: float, mode: Mode, in_step: bool) -> Iterator[Outlook]:
@@ -223,6 +237,76 @@ def coverage(
         return [1.0] * (termination + 1)
     outlooks = _outlooks(members, fanout, loss, mode, in_step)
     return [1 / members, *(mean for _, mean, _ in islice(outlooks, termination))]
+
+
+def copies(
+    members: int, fanout: int, termination: int, loss: float, mode: Mode = "rounds", in_step: bool = False
+) -> float:
+    """How often a member sends an item, on average over members: the price of one item, in copies of it."""
+    if members <= 1:
+        return 0.0
+    return next(islice(_outlooks(members, fanout, loss, mode, in_step), termination - 1, None))[2]
+
+
+class Arrivals(msgspec.Struct, frozen=True):
+    """When a member gets an item: `cdf[i]` is the probability that it has it `i * step` rounds after it was published.
+    The last one is below 1: some never get it."""
+
+    step: float
+    cdf: list[float]
+
+
+def arrivals(
+    members: int,
+    fanout: int,
+    termination: int,
+    loss: float,
+    mode: Mode = "rounds",
+    in_step: bool = False,
+    latency: float = 0.0,
+) -> Arrivals:
+    """When another member gets an item; `latency` of the network in rounds. The publisher's next round, in which the
+    item is first thrown, is up to a round away, equally likely; in `eager` mode it is thrown at once."""
+    if members <= 1:
+        return Arrivals(1.0, [1.0])
+    others = members - 1
+    if in_step or mode == "eager":
+        means = coverage(members, fanout, termination, loss, mode, in_step)
+        by_hop = [max(0.0, (mean * members - 1) / others) for mean in means]
+        if mode == "eager":
+            quarter = max(latency, 1e-6) / 4
+            return Arrivals(quarter, [by_hop[min(termination, i // 4)] for i in range(4 * termination + 1)])
+        lag = round(latency * _SLOTS)
+        thrown = [p for p in by_hop[1:] for _ in range(_SLOTS)]
+    else:
+        lag = round(latency * _SLOTS)
+        thrown = [1 - left / others for left in _left_out(members, min(fanout, others), termination, loss, lag)]
+    steps = len(thrown) + _SLOTS
+    got = [0.0] * lag + thrown + [thrown[-1]] * (_SLOTS + 1)
+    total, cdf = 0.0, []
+    for i in range(steps + lag):  # the mean over all phases that the publisher's rounds may have
+        total += got[i] - (got[i - _SLOTS] if i >= _SLOTS else 0.0)
+        cdf.append(total / _SLOTS)
+    return Arrivals(1 / _SLOTS, cdf)
+
+
+def _left_out(members: int, fanout: int, termination: int, loss: float, lag: int) -> list[float]:
+    """Out of step: the mean number of members without the item, in each slot after the origin's first throw."""
+    slots = (termination - 1) * (_SLOTS + lag) + 1
+    left = [0.0] * slots
+    alone = 1.0
+    for late in range(termination):  # the rounds in which all the origin's balls got lost, as in `_drift`
+        lost = 0.0
+        for hit, p in _newly(fanout, loss):
+            if hit == 0:
+                lost = p
+            elif alone * p > 1e-9:
+                ride = [m for m, _ in _slots(members, fanout, termination - late, loss, hit, lag)]
+                ride = [float(members - 1)] * (late * _SLOTS) + ride
+                ride += [ride[-1]] * (slots - len(ride))
+                left = [a + alone * p * b for a, b in zip(left, ride[:slots], strict=True)]
+        alone *= lost
+    return [a + alone * (members - 1) for a in left]
 
 
 @lru_cache(maxsize=256)
