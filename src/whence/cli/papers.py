@@ -63,6 +63,7 @@ def _paper(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--quick", action="store_true", help="seconds instead of minutes, with larger errors")
     command.add_argument("--seed", type=int, default=0)
+    command.add_argument("--latencies", type=Path, metavar="CSV", help="recorded round-trip times, where they are wanted")
     command.add_argument("--master", metavar="URL", help="run the points through a Spark sweep on this master")
     command.add_argument("--json", action="store_true", help="print the claims as JSON")
     command.set_defaults(call=later("paper", "paper"))

@@ -1,1 +1,36 @@
-"""The experiments of the papers, each with the claims it must show."""
+"""The experiments of the papers, each with the claims it must show.
+
+An experiment is a module with `run(context) -> Outcome`; here is the list of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from whence.errors import UsageError
+
+if TYPE_CHECKING:
+    from whence.paper.frame import Context, Outcome
+
+EXPERIMENTS = {
+    "pco17/fig3": "error rate against K, for N = 500, 1000, 1500, 2000",
+    "pco17/fig4": "error rate against the interval between two messages of a process",
+    "pco17/fig5": "error rate against N, each process sending as often as before",
+    "pco17/fig6": "error rate against N, all together sending as often as before",
+    "pco17/alerts": "how often Algorithms 4 and 5 raise an alert, and what they miss",
+    "pco17/latencies": "error rate against K with recorded latencies (needs --latencies)",
+    "pco17/loss": "error rate when copies are lost and sent again",
+    "pco17/churn": "error rate when processes leave and join",
+    "pco17/headers": "bytes on every message and errors: (N, R, K), vector clocks, tickets",
+}
+"""Name -> what it shows; the module of the same name below this package does it."""
+
+
+def experiment(name: str) -> Callable[[Context], Outcome]:
+    """The function that does an experiment."""
+    if name not in EXPERIMENTS:
+        raise UsageError(f"no experiment {name!r}: there are {', '.join(EXPERIMENTS)}")
+    run: Callable[[Context], Outcome] = import_module(f"whence.paper.{name.replace('/', '.')}").run
+    return run

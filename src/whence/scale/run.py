@@ -92,10 +92,11 @@ def run(
     part: tuple[int, int] = (0, 1),
     engine: str = "auto",
     progress: Progress | None = None,
+    sample: bool = True,
 ) -> Result:
     """Run it. `part` (i, n): only the i-th n-th of the receivers; the counts of all parts add up to those of the whole.
 
-    `engine`: `fast` does only the paper's network, `general` everything; `auto` takes the fast one where it can.
+    `sample`: where the fast engine ran, count alerts on a part of the run. `engine`: `fast` does only the paper's network, `general` everything; `auto` takes the fast one where it can.
     """
     settings.check()
     if engine not in ("auto", "fast", "general"):
@@ -111,7 +112,7 @@ def run(
     tell = progress or (lambda done, what: None)
     began = time.perf_counter()
     made = prepare(settings)
-    counts, seconds, sample, used = None, 0.0, None, "general"
+    counts, seconds, judged, used = None, 0.0, None, "general"
     quick = settings.plain and settings.rate >= 1 and settings.processes >= 32 and engine == "auto"
     if quick or engine == "fast":
         _load(fast.judge, tell)
@@ -119,15 +120,15 @@ def run(
         seconds = _drive(worker, made, tell)
         if not worker.counts[TOO_LONG]:
             counts, used = worker.counts, "fast"
-            sample = _sample(settings, part, tell)
+            judged = _sample(settings, part, tell) if sample else None
         elif engine == "fast":
             raise ConfigError("rate: so many messages are in flight that the fast engine cannot; take the general one")
     if counts is None:
         _load(general.steps, tell)
         worker = General(made, part)
         seconds = _drive(worker, made, tell)
-        counts = sample = worker.counts
-    return _result(settings, counts, sample, seconds, used, made, time.perf_counter() - began)
+        counts = judged = worker.counts
+    return _result(settings, counts, judged, seconds, used, made, time.perf_counter() - began)
 
 
 def _load(function: Any, tell: Progress) -> None:
@@ -158,7 +159,7 @@ def _sample(settings: Settings, part: tuple[int, int], tell: Progress) -> Any:
     return worker.counts
 
 
-def _result(s: Settings, c: Any, sample: Any, seconds: float, used: str, made: Run, total: float) -> Result:
+def _result(s: Settings, c: Any, judged: Any, seconds: float, used: str, made: Run, total: float) -> Result:
     deliveries = int(c[DELIVERED])
     each = max(1, deliveries)
     p_nc = float(c[EARLY]) / each
@@ -169,15 +170,15 @@ def _result(s: Settings, c: Any, sample: Any, seconds: float, used: str, made: R
         exact_rate=float(c[ERRORS]) / each,
         eps_min=float(c[SEEN]) / each,
         eps_max=float(c[SEEN] + c[OVERTAKEN]) / each,
-        alerts4=int(sample[ALERTS4]),
-        alerts5=int(sample[ALERTS5]),
+        alerts4=None if judged is None else int(judged[ALERTS4]),
+        alerts5=None if judged is None else int(judged[ALERTS5]),
         seconds=seconds,
         deliveries_per_s=deliveries / seconds,
-        alerts_deliveries=int(sample[DELIVERED]),
+        alerts_deliveries=0 if judged is None else int(judged[DELIVERED]),
         overtaken=int(c[OVERTAKEN]),
-        unalerted4=int(sample[UNALERTED4]),
-        unalerted5=int(sample[UNALERTED5]),
-        overtaken_sample=int(sample[OVERTAKEN]),
+        unalerted4=None if judged is None else int(judged[UNALERTED4]),
+        unalerted5=None if judged is None else int(judged[UNALERTED5]),
+        overtaken_sample=None if judged is None else int(judged[OVERTAKEN]),
         p_nc=p_nc,
         in_flight=X,
         theory=bound(p_nc, s.entries, s.keys, X),

@@ -12,12 +12,13 @@ from whence.scale.run import run
 
 
 def point(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings by name, as `whence scale` takes them (and `threads`, `engine`); the result by name, the settings with it."""
+    """Settings by name, as `whence scale` takes them (and `threads`, `engine`, `sample`: see `run`); the result by name, the settings with it."""
     given = dict(settings)
     threads, engine = given.pop("threads", 1), given.pop("engine", "auto")
+    sample = given.pop("sample", True)
     try:
         chosen = msgspec.convert(given, Settings, strict=False)
     except msgspec.ValidationError as error:
         raise ConfigError(f"a point of the sweep: {error}") from None
-    result: dict[str, Any] = msgspec.to_builtins(run(chosen, threads=threads, engine=engine))
+    result: dict[str, Any] = msgspec.to_builtins(run(chosen, threads=threads, engine=engine, sample=sample))
     return {**given, **result}

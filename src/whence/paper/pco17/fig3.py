@@ -1,0 +1,65 @@
+"""PCO17 Figure 3: the error rate against K. Claim: the best K is 4 for every N; theory says ln 2 * R / X = 3.5."""
+
+from __future__ import annotations
+
+from math import log
+
+from whence.paper.frame import Claim, Context, Outcome, best, canvas, curve, measure, theory
+from whence.paper.pco17 import BOUND, COLOURS, PAPER
+
+NS = (500, 1000, 1500, 2000)
+KS = tuple(range(1, 11))
+
+
+def run(context: Context) -> Outcome:
+    """Every N with every K."""
+    deliveries = context.size(1e8)
+    rows = measure(context, [{**PAPER, "processes": n, "keys": k, "deliveries": deliveries} for n in NS for k in KS])
+    claims = []
+    for n in NS:
+        mine = [row for row in rows if row["processes"] == n]
+        found = best(mine, "keys")
+        four = next(row for row in mine if row["keys"] == 4)
+        apart = (four["exact_rate"] - found["exact_rate"]) / max(
+            1e-12, (four["exact_rate_error"] ** 2 + found["exact_rate_error"] ** 2) ** 0.5
+        )
+        numbers = {
+            "best_K": found["keys"],
+            "rates": {row["keys"]: row["exact_rate"] for row in mine},
+            "standard_errors": {row["keys"]: row["exact_rate_error"] for row in mine},
+            "K4_above_best_in_standard_errors": round(apart, 2),
+        }
+        claims.append(Claim(f"N = {n}: the error rate is least at K = 4", found["keys"] == 4, numbers))
+        claims.append(Claim(f"N = {n}: no K is measurably better than 4 (2 standard errors)", apart <= 2, numbers))
+        by_min, by_max = (min(mine, key=lambda row, e=e: row[e])["keys"] for e in ("eps_min", "eps_max"))  # type: ignore[misc]
+        claims.append(
+            Claim(
+                f"N = {n}: the paper's own estimates have their least at K = 4",
+                by_min == by_max == 4,
+                {"eps_min": by_min, "eps_max": by_max},
+            )
+        )
+    optimum = log(2) * 100 / 20
+    claims.append(Claim("the theoretical optimum is about 3.5", round(optimum, 1) == 3.5, {"ln2_R_over_X": optimum}))
+    over = [row for row in rows if row["exact_rate"] > row["theory"]]
+    claims.append(
+        Claim(
+            "the error rate is at most P_nc (1 - (1 - 1/R)^(KX))^K",
+            not over,
+            {"points_above": [(row["processes"], row["keys"], row["exact_rate"], row["theory"]) for row in over]},
+        )
+    )
+    figure, axes = canvas(
+        f"PCO17 Figure 3: R = 100, 200 messages/s, {deliveries:.0e} deliveries a point",
+        "K, entries of each process",
+        "share of deliveries before their past",
+    )
+    for n, colour in zip(NS, COLOURS, strict=False):
+        mine = [row for row in rows if row["processes"] == n]
+        curve(axes, mine, "keys", f"N = {n}", colour)
+    theory(axes, [row for row in rows if row["processes"] == 1000], "keys", BOUND + ", N = 1000", "black")
+    axes.axvline(optimum, color="grey", linestyle=":", linewidth=1.2, label="theory: K = ln 2 · R / X = 3.5")
+    axes.set_yscale("log")
+    axes.set_xticks(KS)
+    axes.legend(fontsize=8)
+    return Outcome(rows, claims, figure)

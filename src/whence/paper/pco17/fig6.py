@@ -1,0 +1,32 @@
+"""PCO17 Figure 6: the error rate against N, while all together send 200 messages a second."""
+
+from __future__ import annotations
+
+from whence.paper.frame import Claim, Context, Outcome, canvas, curve, measure, theory
+from whence.paper.pco17 import BOUND, COLOURS, PAPER
+
+NS = (50, 100, 200, 300, 500, 750, 1000, 2000, 5000, 10000)
+
+
+def run(context: Context) -> Outcome:
+    """R = 100, K = 4, X = 20."""
+    deliveries = context.size(1e8)
+    rows = measure(context, [{**PAPER, "processes": n, "deliveries": deliveries} for n in NS])
+    rate = {row["processes"]: row["exact_rate"] for row in rows}
+    relative = {n: rate[n] / rate[1000] for n in NS}
+    claims = [
+        Claim("constant when N grows beyond 1000 (within a quarter)", all(abs(relative[n] - 1) <= 0.25 for n in (2000, 5000, 10000)), {"relative_to_1000": relative}),
+        Claim("higher when N shrinks (100 has more errors than 1000)", relative[100] > 1, {"relative_to_1000": relative}),
+        Claim("rises steadily as N shrinks from 1000 to 50", all(rate[a] > rate[b] for a, b in zip(NS[:6], NS[1:7], strict=True)), {"relative_to_1000": relative}),
+    ]
+    figure, axes = canvas(
+        f"PCO17 Figure 6: R = 100, K = 4, 200 messages/s in all, {deliveries:.0e} deliveries a point",
+        "N, processes (together 200 messages/s)",
+        "share of deliveries before their past",
+    )
+    curve(axes, rows, "processes", "measured (exact)", COLOURS[0])
+    theory(axes, rows, "processes", BOUND, "black")
+    axes.set_xscale("log")
+    axes.set_ylim(bottom=0)
+    axes.legend(fontsize=8)
+    return Outcome(rows, claims, figure)
