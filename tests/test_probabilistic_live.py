@@ -15,6 +15,7 @@ import pytest
 import whence
 from live import LIMIT, assert_causal, collect, fast, run, until
 from whence.errors import ConfigError, UsageError
+from whence.net.metrics import exposition
 from whence.ports import Contracted
 from whence.sim.oracle import judge
 from whence.testing import Faults, MemoryNetwork
@@ -47,6 +48,8 @@ def test_everybody_publishes_at_once_without_a_ticket() -> None:
                 await collect(cluster, 90 + (cluster is b))
             assert str(a.why_blocked(first)).endswith("delivered")
             assert {"order.alerts4", "order.alerts5", "order.raised"} <= set(a.stats())
+            assert a.measured()["entries"] == 512 and a.measured()["frames_seen"] > 0
+            assert 'whence_clock_in_flight{cluster="free"}' in exposition([a])
         assert_causal(trace)
         report = judge(trace.rows)
         assert report.total.inverted == 0 and report.total.lost == 0 and report.published == 92
@@ -107,7 +110,7 @@ def test_another_size_without_stopping() -> None:
             assert a.clock_size == b.clock_size == c.clock_size in ((700, 5), (600, 4))
         report = judge(trace.rows)
         assert report.ok and report.total.inverted == 0 and report.total.lost == 0
-        assert len([r for r in trace.rows if r.kind == "step" and "generation" in (r.reason or "")]) >= 6
+        assert len([r for r in trace.rows if r.kind == "clock" and "generation" in (r.reason or "")]) >= 6
 
     run(main())
 

@@ -101,7 +101,7 @@ def test_a_large_clock_inverts_nothing_whatever_happens_and_moves(mode: str, see
     report = judge(done.rows)
     assert report.ok and report.total.inverted == 0 and report.published > 100
     assert report.total.lost < 0.02 * report.total.deliveries
-    moved = [r for r in done.rows if r.kind == "step" and "generation" in (r.reason or "")]
+    moved = [r for r in done.rows if r.kind == "clock" and "generation" in (r.reason or "")]
     assert len(moved) >= 20
     assert {r.reason for r in done.rows if r.kind == "join"} == {"genesis", "snapshot", "checkpoint"}
     sizes = {
@@ -192,7 +192,7 @@ jitter = 0.015
 per_second = 250
 """
     done = Run(parse(text), 1).clean()
-    steps = [(r.t_ns, r.reason or "") for r in done.rows if r.kind == "step"]
+    steps = [(r.t_ns, r.reason or "") for r in done.rows if r.kind == "clock"]
     broken = [t for t, reason in steps if reason.startswith("contract broken")]
     moved = [t for t, reason in steps if "generation" in reason]
     kept = [t for t, reason in steps if reason.startswith("contract kept again")]

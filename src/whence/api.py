@@ -285,6 +285,12 @@ class Cluster:
         """What was last said of the contract of a cluster without tickets: broken, or kept again. None: nothing yet."""
         return self._node.contract
 
+    def measured(self) -> dict[str, float]:
+        """Without tickets: the clock's size, and what was measured of its contract over about the last 2000 frames (X,
+        P_nc, two upper bounds of the error rate, the promise). Empty in a cluster with tickets."""
+        ordering = self._node.member.ordering
+        return ordering.measured() if isinstance(ordering, FreeOrdering) else {}
+
     def move(self, entries: int, keys: int) -> None:
         """Go on with an (N, R, K) clock of this size; the others follow when they see it. Nothing stops."""
         if self.clock_size is None:

@@ -69,11 +69,11 @@ class Recorder:
                         self.row("recover", t_ns, ticket=_ticket(gone), reason=f"give up {_range(gone)}: {reason}")
                 case ports.Moved(generation, entries, keys, own):
                     who = "own" if own else "seen"
-                    self.row("step", t_ns, reason=f"{who} generation {generation:x}: R {entries}, K {keys}")
+                    self.row("clock", t_ns, reason=f"{who} generation {generation:x}: R {entries}, K {keys}")
                 case ports.Contracted(broken, promise, bound, alerts, in_flight):
                     what = "broken" if broken else "kept again"
                     text = f"{what}: bound {bound:.2e}, alerts {alerts:.2e}, promise {promise:.2e}, X {in_flight:.1f}"
-                    self.row("step", t_ns, reason=f"contract {text}")
+                    self.row("clock", t_ns, reason=f"contract {text}")
                 case ports.Ticket(change, ticket, inc, reason):
                     self.row("ticket", t_ns, ticket=ticket, reason=f"{change} {inc} {reason}".rstrip())
                 case ports.TakeSnapshot(token):

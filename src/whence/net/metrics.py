@@ -125,6 +125,8 @@ def exposition(
                 add(name, "gauge", f"{key} of Cluster.stats().", number, **of)
             else:
                 add(f"{name}_total", "counter", f"{key} of Cluster.stats().", number, **of)
+        for key, measured in getattr(cluster, "measured", dict)().items():
+            add(f"whence_clock_{key}", "gauge", f"{key} of Cluster.measured().", measured, **of)
         for buffer, (fill, room) in cluster.buffers().items():
             add("whence_buffer_fill", "gauge", "How much is in a bounded buffer.", fill, **of, buffer=buffer)
             add("whence_buffer_bound", "gauge", "How much fits into it.", room, **of, buffer=buffer)

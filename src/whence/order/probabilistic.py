@@ -589,6 +589,22 @@ class FreeOrdering:
         denied = tuple(pursuit.denied)
         return Missing(None, gap[0], gap[2], gap[3], dict(pursuit.asked), denied, pursuit.next_at)
 
+    def measured(self) -> dict[str, float]:
+        """The clock and what is known of its contract, as numbers."""
+        clock, gauge = self.queue.current, self.gauge
+        return {
+            "generation": clock.id >> 32,
+            "entries": clock.R,
+            "keys": clock.K,
+            "frames_seen": gauge.seen,
+            "in_flight": gauge.in_flight,
+            "p_nc": gauge.p_nc(clock.R, clock.K),
+            "error_bound": gauge.bound(clock.R, clock.K),
+            "alert_rate": gauge.alert_rate,
+            "promise": self.contract.promise,
+            "broken": float(gauge.broken),
+        }
+
     def buffers(self) -> dict[str, tuple[int, int]]:
         """Every bounded buffer: fill and bound."""
         return {

@@ -22,6 +22,7 @@ KINDS: Final = (
     "drop",
     "recover",
     "ticket",
+    "clock",
     "snapshot",
     "cutoff",
     "leave",
