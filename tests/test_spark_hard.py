@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from whence.cli.main import main
 from whence.errors import TraceError
 from whence.spark.audit import audit
 from whence.spark.foreign import audit_logs
-from whence.spark.stream import StreamAudit, read_stream, start
+from whence.spark.stream import StreamAudit, failure, read_stream, start
 from whence.spark.sweep import Grid, finished, run_missing
 from whence.spark.tables import manifest, read_table
 from whence.trace.shiviz import EXPRESSION
@@ -151,14 +152,12 @@ def test_a_full_disk_while_tables_are_written(
     assert audit(spark, [tmp_path / "trace"], small_disk / "out").rows > 50_000  # with room, the same place will do
 
 
-def test_a_full_disk_under_logs_sweeps_and_streams(
+def test_a_full_disk_under_logs_and_sweeps(
     spark: SparkSession,  # noqa: F811
     tmp_path: Path,
     small_disk: Path,
-    tables: list[pa.Table],
 ) -> None:
     (tmp_path / "a.log").write_text('a {"a": 1}\nx\n')
-    spark_traces.write(tables, tmp_path / "trace")
     grid = Grid("g", "json:dumps", 1, {}, {"x": [1]})
     run_missing(spark, grid, small_disk / "sweep")  # dumps gives no dict: a point that fails is a result, too
     assert len(finished(small_disk / "sweep")) == 1
@@ -222,11 +221,11 @@ def test_a_stream_over_bad_files(spark: SparkSession, tmp_path: Path, tables: li
     trace, out = tmp_path / "trace", tmp_path / "watch"
     spark_traces.write(tables[:3], trace)
     reasons = spoil(trace, tables)
-    sink = StreamAudit(out)
-    query = start(spark, trace, sink, once=True)
-    query.awaitTermination()
-    assert query.exception() is None
-    sink.settle(trace)
+    with StreamAudit(out) as sink:
+        query = start(spark, trace, sink, once=True)
+        query.awaitTermination()
+        assert failure(query, sink) is None
+        sink.settle(trace)
     found = audit(spark, [trace], tmp_path / "batch")
     batch = read_table(spark, tmp_path / "batch", "verdicts").collect()
     stream = read_stream(spark, out, "verdicts").collect()
@@ -234,3 +233,29 @@ def test_a_stream_over_bad_files(spark: SparkSession, tmp_path: Path, tables: li
     told = quarantined(read_stream(spark, out, "quarantine").collect())
     assert told == quarantined(read_table(spark, tmp_path / "batch", "quarantine").collect())
     assert set(told) == set(reasons)
+
+
+def test_a_full_disk_under_a_stream(
+    spark: SparkSession,  # noqa: F811
+    tmp_path: Path,
+    small_disk: Path,
+    tables: list[pa.Table],
+) -> None:
+    trace, out = tmp_path / "trace", small_disk / "watch"
+    spark_traces.write(tables, trace)
+    audit(spark, [trace], tmp_path / "batch")
+    fill(small_disk, but=32_768)
+    with StreamAudit(out) as sink:
+        query = start(spark, trace, sink, once=True)
+        while query.isActive:
+            time.sleep(0.05)
+        assert re.search("No space left on device", str(failure(query, sink)))
+        assert isinstance(failure(query, sink), TraceError)
+    (small_disk / "ballast").unlink()
+    with StreamAudit(out) as sink:  # with room it goes on, and gives what the batch gives
+        query = start(spark, trace, sink, once=True)
+        query.awaitTermination()
+        sink.settle(trace)
+    stream = read_stream(spark, out, "verdicts").collect()
+    batch = read_table(spark, tmp_path / "batch", "verdicts").collect()
+    assert sorted(map(str, stream)) == sorted(map(str, batch))
