@@ -66,6 +66,7 @@ NUMBERS = {
     "CJoin": 32, "Reject": 33, "AckCJoin": 34, "NewSucc": 35, "AckSucc": 36, "CLeave": 37, "AckCLeave": 38,
     "NackLeave": 39, "Poll": 40, "Alive": 41, "Update": 42, "AckUpdate": 43, "Exclude": 44, "AckExclude": 45,
     "ReqCoord": 46, "AckCoord": 47, "NackCoord": 48, "Cancel": 49, "Decline": 50, "Who": 51,
+    "Rally": 52, "Witness": 53,
     "Recover": 64, "AckRecover": 65, "SnapshotRequest": 66, "SnapshotRefused": 67, "Snapshot": 68,
 }  # fmt: skip
 
@@ -94,6 +95,8 @@ GOLDEN = {
     ),
     "Decline": "9332099201cf0001000002000003",
     "Who": "923309",
+    "Rally": "953409029193a5613a312332000791a5613a312332",
+    "Witness": "983509c2050291a5613a312332919293a5613a312332000793a5613a31233200079193a5613a3123320007",
     "NewSucc": "93239200079201cf0001000002000003",
     "AckSucc": "93249200079201cf0001000002000003",
     "CLeave": "9825099200079201cf000100000200000393a5613a312332000708919193a5613a3123320007919501a00703920700",
@@ -193,6 +196,8 @@ FIELDS = {
     "AckCJoin": "nonce update mine yours succ L inherited rows",
     "Decline": "nonce tenure",
     "Who": "nonce",
+    "Rally": "nonce epoch cycle founders",
+    "Witness": "nonce alive era pledged to ended never",
     "NewSucc": "mine yours",
     "AckSucc": "mine yours",
     "CLeave": "nonce mine yours succ answers held rows",

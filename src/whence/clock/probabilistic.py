@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from math import comb
+from operator import sub
 from random import Random
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -100,9 +101,8 @@ class ProbabilisticClock:
 
     def blocker(self, keys: Keys, stamp: Stamp) -> int | None:
         """The first entry that is still too small for a message to be delivered (Algorithm 2); None if it is ready."""
-        V = self.V
-        for x, (need, have) in enumerate(zip(stamp, V, strict=True)):
-            if need > have and (need > have + 1 or x not in keys):
+        for x, short in enumerate(map(sub, stamp, self.V)):
+            if short > 0 and (short > 1 or x not in keys):
                 return x
         return None
 

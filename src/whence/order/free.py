@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from itertools import islice, pairwise
+from operator import sub
 from typing import TYPE_CHECKING
 
 from whence.clock import AnyFrame, FreeFrame, MemberId
@@ -99,7 +100,7 @@ def _check_against(frame: FreeFrame, stamp: tuple[int, ...], ordering: FreeOrder
     if clock is not None:
         if len(stamp) != clock.R or clock.K not in (0, len(frame.keys)):
             raise BadFrame(f"(R, K) = ({len(stamp)}, {len(frame.keys)}) in a generation of ({clock.R}, {clock.K})")
-        ahead = max(s - v for s, v in zip(stamp, clock.V, strict=True))
+        ahead = max(map(sub, stamp, clock.V))
     else:
         if (frame.generation >> 32) - (queue.current.id >> 32) > MAX_AHEAD:
             raise AbsurdClock(f"generation {frame.generation >> 32} is far beyond {queue.current.id >> 32}")

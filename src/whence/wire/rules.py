@@ -153,6 +153,13 @@ def _seat_lists(lists: Sequence[Sequence[Seat]], limits: Limits) -> None:
         _seats(seats, limits)
 
 
+def _founders(members: Sequence[MemberId], limits: Limits) -> None:
+    if len(members) > limits.max_ranges:
+        too_many("founders", len(members), limits.max_ranges)
+    for member in members:
+        check_member(member, limits)
+
+
 def _wish(ticket: int, limits: Limits) -> None:
     if ticket != -1:  # any
         check_ticket(ticket, limits)
@@ -181,6 +188,14 @@ _RING: dict[str, Check] = {
     "R": _seats,
     "inherited": _seat_lists,
     "held": _seat_lists,
+    "ended": _seat_lists,
+    "cycle": _seats,
+    "never": _seats,
+    "epoch": check_int,
+    "pledged": check_int,
+    "founders": _founders,
+    "to": _founders,
+    "alive": _typed,
     "rows": _per_ticket(_row),
     "known": _per_ticket(_coordinator),
     "tickets": _per_ticket(check_ticket),
