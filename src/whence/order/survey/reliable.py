@@ -146,12 +146,16 @@ class ReliableProcess:
         self.received: Counts = {}
         self.beyond: dict[Id, None] = {}
         self.delivered: Counts = {}
+        self.stable: Counts = {}
         self.acked: dict[ProcessId, Counts] = {}
         """By member: what it has received."""
         self.settled: dict[ProcessId, Counts] = {}
         """By member: what it has delivered."""
         self.queued: list[bytes] = []
         self.departed: dict[ProcessId, None] = {}
+        """Not in the next view, or in the last: nothing is taken from them any more."""
+        self.left: dict[ProcessId, None] = {}
+        """Of these, those without whom a view is installed: nothing of them is delivered any more."""
         self.change: _Change | None = None
         self.early: dict[int, list[tuple[ProcessId, Flush | Ready]]] = {}
         self.welcome: tuple[ProcessId, Welcome] | None = None
@@ -220,68 +224,75 @@ class ReliableProcess:
         return out
 
     def _own_unstable(self) -> int:
-        return sum(sender == self.me for sender, _ in self.unstable)
+        return self.process.seq - self.stable.get(self.me, 0)
 
     def _take(self, some: Iterable[Data], now: int) -> list[Output]:
         """Messages, from whoever holds them. What is new is held, acknowledged, and delivered when it may be."""
-        news = False
+        news: list[Data] = []
         for data in some:
             key = data.message.id
-            if data.message.seq <= self.received.get(key[0], 0) or key in self.beyond or self._gone(key[0]):
+            if data.message.seq <= self.received.get(key[0], 0) or key in self.beyond or key[0] in self.left:
                 continue
-            news = True
+            news.append(data)
             self.unstable[key] = data
             self.beyond[key] = None
         if not news:
             return []
-        self._count()
-        out: list[Output] = []
-        if self.view:
-            ack = self._ack()
-            everybody = View(0, tuple(dict.fromkeys([*self.view.members, *self._next_members()])))
-            out += self._tell(everybody, ack)
-            self.stats.acks += len(out)
-        return out + self._acknowledged(self.me, self._ack(), now)
+        self._count(data.message.sender for data in news)
+        if self.view is None:
+            return []
+        fed = [] if self.uniform else self._feed(news, now)
+        ack = self._ack()
+        everybody = View(0, tuple(dict.fromkeys([*self.view.members, *self._next_members()])))
+        acks = self._tell(everybody, ack)
+        self.stats.acks += len(acks)
+        return [*fed, *acks, *self._acknowledged(self.me, ack, now)]
 
     def _ack(self) -> Ack:
         return Ack(tuple(sorted(self.received.items())), tuple(sorted(self.delivered.items())))
 
-    def _gone(self, sender: ProcessId) -> bool:
-        """It is in no view that this process knows of, any more."""
-        return self.view is not None and sender not in self.view.members and sender not in self._next_members()
-
     def _next_members(self) -> tuple[ProcessId, ...]:
         return self.change.view.members if self.change else ()
 
-    def _count(self) -> None:
+    def _count(self, senders: Iterable[ProcessId]) -> None:
         """Holes that are filled now."""
-        for sender in sorted({key[0] for key in self.beyond}):
+        for sender in dict.fromkeys(senders):
             while (key := (sender, self.received.get(sender, 0) + 1)) in self.beyond:
                 del self.beyond[key]
                 self.received[sender] = key[1]
 
     def _acknowledged(self, member: ProcessId, ack: Ack, now: int) -> list[Output]:
-        counts = self.acked.setdefault(member, {})
-        for sender, upto in ack.received:
-            counts[sender] = max(upto, counts.get(sender, 0))
-        seen = self.settled.setdefault(member, {})
-        for sender, upto in ack.delivered:
-            seen[sender] = max(upto, seen.get(sender, 0))
+        news = _raise(self.acked.setdefault(member, {}), ack.received)
+        delivered = _raise(self.settled.setdefault(member, {}), ack.delivered)
         if self.view is None:
             return []
-        everywhere = {s: min(self.settled.get(m, {}).get(s, 0) for m in self.view.members) for s, _ in ack.delivered}
-        self.process.settle(everywhere)
-        stable = {key: None for key in self.unstable if self._is_stable(key)}
-        out = self._feed([d for key, d in self.unstable.items() if not self.uniform or key in stable], now)
-        for key in stable:
-            if self.unstable[key].view <= self.view.number:
-                del self.unstable[key]
-                self.fed.pop(key, None)
-        return out + (self._send_queued(now) if stable else [])
+        if delivered:
+            self.process.settle({sender: self._by_all(self.settled, sender) for sender in delivered})
+        return self._release(news, now)
 
-    def _is_stable(self, key: Id) -> bool:
+    def _by_all(self, table: dict[ProcessId, Counts], sender: ProcessId) -> int:
+        """How many messages of a sender all members of the view have, by this table."""
         assert self.view is not None
-        return all(self.acked.get(m, {}).get(key[0], 0) >= key[1] for m in self.view.members)
+        return min(table.get(m, {}).get(sender, 0) for m in self.view.members)
+
+    def _release(self, senders: Iterable[ProcessId], now: int) -> list[Output]:
+        """Let go of what is stable; where delivery is uniform, deliver it now."""
+        assert self.view is not None
+        stable: list[Data] = []
+        for sender in senders:
+            upto = self._by_all(self.acked, sender)
+            while (key := (sender, self.stable.get(sender, 0) + 1))[1] <= upto:
+                data = self.unstable.get(key)
+                if data is not None and data.view > self.view.number:
+                    break  # of a view that is not installed here
+                if data is not None:
+                    stable.append(data)
+                self.stable[sender] = key[1]
+        out = self._feed(stable, now)
+        for data in stable:
+            del self.unstable[data.message.id]
+            self.fed.pop(data.message.id, None)
+        return out + (self._send_queued(now) if stable else [])
 
     def _feed(self, some: Iterable[Data], now: int) -> list[Output]:
         """Let the mechanism have what it has not had, view by view; what belongs to a later view waits for that."""
@@ -336,8 +347,9 @@ class ReliableProcess:
             self.view = View(number, old.members)
             out += self._feed([d for d in self.unstable.values() if d.view == number], now)
         self.view, self.change = view, None
-        for gone in old.members:
-            if gone not in view.members:
+        for gone in self.departed:  # also who came and went in views that were not installed here
+            if gone not in self.left:
+                self.left[gone] = None
                 self.process.leave(gone)
                 self._forget(gone)
         self.stats.dropped = self.process.stats.dropped.get("departed", 0)
@@ -349,14 +361,19 @@ class ReliableProcess:
                 self.process.mechanism.join(member)
         out.append(Install(view))
         out += self._sponsor(change)
+        return out + self._go_on(now)
+
+    def _go_on(self, now: int) -> list[Output]:
+        """In a new view: what arrived early, what is stable among its members, what was queued."""
+        out = [] if self.uniform else self._feed(self.unstable.values(), now)
         out += self._acknowledged(self.me, self._ack(), now)
-        return out + self._send_queued(now)
+        return out + self._release(sorted(self.received), now) + self._send_queued(now)
 
     def _forget(self, gone: ProcessId) -> None:
         self.unstable = {key: data for key, data in self.unstable.items() if key[0] != gone}
         self.fed = {key: None for key in self.fed if key[0] != gone}
         self.beyond = {key: None for key in self.beyond if key[0] != gone}
-        for counts in (self.received, self.delivered):
+        for counts in (self.received, self.delivered, self.stable):
             counts.pop(gone, None)
         for table in (self.acked, self.settled):
             table.pop(gone, None)
@@ -386,9 +403,17 @@ class ReliableProcess:
         out += self._deliver(self.process.install(welcome.state, now))
         self.unstable = {key: d for key, d in self.unstable.items() if d.view >= welcome.view.number}
         self.beyond = {key: None for key in self.unstable if key[1] > self.received.get(key[0], 0)}
-        self._count()
-        out += self._acknowledged(self.me, self._ack(), now)
-        return out + self._tell(self.view, self._ack()) + self._send_queued(now)
+        self.stable = dict(welcome.received)
+        self._count(key[0] for key in list(self.beyond))
+        out += self._go_on(now)
+        return out + self._tell(self.view, self._ack())
 
     def _tell(self, view: View, wire: Wire) -> list[Output]:
         return [Send(member, wire) for member in view.members if member != self.me]
+
+
+def _raise(counts: Counts, news: Iterable[Id]) -> list[ProcessId]:
+    """Take over what is higher; whose counts are."""
+    higher = [(p, n) for p, n in news if n > counts.get(p, 0)]
+    counts.update(higher)
+    return [p for p, _ in higher]
