@@ -24,6 +24,8 @@ EXPERIMENTS = {
     "pco17/loss": "error rate when copies are lost and sent again",
     "pco17/churn": "error rate when processes leave and join",
     "pco17/headers": "bytes on every message and errors: (N, R, K), vector clocks, tickets",
+    "survey/examples": "Ex1, Ex2, Ex3 and Fig. 7 replayed, value for value",
+    "survey/convoy": "the convoy effect of chained subgroups, and what removes it",
 }
 """Name -> what it shows; the module of the same name below this package does it."""
 

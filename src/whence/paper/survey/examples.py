@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from whence.clock.compact import SkClock
 from whence.clock.vector import concurrent, precedes
@@ -31,6 +32,9 @@ from whence.order.survey import (
     VectorStamp,
     sequence,
 )
+
+if TYPE_CHECKING:
+    from whence.paper.frame import Context, Outcome
 
 N = 4
 M1, M2, M3, M4 = (0, 1), (2, 1), (1, 1), (0, 2)
@@ -229,3 +233,12 @@ def comparisons() -> list[Comparison]:
 
 def _sequences(replayed: Replay) -> dict[str, tuple[str, ...]]:
     return {name: tuple(NAME[i] for i in sequence(m)) for name, m in replayed.messages.items()}
+
+
+def run(context: Context) -> Outcome:
+    """Replay all of it; a claim per statement of the paper."""
+    from whence.paper.frame import Claim, Outcome
+
+    found = comparisons()
+    rows = [{"claim": c.text, "holds": c.holds, "paper": str(c.paper), "ours": str(c.ours)} for c in found]
+    return Outcome(rows, [Claim(c.text, c.holds, {"paper": c.paper, "ours": c.ours}) for c in found])
