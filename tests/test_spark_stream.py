@@ -28,8 +28,9 @@ from whence.sim.run import run
 from whence.sim.scenario import load
 from whence.spark import findings, stream
 from whence.spark.coding import code
-from whence.spark.follow import CHECKPOINTS, KINDS, Changes, Follower, Step
+from whence.spark.follow import CHECKPOINTS, Follower
 from whence.spark.growing import reach, read
+from whence.spark.state import KINDS, Changes, Step
 from whence.spark.stream import StreamAudit, read_mark, read_stream
 from whence.spark.tables import arrow_schema
 from whence.trace import JsonlTrace, Row
@@ -86,7 +87,8 @@ def streamed(spark: SparkSession, out: Path) -> Verdicts:
 def step(row: Row) -> tuple[str, int, Step | None]:
     if row.kind not in KINDS:
         return row.member, row.lseq, None
-    return row.member, row.lseq, Step(row.kind, row.event, row.origin, row.reason, row.peer, row.order, row.token)
+    said = (row.event, row.origin, row.reason, row.peer, row.order, row.token, row.ticket, row.t_ns)
+    return row.member, row.lseq, Step(row.kind, *said)
 
 
 def follow(rows: list[Row], rng: random.Random) -> tuple[Verdicts, set[tuple[Any, ...]]]:
@@ -112,10 +114,9 @@ def follow(rows: list[Row], rng: random.Random) -> tuple[Verdicts, set[tuple[Any
     return by_step(dict(zip(names, v, strict=True)) for v in verdicts), {v[2:6] for v in violations}
 
 
-def of_deliveries(violations: Iterable[dict[str, Any]]) -> set[tuple[Any, ...]]:
-    """What the stream tells of while it runs; the other rules need the end of the trace."""
-    rules = ("causal", "fifo", "integrity", "gap")
-    return {(v["rule"], v["member"], v["lseq"], v["event"]) for v in violations if v["rule"] in rules}
+def all_but_agreement(violations: Iterable[dict[str, Any]]) -> set[tuple[Any, ...]]:
+    """What the stream tells of while it runs; that one rule needs the end of the trace."""
+    return {(v["rule"], v["member"], v["lseq"], v["event"]) for v in violations if v["rule"] != "agreement"}
 
 
 @pytest.mark.parametrize("seed", [3, 7, 11, 39])
@@ -123,25 +124,29 @@ def test_verdict_by_verdict_as_the_batch_in_any_order(seed: int) -> None:
     rows = hostile(seed)
     verdicts, violations = batch(rows)
     rng = random.Random(seed)
-    assert follow(rows, rng) == (verdicts, of_deliveries(violations))
+    assert follow(rows, rng) == (verdicts, all_but_agreement(violations))
     rng.shuffle(rows)
-    assert follow(rows + rows[:100], rng) == (verdicts, of_deliveries(violations))
+    assert follow(rows + rows[:100], rng) == (verdicts, all_but_agreement(violations))
 
 
 def test_injected_wrongs_are_all_found() -> None:
     tables, injected = make(20_000, runs=2, origins=5, members=60, wrongs=8)
     found: dict[str, set[tuple[str, str, str]]] = {}
+    claims: set[tuple[str, str, str]] = set()
     for table in tables:
         rows = to_rows(table)
         random.Random(1).shuffle(rows)
         verdicts, violations = batch(rows)
         mine, told = follow(rows, random.Random(2))
-        assert mine == verdicts and told == of_deliveries(violations)
+        assert mine == verdicts and told == all_but_agreement(violations)
+        claims |= {(v[0], rows[0].run, v[1] if v[0] == "two owners" else v[3]) for v in told}
         for v in mine.values():
             found.setdefault(v["verdict"], set()).add((v["run"], v["member"], v["event"]))
     assert found["inverted"] == injected.inverted
     assert found["over a gap"] == injected.openers
     assert found["duplicate"] == injected.duplicates
+    assert {(of, again) for rule, of, again in claims if rule == "two owners"} == injected.owners
+    assert {(of, again) for rule, of, again in claims if rule == "reused id"} == {(w[0], w[2]) for w in injected.reused}
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -160,7 +165,7 @@ def test_what_is_missing_is_judged_as_the_batch_does_when_the_trace_is_complete(
     follower = Follower()
     judged = follower.feed(map(step, left))
     assert follower.waiting and len(judged) < len(verdicts)
-    assert follow(left, rng) == (verdicts, of_deliveries(violations))
+    assert follow(left, rng) == (verdicts, all_but_agreement(violations))
     # ... and as if nothing had been missing, when it comes after all.
     follower.settled()
     judged += follower.feed(map(step, [r for r in rows if (r.member, r.lseq) in gone or r.member == late]))
@@ -288,7 +293,7 @@ def test_appended_in_awkward_pieces_and_started_again_in_between(spark: SparkSes
     assert streamed(spark, out) == verdicts
     assert audit.mark.sums.rows == len(rows) and audit.mark.batch > 6
     found = [r.asDict() for r in read_stream(spark, out, "violations").collect()]
-    assert {(v["rule"], v["member"], v["lseq"], v["event"]) for v in found} == of_deliveries(violations)
+    assert {(v["rule"], v["member"], v["lseq"], v["event"]) for v in found} == all_but_agreement(violations)
 
 
 def writes(monkeypatch: pytest.MonkeyPatch, fail_at: int) -> None:
@@ -335,7 +340,7 @@ def test_killed_between_any_two_files_of_a_batch(
         end = audit.settle(trace)
     assert streamed(spark, out) == verdicts
     assert sum(end.sums.verdicts.values()) == len(verdicts) and end.sums.rows == len(rows)
-    assert sum(end.sums.violations.values()) == len(of_deliveries(violations))
+    assert sum(end.sums.violations.values()) == len(all_but_agreement(violations))
 
 
 def test_the_end_of_a_trace_can_be_said_and_taken_back(spark: SparkSession, tmp_path: Path) -> None:
@@ -443,7 +448,7 @@ def test_a_watcher_that_is_killed_and_another_that_goes_on(
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert lines[-1]["summary"]["rows"] == len(rows)
     assert lines[-1]["summary"]["inversions"] == len(injected.inverted)
-    assert sum(lines[-1]["violations"].values()) == len(of_deliveries(violations))
+    assert sum(lines[-1]["violations"].values()) == len(all_but_agreement(violations))
     assert streamed(spark, trace / ".watch") == verdicts
 
 

@@ -15,135 +15,18 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
-HOLE, PASSED = 1, 2
-"""Skipped: due to this member, or not (the state it began with lacked it; or it may be in steps that are missing)."""
+from whence.spark.claims import Claim, Known, Owners
+from whence.spark.state import HOLE, PASSED, Changes, Judged, Life, Published, Skipped, State, Step
 
 CHECKPOINTS: Final = 16
 """States under tokens of a member's own checkpoints that are kept: a live member takes one after every batch, and its
 next life goes on from the last or the one before. Those taken for others are all kept."""
 
 ROOT: Final = "checkpoint "  # how the tokens of a member's own checkpoints begin (recorder)
-
-KINDS: Final = frozenset(("publish", "deliver", "join", "snapshot", "leave", "crash"))
-
-
-class Step(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What the audit needs of a row; rows of other kinds only count."""
-
-    kind: str
-    event: str | None = None
-    origin: str | None = None
-    reason: str | None = None
-    peer: str | None = None
-    order: str | None = None
-    token: str | None = None
-
-
-class Skipped(msgspec.Struct, array_like=True, gc=False, frozen=True):
-    """An event that was skipped: HOLE or PASSED, and the delivery that skipped it."""
-
-    how: int
-    origin: int
-    seq: int
-    lseq: int
-
-
-class State(msgspec.Struct, array_like=True):
-    """What a member has delivered: all up to X, except what it skipped."""
-
-    X: list[int] = []
-    rose: list[int] = []
-    """The member's step at which each entry of X rose last."""
-    skipped: dict[int, dict[int, Skipped]] = {}
-    """Origin -> seq -> how; no empty ones."""
-    sure: list[int] | None = None
-    """None: no steps are missing. Else the origins of which events were delivered since; of the others, any event may
-    have been delivered in steps that are missing."""
-
-    def copy(self) -> State:
-        sure = None if self.sure is None else self.sure.copy()
-        return State(self.X.copy(), self.rose.copy(), {o: dict(of) for o, of in self.skipped.items()}, sure)
-
-
-class Life(msgspec.Struct, array_like=True):
-    """One member."""
-
-    name: str
-    order: str = "causal"
-    alive: bool = True
-    ended: bool = False
-    """All its steps are known: the next life may go on from here."""
-    next: int = 0
-    """The step that comes next."""
-    ahead: dict[int, Step | None] = {}
-    """Steps that wait, by number."""
-    blocked: tuple[str, str] | None = None
-    """What the next step waits for: ("event", id), ("token", token), ("life", member)."""
-    have: State = msgspec.field(default_factory=State)
-    last: dict[int, int] = {}
-    """Origin -> the largest seq delivered."""
-    hole: dict[int, int] = {}
-    """Origin -> the first HOLE."""
-    taint: dict[int, int] = {}
-    """Origin -> an origin with a hole in the past of all it will publish; -1: none; -2: not known."""
-    other_taint: int = -1
-    """Of origins that are not in `taint`."""
-    origin: int = -1
-    """Its number, if it publishes."""
-    said: list[int] = []
-    """The past as of its last publish."""
-    seen: list[int] = []
-    """What it had delivered before it installed another state."""
-    checkpoints: list[str] = []
-    """Tokens of its last checkpoints."""
-
-
-class Judged(NamedTuple):
-    """A delivery and its verdict: a row of `verdicts` without run and cluster, and what its explanation needs."""
-
-    member: str
-    lseq: int
-    event: str | None
-    origin: str | None
-    seq: int | None
-    verdict: str
-    order: str
-    cause_origin: str | None
-    cause_seq: int | None
-    cause_event: str | None
-    fifo: bool
-    """Inverted, and after a later event of the same origin."""
-    opener_lseq: int | None
-    """Inverted: the step at which the effect was delivered."""
-
-
-class Published(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """An event: the origin's number, its id, its publisher's step, and the entries of its past that rose since its
-    origin's event before."""
-
-    origin: int
-    event: str
-    lseq: int
-    news: tuple[tuple[int, int, int], ...]
-    """Origin, seq, and the publisher's step by which it had that."""
-
-
-class Changes(msgspec.Struct, array_like=True):
-    """What is new since the changes before: all that has to be written down."""
-
-    origins: list[str]
-    published: list[Published]
-    lives: list[Life]
-    taken: dict[str, State]
-    dropped: list[str]
-
-    def any(self) -> bool:
-        """Something is new."""
-        return bool(self.lives or self.published or self.taken)
 
 
 class _Origin:
@@ -187,7 +70,11 @@ class Follower:
         self.origins: list[_Origin] = []
         self.repeated = 0
         """Rows that came again, since the state was loaded."""
-        self._units: dict[str, tuple[int, int]] = {}
+        self._units: dict[str, tuple[str, int, int]] = {}  # id without its owner -> id, origin, seq
+        self._others: dict[str, tuple[int, int]] = {}  # ids of which that is taken
+        self._earliest: dict[str, tuple[int, str, int, str]] = {}  # of these: the first use by time
+        self._owners = Owners()
+        self._claims: list[Claim] = []
         self._taken: dict[str, State] = {}
         self._waiting: dict[tuple[str, str], list[str]] = {}
         self._ready: list[str] = []
@@ -297,7 +184,7 @@ class Follower:
         """Carry out a step, or say what it has to wait for."""
         match step.kind:
             case "deliver":
-                unit = self._units.get(step.event or "")
+                unit = self._unit(step.event or "")
                 if unit is None:
                     cause = ("event", step.event or "")
                     if step.event is not None and (life.name, *cause) not in self._gone:
@@ -306,7 +193,10 @@ class Follower:
                 else:
                     self._deliver(life, lseq, step, *unit)
             case "publish" if step.event is not None:
-                self._publish(life, lseq, step.event)
+                self._publish(life, lseq, step.event, step.t)
+            case "ticket":
+                at = Known(life.name, lseq, step.t, life.have.X, life.have.lacks())
+                self._claims += self._owners.changed(step.ticket, step.reason, at)
             case "snapshot":
                 self._snapshot(life, step.token or "")
             case "join":
@@ -380,9 +270,17 @@ class Follower:
 
     # -- events
 
-    def _publish(self, life: Life, lseq: int, event: str) -> None:
-        if event in self._units:
-            return  # the id was used before, by this member or another; the first one keeps it
+    def _unit(self, event: str) -> tuple[int, int] | None:
+        """Origin and seq of an event that was published."""
+        known = self._units.get(event.partition("@")[0])
+        return known[1:] if known is not None and known[0] == event else self._others.get(event)
+
+    def _publish(self, life: Life, lseq: int, event: str, t: int) -> None:
+        bare = event.partition("@")[0]
+        if bare in self._units:
+            self._reused(bare, (t, life.name, lseq, event))
+        if self._unit(event) is not None:
+            return  # the first one keeps the name
         if life.origin < 0:
             life.origin = len(self.origins)
             self.origins.append(_Origin(life.name))
@@ -395,16 +293,36 @@ class Follower:
         news = tuple((i, v, rose[i]) for i, v in enumerate(x) if v > said[i] and i != life.origin)
         for i, v, _ in news:
             said[i] = v
-        published = Published(life.origin, event, lseq, news)
+        published = Published(life.origin, event, lseq, t, news)
         self._new.published.append(published)
-        self._add(published)
+        unit = self._add(published)
+        self._claims += self._owners.published(event, unit, Known(life.name, lseq, t, life.have.X, life.have.lacks()))
         self._happened(("event", event))
 
-    def _add(self, published: Published) -> None:
-        origin = self.origins[published.origin]
-        origin.events.append(published.event)
+    def _add(self, published: Published) -> tuple[int, int]:
+        origin, event = self.origins[published.origin], published.event
+        origin.events.append(event)
         origin.published.append(published)
-        self._units[published.event] = (published.origin, len(origin.events))
+        bare, seq = event.partition("@")[0], len(origin.events)
+        if bare in self._units:
+            self._others[event] = (published.origin, seq)
+        else:
+            self._units[bare] = (event, published.origin, seq)
+        return published.origin, seq
+
+    def _reused(self, bare: str, use: tuple[int, str, int, str]) -> None:
+        """An id, whoever its owner is, is used once more; the first use by time was right."""
+        event, o, s = self._units[bare]
+        before = self.origins[o].published[s - 1]
+        first = self._earliest.get(bare, (before.t, self.origins[o].name, before.lseq, event))
+        self._earliest[bare], (_, member, lseq, again) = min(first, use), max(first, use)
+        detail = f"{member} published {again}, but the id {bare} was used before"
+        self._claims.append(Claim("reused id", member, lseq, again, detail, [again]))
+
+    def claims(self) -> list[Claim]:
+        """Violations that no delivery shows, found since this was asked last."""
+        out, self._claims = self._claims, []
+        return out
 
     def _deliver(self, life: Life, lseq: int, step: Step, o: int, s: int) -> None:
         have = life.have
@@ -542,7 +460,10 @@ class Follower:
 
     def _past(self, cause: str, effect: str) -> str:
         """Why the cause is in the past of the effect."""
-        (c_origin, c_seq), (e_origin, e_seq) = self._units[cause], self._units[effect]
+        one, other = self._unit(cause), self._unit(effect)
+        if one is None or other is None:
+            return "a publish is not in this trace"
+        (c_origin, c_seq), (e_origin, e_seq) = one, other
         publisher = self.origins[e_origin]
         published = f"published {effect} at step {publisher.published[e_seq - 1].lseq}"
         if c_origin == e_origin:
@@ -558,12 +479,19 @@ class Follower:
         new, self._new = self._new, Changes([], [], [], {}, [])
         new.lives = [self.lives[member] for member in self._dirty]
         self._dirty = {}
-        return new
+        return self._with_claims(new)
+
+    def _with_claims(self, changes: Changes) -> Changes:
+        """They are few: all of them, each time."""
+        changes.tenures, changes.told = list(self._owners.tenures.values()), list(self._owners.told)
+        changes.earliest = self._earliest
+        return changes
 
     def whole(self) -> Changes:
         """Everything, as changes to nothing."""
         published = [p for origin in self.origins for p in origin.published]
-        return Changes([o.name for o in self.origins], published, list(self.lives.values()), self._taken, [])
+        lives = list(self.lives.values())
+        return self._with_claims(Changes([o.name for o in self.origins], published, lives, self._taken, []))
 
     def apply(self, changes: Changes) -> None:
         """Take over what another one has written down."""
@@ -575,6 +503,9 @@ class Follower:
         self._taken.update(changes.taken)
         for token in changes.dropped:
             self._taken.pop(token, None)
+        self._owners.tenures = {(t.ticket, t.incarnation, t.member): t for t in changes.tenures}
+        self._owners.told = dict.fromkeys(changes.told)
+        self._earliest = changes.earliest
         self._waiting = {}
         for life in self.lives.values():
             if life.blocked is not None:

@@ -34,8 +34,9 @@ from whence.errors import TraceError, UsageError, WhenceError
 from whence.spark import ingest
 from whence.spark import judge as j
 from whence.spark.findings import BREAKS
-from whence.spark.follow import KINDS, Changes, Follower, Judged, Step
+from whence.spark.follow import Follower
 from whence.spark.growing import BATCH_BYTES, SCHEMA, GrowingTrace, bad_rows, growing_files, is_parquet, read
+from whence.spark.state import KINDS, Changes, Judged, Step
 from whence.spark.tables import MANIFEST, arrow_schema, disk_errors, require, spark_schema
 
 MARK: Final = "_watch.json"
@@ -289,8 +290,9 @@ def _judge(
 
 def _by_run(rows: pa.Table) -> Iterator[tuple[tuple[str, str], Iterable[tuple[str, int, Step | None]]]]:
     """The rows of each run and cluster, as the follower wants them."""
-    names = ("run", "cluster", "member", "lseq", "kind", "event", "origin", "reason", "peer", "order", "token")
-    columns = [rows[name].to_pylist() for name in names]
+    names = ("run", "cluster", "member", "lseq", "kind", "event", "origin", "reason")
+    more = ("peer", "order", "token", "ticket", "t_ns")
+    columns = [rows[name].to_pylist() for name in (*names, *more)]
     groups: dict[tuple[str, str], list[tuple[str, int, Step | None]]] = {}
     for run, cluster, member, lseq, kind, *rest in zip(*columns, strict=True):
         step = Step(kind, *rest) if kind in KINDS else None
@@ -325,6 +327,7 @@ def _hear(
         verdicts.append((*key, *found[:10], rule is not None))
         if rule is not None:
             violations.append((*key, rule, found.member, found.lseq, found.event, *follower.why(found)))
+    violations += ((*key, *claim) for claim in follower.claims())
 
 
 def _added(before: dict[str, int], names: Iterable[str]) -> dict[str, int]:
