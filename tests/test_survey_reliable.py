@@ -207,7 +207,9 @@ def joins(name: str, seed: int, uniform: bool) -> Group:
 @pytest.mark.parametrize("uniform", [False, True])
 @pytest.mark.parametrize("name", NAMES)
 def test_processes_join_while_others_crash(name: str, uniform: bool) -> None:
-    for seed in (0, 1, 2, 3, 7033):  # 7033: one joins, multicasts and crashes in views that another never installs
+    # 7033: one joins, multicasts and crashes in views that another never installs. 20071: a joiner hears of messages of
+    # a process that was gone before it came.
+    for seed in (0, 1, 2, 7033, 20071):
         group = joins(name, seed, uniform)
         group.check()
         reference = group.truth.here[min(group.live)]

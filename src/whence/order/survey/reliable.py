@@ -155,7 +155,7 @@ class ReliableProcess:
         self.departed: dict[ProcessId, None] = {}
         """Not in the next view, or in the last: nothing is taken from them any more."""
         self.left: dict[ProcessId, None] = {}
-        """Of these, those without whom a view is installed: nothing of them is delivered any more."""
+        """Of these, those without whom a view is installed."""
         self.change: _Change | None = None
         self.early: dict[int, list[tuple[ProcessId, Flush | Ready]]] = {}
         self.welcome: tuple[ProcessId, Welcome] | None = None
@@ -229,9 +229,10 @@ class ReliableProcess:
     def _take(self, some: Iterable[Data], now: int) -> list[Output]:
         """Messages, from whoever holds them. What is new is held, acknowledged, and delivered when it may be."""
         news: list[Data] = []
+        settled = self.view.number if self.view else 0  # what is older was delivered, or given up, with that view
         for data in some:
             key = data.message.id
-            if data.message.seq <= self.received.get(key[0], 0) or key in self.beyond or key[0] in self.left:
+            if data.view < settled or data.message.seq <= self.received.get(key[0], 0) or key in self.beyond:
                 continue
             news.append(data)
             self.unstable[key] = data
