@@ -404,6 +404,62 @@ def test_injected_wrongs_are_found_and_nothing_else(
     assert verdicts.where("violation").count() == 15 * 4
 
 
+@pytest.mark.parametrize("layout", ["run", "mixed"])
+def test_giant_runs_are_spread_over_workers(
+    spark: SparkSession,  # noqa: F811
+    small: tuple[list[pa.Table], Injected],
+    tmp_path: Path,
+    layout: str,
+) -> None:
+    """The same tables, whether a run is judged at one place or at many."""
+    tables_, injected = small
+    write(tables_, tmp_path / "in", layout=layout, files=3)
+    for name, giant in (("one", 10**9), ("many", 10_000)):
+        found = audits.audit(spark, [tmp_path / "in"], tmp_path / name, giant=giant)
+        assert found.design == ("giant" if name == "many" else "runs")
+        exactly(tmp_path / name, injected)
+    assert_same_tables(tmp_path / "one", tmp_path / "many")
+
+
+def assert_same_tables(a: Path, b: Path) -> None:
+    keys = {
+        "verdicts": ("run", "member", "lseq"),
+        "members": ("run", "member"),
+        "violations": ("run", "rule", "detail"),
+    }
+    for name, key in keys.items():
+        one, other = (sorted(pq.read_table(x / name).to_pylist(), key=lambda r: [r[k] for k in key]) for x in (a, b))
+        assert one == other
+
+
+def test_giant_runs_with_restarts_and_snapshots(spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
+    """Members that begin with the state of others, who are judged elsewhere; duplicates and conflicts, too."""
+    rows = []
+    for seed in range(6):
+        mine = spoiled(Run(parse(HOSTILE), seed).rows, random.Random(seed))
+        rows += mine + mine[:20] + [msgspec.structs.replace(mine[-1], t_ns=1)]
+    save = tmp_path / "in" / "t.parquet"
+    with open_trace(save) as trace:
+        trace.append_many(rows)
+    one = audits.audit(spark, [save], tmp_path / "one")
+    many = audits.audit(spark, [save], tmp_path / "many", giant=100)
+    assert many.design == "giant" and (one.rows, one.repeated, one.quarantined) == (len(rows), 120, 12)
+    for name in (
+        "rows",
+        "runs",
+        "members",
+        "published",
+        "deliveries",
+        "repeated",
+        "missing",
+        "quarantined",
+        "verdicts",
+    ):
+        assert getattr(one, name) == getattr(many, name), name
+    assert one.violations == many.violations
+    assert_same_tables(tmp_path / "one", tmp_path / "many")
+
+
 def test_a_million_rows(spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
     tables_, injected = make(1_000_000, runs=4, origins=10, members=100, wrongs=40, seed=3)
     write(tables_, tmp_path / "in", layout="mixed", files=4)

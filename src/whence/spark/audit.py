@@ -20,11 +20,11 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -49,7 +49,9 @@ SHOWN: Final = 5
 
 _SUMMARY: Final = "run string, cluster string, summary string"
 _BLOCKS: Final = "run string, cluster string, rows long, block binary"
-_COLUMNS: Final = tuple(name for name in READ if name not in ("run", "cluster"))
+
+Run = tuple[str, str]
+"""And its cluster."""
 
 
 @dataclass
@@ -116,25 +118,29 @@ def summed(a: findings.Audited, members: pa.Table, wrong: pa.Table, rows: int) -
     def total(name: str) -> int:
         return sum(map(int, filter(None, members[name].to_pylist())))
 
-    counted = ("in_order", "inverted", "over_gap", "after_gap", "duplicates", "unknown")
-    first: dict[str, list[str]] = {}
-    rules = [str(rule) for rule in wrong["rule"].to_pylist()]
-    for rule, detail in zip(rules, wrong["detail"].to_pylist(), strict=True):
-        if len(first.setdefault(rule, [])) < SHOWN:
-            first[rule].append(str(detail))
+    names = ("in_order", "inverted", "over_gap", "after_gap", "duplicates", "unknown")
     return Summary(
         rows=rows,
         runs=1,
         members=members.num_rows,
         published=len(a.past.origin),
         deliveries=total("deliveries"),
-        verdicts=dict(zip(findings.VERDICTS, map(total, counted), strict=True)),
-        violations=dict(sorted(Counter(rules).items())),
-        first=first,
+        verdicts=dict(zip(findings.VERDICTS, map(total, names), strict=True)),
+        **counted(wrong),
         repeated=a.coded.repeated,
         missing=total("missing"),
         circles=a.circles,
     )
+
+
+def counted(wrong: pa.Table) -> dict[str, Any]:
+    """Violations by rule, and the first of each."""
+    first: dict[str, list[str]] = {}
+    rules = [str(rule) for rule in wrong["rule"].to_pylist()]
+    for rule, detail in zip(rules, wrong["detail"].to_pylist(), strict=True):
+        if len(first.setdefault(rule, [])) < SHOWN:
+            first[rule].append(str(detail))
+    return {"violations": dict(sorted(Counter(rules).items())), "first": first}
 
 
 def conflicts(table: pa.Table, rows: list[int]) -> list[Bad]:
@@ -191,7 +197,7 @@ def _row(run: str, cluster: str, summary: Summary) -> pa.RecordBatch:
 # -- designs
 
 
-def _by_runs(spark: SparkSession, pieces: Sequence[Piece], stage: str) -> DataFrame:
+def _by_runs(spark: SparkSession, pieces: Sequence[Piece], stage: str, without: Collection[Run]) -> DataFrame:
     """A task has all the pieces of its runs."""
     jobs = list(enumerate(together(pieces)))
 
@@ -200,7 +206,8 @@ def _by_runs(spark: SparkSession, pieces: Sequence[Piece], stage: str) -> DataFr
         with Parts(stage, f"run-{number:05d}") as parts:
             for mine in runs:
                 for run, cluster, table in by_run(_read(mine, stage)):
-                    yield _row(run, cluster, audit_run(table, run, cluster, parts))
+                    if (run, cluster) not in without:
+                        yield _row(run, cluster, audit_run(table, run, cluster, parts))
 
     return ingest.over(spark, jobs, work, _SUMMARY)
 
@@ -226,10 +233,12 @@ def together(pieces: Sequence[Piece]) -> list[list[list[Piece]]]:
     return tasks
 
 
-def _by_shuffle(spark: SparkSession, pieces: Sequence[Piece], stage: str) -> DataFrame:
+def _by_shuffle(spark: SparkSession, pieces: Sequence[Piece], stage: str, without: Collection[Run]) -> DataFrame:
     """Rows are packed into a block for each run that a piece holds; a block is one row of the shuffle."""
     rows = sum(p.rows for p in pieces)
-    packed = blocks(spark, pieces, stage, lambda run, cluster, table: [(run, cluster, table)])
+    packed = blocks(
+        spark, pieces, stage, lambda run, cluster, t: [] if (run, cluster) in without else [(run, cluster, t)]
+    )
     n = max(session.partitions(rows, session.cores(spark)), 2 * session.cores(spark))
     return (
         packed.repartition(n, "run", "cluster")
@@ -307,6 +316,31 @@ def layout(pieces: Sequence[Piece]) -> str:
     return "runs" if rows <= SMALL or all(p.of is not None for p in pieces) else "shuffle"
 
 
+def giants(spark: SparkSession, pieces: Sequence[Piece], rows: int) -> list[Run]:
+    """Runs of more than so many rows. Where footers do not tell of which run a piece is, and there are enough rows,
+    they are counted."""
+    size: Counter[Run] = Counter()
+    for piece in pieces:
+        if piece.of is not None:
+            size[piece.of] += piece.rows
+    mixed = [piece for piece in pieces if piece.of is None]
+
+    def work(piece: Piece) -> Iterator[pa.RecordBatch]:
+        table, _ = ingest.read_piece(piece, ("run", "cluster"))
+        counts = table.group_by(["run", "cluster"], use_threads=False).aggregate([([], "count_all")])
+        texts = [counts[name].cast(pa.string()) for name in ("run", "cluster")]
+        yield from pa.table([*texts, counts["count_all"]], names=["run", "cluster", "n"]).to_batches()
+
+    if sum(piece.rows for piece in pieces) > rows and mixed:
+        for row in ingest.over(spark, mixed, work, "run string, cluster string, n long").collect():
+            size[row[0], row[1]] += row[2]
+    return sorted(run for run, n in size.items() if n > rows)
+
+
+def _holding(pieces: Sequence[Piece], run: Run) -> list[Piece]:
+    return [piece for piece in pieces if piece.of in (None, run)]
+
+
 # -- from DataFrame to DataFrame
 
 
@@ -369,25 +403,43 @@ def audit(
     *,
     progress: Progress = lambda what: None,
     design: str | None = None,
+    giant: int = GIANT,
 ) -> Summary:
     """Audit these traces and write the tables into `out`, all or none. `progress` is told what is going on. `design`:
-    instead of the one that fits the layout."""
+    instead of the one that fits the layout. `giant`: rows above which a run is spread over workers."""
     files = ingest.find(paths)
     progress(f"reading the footers of {len(files):,} files")
     pieces, bad = ingest.plan(files)
     known = inputs(files)
     total = Summary(design=design or layout(pieces))
     with staging(out) as stage:
-        rows = sum(p.rows for p in pieces)
-        progress(f"auditing about {rows:,} rows in {len(pieces):,} pieces, design {total.design!r}")
         with Parts(str(stage), "files") as parts:
             parts.write("quarantine", ingest.bad_table(bad))
-        if pieces:
-            run = {"runs": _by_runs, "shuffle": _by_shuffle}[total.design]
-            for row in run(spark, pieces, str(stage)).collect():
-                total.add(Summary(**json.loads(row["summary"])))
+        for summary in _summaries(spark, pieces, stage, total, giant, progress):
+            total.add(summary)
         counts = {table: rows_in(stage / table) for table in ("verdicts", "violations", "members", "quarantine")}
         total.quarantined = counts["quarantine"]
         progress("moving the tables into place")
         publish(stage, out, counts, {"inputs": known, "rows": total.rows, "design": total.design})
     return total
+
+
+def _summaries(
+    spark: SparkSession, pieces: Sequence[Piece], stage: Path, total: Summary, giant: int, progress: Progress
+) -> Iterator[Summary]:
+    """Run by run, the giants last."""
+    from whence.spark.giant import audit_giant  # which needs what is here
+
+    large = giants(spark, pieces, giant)
+    rest = [piece for piece in pieces if piece.of not in large]
+    if rest:
+        rows = sum(p.rows for p in rest)
+        progress(f"auditing about {rows:,} rows in {len(rest):,} pieces, design {total.design!r}")
+        design = _by_runs if total.design == "runs" else _by_shuffle
+        made = design(spark, rest, str(stage), large)
+        yield from (Summary(**json.loads(row["summary"])) for row in made.collect())
+    for number, run in enumerate(large):
+        total.design = "giant"
+        mine = _holding(pieces, run)
+        progress(f"auditing {run[0]} ({run[1]}) alone: about {sum(p.rows for p in mine):,} rows")
+        yield audit_giant(spark, mine, run, stage, number)

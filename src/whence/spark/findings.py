@@ -283,7 +283,12 @@ class Violation(NamedTuple):
 
 def violations(a: Audited, run: str, cluster: str) -> pa.Table:
     """The table `violations`: a row for each promise that was broken."""
-    rows = [*_of_deliveries(a), *_of_agreement(a), *_of_ids(a), *_of_owners(a)]
+    agreement = of_agreement(_everybody(a)) if len(a.losses.member) else ()
+    return violations_table([*_of_deliveries(a), *agreement, *_of_ids(a), *_of_owners(a)], run, cluster)
+
+
+def violations_table(rows: list[Violation], run: str, cluster: str) -> pa.Table:
+    """The rows as the table."""
     columns: dict[str, Any] = {"run": [run] * len(rows), "cluster": [cluster] * len(rows)}
     for at, name in enumerate(Violation._fields):
         columns[name] = [row[at] for row in rows]
@@ -302,10 +307,13 @@ def event_id(a: Audited, e: int) -> str:
 
 def name_of(a: Audited, e: int) -> str:
     """`0:1.0.1:3@m0#1 (m0#1's 3rd)`."""
-    o = int(a.past.origin[e])
-    seq = e - int(a.past.base[o]) + 1
+    return _named(event_id(a, e), a.past, e, str(a.coded.members[int(a.coded.member_of[a.past.origin[e]])]))
+
+
+def _named(event: str, past: kernel.Past, e: int, origin: str) -> str:
+    seq = e - int(past.base[past.origin[e]]) + 1
     last = "th" if seq % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(seq % 10, "th")
-    return f"{event_id(a, e)} ({a.coded.members[int(a.coded.member_of[o])]}'s {seq}{last})"
+    return f"{event} ({origin}'s {seq}{last})"
 
 
 def _of_deliveries(a: Audited) -> Iterator[Violation]:
@@ -337,28 +345,49 @@ def _explained(a: Audited, row: int, member: str, event: str | None, order: str)
     return "fifo" if order == "fifo" else "causal", detail, both
 
 
-def _of_agreement(a: Audited) -> Iterator[Violation]:
-    coded, losses = a.coded, a.losses
-    ranges = zip(losses.member.tolist(), losses.first.tolist(), losses.last.tolist(), strict=True)
+class Everybody(NamedTuple):
+    """All members of a run at its end."""
+
+    members: pa.Array[Any]
+    order: list[str]
+    alive: Bytes
+    member_of: Ints
+    ids: pa.Array[Any]
+    past: kernel.Past
+    ends: j.States
+    losses: j.Losses
+
+
+def _everybody(a: Audited) -> Everybody:
+    ids = a.coded.events.take(a.coded.ids)
+    return Everybody(
+        a.coded.members, a.coded.order, a.coded.alive, a.coded.member_of, ids, a.past, a.found.ends, a.losses
+    )
+
+
+def of_agreement(a: Everybody) -> Iterator[Violation]:
+    """What a reliable member lacks, and another has."""
+    ranges = zip(a.losses.member.tolist(), a.losses.first.tolist(), a.losses.last.tolist(), strict=True)
     for m, first, last in ranges:
-        if coded.order[m] != "reliable":
+        if a.order[m] != "reliable":
             continue
         has = _holder(a, first)
-        event = event_id(a, first)
+        event = str(a.ids[first])
+        named = _named(event, a.past, first, str(a.members[int(a.member_of[a.past.origin[first]])]))
         more = f" nor the {last - first} after it" if last > first else ""
         whose = f"; {has} did" if has else "; its publisher is alive"
-        detail = f"{coded.members[m]} never delivered {name_of(a, first)}{more}{whose}"
-        yield Violation("agreement", str(coded.members[m]), None, event, detail, [event])
+        detail = f"{a.members[m]} never delivered {named}{more}{whose}"
+        yield Violation("agreement", str(a.members[m]), None, event, detail, [event])
 
 
-def _holder(a: Audited, e: int) -> str | None:
+def _holder(a: Everybody, e: int) -> str | None:
     """A live member that has delivered the event."""
-    ends, o = a.found.ends, int(a.past.origin[e])
-    have = np.flatnonzero((a.coded.alive == 1) & (ends.X[:, o] > e - a.past.base[o]))
+    o = int(a.past.origin[e])
+    have = np.flatnonzero((a.alive == 1) & (a.ends.X[:, o] > e - a.past.base[o]))
     for m in have.tolist():
-        at = int(ends.at[m])
-        if e not in ends.event[at : at + int(ends.size[m])]:
-            return str(a.coded.members[m])
+        at = int(a.ends.at[m])
+        if e not in a.ends.event[at : at + int(a.ends.size[m])]:
+            return str(a.members[m])
     return None
 
 
