@@ -12,7 +12,7 @@ import time
 
 from ring_world import World, config
 from whence.clock import address_of, boot_of
-from whence.ring import State, quiet_violations, recovery_rounds
+from whence.ring import State, quiet_violations, recovery_rounds, reunites
 
 
 class Chaos:
@@ -98,12 +98,13 @@ class Chaos:
             w.coordinate(w.rng.choice(members))
 
     def found_again(self) -> bool:
-        """By the designated founder (the first member there is), with an epoch above all earlier ones."""
+        """By the designated founder (the first member there is), with an epoch above all earlier ones; only when a
+        coordinator of the dead ring is gone for good, so that it cannot come back by itself."""
         w = self.world
         founder = next(iter(w.procs))
-        if w.owners() or w.ring(founder).state not in (State.OUT, State.JOINING):
+        if any(w.ring(m).state not in (State.OUT, State.JOINING) for m in w.procs) or reunites(w.rings):
             return False
-        self.epoch += 1
+        self.epoch = max([self.epoch, *(ring.epoch for ring in w.rings.values())]) + 1
         w.note(f"FOUND {founder} {self.epoch}")
         w.introduce(founder)
         w.found(founder, self.epoch)

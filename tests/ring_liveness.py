@@ -1,5 +1,5 @@
-"""Is there a ticket for everybody who wants one, unaided, soon after the last fault? Scenario by scenario, seed by seed:
-`python tests/ring_liveness.py COUNT [FIRST [NAME...]]`.
+"""Is there a ticket for everybody who wants one, unaided, soon after the last fault? Scenario by scenario, seed by
+seed: `python tests/ring_liveness.py COUNT [FIRST [NAME...]]`.
 
 Each scenario forms a ring, hurts it, and then only waits: nobody founds again but the designated founder at its own
 restart. An application takes part: whoever loses a ticket resigns and asks again at once, as `LostTicket` makes it do.
@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from ring_world import ROUND, World
 from whence.clock import MemberId, address_of, boot_of
-from whence.ring import Lost, RingConfig, State
+from whence.ring import Lost, RingConfig
 
 LIVE = {"k": 3, "delta_ns": ROUND // 4}
 """The ring of a live cluster (`whence.net.entry.LIVE`): delta is a quarter of a round."""
@@ -285,7 +285,8 @@ def main(count: int, first: int, names: list[str]) -> int:
         half, worst = (took[len(took) // 2], took[-1]) if took else (0.0, 0.0)
         spent = time.monotonic() - began
         print(
-            f"{name:24} {len(bad):4} of {count} bad; recovered in {half:.1f} rounds (median), {worst:.1f} at most; {spent:.0f} s {bad[:8]}"
+            f"{name:24} {len(bad):4} of {count} bad; recovered in {half:.1f} rounds (median), "
+            f"{worst:.1f} at most; {spent:.0f} s {bad[:8]}"
         )
         if names and example:
             print(example)

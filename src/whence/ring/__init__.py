@@ -17,7 +17,7 @@ from whence.ring.interface import (
     State,
     Thawed,
 )
-from whence.ring.invariants import Watch, quiet_violations, violations
+from whence.ring.invariants import Watch, quiet_violations, reunites, violations
 from whence.ring.messages import GoneNews, JoinedNews, ReleasedNews, RingMessage, RingNews
 from whence.ring.tolerant import TolerantRing
 
@@ -46,5 +46,6 @@ __all__ = [
     "Watch",
     "quiet_violations",
     "recovery_rounds",
+    "reunites",
     "violations",
 ]

@@ -113,4 +113,4 @@ class Admission(Neighbours):
     def _abandon(self) -> None:
         """Give back a seat that never became an owner's."""
         assert self.state in SEATED and self.seat is not None and self.pred is not None
-        self._send(self.pred.member, Decline(self._joined_by, self.seat.tenure))
+        self._decline(self.pred.member, self._joined_by, self.seat.tenure)

@@ -54,6 +54,8 @@ BUSY = "busy"
 """The reason of a REJECT by a coordinator that will serve CJOINs again soon."""
 MAX_DONE = 4096
 """Tenures remembered as taken or declined."""
+MAX_NEVER = 16
+"""Seats remembered as granted and never owned."""
 SEATED = (State.PROBATION, State.OWNER, State.LEAVING)
 """The states with a ticket."""
 
@@ -82,7 +84,11 @@ class Core(ABC):
         """The nonce of the CJOIN that led to the seat."""
         self._done: dict[Tenure, None] = {}
         """Tenures this process has had or declined: it never takes one of them again."""
+        self._never: dict[Seat, None] = {}
+        """Those of them that it never owned."""
         self._epoch = 0
+        self._pledged = 0
+        """The highest epoch under which this process has let somebody found the ring again (`reunion.py`)."""
         self._seq = 0
         self._now = 0
         self._nonce = 0
@@ -124,7 +130,7 @@ class Core(ABC):
 
     @property
     def epoch(self) -> int:
-        return max(self._epoch, self.table.era >> ERA_SHIFT)
+        return max(self._epoch, self._pledged, self.table.era >> ERA_SHIFT)
 
     def coordinators(self) -> dict[int, MemberId]:
         return self.table.coordinators()
@@ -243,8 +249,8 @@ class Core(ABC):
         if self.state in SEATED:
             self._say(Rejected("already a member of the ring"))
             return
-        if epoch <= self.table.era >> ERA_SHIFT:
-            self._say(Rejected(f"epoch {epoch} is not above {self.table.era >> ERA_SHIFT}, which was seen already"))
+        if epoch <= (seen := max(self._pledged, self.table.era >> ERA_SHIFT)):
+            self._say(Rejected(f"epoch {epoch} is not above {seen}, which was seen already"))
             return
         self.state = State.FOUNDING
         self.wanted, self.resigning = True, False
@@ -352,6 +358,9 @@ class Core(ABC):
 
     def _decline(self, to: MemberId, nonce: int, tenure: Tenure) -> None:
         self._finish(tenure)
+        self._never[Seat(self.me, *tenure)] = None
+        while len(self._never) > MAX_NEVER:
+            del self._never[next(iter(self._never))]
         self._send(to, Decline(nonce, tenure))
 
     # --- sitting down and getting up ---

@@ -31,23 +31,29 @@ from whence.ring.interface import Announce, State
 from whence.ring.messages import AckCLeave, Cancel, CLeave, Decline, NackLeave, ReleasedNews, Seat, Tenure, Update
 
 
-class Late(msgspec.Struct):
-    """A seat that was lost, and what there is to hand over."""
+class Ended(msgspec.Struct):
+    """A seat that was lost, or given up by the last one in the ring; it was not handed over yet."""
 
-    nonce: int
-    pred: Seat | None
     succ: Seat
+    before: Seat | None
+    """The successor before the newcomer `succ`, if that one had not confirmed yet."""
+    at: int
+    """When it was lost."""
+    pred: Seat | None
+    nonce: int
     held: tuple[Seats, ...]
     courted: tuple[Seat, int] | None
-    """Nobody else gets it until this exclusion of the predecessor is decided (see `Exclusion._on_exclude`)."""
+    """Nobody gets it until this exclusion of the predecessor is decided (see `Exclusion._on_exclude`)."""
     seq: int
+    whole: bool
+    """What it coordinated was surely its own, so that it can be handed over."""
 
 
 class Departure(Exclusion):
     """Both sides of a leave."""
 
     MAX_RELEASED = 16  # released successors whose ACKCLEAVE can be repeated
-    MAX_LATE = 4  # lost seats that can still be handed over
+    MAX_ENDED = 4  # lost seats that are remembered
     MAX_TOLD = 32  # rounds in which ACKCLEAVE is repeated
 
     def __init__(self, me: MemberId, config: RingConfig, rng: random.Random) -> None:
@@ -63,7 +69,7 @@ class Departure(Exclusion):
         """Successors that were released here, and the nonce of their CLEAVE."""
         self._unheard: dict[Seat, int] = {}
         """Those of them that have not yet said that they are out, and how often they were told."""
-        self._late: dict[Seat, Late] = {}
+        self._ended: dict[Seat, Ended] = {}
 
     def _vacate(self) -> None:
         super()._vacate()
@@ -96,6 +102,7 @@ class Departure(Exclusion):
         assert self.seat is not None and self.edge is not None
         if self.alone:
             self._say(Announce(ReleasedNews(self.seat, self._seq)))
+            self._remember()
             self._released()
             return
         pred = self.pred
@@ -124,9 +131,10 @@ class Departure(Exclusion):
             self._lose("could not leave in time")
 
     def _on_ack_cleave(self, sender: MemberId, m: AckCLeave) -> None:
-        late = self._late.pop(Seat(self.me, *m.yours), None)
-        if late is not None:
-            self._say(Announce(ReleasedNews(Seat(self.me, *m.yours), late.seq)))
+        lost = Seat(self.me, *m.yours)
+        ended = self._ended.pop(lost, None)
+        if ended is not None:
+            self._say(Announce(ReleasedNews(lost, ended.seq)))
         leaving = self.state is State.LEAVING and self.seat is not None
         if leaving and self.seat is not None and m.yours == self.seat.tenure:
             self._say(Announce(ReleasedNews(self.seat, self._seq)))  # by the leaver, who knows that it is out
@@ -135,9 +143,9 @@ class Departure(Exclusion):
             self._send(sender, Decline(m.nonce, m.yours))  # farewell: this tenure is over
 
     def _on_nack_leave(self, sender: MemberId, m: NackLeave) -> None:
-        for late in self._late.values():
-            if late.nonce == m.nonce:
-                late.nonce = self._next_nonce()
+        for ended in self._ended.values():
+            if ended.nonce == m.nonce:
+                ended.nonce = self._next_nonce()
         if self.state is not State.LEAVING or self.seat is None or self.edge is None:
             return
         if (m.nonce, m.yours) != (self._leave_nonce, self.seat.tenure):
@@ -149,43 +157,42 @@ class Departure(Exclusion):
         if held is not None:
             self._on_cleave(self.edge.succ.member, held)
 
-    # --- the late leaver ---
+    # --- whoever did not get to leave ---
 
-    def _expire(self) -> None:
-        seat, edge = self.seat, self.edge
-        lapsed = self.state in (State.OWNER, State.LEAVING) and not self._vouched_for(self.L, self._now)
-        whole = self.newcomer is None and self._now >= self.temp_until  # what it coordinates is surely its own
-        if lapsed and whole and seat is not None and edge is not None and edge.succ != seat:
-            nonce = self._leave_nonce or self._next_nonce()
-            late = Late(nonce, self.pred, edge.succ, edge.held, self.courted, self._seq)
-            self._late = {**dict(list(self._late.items())[1 - self.MAX_LATE :]), seat: late}
-        super()._expire()
+    def _lose(self, reason: str) -> None:
+        if self.state is not State.PROBATION:
+            self._remember()
+        super()._lose(reason)
+
+    def _remember(self) -> None:
+        """What there is to say of this seat when the ring is dead (see `reunion.py`)."""
+        assert self.seat is not None and self.edge is not None
+        edge, newcomer = self.edge, self.newcomer
+        before = newcomer.before.succ if newcomer is not None else None
+        whole = newcomer is None and self._now >= self.temp_until and not self.alone
+        nonce = self._leave_nonce or self._next_nonce()
+        ended = Ended(edge.succ, before, self._now, self.pred, nonce, edge.held, self.courted, self._seq, whole)
+        self._ended = {**dict(list(self._ended.items())[1 - self.MAX_ENDED :]), self.seat: ended}
 
     def _on_cancel(self, sender: MemberId, m: Cancel) -> None:
-        for late in self._late.values():
-            if late.courted is not None and late.courted[0] == Seat(sender, *m.mine) and late.courted[1] <= m.nonce:
-                late.courted = None
+        for ended in self._ended.values():
+            if ended.courted is not None and ended.courted[0] == Seat(sender, *m.mine) and ended.courted[1] <= m.nonce:
+                ended.courted = None
         super()._on_cancel(sender, m)
 
     def _on_update(self, sender: MemberId, m: Update) -> None:
-        lost = Seat(self.me, *m.yours)
-        late = self._late.get(lost)
-        if late is None:
+        """Its predecessor still counts on it: hand over. Only to the predecessor that it had: were that one excluded
+        meanwhile, it may first have excluded this seat, and have granted its ticket to somebody else."""
+        lost, p = Seat(self.me, *m.yours), Seat(sender, *m.mine)
+        ended = self._ended.get(lost)
+        if ended is None or not ended.whole:
             super()._on_update(sender, m)
-            return
-        p = Seat(sender, *m.mine)
-        if lost.inc < self.table.floor[lost.ticket]:
-            del self._late[lost]  # excluded meanwhile
-        elif not self.table.over(p):
-            for ticket, floor in m.takeover:
-                self.table.end(ticket, floor)
-            if late.courted is not None and (late.courted[0] == p or self.table.ended(late.courted[0])):
-                late.courted = None
-            if late.courted is None and self._is_predecessor(p, late.pred, lost.ticket):
-                if p != late.pred:
-                    late.pred, late.nonce = p, self._next_nonce()
-                cleave = CLeave(late.nonce, m.yours, m.mine, late.succ, m.nonce, late.held, self.table.rows())
-                self._send(sender, cleave)
+        elif p == ended.pred and not self.table.over(p) and lost.inc >= self.table.floor[lost.ticket]:
+            if ended.courted is not None and self.table.ended(ended.courted[0]):
+                ended.courted = None
+            if ended.courted is None:
+                rows = self.table.rows()
+                self._send(sender, CLeave(ended.nonce, m.yours, m.mine, ended.succ, m.nonce, ended.held, rows))
 
     # --- its predecessor ---
 

@@ -15,6 +15,7 @@ from whence.ring.core import Core
 from whence.ring.interface import BecameOwner, Excluded, Granted, Ring, RingOutput, State
 from whence.ring.messages import Seat
 from whence.ring.neighbours import Neighbours
+from whence.ring.reunion import Reunion, closed_cycle
 
 
 def violations(rings: Mapping[MemberId, Ring], nows: Mapping[MemberId, int] | None = None) -> list[str]:
@@ -82,6 +83,14 @@ def quiet_violations(rings: Mapping[MemberId, Ring]) -> list[str]:
     if covered and sorted(covered) != list(range(tickets)):
         found.append(f"I4: the coordinated sets are {sorted(covered)} of 0..{tickets - 1}")
     return found
+
+
+def reunites(rings: Mapping[MemberId, Ring]) -> bool:
+    """Whether a dead ring can come back by itself: every coordinator that it had last is there, and remembers."""
+    there = {member: ring for member, ring in rings.items() if isinstance(ring, Reunion)}
+    epoch = max((ring.epoch for ring in there.values()), default=0)
+    heard = {member: ring.testimony(ripe=False) for member, ring in there.items()}
+    return any(closed_cycle(heard, e, ring.config.tickets) for ring in there.values() for e in range(epoch + 1))
 
 
 class Watch:

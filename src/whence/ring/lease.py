@@ -44,3 +44,8 @@ class Lease:
         if need == 0:
             return None
         return sorted((self._until.get(seat, 0) for seat in L), reverse=True)[need - 1]
+
+    def valid(self, L: Sequence[Seat], now: int) -> bool:
+        """The quorum of L vouches now."""
+        until = self.until(L)
+        return until is None or now < until

@@ -24,6 +24,7 @@ from whence.errors import BadMessage
 
 ERA_SHIFT = 24
 """Bits of an incarnation's count: `packed >> ERA_SHIFT` is its era."""
+MAX_EPOCH = 1 << 64 - 2 * ERA_SHIFT
 
 
 class Tenure(NamedTuple):
@@ -112,6 +113,39 @@ class Who(_Message, frozen=True, tag=51):
     """Is there a coordinator? Answered by REJECT. Asked by a founder in quarantine."""
 
     nonce: int
+
+
+# --- founding again, by those who were coordinators (reunion.py) ---
+
+
+class Rally(_Message, frozen=True, tag=52):
+    """The ring seems dead: what do you know of it? With an `epoch`: then let me found it again under that one.
+    Answered by WITNESS."""
+
+    nonce: int
+    epoch: int
+    cycle: tuple[Seat, ...]
+    """All seats of the dead ring, in successor order (with an `epoch`)."""
+    founders: tuple[MemberId, ...]
+    """Whom the others have let found before, and who are asked, too."""
+
+
+class Witness(_Message, frozen=True, tag=53):
+    """What I was, and whom I have let found again."""
+
+    nonce: int
+    alive: bool
+    """I have a seat, or am founding: the ring is not dead."""
+    era: int
+    pledged: int
+    """The highest epoch under which I have let somebody found the ring again (0: none)."""
+    to: tuple[MemberId, ...]
+    """Everybody whom I have let found, as far as they have not told me since that they did not."""
+    ended: tuple[tuple[Seat, ...], ...]
+    """Seats that I had, lost and did not hand over, each with my last successor; if that one was a newcomer that had
+    not confirmed yet, also with the successor before it."""
+    never: tuple[Seat, ...]
+    """Seats that were granted to me and that I never owned."""
 
 
 # --- the edge between neighbours in the fault-free protocol (Algorithm 1) ---
@@ -269,6 +303,8 @@ RingMessage = (
     | AckCJoin
     | Decline
     | Who
+    | Rally
+    | Witness
     | NewSucc
     | AckSucc
     | CLeave
@@ -327,10 +363,10 @@ def check_message(message: RingMessage, tickets: int) -> None:
         place: Tenure | Seat | None = getattr(message, field, None)
         if place is not None:
             named.append(place.ticket)
-    for field in ("L", "R", "takeover", "rows"):
+    for field in ("L", "R", "takeover", "rows", "cycle", "never"):
         places: tuple[Seat | Tenure | Row, ...] = getattr(message, field, ())
         named.extend(place.ticket for place in places)
-    for field in ("inherited", "held"):
+    for field in ("inherited", "held", "ended"):
         lists: tuple[tuple[Seat, ...], ...] = getattr(message, field, ())
         named.extend(seat.ticket for seats in lists for seat in seats)
     match message:
@@ -340,6 +376,10 @@ def check_message(message: RingMessage, tickets: int) -> None:
             named.append(ticket)
         case CJoin(wish=wish) if wish >= 0:
             named.append(wish)
+        case Rally(epoch=epoch) | Witness(pledged=epoch) if epoch >= MAX_EPOCH:
+            raise BadMessage(f"{type(message).__name__} names epoch {epoch}; the last one is {MAX_EPOCH - 1}")
+        case Witness(ended=ended) if any(len(seats) not in (2, 3) for seats in ended):
+            raise BadMessage("Witness tells of a seat without its successor")
         case _:
             pass
     _tickets_exist(message, named, tickets)

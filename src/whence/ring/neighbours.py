@@ -95,7 +95,7 @@ class Neighbours(Core):
     # --- who am I ---
 
     def owns_at(self, now: int) -> bool:
-        return self.state is State.OWNER and self._vouched_for(self.L, now)
+        return self.state is State.OWNER and self.lease.valid(self.L, now)
 
     def steady_at(self, now: int) -> bool:
         return self.owns_at(now) and self.attempt is None and not self.frozen and now >= self.temp_until
@@ -128,27 +128,11 @@ class Neighbours(Core):
         self.frozen = False
 
     def _lease_end(self) -> int | None:
-        return self._until(self.L, self._now) if self.state in (State.OWNER, State.LEAVING) else None
+        return self.lease.until(self.L) if self.state in (State.OWNER, State.LEAVING) else None
 
     def _expire(self) -> None:
-        if self.state in (State.OWNER, State.LEAVING) and not self._vouched_for(self.L, self._now):
+        if self.state in (State.OWNER, State.LEAVING) and not self.lease.valid(self.L, self._now):
             self._lose("lease ran out")
-
-    def _until(self, L: Seats, now: int) -> int | None:
-        """How long L vouches; None: for ever, since it is empty.
-
-        Also when the quorum of those of L vouches that are not certainly out. This goes beyond rule 8: an exclusion
-        counts the same way (`_decide`), and who is out neither vouches nor agrees, so the two quorums still
-        intersect. Without it the dead weigh on everybody's lease until a new L has come round the ring."""
-        until = self.lease.until(L)
-        left = tuple(z for z in L if not self.table.silent(z, now))
-        if until is None or not left:
-            return until
-        return max(until, self.lease.until(left) or 0)
-
-    def _vouched_for(self, L: Seats, now: int) -> bool:
-        until = self._until(L, now)
-        return until is None or now < until
 
     # --- rounds ---
 
@@ -190,7 +174,7 @@ class Neighbours(Core):
         if m.promised and self.attempt is None and self._now >= self.temp_until:
             self._send(sender, Cancel(m.promised, self.seat.tenure))
         self._adopt_if_vouched()
-        if self.state is State.PROBATION and self._vouched_for(self.L, self._now):
+        if self.state is State.PROBATION and self.lease.valid(self.L, self._now):
             self._confirmed()
 
     def _confirmed(self) -> None:
@@ -318,7 +302,7 @@ class Neighbours(Core):
             self._poll(R)
 
     def _adopt_if_vouched(self) -> bool:
-        if self.next_L is None or not self._vouched_for(self.next_L[1], self._now):
+        if self.next_L is None or not self.lease.valid(self.next_L[1], self._now):
             return False
         (self.L_nonce, self.L), self.next_L = self.next_L, None
         self._ack_update(self.L_nonce)

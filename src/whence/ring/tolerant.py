@@ -7,6 +7,7 @@ Each part has its own file and opens with its rules:
     admission.py   CJOIN, probation
     exclusion.py   EXCLUDE, REQCOORD, TempRounds
     departure.py   CLEAVE
+    reunion.py     RALLY: a dead ring is founded again
 
 This one joins them: which message goes where, which timer does what.
 """
@@ -16,7 +17,6 @@ from __future__ import annotations
 from typing import assert_never
 
 from whence.clock import MemberId
-from whence.ring.departure import Departure
 from whence.ring.messages import (
     AckCJoin,
     AckCLeave,
@@ -34,15 +34,18 @@ from whence.ring.messages import (
     NackLeave,
     NewSucc,
     Poll,
+    Rally,
     Reject,
     ReqCoord,
     RingMessage,
     Update,
     Who,
+    Witness,
 )
+from whence.ring.reunion import Reunion
 
 
-class TolerantRing(Departure):
+class TolerantRing(Reunion):
     """One process's part in a ring that survives up to k failures in a neighbourhood of 2k+1."""
 
     def _founded(self) -> None:
@@ -70,6 +73,10 @@ class TolerantRing(Departure):
                 self._on_decline(sender, message)
             case Who():
                 self._on_who(sender, message)
+            case Rally():
+                self._on_rally(sender, message)
+            case Witness():
+                self._on_testimony(sender, message)
             case Exclude():
                 self._on_exclude(sender, message)
             case AckExclude():
@@ -123,5 +130,9 @@ class TolerantRing(Departure):
                 self._apply()
             case "answer":
                 self._no_answer()
+            case "rally":
+                self._rally()
+            case "gathered":
+                self._gathered()
             case _:
                 raise AssertionError(name)
