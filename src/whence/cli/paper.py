@@ -29,7 +29,11 @@ def paper(args: argparse.Namespace) -> int:
     files = save(out, args.name, outcome)
     if args.json:
         claims = msgspec.to_builtins(outcome.claims)
-        print(json.dumps({"experiment": args.name, "note": outcome.note, "claims": claims, "files": list(map(str, files))}))
+        print(
+            json.dumps(
+                {"experiment": args.name, "note": outcome.note, "claims": claims, "files": list(map(str, files))}
+            )
+        )
         return 0
     table = Table("claim", "holds", title=args.name)
     for claim in outcome.claims:

@@ -60,9 +60,14 @@ class Context(msgspec.Struct):
 def measure(context: Context, points: Sequence[Row], seeds: int = 4, figure: str = "exact_rate") -> list[Row]:
     """Run each point of the array engine with several seeds that share its deliveries; one row a point.
 
-    `<figure>_error` is the standard error of the mean over the seeds: deliveries of one run are not independent, runs are.
+    Points with the same seed, processes and rate have the very same messages, so that their `<figure>_runs` can be compared one
+    by one. `<figure>_error` is the standard error of the mean over the seeds: deliveries of one run are not independent, runs are.
     """
-    sized = [{**p, "deliveries": p["deliveries"] / seeds, "seed": context.seed * 1000 + i} for p in points for i in range(seeds)]
+    sized = [
+        {**p, "deliveries": p["deliveries"] / seeds, "seed": context.seed * 1000 + i}
+        for p in points
+        for i in range(seeds)
+    ]
     found = _on_spark(context, sized) if context.master else _here(context, sized)
     rows = []
     for i, p in enumerate(points):
@@ -72,10 +77,11 @@ def measure(context: Context, points: Sequence[Row], seeds: int = 4, figure: str
             if key in row and key != "deliveries" or key in ("seed", "latencies", "engine", "threads"):
                 continue
             values = [run[key] for run in runs]
-            if first is None:
+            if None in values:
                 row[key] = None
             else:
                 row[key] = sum(values) if isinstance(first, int) or key.endswith("seconds") else fmean(values)
+        row[f"{figure}_runs"] = [run[figure] for run in runs]
         row[f"{figure}_error"] = stdev([run[figure] for run in runs]) / seeds**0.5 if seeds > 1 else 0.0
         row["engine"] = runs[0]["engine"]
         rows.append(row)
@@ -123,7 +129,9 @@ def save(out: Path, name: str, outcome: Outcome) -> list[Path]:
             with files[1].open("w", newline="", encoding="utf-8") as file:
                 writer = csv.DictWriter(file, columns)
                 writer.writeheader()
-                writer.writerows(outcome.rows)
+                writer.writerows(
+                    {k: json.dumps(v) if isinstance(v, list) else v for k, v in r.items()} for r in outcome.rows
+                )
             table = pa.table({c: [row.get(c) for row in outcome.rows] for c in columns})
             pq.write_table(table, files[2])
         if outcome.figure is not None:
@@ -175,3 +183,10 @@ def theory(axes: Any, rows: Sequence[Row], x: str, label: str | None, colour: st
 def best(rows: Sequence[Row], key: str, figure: str = "exact_rate") -> Row:
     """The row with the least of a figure."""
     return min(rows, key=lambda row: (row[figure], row[key]))
+
+
+def worse(row: Row, other: Row, figure: str = "exact_rate") -> tuple[float, float]:
+    """By how much a row is worse than another with the same messages, and the standard error of that."""
+    pairs = zip(row[f"{figure}_runs"], other[f"{figure}_runs"], strict=True)
+    differences = [a - b for a, b in pairs]
+    return fmean(differences), stdev(differences) / len(differences) ** 0.5 if len(differences) > 1 else 0.0

@@ -271,9 +271,7 @@ def _fill(x: int, row: int, first: int, lanes: int, arrive: Any, receiver: Any, 
 
 
 @kernel
-def _covered(
-    m: int, lane: int, late: Any, now: int, arrive: Any, rivals: Any, p: Any, sender: Any, cover: Any
-) -> Any:
+def _covered(m: int, lane: int, late: Any, now: int, arrive: Any, rivals: Any, p: Any, sender: Any, cover: Any) -> Any:
     """Can m have been delivered too early? See the third idea above. `rivals`: what of its past may come later than m."""
     window, had, covers, sent = p.window, p.had, p.covers, p.sent
     mask = len(arrive) - 1
@@ -359,7 +357,23 @@ def _settle(
         if y < high:
             doubt[y - low] = True
     if not _replay(
-        first + lane, m, low, high, quiet, late + 1, window, when, doubt, here, known, order, had, past, sender, p.keys, count
+        first + lane,
+        m,
+        low,
+        high,
+        quiet,
+        late + 1,
+        window,
+        when,
+        doubt,
+        here,
+        known,
+        order,
+        had,
+        past,
+        sender,
+        p.keys,
+        count,
     ):
         counts[TOO_LONG] += 1
         return False

@@ -16,8 +16,16 @@ def run(context: Context) -> Outcome:
     relative = {n: rate[n] / rate[1000] for n in NS}
     steps = {n: rate[n] - rate[n - 500] for n in (1000, 1500, 2000, 2500, 3000)}
     claims = [
-        Claim("rises fast as soon as N is above 1000 (2000 has 5 times the errors of 1000 or more)", relative[2000] >= 5, {"relative_to_1000": relative}),
-        Claim("every further 500 processes above 1000 add more than the 500 before", all(steps[n] > steps[n - 500] for n in (1500, 2000, 2500, 3000)), {"added": steps}),
+        Claim(
+            "rises fast as soon as N is above 1000 (2000 has 5 times the errors of 1000 or more)",
+            relative[2000] >= 5,
+            {"relative_to_1000": relative},
+        ),
+        Claim(
+            "every further 500 processes above 1000 add more than the 500 before",
+            all(steps[n] > steps[n - 500] for n in (1500, 2000, 2500, 3000)),
+            {"added": steps},
+        ),
     ]
     figure, axes = canvas(
         f"PCO17 Figure 5: R = 100, K = 4, λ = 5000 ms, {deliveries:.0e} deliveries a point",

@@ -15,9 +15,19 @@ def run(context: Context) -> Outcome:
     rate = {row["processes"]: row["exact_rate"] for row in rows}
     relative = {n: rate[n] / rate[1000] for n in NS}
     claims = [
-        Claim("constant when N grows beyond 1000 (within a quarter)", all(abs(relative[n] - 1) <= 0.25 for n in (2000, 5000, 10000)), {"relative_to_1000": relative}),
-        Claim("higher when N shrinks (100 has more errors than 1000)", relative[100] > 1, {"relative_to_1000": relative}),
-        Claim("rises steadily as N shrinks from 1000 to 50", all(rate[a] > rate[b] for a, b in zip(NS[:6], NS[1:7], strict=True)), {"relative_to_1000": relative}),
+        Claim(
+            "constant when N grows beyond 1000 (within a quarter)",
+            all(abs(relative[n] - 1) <= 0.25 for n in (2000, 5000, 10000)),
+            {"relative_to_1000": relative},
+        ),
+        Claim(
+            "higher when N shrinks (100 has more errors than 1000)", relative[100] > 1, {"relative_to_1000": relative}
+        ),
+        Claim(
+            "rises steadily as N shrinks from 1000 to 50",
+            all(rate[a] > rate[b] for a, b in zip(NS[:6], NS[1:7], strict=True)),
+            {"relative_to_1000": relative},
+        ),
     ]
     figure, axes = canvas(
         f"PCO17 Figure 6: R = 100, K = 4, 200 messages/s in all, {deliveries:.0e} deliveries a point",
