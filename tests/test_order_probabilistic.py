@@ -482,12 +482,12 @@ def test_the_gauge_measures_what_is_in_flight_and_tells_a_broken_contract() -> N
 def test_a_broken_contract_is_said_and_makes_the_member_move() -> None:
     net = FreeNet(3, 4, 1)
     a = net[0]
-    a.ordering.contract = replace(Contract(target_error=0.001), rate=1.0, delay=0.001)
-    a.ordering.gauge = Gauge(a.ordering.contract)
+    gauge = Gauge(replace(Contract(target_error=0.001), rate=1.0, delay=0.001))
+    a.ordering.overseer.contract, a.ordering.overseer.gauge = gauge.contract, gauge
     for i in range(1000):
-        a.ordering.gauge.arrived(10.0, i % 3 == 0)
+        gauge.arrived(10.0, i % 3 == 0)
         if i % 10 == 0:
-            a.ordering.gauge.alerted()
+            gauge.alerted()
     net.pass_time(10 * PATIENCE)
     assert [o.broken for o in a.outputs if isinstance(o, Contracted)] == [True]
     [moved] = [o for o in a.outputs if isinstance(o, Moved)]

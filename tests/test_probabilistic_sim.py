@@ -203,7 +203,7 @@ per_second = 250
     assert len(late) > 300 and len(alerts) < 0.02 * 8 * len(late) and len(early) > 10 * len(alerts)
     ordering = done.world.hosts["n0"].seats[0].member.ordering
     assert isinstance(ordering, FreeOrdering)
-    assert 5 < ordering.gauge.in_flight < 10  # 250 a second, 30 ms
+    assert 5 < ordering.overseer.gauge.in_flight < 10  # 250 a second, 30 ms
 
 
 def test_the_measured_error_rate_keeps_what_the_contract_promises() -> None:

@@ -15,12 +15,14 @@ the mean: at a handful in flight the paper's bound is too low, because the error
 
 from __future__ import annotations
 
+import random
 from functools import lru_cache
 from math import ceil, erfc, exp, log, pi, sqrt
 
 import msgspec
 
 from whence.errors import ConfigError
+from whence.order.outputs import Contracted
 
 MAX_ENTRIES = 4096
 """R at most: about 8 KiB of header."""
@@ -213,3 +215,49 @@ class Gauge:
         if self.seen < self.ENOUGH:
             return self.broken
         return min(self.bound(R, K), (self.alerts + 3) / self.seen) > self.contract.promise
+
+
+class Overseer:
+    """Looks at the gauge now and then: says when the contract is broken, and when it is kept again. A broken one is a
+    reason to move, after a random while: perhaps another member moves first."""
+
+    def __init__(self, contract: Contract, rng: random.Random, patience_ns: int) -> None:
+        self.contract = contract
+        self.gauge = Gauge(contract)
+        self._rng = rng
+        self._patience = patience_ns
+        self._check_at: int | None = None
+        self._move_at: int | None = None
+
+    def begin(self, now: int) -> None:
+        self._check_at = now + 2 * self._patience
+
+    def moved(self) -> None:
+        """Under another clock all is different."""
+        self.gauge.forget()
+        self._move_at = None
+
+    @property
+    def wake_at(self) -> int | None:
+        if self._check_at is None or self._move_at is None:
+            return self._check_at
+        return min(self._check_at, self._move_at)
+
+    def look(self, R: int, K: int, now: int) -> tuple[Contracted | None, tuple[int, int] | None]:
+        """What is to be said of a clock of this size, and the size to move to."""
+        gauge, said = self.gauge, None
+        if self._check_at is not None and self._check_at <= now:
+            self._check_at = now + 2 * self._patience
+            broken = gauge.breaks(R, K)
+            if broken != gauge.broken:
+                gauge.broken = broken
+                said = Contracted(broken, self.contract.promise, gauge.bound(R, K), gauge.alert_rate, gauge.in_flight)
+            if broken and self.contract.move and self._move_at is None:
+                self._move_at = now + self._rng.randrange(1 + 4 * self._patience)
+        if self._move_at is None or self._move_at > now:
+            return said, None
+        self._move_at = None
+        X, p_nc = HEADROOM * gauge.in_flight, min(1.0, HEADROOM * gauge.p_nc(R, K))
+        size = self.contract.size_for(X, p_nc)
+        gains = expected_error(*size, X) < 0.8 * expected_error(R, K, X)
+        return said, size if gauge.broken and gains else None

@@ -38,12 +38,12 @@ from whence.errors import BadFrame, BadMessage, UsageError, WrongKind
 from whence.order.buffers import RecoveryBuffer
 from whence.order.checks import Seal
 from whence.order.config import OrderConfig
-from whence.order.contract import HEADROOM, MAX_ENTRIES, Contract, Gauge, expected_error
+from whence.order.contract import MAX_ENTRIES, Contract, Overseer
 from whence.order.explain import Blocked, Missing
 from whence.order.free import MAX_OWNERS, Cursor, check_free, digest_of, evict
 from whence.order.generations import MAX_GENERATIONS, GenerationClock, Generations, Held
 from whence.order.messages import AckRecover, ClockState, FreeState, OwnerState, Recover
-from whence.order.outputs import Arrived, Contracted, Deliver, Dropped, GaveUp, Moved, OrderOutput, OrderSend, Published
+from whence.order.outputs import Arrived, Deliver, Dropped, GaveUp, Moved, OrderOutput, OrderSend, Published
 from whence.order.recovery import MAX_PURSUITS, Pursuits
 from whence.order.stats import OrderStats
 
@@ -81,7 +81,6 @@ class FreeOrdering:
         self.queue = Generations(*self.contract.size, self.contract.lookback)
         self.draw: Callable[[int, int], Keys] = lambda R, K: keys_of(rng, R, K)
         self.keys: Keys = ()
-        self.gauge = Gauge(self.contract)
         self.cursors: dict[MemberId, Cursor] = {}  # the last to move is the last
         self.buffer: RecoveryBuffer[str, FreeFrame] = RecoveryBuffer(config.buffer, config.buffer_bytes)
         self.held: dict[FreeKey, Held] = {}
@@ -99,8 +98,7 @@ class FreeOrdering:
         self._ahead: dict[FreeKey, bool] = {}
         self._patience = config.time_to_terminate_ns + (config.time_to_recover_ns if config.recovery != "off" else 0)
         self._settle = 4 * self._patience
-        self._check_at: int | None = None
-        self._move_at: int | None = None
+        self.overseer = Overseer(self.contract, rng, self._patience)
 
     # -- publish ------------------------------------------------------------------------------------------------
 
@@ -206,7 +204,7 @@ class FreeOrdering:
             self._hold(key, held, self._patience, out)
             self.pursuits.want(frame.owner, 0, frame.number - 1, now, at_once=recovered)
         if not recovered and clock is not None and clock is self.queue.current:
-            self.gauge.arrived(lag, key in self.held)
+            self.overseer.gauge.arrived(lag, key in self.held)
 
     def _obsolete(self, frame: FreeFrame, sender: MemberId, age: int, recovered: bool, out: list[OrderOutput]) -> None:
         """It was taken before, or given up: then it is late, and lost here (but others may still need it)."""
@@ -234,8 +232,7 @@ class FreeOrdering:
         clock = self.queue.current
         self.keys = self.draw(clock.R, clock.K)
         self.opened = self.number + 1
-        self.gauge.forget()
-        self._move_at = None
+        self.overseer.moved()
         self.stats.moves += 1
         out.append(Moved(clock.id, clock.R, clock.K, own))
 
@@ -317,7 +314,7 @@ class FreeOrdering:
             if alerts.witnessed:
                 self.stats.alerts5 += 1
                 if held.frame.generation == self.queue.current.id:
-                    self.gauge.alerted()
+                    self.overseer.gauge.alerted()
             if not held.handed:
                 self._hand_up(held, over_gap, alert, out)
 
@@ -379,7 +376,7 @@ class FreeOrdering:
         if self.joining:
             return None
         deadline = self._deadlines[0][0] if self._deadlines else None
-        wanted = (deadline, self.pursuits.next_at, self._check_at, self._move_at)
+        wanted = (deadline, self.pursuits.next_at, self.overseer.wake_at)
         return min((at for at in wanted if at is not None), default=None)
 
     def wake(self, now: int) -> list[OrderOutput]:
@@ -404,24 +401,11 @@ class FreeOrdering:
         return cursor is not None and held.frame.number in cursor.early
 
     def _look_at_contract(self, now: int, out: list[OrderOutput]) -> None:
-        """Say when the contract is broken, and when it is kept again. A broken one makes the member move, after a
-        random while: perhaps another one moves first."""
-        clock, gauge = self.queue.current, self.gauge
-        if self._check_at is not None and self._check_at <= now:
-            self._check_at = now + 2 * self._patience
-            broken = gauge.breaks(clock.R, clock.K)
-            if broken != gauge.broken:
-                gauge.broken = broken
-                bound = gauge.bound(clock.R, clock.K)
-                out.append(Contracted(broken, self.contract.promise, bound, gauge.alert_rate, gauge.in_flight))
-            if broken and self.contract.move and self._move_at is None:
-                self._move_at = now + self.rng.randrange(1 + 4 * self._patience)
-        if self._move_at is not None and self._move_at <= now:
-            self._move_at = None
-            X, p_nc = HEADROOM * gauge.in_flight, min(1.0, HEADROOM * gauge.p_nc(clock.R, clock.K))
-            R, K = self.contract.size_for(X, p_nc)
-            if gauge.broken and expected_error(R, K, X) < 0.8 * expected_error(clock.R, clock.K, X):
-                out.extend(self.move(R, K, now))
+        said, size = self.overseer.look(self.queue.current.R, self.queue.current.K, now)
+        if said is not None:
+            out.append(said)
+        if size is not None:
+            out.extend(self.move(*size, now))
 
     def move(self, R: int, K: int, now: int) -> list[OrderOutput]:
         """Begin a generation of R entries and K keys: publish under it from now on, and so will whoever sees it."""
@@ -514,7 +498,7 @@ class FreeOrdering:
         self.joining = False
         self.queue.now = now
         self.keys = self.draw(self.queue.current.R, self.queue.current.K)
-        self._check_at = now + 2 * self._patience
+        self.overseer.begin(now)
         self._delivered(self.queue.retry(), out)
         lobby, self._lobby = self._lobby, {}
         for frame, sender, age in lobby.values():
@@ -591,7 +575,7 @@ class FreeOrdering:
 
     def measured(self) -> dict[str, float]:
         """The clock and what is known of its contract, as numbers."""
-        clock, gauge = self.queue.current, self.gauge
+        clock, gauge = self.queue.current, self.overseer.gauge
         return {
             "generation": clock.id >> 32,
             "entries": clock.R,
