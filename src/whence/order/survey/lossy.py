@@ -6,6 +6,8 @@
    is what a mechanism that cannot name it (interval trees, probabilistic clocks) waits for.
 3. What a held message waits for is asked of a peer at once, and again after `patience` of another one.
 4. A joiner asks a peer for a snapshot: the mechanism's state, the counts, and the application's state, of one moment.
+5. What all peers have delivered, by their digests, need not be told any more (`settle`). Everybody has to know of a
+   joiner (`join`) before it gets its snapshot, or it would be left out of "all".
 """
 
 from __future__ import annotations
@@ -28,9 +30,10 @@ class Data(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
 
 
 class Digest(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=2):
-    """What the sender has received of each process without a hole."""
+    """What the sender has received of each process without a hole, and what it has delivered."""
 
     received: tuple[Id, ...]
+    delivered: tuple[Id, ...]
 
 
 class Ask(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=3):
@@ -86,6 +89,9 @@ class LossyConfig:
     """Nanoseconds until the same is asked again, of another peer. Shorter: faster recovery, more needless copies."""
     digest_every: int = 100_000_000
     """Nanoseconds between two digests. Shorter: a lost last message is found sooner, more traffic."""
+    digest_fanout: int = 1
+    """Peers told at a time. More: recovery and stability (for mechanisms that carry what is not stable) are found
+    sooner."""
     buffer: int = 10_000
     """Messages kept for others. It should hold what is sent during one recovery; what nobody keeps is lost."""
     answer: int = 50
@@ -126,6 +132,9 @@ class LossyProcess:
         self.stats = LossyStats()
         self.received: Counts = {}
         self.beyond: dict[Id, None] = {}
+        self.delivered: Counts = {}
+        self.known: dict[ProcessId, Counts] = {}
+        """By peer: what it has delivered, as its last digest said."""
         self.buffer: dict[Id, Message] = {}
         self.asked: dict[Range, int] = {}
         self.early: list[Message] = []
@@ -147,8 +156,8 @@ class LossyProcess:
         match wire:
             case Data(message):
                 return self._data(message, now)
-            case Digest(received):
-                return self._compare(sender, dict(received), now) if self.joined else []
+            case Digest():
+                return self._compare(sender, wire, now) if self.joined else []
             case Ask(ranges):
                 return self._answer(sender, ranges)
             case AskState():
@@ -162,8 +171,10 @@ class LossyProcess:
             return self._to_any(AskState()) if self._is_time(now) else []
         out = self._deliver(self.process.drain(now))
         if self._is_time(now):
-            self.stats.digests += 1
-            out += self._to_any(Digest(tuple(sorted(self.received.items()))))
+            digest = Digest(tuple(sorted(self.received.items())), tuple(sorted(self.delivered.items())))
+            told = self.rng.sample(sorted(self.peers), min(self.config.digest_fanout, len(self.peers)))
+            self.stats.digests += len(told)
+            out += [Send(peer, digest) for peer in told]
         return out + self._ask(self.process.missing(now), None, now)
 
     @property
@@ -180,6 +191,7 @@ class LossyProcess:
     def lose(self, peer: ProcessId) -> None:
         """A process is gone. Its messages stay: they may be in the past of others, and peers may have them."""
         self.peers.pop(peer, None)
+        self.known.pop(peer, None)
 
     # --- messages
 
@@ -211,13 +223,18 @@ class LossyProcess:
 
     def _deliver(self, messages: list[Message]) -> list[Output]:
         for message in messages:
+            self.delivered[message.sender] = max(message.seq, self.delivered.get(message.sender, 0))
             self._got(message.id)  # it may have come on the back of another (first generation)
         return [Deliver(m) for m in messages]
 
     # --- recovery
 
-    def _compare(self, peer: ProcessId, theirs: Counts, now: int) -> list[Output]:
-        ahead = [(p, self.received.get(p, 0) + 1, n) for p, n in sorted(theirs.items())]
+    def _compare(self, peer: ProcessId, digest: Digest, now: int) -> list[Output]:
+        self.known[peer] = dict(digest.delivered)
+        if all(p in self.known for p in self.peers):
+            tables = [self.delivered, *(self.known[p] for p in self.peers)]
+            self.process.settle({p: min(t.get(p, 0) for t in tables) for p in self.delivered})
+        ahead = [(p, self.received.get(p, 0) + 1, n) for p, n in digest.received]
         return self._ask([gap for gap in ahead if gap[1] <= gap[2]], peer, now)
 
     def _ask(self, ranges: list[Range], peer: ProcessId | None, now: int) -> list[Output]:
@@ -261,7 +278,7 @@ class LossyProcess:
 
     def _install(self, peer: ProcessId, snapshot: Snapshot, now: int) -> list[Output]:
         self.joined = True
-        self.received = dict(snapshot.received)
+        self.received, self.delivered = dict(snapshot.received), dict(snapshot.received)
         out: list[Output] = [Joined(peer, snapshot.application)]
         out += self._deliver(self.process.install(snapshot.state, now))
         early, self.early = self.early, []

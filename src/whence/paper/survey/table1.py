@@ -8,15 +8,19 @@ membership (messages, bytes, and how long nobody may multicast).
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from random import Random
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
-from whence.order.survey import Id, SurveyConfig, control_bytes, make
+from whence.order.survey import CompactStamp, Id, IdStamp, Stamp, SurveyConfig, VectorStamp, control_bytes, make
 from whence.order.survey import lossy as ly
 from whence.order.survey import reliable as rl
+from whence.paper.survey.convoy import Setting, measure
+
+if TYPE_CHECKING:
+    from whence.paper.frame import Claim, Context, Outcome
 
 MS = 1_000_000
 _encode = msgspec.msgpack.Encoder().encode
@@ -30,7 +34,9 @@ class Load:
     order: str
     processes: int = 10
     rate: float = 5.0
-    """Multicasts per second of each process."""
+    """Multicasts per second of each process that multicasts."""
+    senders: float = 1.0
+    """Share of the processes that multicast at all."""
     loss: float = 0.0
     delay: tuple[float, float] = (10.0, 50.0)
     """Milliseconds, uniformly between these: links reorder."""
@@ -47,7 +53,9 @@ class Paid:
     load: Load
     multicasts: int
     control_bytes: float
-    """Mean size of the control information of a multicast."""
+    """Mean size of the control information of a multicast, as it is encoded (small numbers take a byte)."""
+    fixed_bytes: float
+    """The same with 32-bit counters and process numbers of as many bytes as they need, as the SURVEY reckons."""
     blocked: float
     """Share of the deliveries of others' messages that had to wait."""
     blocked_ms: float
@@ -91,6 +99,19 @@ class _Queue(Generic[W]):
         return to, sender, what
 
 
+def fixed_bytes(stamp: Stamp, processes: int) -> float:
+    """The size of control information by the SURVEY's count: `b * n / 8` for a vector, `(m + b) / 8` for each entry of
+    a compacted one. For what it does not count (trees, times, whole messages) the size as encoded."""
+    number = max(1, (processes - 1).bit_length()) / 8
+    if isinstance(stamp, VectorStamp):
+        return 4 * processes
+    if isinstance(stamp, CompactStamp):
+        return (4 + number) * len(stamp.entries)
+    if isinstance(stamp, IdStamp):
+        return (4 + number) * len(stamp.after)
+    return control_bytes(stamp)
+
+
 def pay(load: Load) -> Paid:
     """Run one load."""
     return _Loaded(load).run()
@@ -105,7 +126,9 @@ class _Loaded:
         self.who = Random(f"table1 load {load.seed}")
         slowest = int(load.delay[1] * MS)
         config = SurveyConfig(skew=0, delay=20 * slowest if load.loss else slowest, lifetime=20 * slowest)
-        recovery = ly.LossyConfig(patience=2 * slowest, digest_every=4 * slowest)
+        # Only one order has to know what is stable; it pays for that in messages.
+        fanout = load.processes if load.order == "first-unstable" else 1
+        recovery = ly.LossyConfig(patience=2 * slowest, digest_every=4 * slowest, digest_fanout=fanout)
         group = tuple(range(load.processes))
         self.nodes = [
             ly.LossyProcess(p, make(load.order, p, group, config), group, Random(f"{load.seed} {p}"), recovery)
@@ -114,6 +137,7 @@ class _Loaded:
         self.queue: _Queue[ly.Wire | str] = _Queue()
         self.woken: dict[int, int] = {}
         self.control: dict[Id, int] = {}
+        self.fixed: dict[Id, float] = {}
         self.messages = 0
         self.delivered = 0
 
@@ -122,7 +146,8 @@ class _Loaded:
         end = int(load.seconds * 1000 * MS)
         quiet = end + 40 * int(load.delay[1] * MS)
         for p in range(load.processes):
-            self._next(p)
+            if p < max(1, round(load.senders * load.processes)):
+                self._next(p)
             self.queue.put(0, p, p, "wake")
         while (found := self.queue.pop()) is not None and self.queue.now <= quiet:
             to, sender, what = found
@@ -143,6 +168,7 @@ class _Loaded:
             load,
             len(self.control),
             sum(self.control.values()) / max(1, len(self.control)),
+            sum(self.fixed.values()) / max(1, len(self.fixed)),
             sum(s.blocked for s in stats) / others,
             sum(s.blocked_time for s in stats) / others / MS,
             self.messages / others,
@@ -162,6 +188,7 @@ class _Loaded:
                 if isinstance(output.wire, ly.Data) and output.wire.message.sender == p:
                     message = output.wire.message
                     self.control.setdefault(message.id, control_bytes(message.stamp))
+                    self.fixed.setdefault(message.id, fixed_bytes(message.stamp, self.load.processes))
                 if self.links.random() >= self.load.loss:
                     delay = self.links.uniform(*self.load.delay)
                     self.queue.put(now + int(delay * MS), output.to, p, output.wire)
@@ -210,3 +237,119 @@ def change(order: str, processes: int, seed: int = 0, delay: tuple[float, float]
     states = [len(_encode(wire.state)) for wire in sent if isinstance(wire, rl.Welcome)]
     pause = (max(installed) - begun) / MS
     return Changed(order, processes, len(sent), sum(len(_encode(wire)) for wire in sent), pause, states[0])
+
+
+# --- the table
+
+ORDERS = {
+    "first": ("first generation (Fig. 3)", "precedent messages"),
+    "first-unstable": ("first generation (CBCAST 87)", "precedent messages"),
+    "identifiers": ("identifiers only", "precedent ids"),
+    "vector": ("vector clocks", "vector clocks"),
+    "compact-multicast": ("compaction, multicast", "compact clocks"),
+    "compact-unicast": ("compaction, unicast", "compact clocks"),
+    "interval": ("interval tree clocks", "compact clocks"),
+    "physical": ("physical timestamps", "time"),
+    "delta": ("deadlines", "dated vector clocks"),
+    "probabilistic": ("(N, R, K) clocks", "R counters"),
+}
+"""Order -> (what the table calls it, its causal history)."""
+SUBGROUP = 5
+"""Processes per subgroup, where there are subgroups."""
+
+
+def run(context: Context) -> Outcome:
+    """Every mechanism against the number of processes, the rate, and with few senders; and subgroups of vector
+    clocks."""
+    from whence.paper.frame import Outcome, canvas
+
+    sizes, rates, seconds = ((5, 10, 20), (5.0,), 1.0) if context.quick else ((5, 10, 20, 40), (2.0, 10.0), 4.0)
+    loads = [(o, n, r, 1.0) for o in ORDERS for n in sizes for r in rates]
+    loads += [(o, sizes[-1], rates[0], 0.1) for o in ("vector", "compact-multicast")]
+    rows: list[dict[str, Any]] = []
+    for at, (order, n, rate, senders) in enumerate(loads):
+        if context.tell:
+            context.tell(at / len(loads), f"{ORDERS[order][0]}, {n} processes, {rate:g}/s")
+        paid = pay(Load(order, n, rate, senders, seconds=seconds, seed=context.seed))
+        rows.append(_row(order, n, rate, senders, paid))
+    for n in sizes:
+        if n > SUBGROUP:
+            setting = Setting("vector", n // SUBGROUP, SUBGROUP, rates[0] * n, 0.0, 30.0, seconds=min(1.0, seconds))
+            rows.append({**_bare("subgroups", n, rates[0], 1.0), "control_bytes": measure(setting).control})
+    changes = [change(order, n, context.seed) for order in ("first", "vector", "interval") for n in sizes[:2]]
+    rows += [{**_bare("change: " + c.order, c.processes, 0.0, 1.0), **_cost(c)} for c in changes]
+    claims = _claims(rows, sizes, rates)
+    figure, axes = canvas(
+        f"SURVEY Table 1, measured: every process multicasts {rates[0]:g} times a second",
+        "processes",
+        "bytes of control information per multicast",
+    )
+    for order, (label, _) in ORDERS.items():
+        points = [row for row in rows if (row["order"], row["rate"], row["senders"]) == (order, rates[0], 1.0)]
+        axes.plot([row["processes"] for row in points], [row["control_bytes"] for row in points], "o-", label=label)
+    points = [row for row in rows if row["order"] == "subgroups"]
+    xs, ys = [row["processes"] for row in points], [row["control_bytes"] for row in points]
+    axes.plot(xs, ys, "s--", label=f"vector clocks in subgroups of {SUBGROUP}")
+    axes.set_yscale("log")
+    axes.legend(fontsize=7)
+    return Outcome(rows, claims, figure)
+
+
+def _bare(order: str, n: int, rate: float, senders: float) -> dict[str, Any]:
+    history = ORDERS.get(order, ("", "any"))[1]
+    return {"order": order, "history": history, "processes": n, "rate": rate, "senders": senders}
+
+
+def _row(order: str, n: int, rate: float, senders: float, paid: Paid) -> dict[str, Any]:
+    found = {f.name: getattr(paid, f.name) for f in fields(paid) if f.name != "load"}
+    return {**_bare(order, n, rate, senders), **found}
+
+
+def _cost(changed: Changed) -> dict[str, Any]:
+    return {
+        "change_messages": changed.messages,
+        "change_bytes": changed.bytes,
+        "pause_ms": changed.pause_ms,
+        "state_bytes": changed.state_bytes,
+    }
+
+
+def _claims(rows: list[dict[str, Any]], sizes: tuple[int, ...], rates: tuple[float, ...]) -> list[Claim]:
+    from whence.paper.frame import Claim
+
+    def of(order: str, column: str, senders: float = 1.0) -> dict[int, float]:
+        mine = [r for r in rows if (r["order"], r["senders"]) == (order, senders) and r["rate"] in (rates[0], 0.0)]
+        return {r["processes"]: r[column] for r in mine}
+
+    least, most = sizes[0], sizes[-1]
+    big, vector = of("first-unstable", "control_bytes"), of("vector", "control_bytes")
+    blocked = {order: of(order, "blocked") for order in ORDERS}
+    blocking = ("identifiers", "vector", "compact-multicast", "compact-unicast", "interval")
+    few = {o: of(o, "fixed_bytes", 0.1)[most] for o in ("vector", "compact-multicast")}
+    chained = of("subgroups", "control_bytes")
+    pause, messages = of("change: vector", "pause_ms"), of("change: vector", "change_messages")
+    return [
+        Claim("first generation: non-blocking", not any(blocked["first-unstable"].values()), {"blocked": blocked}),
+        Claim(
+            "first generation: big messages",
+            all(big[n] > 3 * vector[n] for n in sizes),
+            {"bytes": big, "vector": vector},
+        ),
+        Claim("vector and compact clocks block", all(blocked[o][most] > 0 for o in blocking), {"blocked": blocked}),
+        Claim(
+            "vector clocks grow with the number of processes",
+            vector[most] > 0.5 * most / least * vector[least],
+            {"bytes": vector},
+        ),
+        Claim("compaction: small messages where few multicast", few["compact-multicast"] < few["vector"] / 2, few),
+        Claim(
+            "interconnection: small messages, whatever the number of processes",
+            max(chained.values()) < vector[most] and max(chained.values()) < 2 * min(chained.values()),
+            {"bytes": chained, "vector": vector},
+        ),
+        Claim(
+            "a change of the membership stops everybody, for two message delays, and costs messages with the square",
+            all(20 <= p <= 150 for p in pause.values()) and messages[sizes[1]] > 3 * messages[sizes[0]],
+            {"pause_ms": pause, "messages": messages},
+        ),
+    ]

@@ -1,0 +1,58 @@
+"""`whence paper survey/...`: the claims hold, and the measurements can tell orders apart."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from whence.order.survey import CompactStamp, VectorStamp
+from whence.paper import EXPERIMENTS, experiment
+from whence.paper.survey.table1 import Load, change, fixed_bytes, pay
+
+
+@pytest.fixture(autouse=True)
+def needs_the_extra() -> None:
+    for package in ("pyarrow", "numba", "matplotlib"):
+        pytest.importorskip(package, reason="the papers' experiments need the extra `paper`")
+
+
+def test_the_examples_hold_and_are_written_down(tmp_path: Path) -> None:
+    from whence.paper.frame import Context, save
+
+    outcome = experiment("survey/examples")(Context(quick=True))
+    assert len(outcome.claims) == 17 and all(claim.holds for claim in outcome.claims)
+    save(tmp_path, "survey/examples", outcome)
+    written = json.loads((tmp_path / "claims.json").read_text(encoding="utf-8"))
+    assert len(written["claims"]) == 17
+    assert (tmp_path / "examples.csv").exists()
+
+
+def test_table_1_holds() -> None:
+    from whence.paper.frame import Context
+
+    outcome = experiment("survey/table1")(Context(quick=True))
+    assert [claim.text for claim in outcome.claims if not claim.holds] == []
+    assert {"survey/table1", "survey/convoy", "survey/examples"} <= set(EXPERIMENTS)
+
+
+def test_the_load_is_the_same_for_every_order() -> None:
+    loads = [Load(order, 4, 5.0, seconds=1.0) for order in ("vector", "first-unstable", "physical")]
+    vector, first, physical = map(pay, loads)
+    assert vector.multicasts == first.multicasts == physical.multicasts > 0
+    assert first.blocked == 0 < vector.blocked < physical.blocked == 1  # stability takes the whole bound, always
+    assert pay(loads[0]) == vector
+    assert pay(Load("vector", 4, 5.0, seconds=1.0, loss=0.2)).undelivered == 0  # recovered
+
+
+def test_a_change_of_the_view_costs_with_the_square_of_the_members() -> None:
+    small, large = change("vector", 4), change("vector", 8)
+    assert large.messages > 3 * small.messages and large.state_bytes > small.state_bytes
+    assert 20 <= small.pause_ms <= 150
+
+
+def test_sizes_as_the_survey_reckons() -> None:
+    assert fixed_bytes(VectorStamp((1,) * 200), 200) == 800  # "200 processes and 32-bit slots: 800 bytes"
+    assert fixed_bytes(VectorStamp((1,) * 10), 10) == 40  # "10 replicas: 40 bytes"
+    assert fixed_bytes(CompactStamp(((1, 7),)), 4) == 4.25  # "only two bits for the process identifier"
