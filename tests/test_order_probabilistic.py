@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from free_net import MS, PATIENCE, FreeNet, Process
 from whence.clock import Frame, FreeFrame, FreeId, Packed
 from whence.config import Config
-from whence.errors import AbsurdClock, BadFrame, ConfigError, UsageError, WrongKind
+from whence.errors import AbsurdClock, BadFrame, ConfigError, ForgedTicket, RemoteError, UsageError, WrongKind
 from whence.order import free as owners
 from whence.order.contract import (
     Contract,
@@ -23,6 +23,7 @@ from whence.order.contract import (
     expected_error,
     overtaking,
 )
+from whence.order.messages import FreeState
 from whence.order.outputs import Arrived, Contracted, Deliver, Dropped, GaveUp, Moved
 
 replace = msgspec.structs.replace
@@ -322,6 +323,55 @@ def test_hostile_frames_are_refused_by_name_and_change_nothing(kind: str) -> Non
         c.receive(bad)
     assert c.V == [0, 0, 0] and c.ordering.cursors == {} and not c.ordering.held
     assert c.receive(frame) == frame.names() and b.receive(frame) == frame.names()
+
+
+class FakeSeal:
+    """Whoever knows the word may publish."""
+
+    def sign(self, data: bytes) -> bytes:
+        return b"word" + bytes([len(data) % 251])
+
+    def verify(self, data: bytes, signature: bytes) -> bool:
+        return signature == self.sign(data)
+
+
+def test_with_roles_only_what_a_publisher_signed_is_taken() -> None:
+    net = FreeNet(3)
+    a, b, c = net.members
+    forged = a.publish()
+    for member in net.members:
+        member.ordering.seal = FakeSeal()
+    with pytest.raises(ForgedTicket, match="not signed"):
+        b.receive(forged)
+    signed = c.publish()
+    assert signed.signature and b.receive(signed) == signed.names()
+    with pytest.raises(ForgedTicket):
+        a.receive(replace(signed, body=b"\x91\xc4\x02xy"))
+
+
+def bad_states(good: FreeState) -> list[FreeState]:
+    [generation], [row, *_] = good.generations, good.owners
+    return [
+        replace(good, generations=(replace(generation, K=0),)),
+        replace(good, generations=(replace(generation, V=Packed.of((1 << 63, 0, 0))),)),
+        replace(good, owners=(replace(row, keys=(7,)),)),
+        replace(good, waiting=(replace(good.waiting[0], vector=Packed.of((1, 1))),)),
+        replace(good, waiting=(replace(good.waiting[0], keys=(9,)),)),
+    ]
+
+
+def test_snapshots_that_contradict_themselves_are_refused_by_name() -> None:
+    net = FreeNet(3)
+    a, b, c = net.members
+    b.receive(a.publish())
+    c.receive(b.publish())
+    good = c.ordering.state()
+    assert good.free is not None and good.free.waiting
+    for state in [None, *bad_states(replace(good.free, owners=b.ordering.state().free.owners))]:  # type: ignore[union-attr]
+        fresh = Process(net, 0, "probabilistic", a.ordering.contract)
+        with pytest.raises(RemoteError):
+            fresh.ordering.load(replace(good, free=state), 0)
+        assert fresh.ordering.cursors == {}
 
 
 def test_the_other_kind_of_cluster_is_refused_by_name() -> None:

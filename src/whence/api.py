@@ -305,6 +305,7 @@ class Cluster:
         """In a cluster without tickets: publish events, in this order (`Seat.publish_many`)."""
         if self.clock_size is None:
             raise UsageError("publishing needs a ticket here: async with cluster.coordinate() as seat")
+        self._check_role()
         return await Seat(self, None, None).publish_many(payloads)
 
     @property
@@ -403,8 +404,7 @@ class Cluster:
 
     async def _sit_down(self, timeout: float) -> Seat:
         member = self._node.member
-        if isinstance(self._entry.seal, PublisherSeal) and not self._entry.seal.may_publish:
-            raise UsageError("this member may only receive: publishing needs the key that role 'publisher' is issued")
+        self._check_role()
         deadline = time.monotonic() + timeout
         self._seats += 1
         try:
@@ -421,6 +421,10 @@ class Cluster:
             await _see_through(self._stand_up())
             raise NoTicket(f"no ticket of {self.name!r} within {timeout:g} s: {reason}")
         return Seat(self, member.ring.ticket, member.ring.inc)
+
+    def _check_role(self) -> None:
+        if isinstance(self._entry.seal, PublisherSeal) and not self._entry.seal.may_publish:
+            raise UsageError("this member may only receive: publishing needs the key that role 'publisher' is issued")
 
     @property
     def _founding(self) -> bool:

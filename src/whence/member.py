@@ -365,6 +365,8 @@ class Member:
     def _publish(self, payloads: tuple[bytes, ...], now: int, out: list[Output]) -> None:
         if not self.may_publish:
             reason = "no ticket" if not self.ring.may_publish else "catching up with the ticket's past"
+            if not self.joined:
+                reason = "not joined yet"
             out.append(Refused("publish", reason))
             return
         limits = self.config.limits

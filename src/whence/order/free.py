@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from whence.clock import AnyFrame, FreeFrame, MemberId
 from whence.clock.probabilistic import Keys
-from whence.errors import AbsurdClock, BadFrame, ForgedTicket, WrongKind
+from whence.errors import AbsurdClock, BadFrame, BadMessage, ForgedTicket, WrongKind
 from whence.order.contract import MAX_ENTRIES
-from whence.order.messages import OwnerState
+from whence.order.messages import FreeState, OwnerState
 
 if TYPE_CHECKING:
     from whence.order.generations import Held
@@ -22,6 +22,8 @@ MAX_OWNERS = 4096
 """Owners remembered; each costs about 40 bytes in a snapshot."""
 DIGEST_ROWS = 64
 """Owners in a digest: half of them those that moved last, half at random."""
+MAX_COUNT = 1 << 62
+"""A count in a snapshot; more would not fit on the wire for long."""
 MAX_AHEAD = 1 << 16
 """Generations begun behind our back: more is absurd."""
 
@@ -91,6 +93,20 @@ def check_free(frame: AnyFrame, ordering: FreeOrdering) -> None:
         raise ForgedTicket(f"frame {frame.number} of {frame.owner} is not signed by a publisher")
     if not ordering.joining:
         _check_against(frame, stamp, ordering)
+
+
+def check_state(state: FreeState, ordering: FreeOrdering) -> None:
+    """Raise a `BadMessage` for a snapshot that contradicts itself: its counts are indexed by its keys."""
+    R = {g.generation: g.V.R for g in state.generations}
+    if not any(g.K for g in state.generations) or any(max(g.V.vector()) >= MAX_COUNT for g in state.generations):
+        raise BadMessage("a clock without keys, or with counts beyond all measure")
+    for row in state.owners:
+        if row.keys and row.keys[-1] >= R.get(row.generation, MAX_ENTRIES):
+            raise BadMessage(f"keys {row.keys[:8]} of {row.owner} in a generation of {R[row.generation]} entries")
+    for frame in state.waiting:
+        check_free(frame, ordering)
+        if R.get(frame.generation) != frame.vector.R or any(R.get(g, p.R) != p.R for g, p in frame.older):
+            raise BadMessage(f"a frame of {frame.vector.R} entries waits in a generation of {R.get(frame.generation)}")
 
 
 def _check_against(frame: FreeFrame, stamp: tuple[int, ...], ordering: FreeOrdering) -> None:

@@ -40,7 +40,7 @@ from whence.order.checks import Seal
 from whence.order.config import OrderConfig
 from whence.order.contract import MAX_ENTRIES, Contract, Overseer
 from whence.order.explain import Blocked, Missing
-from whence.order.free import MAX_OWNERS, Cursor, check_free, digest_of, evict
+from whence.order.free import MAX_OWNERS, Cursor, check_free, check_state, digest_of, evict
 from whence.order.generations import MAX_GENERATIONS, GenerationClock, Generations, Held
 from whence.order.messages import AckRecover, ClockState, FreeState, OwnerState, Recover
 from whence.order.outputs import Arrived, Deliver, Dropped, GaveUp, Moved, OrderOutput, OrderSend, Published
@@ -538,13 +538,15 @@ class FreeOrdering:
     def load(self, state: ClockState, now: int) -> None:
         """Take over clocks and cursors from a snapshot or a checkpoint."""
         free = state.free
-        if free is None or not free.generations:
+        if free is None:
             raise BadMessage("the clock of a cluster with tickets")
+        check_state(free, self)
         self.queue.now = now
         self.queue.load(free.generations)
         self.cursors = {row.owner: Cursor.of(row) for row in free.owners}
         self.stats.forgotten = free.forgotten
-        self._ahead = {(o, 0, n): True for o, a, b in free.ahead for n in islice(range(a, b + 1), self.config.hold)}
+        ahead = ((o, 0, n) for o, a, b in free.ahead for n in range(a, b + 1))
+        self._ahead = dict.fromkeys(islice(ahead, self.config.hold), True)
         for frame in free.waiting:
             held = Held(frame)
             self.buffer.add(frame.key, frame)
