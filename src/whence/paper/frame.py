@@ -44,7 +44,7 @@ class Context(msgspec.Struct):
     """How an experiment is to be run."""
 
     quick: bool = False
-    """A hundredth of the deliveries: seconds, and larger errors."""
+    """Far fewer deliveries: seconds, and larger errors."""
     seed: int = 0
     latencies: tuple[tuple[float, ...], ...] = ()
     """Recorded round-trip times, for the experiments that want them."""
@@ -52,16 +52,18 @@ class Context(msgspec.Struct):
     """A Spark master: run the points there. Otherwise here, one after the other, each on all cores."""
     tell: Tell | None = None
 
-    def size(self, deliveries: float) -> float:
-        """Deliveries of a point."""
-        return deliveries / 100 if self.quick else deliveries
+    def size(self, deliveries: float, quick: float) -> float:
+        """Deliveries of a point. Errors come in swarms, of one slow message at many receivers: it is messages that
+        count."""
+        return quick if self.quick else deliveries
 
 
 def measure(context: Context, points: Sequence[Row], seeds: int = 4, figure: str = "exact_rate") -> list[Row]:
     """Run each point of the array engine with several seeds that share its deliveries; one row a point.
 
-    Points with the same seed, processes and rate have the very same messages, so that their `<figure>_runs` can be compared one
-    by one. `<figure>_error` is the standard error of the mean over the seeds: deliveries of one run are not independent, runs are.
+    Points with the same seed, processes and rate have the very same messages, so that their `<figure>_runs` can be
+    compared one by one. `<figure>_error` is the standard error of the mean over the seeds: deliveries of one run are
+    not independent, runs are.
     """
     sized = [
         {**p, "deliveries": p["deliveries"] / seeds, "seed": context.seed * 1000 + i}
@@ -74,7 +76,7 @@ def measure(context: Context, points: Sequence[Row], seeds: int = 4, figure: str
         runs = found[i * seeds : (i + 1) * seeds]
         row: Row = {key: value for key, value in p.items() if key not in ("latencies", "sample", "engine")}
         for key, first in runs[0].items():
-            if key in row and key != "deliveries" or key in ("seed", "latencies", "engine", "threads"):
+            if (key in row and key != "deliveries") or key in ("seed", "latencies", "engine", "threads"):
                 continue
             values = [run[key] for run in runs]
             if None in values:
@@ -143,20 +145,26 @@ def save(out: Path, name: str, outcome: Outcome) -> list[Path]:
     return files
 
 
-def canvas(title: str, x: str, y: str) -> tuple[Figure, Any]:
-    """An empty plot, with a title and named axes."""
-    import matplotlib as mpl
+def canvas(title: str, x: str, y: str, right: str = "") -> tuple[Figure, Any]:
+    """An empty plot, with a title and named axes; `right`: a second one beside it, over that."""
+    from matplotlib.figure import Figure
 
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
+    figure = Figure(figsize=(11 if right else 7.5, 4.8), layout="constrained")
+    panels = figure.subplots(1, 2 if right else 1, squeeze=False)[0]
+    figure.suptitle(title, fontsize=11)
+    for axes, name in zip(panels, (x, right), strict=False):
+        axes.set_xlabel(name)
+        axes.set_ylabel(y)
+        axes.grid(True, which="major", alpha=0.35)
+        axes.grid(True, which="minor", alpha=0.12)
+    return figure, panels if right else panels[0]
 
-    figure, axes = plt.subplots(figsize=(7.5, 4.8), layout="constrained")
-    axes.set_title(title, fontsize=11)
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
-    axes.grid(True, which="major", alpha=0.35)
-    axes.grid(True, which="minor", alpha=0.12)
-    return figure, axes
+
+def count(deliveries: float) -> str:
+    """For a title: 10^8 deliveries a point."""
+    digits, power = f"{deliveries:.0e}".split("e")
+    factor = "" if digits == "1" else digits + r" \cdot "
+    return f"${factor}10^{int(power)}$ deliveries a point"
 
 
 def curve(axes: Any, rows: Sequence[Row], x: str, label: str, colour: str, figure: str = "exact_rate") -> None:

@@ -1,15 +1,19 @@
 """The fast engine: the paper's network only, and the vectors of nobody.
 
-1. A vector is only a count over what was delivered. If all of m's past has arrived before m, m is delivered on arrival, and
-   correctly (PCO17 Corollary 1). Nothing has to be counted, queued or sorted for it: that is 98 of 100 deliveries.
-2. When a copy arrives is a hash of message and receiver. So what a sender had delivered needs only the sender's own arrivals
-   (`pasts`, one pass over the messages); after that, receivers have nothing to do with each other (`judge`, in any order).
-3. Say m arrives at r while some of its past is missing, and T is the arrival of the last of that. Until T the only unusual
-   thing that can happen is that m is delivered too early. Then there is a p in m's past, later than m here, and either the
-   sender of m had skipped p too, or every entry of p is covered by messages that arrived by T and that the sender of m had
-   not delivered. That is a cheap test, and most fail it. (In `Pending` the waiting messages are tried from the oldest on
-   after each delivery, so the first of m's past that is undelivered when m is delivered cannot have arrived before m.)
-4. What is left is replayed: from the last moment at which nothing waited at r, message by message, with the core's own rules.
+1. A vector is only a count over what was delivered. If all of m's past has arrived before m, m is delivered on
+   arrival, and correctly (PCO17 Corollary 1). Nothing has to be counted, queued or sorted for it: that is 98 of 100
+   deliveries.
+2. When a copy arrives is a hash of message and receiver. So what a sender had delivered needs only the sender's own
+   arrivals (`pasts`, one pass over the messages); after that, receivers have nothing to do with each other (`judge`,
+   in any order).
+3. Say m arrives at r while some of its past is missing, and T is the arrival of the last of that. Until T the only
+   unusual thing that can happen is that m is delivered too early. Then there is a p in m's past, later than m here,
+   and either the sender of m had skipped p too, or every entry of p is covered by messages that arrived by T and that
+   the sender of m had not delivered. That is a cheap test, and most fail it. (In `Pending` the waiting messages are
+   tried from the oldest on after each delivery, so the first of m's past that is undelivered when m is delivered
+   cannot have arrived before m.)
+4. What is left is replayed: from the last moment at which nothing waited at r, message by message, with the core's own
+   rules.
 
 Sets of messages are bits: bit i of a set of m stands for message m - window + i. Older ones have arrived everywhere.
 """
@@ -33,8 +37,8 @@ LANES = 64
 """Receivers that are judged together: enough for the vector registers, few enough for the caches."""
 
 TOO_LONG = 15
-"""Column of the counts: replays that would have to begin too long ago. Then nearly always something waits, and this engine is
-the wrong one: it stops at once."""
+"""Column of the counts: replays that would have to begin too long ago. Then nearly always something waits, and this
+engine is the wrong one: it stops at once."""
 
 REPLAYED = 100
 """A replay of more arrivals than this is too long."""
@@ -92,8 +96,8 @@ def _close(m: int, window: int, had: Any, past: Any) -> None:
 
 @kernel
 def _ready(y: int, low: int, high: int, window: int, here: Any, had: Any, sender: Any, keys: Any, count: Any) -> Any:
-    """Algorithm 2 without vectors: in no entry may what y's sender had, and is missing here, outnumber what is here and it had
-    not. `here` and `count` are scratch: delivered at this process, from message `low` on; zeros."""
+    """Algorithm 2 without vectors: in no entry may what y's sender had, and is missing here, outnumber what is here
+    and it had not. `here` and `count` are scratch: delivered at this process, from message `low` on; zeros."""
     missing = 0
     for x in range(max(low, y - window), y):
         if not here[x - low] and _has(had, y, x, window):
@@ -135,8 +139,9 @@ def _replay(
 ) -> Any:
     """Process r from a quiet moment, when nothing waits, until `target` is delivered, or up to and without `until`.
 
-    False if that would take too long. `when[x - low]` is the arrival of message x, for low <= x < high. Afterwards `here` is what is delivered and `known` that and
-    its past, both without what target's delivery adds to `known`. Where `doubt` is not, all of the past was here first.
+    False if that would take too long. `when[x - low]` is the arrival of message x, for low <= x < high. Afterwards
+    `here` is what is delivered and `known` that and its past, both without what target's delivery adds to `known`.
+    Where `doubt` is not, all of the past was here first.
     """
     events = 0
     for i in range(high - low):
@@ -272,7 +277,8 @@ def _fill(x: int, row: int, first: int, lanes: int, arrive: Any, receiver: Any, 
 
 @kernel
 def _covered(m: int, lane: int, late: Any, now: int, arrive: Any, rivals: Any, p: Any, sender: Any, cover: Any) -> Any:
-    """Can m have been delivered too early? See the third idea above. `rivals`: what of its past may come later than m."""
+    """Can m have been delivered too early? See the third idea above. `rivals`: what of its past may come later than
+    m."""
     window, had, covers, sent = p.window, p.had, p.covers, p.sent
     mask = len(arrive) - 1
     mine = arrive[m & mask, lane]
@@ -322,8 +328,8 @@ def _settle(
     scratch: Any,
     counts: Any,
 ) -> Any:
-    """Replay receiver first + lane until m is delivered: was that an error? `early` and `lates` are the messages of this lane
-    that came before their past, and for how long it was missing."""
+    """Replay receiver first + lane until m is delivered: was that an error? `early` and `lates` are the messages of
+    this lane that came before their past, and for how long it was missing."""
     window, had, past, sent = p.window, p.had, p.past, p.sent
     when, doubt, here, known, order, count = scratch
     mask = len(arrive) - 1
@@ -406,7 +412,8 @@ def _block(
     counts: Any,
     log: Any,
 ) -> None:
-    """The receivers first .. first+lanes-1: messages judge .. end-1, after those from `begin` on for what is still under way."""
+    """The receivers first .. first+lanes-1: messages judge .. end-1, after those from `begin` on for what is still
+    under way."""
     window, past, sent = p.window, p.past, p.sent
     sender, total = net.sender, len(net.send)
     arrive = np.zeros((ring, LANES), np.int32)

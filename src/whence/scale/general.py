@@ -1,12 +1,13 @@
 """The general engine: every process's vector, queue and list, as the core keeps them, in arrays.
 
-A process is advanced only when somebody needs to know its state: when it sends. Between two of its sends nothing that it
-does can be seen by others. So one pass over the messages in the order of sending, advancing only the sender of each, is a
-correct simulation, with no event queue. Every `stride` messages all processes catch up, each independent of the others: that
-is where nearly all work is done, on as many threads as there are.
+A process is advanced only when somebody needs to know its state: when it sends. Between two of its sends nothing that
+it does can be seen by others. So one pass over the messages in the order of sending, advancing only the sender of
+each, is a correct simulation, with no event queue. Every `stride` messages all processes catch up, each independent of
+the others: that is where nearly all work is done, on as many threads as there are.
 
-The oracle. The true past of a message is everything its sender had delivered or sent, and the past of all that. Older than
-the longest delay it is delivered everywhere, so a set of bits over the recent messages is exact. Message `x` has bit `x mod S`:
+The oracle. The true past of a message is everything its sender had delivered or sent, and the past of all that. Older
+than the longest delay it is delivered everywhere, so a set of bits over the recent messages is exact. Message `x` has
+bit `x mod S`:
 
     missing[p]   sent, and not delivered at p
     known[p]     delivered at p, or in the past of something delivered at p (the paper's vector clock with its maximum)
@@ -54,7 +55,8 @@ class State(NamedTuple):
     """All processes and the recent messages, in arrays; `p` is a process, `m` a message, `H` and `S` powers of two."""
 
     limits: I64
-    """Messages FIRST .. LAST-1 at processes LOW .. HIGH-1 are counted; the WINDOW; SHIFT: bits of a message's number."""
+    """Messages FIRST .. LAST-1 at processes LOW .. HIGH-1 are counted; the WINDOW; SHIFT: bits of a message's
+    number."""
     V: I32
     """[p, R] the vector."""
     missing: U64
@@ -270,8 +272,8 @@ def _send(s: Any, net: Any, m: int) -> None:
 
 @kernel
 def _replace(s: Any, net: Any, p: int, sponsor: int, now: int, receiver: Any, keys: Any) -> None:
-    """Just before message `now` a process leaves; a new one copies the sponsor's state, and will get what the sponsor has
-    not got yet."""
+    """Just before message `now` a process leaves; a new one copies the sponsor's state, and will get what the sponsor
+    has not got yet."""
     _advance(s, net, p, now)
     _advance(s, net, sponsor, now)
     logged = s.sizes[p, LOGGED]
@@ -296,7 +298,8 @@ def _replace(s: Any, net: Any, p: int, sponsor: int, now: int, receiver: Any, ke
 
 @threaded
 def steps(s: Any, net: Any, begin: int, end: int, stride: int, changes: Any) -> None:
-    """Messages begin .. end-1. The changes: just before which message, who is replaced, from whose state, new hash and keys."""
+    """Messages begin .. end-1. The changes: just before which message, who is replaced, from whose state, new hash and
+    keys."""
     at, who, sponsors, receivers, keys = changes
     change = np.searchsorted(at, begin)
     for start in range(begin, end, stride):

@@ -17,19 +17,22 @@ span = numba.prange
 
 def kernel(function: F) -> F:
     """Compiled; the machine code is kept on disk, so that only the first start is slow."""
-    return numba.njit(cache=True, boundscheck=False, error_model="numpy")(function)  # type: ignore[no-any-return]
+    return numba.njit(cache=True, boundscheck=False, error_model="numpy")(function)  # type: ignore[return-value]
 
 
 def threaded(function: F) -> F:
     """Compiled, with every `span` spread over the threads."""
-    return numba.njit(cache=True, parallel=True, boundscheck=False, error_model="numpy")(function)  # type: ignore[no-any-return]
+    return numba.njit(cache=True, parallel=True, boundscheck=False, error_model="numpy")(function)  # type: ignore[return-value]
 
 
 @intrinsic
-def lowest(context, word):  # type: ignore[no-untyped-def]
-    """The number of the lowest bit that is set in a 64-bit word (of no bit: 64)."""
+def _lowest(context, word):  # type: ignore[no-untyped-def]
 
     def build(context, builder, signature, args):  # type: ignore[no-untyped-def]
         return builder.cttz(args[0], context.get_constant(types.boolean, False))
 
     return types.int64(types.uint64), build
+
+
+lowest: Any = _lowest
+"""The number of the lowest bit that is set in a 64-bit word (of no bit: 64)."""

@@ -198,7 +198,8 @@ def travel(
 
 
 def prepare(settings: Settings) -> Run:
-    """The messages of a run. Before those that count come as many as are sent in two longest delays, and after them too."""
+    """The messages of a run. Before those that count come as many as are sent in two longest delays, and after them
+    too."""
     s = settings
     s.check()
     base = _base(s)
@@ -245,7 +246,7 @@ def prepare(settings: Settings) -> Run:
 
 def _base(s: Settings) -> I32:
     if s.latencies:
-        return np.rint(np.array(s.latencies) * 500).astype(np.int32)
+        return np.asarray(np.rint(np.array(s.latencies) * 500), np.int32)
     return np.array([[round(s.delay * 1000)]], np.int32)
 
 
@@ -263,7 +264,7 @@ def key_sets(s: Settings, who: Any) -> I32:
     who = np.asarray(who)
     R, K = s.entries, s.keys
     if K == 1 and s.processes == R:
-        return (who % R).reshape(-1, 1).astype(np.int32)
+        return np.asarray((who % R).reshape(-1, 1), np.int32)
     sets = comb(R, K)
     words = bits(s.seed, KEYS, who)
     if sets >= 2**40:  # too many for a 64-bit hash: the core's own function

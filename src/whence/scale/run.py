@@ -54,7 +54,8 @@ class Result(msgspec.Struct, frozen=True):
     alerts5: int | None
     """Deliveries on which Algorithm 5 did."""
     seconds: float
-    """Time the engine took: pasts, deliveries and oracle; not the making of the messages, the sample for alerts, or compiling."""
+    """Time the engine took: pasts, deliveries and oracle; not the making of the messages, the sample for alerts, or
+    compiling."""
     deliveries_per_s: float
     alerts_deliveries: int
     """On how many deliveries alerts were counted: all, or the first of the same run (see `alerts` of the settings)."""
@@ -96,7 +97,8 @@ def run(
 ) -> Result:
     """Run it. `part` (i, n): only the i-th n-th of the receivers; the counts of all parts add up to those of the whole.
 
-    `sample`: where the fast engine ran, count alerts on a part of the run. `engine`: `fast` does only the paper's network, `general` everything; `auto` takes the fast one where it can.
+    `sample`: where the fast engine ran, count alerts on a part of the run. `engine`: `fast` does only the paper's
+    network, `general` everything; `auto` takes the fast one where it can.
     """
     settings.check()
     if engine not in ("auto", "fast", "general"):
@@ -105,7 +107,7 @@ def run(
         raise ConfigError(f"part: {part[0]} of {part[1]}: want 0 <= i < n <= processes")
     if engine == "fast" and not settings.plain:
         raise ConfigError("engine: the fast one knows no loss, churn, recorded latencies or alerts on every delivery")
-    most = numba.config.NUMBA_NUM_THREADS
+    most: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
     if threads is not None and not 1 <= threads <= most:
         raise ConfigError(f"threads: {threads} is not from 1 to {most}")
     numba.set_num_threads(threads or most)

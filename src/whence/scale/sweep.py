@@ -12,7 +12,8 @@ from whence.scale.run import run
 
 
 def point(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings by name, as `whence scale` takes them (and `threads`, `engine`, `sample`: see `run`); the result by name, the settings with it."""
+    """Settings by name, as `whence scale` takes them (and `threads`, `engine`, `sample`: see `run`); the result by
+    name, the settings with it."""
     given = dict(settings)
     threads, engine = given.pop("threads", 1), given.pop("engine", "auto")
     sample = given.pop("sample", True)

@@ -1,8 +1,9 @@
-"""Processes leave and others join, with new keys and a copy of somebody's state: the paper allows it and does not measure it."""
+"""Processes leave and others join, with new keys and a copy of somebody's state: the paper allows it and does not
+measure it."""
 
 from __future__ import annotations
 
-from whence.paper.frame import Claim, Context, Outcome, canvas, curve, measure, theory
+from whence.paper.frame import Claim, Context, Outcome, canvas, count, curve, measure, theory
 from whence.paper.pco17 import BOUND, COLOURS, PAPER
 
 CHURN = (0.0, 1.0, 5.0, 20.0, 50.0, 100.0)
@@ -10,7 +11,7 @@ CHURN = (0.0, 1.0, 5.0, 20.0, 50.0, 100.0)
 
 def run(context: Context) -> Outcome:
     """N = 1000, R = 100, K = 4; up to a tenth of all processes are replaced every second."""
-    deliveries = context.size(1e7)
+    deliveries = context.size(1e7, quick=1e6)
     rows = measure(context, [{**PAPER, "churn": churn, "alerts": True, "deliveries": deliveries} for churn in CHURN])
     rate = {row["churn"]: row["exact_rate"] for row in rows}
     error = {row["churn"]: row["exact_rate_error"] for row in rows}
@@ -28,7 +29,7 @@ def run(context: Context) -> Outcome:
         ),
     ]
     figure, axes = canvas(
-        f"Churn: N = 1000, R = 100, K = 4, 200 messages/s, {deliveries:.0e} deliveries a point",
+        f"Churn: N = 1000, R = 100, K = 4, 200 messages/s, {count(deliveries)}",
         "processes replaced per second",
         "share of deliveries before their past",
     )

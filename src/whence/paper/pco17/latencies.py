@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import log
 
-from whence.paper.frame import Claim, Context, Outcome, best, canvas, curve, measure, theory
+from whence.paper.frame import Claim, Context, Outcome, best, canvas, count, curve, measure, theory
 from whence.paper.pco17 import BOUND, COLOURS, PAPER
 
 KS = (1, 2, 3, 4, 5, 6, 8, 10)
@@ -16,7 +16,7 @@ def run(context: Context) -> Outcome:
     """N = 1000 processes in the cities of the matrix."""
     if not context.latencies:
         return Outcome([], [], note="skipped: give a CSV matrix of round-trip times with --latencies")
-    deliveries = context.size(1e7)
+    deliveries = context.size(1e7, quick=1e6)
     base = {**PAPER, "latencies": context.latencies, "spread": 0.0, "skew": SKEW, "deliveries": deliveries}
     rows = measure(context, [{**base, "keys": k} for k in KS])
     plain = measure(context, [{**PAPER, "keys": k, "deliveries": deliveries} for k in KS])
@@ -40,7 +40,7 @@ def run(context: Context) -> Outcome:
         ),
     ]
     figure, axes = canvas(
-        f"Recorded latencies, {len(context.latencies)} cities: N = 1000, R = 100, 200 messages/s, {deliveries:.0e} deliveries a point",
+        f"Recorded latencies, {len(context.latencies)} cities: N = 1000, R = 100, 200 messages/s\n{count(deliveries)}",
         "K, entries of each process",
         "share of deliveries before their past",
     )

@@ -1,8 +1,11 @@
-"""Copies are lost and come a retransmission time later: what that does to the error rate. The paper assumes none are."""
+"""Copies are lost and come a retransmission time later: what that does to the error rate. The paper assumes none
+are."""
 
 from __future__ import annotations
 
-from whence.paper.frame import Claim, Context, Outcome, canvas, curve, measure, theory
+from itertools import pairwise
+
+from whence.paper.frame import Claim, Context, Outcome, canvas, count, curve, measure, theory
 from whence.paper.pco17 import BOUND, COLOURS, PAPER
 
 LOSSES = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1)
@@ -10,14 +13,14 @@ LOSSES = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1)
 
 def run(context: Context) -> Outcome:
     """N = 1000, R = 100, K = 4; a lost copy is sent again after 100 ms."""
-    deliveries = context.size(1e7)
+    deliveries = context.size(1e7, quick=1e6)
     rows = measure(context, [{**PAPER, "loss": loss, "alerts": True, "deliveries": deliveries} for loss in LOSSES])
     rate = {row["loss"]: row["exact_rate"] for row in rows}
     claims = [
         Claim("a loss of 1 % at least doubles the error rate", rate[0.01] >= 2 * rate[0.0], {"rates": rate}),
         Claim(
             "the error rate grows with the loss",
-            all(rate[a] < rate[b] for a, b in zip(LOSSES, LOSSES[1:], strict=False)),
+            all(rate[a] < rate[b] for a, b in pairwise(LOSSES)),
             {"rates": rate},
         ),
         Claim(
@@ -32,7 +35,7 @@ def run(context: Context) -> Outcome:
         ),
     ]
     figure, axes = canvas(
-        f"Loss with retransmission after 100 ms: N = 1000, R = 100, K = 4, {deliveries:.0e} deliveries a point",
+        f"Lost copies are sent again after 100 ms: N = 1000, R = 100, K = 4\n{count(deliveries)}",
         "copies lost (%)",
         "share of deliveries before their past",
     )
