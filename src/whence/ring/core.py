@@ -87,6 +87,8 @@ class Core(ABC):
         self._never: dict[Seat, None] = {}
         """Those of them that it never owned."""
         self._epoch = 0
+        self._designated_at: int | None = None
+        """When it was told to found; None: it was not, or has had a ticket since."""
         self._pledged = 0
         """The highest epoch under which this process has let somebody found the ring again (`reunion.py`)."""
         self._seq = 0
@@ -252,6 +254,7 @@ class Core(ABC):
         if epoch <= (seen := max(self._pledged, self.table.era >> ERA_SHIFT)):
             self._say(Rejected(f"epoch {epoch} is not above {seen}, which was seen already"))
             return
+        self._designated_at = self._designated_at or self._now
         self.state = State.FOUNDING
         self.wanted, self.resigning = True, False
         self._asked = None
@@ -386,6 +389,7 @@ class Core(ABC):
         """From now on an owner."""
         assert self.seat is not None
         self.state = State.OWNER
+        self._designated_at = None
         self.table.owns(self.seat)
         self._say(BecameOwner(self.seat.ticket, Incarnation.unpack(self.seat.inc)))
         self._say(Announce(JoinedNews(self.seat)))

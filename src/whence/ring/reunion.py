@@ -56,8 +56,8 @@ class Reunion(Departure):
     def __init__(self, me: MemberId, config: RingConfig, rng: random.Random) -> None:
         super().__init__(me, config, rng)
         self._gathering: Gathering | None = None
-        self._founders: dict[MemberId, None] = {}
-        """Whom this process has let found again, without hearing since that they did not."""
+        self._lets: dict[MemberId, int] = {}
+        """Whom this process has let found again, without hearing since that they did not, and under which epoch."""
         self._reserved_until = 0
         """Until then a designated founder may be about to found: nobody else may."""
         self._hopeless_since: int | None = None
@@ -88,6 +88,8 @@ class Reunion(Departure):
         self._after(int(self.config.round_ns * self.rng.uniform(1, 3)), "rally")
         if self._gathering is not None or self._hopeless_since is None or self._now < self._reserved_until:
             return
+        if self._founds_after_all():
+            return
         patience = self.config.dead_ns  # who never was a coordinator leaves it to those who were, if they want tickets
         if self._now < self._hopeless_since + (patience if self._ended else 2 * patience + 4 * self.config.round_ns):
             return
@@ -97,6 +99,18 @@ class Reunion(Departure):
             self._ask(member)
         self._after(self.config.answer_ns, "gathered")
         self._on_testimony(self.me, self.testimony(self._gathering.nonce))
+
+    def _founds_after_all(self) -> bool:
+        """Told to found, it heard of a coordinator, which was about to lose its ticket: most processes of the cluster
+        may just have been started again. For a while it may still found when nobody is left; not later, for then
+        it may be cut off from a ring that lives."""
+        since, hopeless, quarantine = self._designated_at, self._hopeless_since, self.config.quarantine_ns
+        if since is None or hopeless is None or self._now > since + 6 * quarantine:
+            return False
+        if self._now < hopeless + quarantine:
+            return True  # soon
+        self._found(self.epoch + 1)
+        return True
 
     # --- the founder to be ---
 
@@ -139,7 +153,7 @@ class Reunion(Departure):
         founders = list(dict.fromkeys(sum((gathering.heard[m].to for m in witnesses), ())))
         epoch = max(self.epoch, *(t.pledged for t in gathering.heard.values())) + 1
         self._gathering = Gathering(self._next_nonce(), epoch, cycle, tuple(founders))
-        self._pledged, self._founders[self.me] = epoch, None
+        self._pledged, self._lets[self.me] = epoch, epoch
         for member in [*witnesses, *founders, self.me]:
             self._ask(member)
         self._after(self.config.answer_ns, "gathered")
@@ -161,9 +175,9 @@ class Reunion(Departure):
 
     def _on_rally(self, sender: MemberId, m: Rally) -> None:
         if m.epoch == 0:
-            self._founders.pop(sender, None)  # what it asked for earlier has come to nothing
+            self._lets.pop(sender, None)  # what it asked for earlier has come to nothing
         elif m.epoch > self.epoch and self._agrees(sender, m):
-            self._pledged, self._founders[sender] = m.epoch, None
+            self._pledged, self._lets[sender] = m.epoch, m.epoch
             self._gathering = None  # having let another found, it does not itself
         if self.state is State.JOINING:  # one at a time
             self._after(int(self.config.round_ns * self.rng.uniform(1, 3)), "rally")
@@ -172,21 +186,27 @@ class Reunion(Departure):
     def _agrees(self, sender: MemberId, m: Rally) -> bool:
         if self._alive or self._now < self._reserved_until:
             return False
-        if any(f not in (self.me, sender, *m.founders) for f in self._founders):
+        if any(f not in (self.me, sender, *m.founders) for f in self._founders()):
             return False  # that one may have founded, and is not asked
-        if len(self._founders) >= self.MAX_FOUNDERS:
+        if len(self._lets) >= self.MAX_FOUNDERS:
             return False
         if any(seat.inc >> 2 * ERA_SHIFT != self.table.era >> ERA_SHIFT for seat in m.cycle):
             return False  # founded again already
         mine = [seat for seat, *_ in self._testified()]
         return all(seat in mine for seat in m.cycle if seat.member == self.me)
 
+    def _founders(self) -> tuple[MemberId, ...]:
+        """Who may have founded. A founding under an epoch that was founded by now, or passed over, is accounted for."""
+        founded = self.table.era >> ERA_SHIFT
+        self._lets = {member: epoch for member, epoch in self._lets.items() if epoch > founded}
+        return tuple(self._lets)
+
     @property
     def _alive(self) -> bool:
         return self.seat is not None or self.state is State.FOUNDING
 
     def testimony(self, nonce: int = 0, ripe: bool = True) -> Witness:
-        founders, never = tuple(self._founders), tuple(self._never)
+        founders, never = self._founders(), tuple(self._never)
         return Witness(nonce, self._alive, self.table.era, self._pledged, founders, self._testified(ripe), never)
 
     def _testified(self, ripe: bool = True) -> tuple[tuple[Seat, ...], ...]:

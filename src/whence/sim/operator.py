@@ -1,16 +1,17 @@
 """The person who runs the cluster: founds the ring in the beginning and again when its core is empty.
 
 Nobody founds on a time-out of the protocol: two founders make two rings (ring.md, "Bootstrap and empty core"). A
-person sees from outside that there is no coordinator left and none in the making; after looking for a while
-(`operator` in the scenario) they tell the designated founder, and only it, to found again. While it is down they
-wait. The founder's own quarantine comes on top."""
+person sees from outside that there is no coordinator left and none in the making, and that one of the last ones is
+gone for good, so that the ring does not come back by itself (`ring/reunion.py`); after looking for a while (`operator`
+in the scenario) they tell the designated founder, and only it, to found again. While it is down they wait. The
+founder's own quarantine comes on top."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from whence import ports
-from whence.ring import State
+from whence.ring import State, reunites
 
 if TYPE_CHECKING:
     from whence.sim.world import World
@@ -42,7 +43,8 @@ class Operator:
     def _look_at(self, cluster: int) -> None:
         world = self.world
         seats = [h.seats[cluster] for h in world.hosts.values() if cluster in h.seats]
-        if any(s.member.ring.state in CORE for s in seats):
+        rings = {s.id: s.member.ring for s in seats}
+        if any(ring.state in CORE for ring in rings.values()) or reunites(rings):
             self._empty_since[cluster] = None
             return
         since = self._empty_since[cluster]
