@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -42,10 +43,15 @@ SCENARIOS = Path(__file__).parent.parent / "src" / "whence" / "scenarios"
 Verdicts = dict[tuple[str, str, str, int], dict[str, Any]]
 
 
-def hostile(seed: int) -> list[Row]:
+@cache
+def _hostile(seed: int) -> list[Row]:
     rows: list[Row] = []
     run(load(SCENARIOS / "hostile.toml"), seed, sink=rows.append)
     return rows
+
+
+def hostile(seed: int) -> list[Row]:
+    return _hostile(seed).copy()
 
 
 def as_table(rows: Iterable[Row]) -> pa.Table:
@@ -260,9 +266,7 @@ def member_files(rows: list[Row]) -> dict[str, bytes]:
 def once(spark: SparkSession, trace: Path, out: Path, **options: Any) -> StreamAudit:
     """Judge what there is, as a watcher that was started again."""
     with StreamAudit(out) as audit:
-        query = stream.start(spark, trace, audit, once=True, **options)
-        query.awaitTermination()
-        assert query.exception() is None
+        stream.watch(spark, trace, audit, once=True, **options)
     return audit
 
 
@@ -329,11 +333,8 @@ def test_killed_between_any_two_files_of_a_batch(
             file.write(b"".join(lines[a:b]))
         with monkeypatch.context() as patch:
             writes(patch, turn)
-            with StreamAudit(out) as audit:
-                query = stream.start(spark, trace, audit, once=True)
-                with pytest.raises(Exception, match="killed"):
-                    query.awaitTermination()
-                assert "killed" in str(stream.failure(query, audit))
+            with StreamAudit(out) as audit, pytest.raises(WhenceError, match="killed"):
+                stream.watch(spark, trace, audit, once=True)
         once(spark, trace, out)
     told: list[stream.Batch] = []
     with StreamAudit(out, told.append) as audit:
@@ -383,10 +384,8 @@ def test_what_does_not_belong_together_is_refused(spark: SparkSession, tmp_path:
         StreamAudit(out)
     (out / stream.MARK).unlink()
     (trace / "a.jsonl").write_bytes(msgspec.json.encode(Row("r", "main", "a#1", 0, 0, "fault")) * 2 + b"\n")
-    with StreamAudit(out) as audit:
-        query = stream.start(spark, trace, audit, once=True)
-        with pytest.raises(Exception, match="belong together"):
-            query.awaitTermination()
+    with StreamAudit(out) as audit, pytest.raises(TraceError, match="belong together"):
+        stream.watch(spark, trace, audit, once=True)
     with pytest.raises(TraceError, match="no such directory"):
         stream.start(spark, tmp_path / "nowhere", audit)
 

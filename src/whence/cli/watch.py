@@ -38,14 +38,8 @@ def watch(args: argparse.Namespace) -> int:
         show.say("starting Spark (some seconds)")
         spark = session(args.master, args.memory, args.verbose)
         stop = _on_signal()
-        query = stream.start(spark, trace, audit, once=args.once)
         show.say("reading" if growing_files(trace) else "waiting for a trace")
-        while query.isActive and not stop.wait(0.2):
-            pass
-        query.stop()
-        failed = stream.failure(query, audit)
-        if failed is not None:
-            raise failed
+        stream.watch(spark, trace, audit, once=args.once, stop=stop)
         if args.once and not stop.is_set():
             show.batch(audit.settle(trace))
         show.summary(audit)

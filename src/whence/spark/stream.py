@@ -17,6 +17,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -46,6 +47,9 @@ SETTLED: Final = "settled"
 
 EVERY: Final = "500 milliseconds"
 """How often the trace is looked at."""
+
+TRIES: Final = 5
+"""How often a stream is started that fails because a Python process was too slow to start."""
 
 _FEW: Final = 1 << 20  # bytes of changes that are not worth a whole state
 _States = list[tuple[str, str, Changes]]
@@ -221,6 +225,31 @@ def start(
     return (sink.trigger(availableNow=True) if once else sink.trigger(processingTime=every)).start()
 
 
+def watch(
+    spark: SparkSession,
+    trace: str | os.PathLike[str],
+    audit: StreamAudit,
+    *,
+    once: bool = False,
+    stop: threading.Event | None = None,
+    max_bytes: int = BATCH_BYTES,
+) -> None:
+    """`start`, and wait until it has read all there is (`once`) or until `stop` is set. Raises what it fails with, as a
+    named error. Spark gives a Python process ten seconds to start, which is little where much else is going on: such a
+    failure is tried again, and what was finished stays so."""
+    stopped = stop or threading.Event()
+    for left in reversed(range(TRIES)):
+        query = start(spark, trace, audit, once=once, max_bytes=max_bytes)
+        while query.isActive and not stopped.wait(0.1):
+            pass
+        query.stop()
+        error = failure(query, audit)
+        if error is None:
+            return
+        if not left or "failed to connect back" not in str(error):
+            raise error
+
+
 def failure(query: StreamingQuery, audit: StreamAudit) -> WhenceError | None:
     """Why the stream has ended, in one line; None: it has not failed."""
     if audit.error is not None:
@@ -228,9 +257,10 @@ def failure(query: StreamingQuery, audit: StreamAudit) -> WhenceError | None:
     error = query.exception()
     if error is None:
         return None
-    lines = [line.strip() for line in str(error).splitlines() if "rror" in line]
-    ours = next((line.partition("TraceError: ")[2] for line in lines if "TraceError: " in line), None)
-    return TraceError(ours or f"the stream has failed: {lines[-1][:400] if lines else error}")
+    text = str(error)
+    ours = next((line.partition("TraceError: ")[2] for line in text.splitlines() if "TraceError: " in line), "")
+    first = (text.partition("terminated with exception: ")[2] or text).strip().splitlines()[0]
+    return TraceError(ours or f"the stream has failed: {first[:400]}")
 
 
 def read_stream(spark: SparkSession, out: str | os.PathLike[str], table: str) -> DataFrame:
