@@ -53,7 +53,7 @@ FREE_CLOCK = ClockState(
     (),
     FreeState(
         (
-            GenerationState(0, 1, Packed.of((7,))),
+            GenerationState(0, 1, Packed.of((7,)), past=Packed.of((8,))),
             GenerationState(1 << 32, 2, Packed.of((4, 1, 9)), (1, 0, 0), (3, 0, 0)),
         ),
         (OwnerState("a:1#2", 2, 1 << 32, 2, (0, 2)),),
@@ -185,7 +185,7 @@ def free_states(draw: st.DrawFn) -> FreeState:
         owed = st.lists(u64, min_size=V.R, max_size=V.R).map(tuple)
         return st.one_of(
             st.builds(GenerationState, u64, st.integers(0, V.R), st.just(V)),
-            st.builds(GenerationState, u64, st.integers(0, V.R), st.just(V), owed, owed),
+            st.builds(GenerationState, u64, st.integers(0, V.R), st.just(V), owed, owed, st.one_of(st.none(), packed)),
         )
 
     keys = st.lists(st.integers(0, 4095), max_size=4, unique=True).map(sorted).map(tuple)

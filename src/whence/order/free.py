@@ -100,6 +100,8 @@ def check_state(state: FreeState, ordering: FreeOrdering) -> None:
     R = {g.generation: g.V.R for g in state.generations}
     if not any(g.K for g in state.generations) or any(max(g.V.vector()) >= MAX_COUNT for g in state.generations):
         raise BadMessage("a clock without keys, or with counts beyond all measure")
+    if any(g.past is not None and g.past.R != g.V.R for g in state.generations):
+        raise BadMessage("a past of another size than the counts")
     for row in state.owners:
         if row.keys and row.keys[-1] >= R.get(row.generation, MAX_ENTRIES):
             raise BadMessage(f"keys {row.keys[:8]} of {row.owner} in a generation of {R[row.generation]} entries")

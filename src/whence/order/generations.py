@@ -116,10 +116,9 @@ class GenerationClock(ProbabilisticClock):
         self.names.append(f"{frame.owner}/{frame.last}")
 
     def state(self) -> GenerationState:
-        owes = any(self.owed)
-        return GenerationState(
-            self.id, self.K, Packed.of(self.V), tuple(self.owed) if owes else (), tuple(self.level) if owes else ()
-        )
+        owed, level = (tuple(self.owed), tuple(self.level)) if any(self.owed) else ((), ())
+        past = Packed.of(self.past) if any(self.past) else None
+        return GenerationState(self.id, self.K, Packed.of(self.V), owed, level, past)
 
 
 class Generations(Pending[Held]):
@@ -217,7 +216,7 @@ class Generations(Pending[Held]):
         for state in states:
             clock = GenerationClock(state.generation, state.V.R, state.K, self.memory)
             clock.V = list(state.V.vector())
-            clock.past = list(clock.V)
+            clock.past = [0] * clock.R if state.past is None else list(state.past.vector())
             clock.total = sum(clock.V) // (state.K or 1)
             clock.version = 1 if any(clock.V) else 0
             if len(state.owed) == len(state.level) == clock.R:

@@ -79,6 +79,8 @@ class GenerationState(msgspec.Struct, frozen=True, array_like=True, gc=False):
     V: Packed
     owed: tuple[int, ...] = ()
     level: tuple[int, ...] = ()
+    past: Packed | None = None
+    """Of a weak order: the highest of all stamps delivered."""
 
 
 class OwnerState(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -32,7 +32,7 @@ from itertools import islice
 
 import msgspec
 
-from whence.clock import AnyFrame, FreeFrame, MemberId, Packed, Run
+from whence.clock import MAX_SEQ, AnyFrame, FreeFrame, MemberId, Packed, Run
 from whence.clock.probabilistic import Delivery, Keys, keys_of
 from whence.errors import BadFrame, BadMessage, UsageError, WrongKind
 from whence.order.buffers import RecoveryBuffer
@@ -106,6 +106,8 @@ class FreeOrdering:
         """PCO17 Algorithm 1: count the frame, stamp it, deliver it locally; it may free what waits."""
         if not 1 <= len(payloads) <= self.config.max_frame_events:
             raise UsageError(f"a frame holds 1 to {self.config.max_frame_events} events, not {len(payloads)}")
+        if self.seq + len(payloads) > MAX_SEQ:
+            raise UsageError("this member has used up its sequence numbers: leave and join again")
         self.queue.now = now
         clock = self.queue.current
         clock.stamp(self.keys)

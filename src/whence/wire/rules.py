@@ -252,6 +252,8 @@ def _free(free: FreeState, limits: Limits) -> None:
     for state in free.generations:
         check_int(state.generation, limits)
         check_packed(state.V, limits)
+        if state.past is not None:
+            check_packed(state.past, limits)
         check_int(state.K, limits)
         if state.K > state.V.R or len(state.owed) not in (0, state.V.R) or len(state.level) != len(state.owed):
             raise BadMessage(f"a generation of {state.V.R} entries, {state.K} keys and {len(state.owed)} owed")
