@@ -5,6 +5,8 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -41,7 +43,7 @@ def square(setting):
 def dies(setting):
     if setting["x"] == 3:
         os._exit(7)
-    return {"x": setting["x"]}
+    return {"x": 10 * setting["x"], "seed": setting["seed"]}
 
 def slow(setting):
     time.sleep(0.5)
@@ -160,7 +162,8 @@ def test_a_point_that_takes_its_worker_with_it(spark: SparkSession, runners: str
     grid = Grid("g", f"{runners}:dies", 1, {}, {"x": [1, 2, 3, 4, 5, 6]})
     rows = {row.x: row for row in run_sweep(spark, grid, tmp_path / "out").collect()}
     assert [x for x, row in rows.items() if row.error] == [3] and rows[3].error.startswith("the worker died")
-    assert [rows[x].result_x for x in (1, 2, 4, 5, 6)] == [1, 2, 4, 5, 6]
+    assert [rows[x].result_x for x in (1, 2, 4, 5, 6)] == [10, 20, 40, 50, 60]
+    assert "result_seed" not in rows[1].asDict()  # only said again
     wrong = run_sweep(spark, Grid("g", f"{runners}:wrong", 1, {}, {"x": [1]}), tmp_path / "out").collect()
     assert wrong[0].error == "TypeError: the runner gave a int, not a dict"
 
@@ -280,3 +283,29 @@ def test_the_command(spark: SparkSession, tmp_path: Path, capsys: pytest.Capture
     assert "finished before" in capsys.readouterr().out
     (tmp_path / "loss.toml").write_text("seeds = 1")
     assert main(arguments) == 2
+
+
+def test_the_document_is_true(
+    spark: SparkSession,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """docs/pipeline.md: its commands, its grid and its example are run, in the order in which they stand there."""
+    text = (Path(__file__).parent.parent / "docs" / "pipeline.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```(sh|toml|python)\n(.*?)```", text, re.DOTALL)
+    assert [kind for kind, _ in blocks] == ["sh", "python", "toml", "sh"]
+    for kind, block in blocks:
+        if kind == "toml":
+            Path("grid.toml").write_text(block)
+        elif kind == "python":
+            exec(compile(block, "docs/pipeline.md", "exec"), {})
+        else:
+            for line in block.splitlines():
+                assert main(shlex.split(line)[1:]) == 0, line
+    assert "latency_p99_ms" in capsys.readouterr().out
+    assert "(?<host>" in Path("inversion.log").read_text()
+    assert pq.read_table("results/results").num_rows == 12
+    assert main(["sweep", "grid.toml", "--out", "results", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["finished_before"] == 12

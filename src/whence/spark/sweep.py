@@ -375,16 +375,19 @@ def _one_batch(spark: SparkSession, runner: str, batch: Sequence[Point], stop: t
 
 def results(rows: Rows) -> pa.Table:
     """One row per point: `point`, `seed_number`, `seed`, `setting` (JSON), `error`, `seconds`, then a column per
-    setting, and one per figure of the result. Dots in names become `_`; a name that is taken gets `result_` before
-    it."""
+    setting, and one per figure of the result. Dots in names become `_`; a name that is taken gets `result_` before it;
+    a figure that only repeats a setting or the seed is left out."""
     settings = [json.loads(row["setting"]) for row in rows]
     figures = [json.loads(row["result"] or "{}") for row in rows]
     columns: dict[str, pa.Array[Any]] = {
         name: pa.array([row[name] for row in rows], kind) for name, kind in _TYPES.items() if name != "result"
     }
-    for found in (settings, figures):
-        for key in dict.fromkeys(key for one in found for key in one):
-            columns[_fresh(key, columns)] = _column([one.get(key) for one in found])
+    for key in dict.fromkeys(key for setting in settings for key in setting):
+        columns[_fresh(key, columns)] = _column([setting.get(key) for setting in settings])
+    given = [{**setting, "seed": row["seed"]} for setting, row in zip(settings, rows, strict=True)]
+    for key in dict.fromkeys(key for found in figures for key in found):
+        if not all(found.get(key) == known.get(key) for found, known in zip(figures, given, strict=True) if found):
+            columns[_fresh(key, columns)] = _column([found.get(key) for found in figures])
     return pa.table(columns)
 
 
