@@ -25,7 +25,8 @@ from whence.sim.verdicts import Counts, OracleReport
 from whence.spark import audit as audits
 from whence.spark import findings, ingest, tables
 from whence.spark.coding import READ, code
-from whence.trace import Row, in_causal_order, open_trace
+from whence.spark.pictures import draw
+from whence.trace import Row, in_causal_order, open_trace, shiviz
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -313,6 +314,22 @@ def test_many_holes_cost_no_more_than_rows() -> None:
     assert (
         found["q#1"]["inverted"] + found["q#1"]["over_gap"] + found["q#1"]["after_gap"] + found["q#1"]["in_order"] == n
     )
+
+
+def test_a_picture_of_a_violation(tmp_path: Path) -> None:
+    """The neighbourhood only, as a log that our own reader of ShiViz logs takes."""
+    at_q = [step("q#1", 0, "join", order="causal", reason="genesis")]
+    at_q += [step("q#1", k, "receive", B) for k in range(1, 30)]
+    at_q += [step("q#1", 30, "deliver", B), step("q#1", 31, "deliver", A)]
+    at_q += [step("p#1", k, "receive", B) for k in range(30)]
+    table = table_of(triangle(*at_q))
+    wrong = findings.violations(findings.audited(code(table)), "r", "c")
+    assert draw(table, wrong, "r", "c", str(tmp_path)) == 1
+    log = shiviz.load_log(tmp_path / "shiviz" / "r-c-causal.log", shiviz.EXPRESSION)
+    assert {record.host for record in log.records} == {"a#1", "b#1", "q#1"}
+    assert len([record for record in log.records if record.host == "q#1"]) == 5
+    clocks = {(record.host, record.event): record.clock for record in log.records}
+    assert len(clocks) == len(log.records) == 5 + 3 + 4
 
 
 # -- two owners

@@ -250,6 +250,7 @@ def test_running_again_gives_the_same_tables(spark: SparkSession, tmp_path: Path
             "violations": 0,
             "members": 4,
             "quarantine": 1,
+            "shiviz": 0,
         }
         assert [Path(str(entry["file"])).name for entry in known["inputs"]] == ["bad.parquet", "r.parquet", "s.parquet"]
     assert contents[0] == contents[1]
@@ -257,6 +258,7 @@ def test_running_again_gives_the_same_tables(spark: SparkSession, tmp_path: Path
         "_whence.json",
         "members",
         "quarantine",
+        "shiviz",
         "verdicts",
         "violations",
     ]

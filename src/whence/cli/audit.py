@@ -47,7 +47,8 @@ def audit(args: argparse.Namespace) -> int:
             say("starting Spark (most of the time that a small audit takes)")
             spark = session(args.master, args.memory, args.verbose, sum(piece.rows for piece in pieces))
             warm.join()
-            found = audits.audit(spark, args.paths, args.out, progress=say)
+            measured = getattr(args, "metrics", False)
+            found = audits.audit(spark, args.paths, args.out, progress=say, metrics=measured)
             clean, said = found.clean, asdict(found)
         took = say.seconds
     if args.json:
@@ -114,3 +115,5 @@ def _show(said: Mapping[str, Any], out: Path, seconds: float) -> None:
     for text in texts:
         show.print(f"• {escape(text)}", soft_wrap=True)
     show.print(f"tables: {escape(str(out))}", soft_wrap=True)
+    if said.get("pictures"):
+        show.print(f"diagrams of violations, for ShiViz: {escape(str(out / 'shiviz'))}", soft_wrap=True)

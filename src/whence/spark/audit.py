@@ -32,10 +32,11 @@ import pyarrow.parquet as pq
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
-from whence.spark import findings, ingest, session
+from whence.spark import findings, ingest, measure, session
 from whence.spark.coding import READ, code, codes
 from whence.spark.ingest import Bad, Piece
 from whence.spark.parts import Parts
+from whence.spark.pictures import draw
 from whence.spark.tables import arrow_schema, inputs, publish, require, spark_schema, staging
 
 SMALL: Final = 1_000_000
@@ -76,11 +77,23 @@ class Summary:
     circles: int = 0
     """Members that waited for what waited for them: no execution can have left such a trace."""
     quarantined: int = 0
+    pictures: int = 0
+    """ShiViz logs of violations."""
     design: str = ""
 
     def add(self, other: Summary) -> None:
         """Another run."""
-        for name in ("rows", "runs", "members", "published", "deliveries", "repeated", "missing", "circles"):
+        for name in (
+            "rows",
+            "runs",
+            "members",
+            "published",
+            "deliveries",
+            "repeated",
+            "missing",
+            "circles",
+            "pictures",
+        ):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.verdicts = _sum(self.verdicts, other.verdicts)
         self.violations = _sum(self.violations, other.violations)
@@ -109,7 +122,9 @@ def audit_run(table: pa.Table, run: str, cluster: str, parts: Parts) -> Summary:
     parts.write("violations", wrong)
     parts.write("members", members)
     parts.write("quarantine", ingest.bad_table(conflicts(table, a.coded.conflicts.tolist())))
-    return summed(a, members, wrong, table.num_rows)
+    out = summed(a, members, wrong, table.num_rows)
+    out.pictures = draw(table, wrong, run, cluster, parts.stage)
+    return out
 
 
 def summed(a: findings.Audited, members: pa.Table, wrong: pa.Table, rows: int) -> Summary:
@@ -404,9 +419,12 @@ def audit(
     progress: Progress = lambda what: None,
     design: str | None = None,
     giant: int = GIANT,
+    metrics: bool = False,
 ) -> Summary:
-    """Audit these traces and write the tables into `out`, all or none. `progress` is told what is going on. `design`:
-    instead of the one that fits the layout. `giant`: rows above which a run is spread over workers."""
+    """Audit these traces and write the tables into `out`, all or none; and beside them ShiViz logs of the first
+    violations of each run. `progress` is told what is going on. `design`: instead of the one that fits the layout.
+    `giant`: rows above which a run is spread over workers. `metrics`: measure, too; that takes many times as long, as
+    every row with all its columns goes through Spark."""
     files = ingest.find(paths)
     progress(f"reading the footers of {len(files):,} files")
     pieces, bad = ingest.plan(files)
@@ -419,9 +437,22 @@ def audit(
             total.add(summary)
         counts = {table: rows_in(stage / table) for table in ("verdicts", "violations", "members", "quarantine")}
         total.quarantined = counts["quarantine"]
+        if metrics:
+            progress("measuring")
+            counts["metrics"] = _metrics(spark, files, stage, total)
+        counts["shiviz"] = total.pictures
         progress("moving the tables into place")
         publish(stage, out, counts, {"inputs": known, "rows": total.rows, "design": total.design})
     return total
+
+
+def _metrics(spark: SparkSession, files: Sequence[Path], stage: Path, total: Summary) -> int:
+    rows = ingest.raw(spark, files)
+    plain = rows.where("bad is null").select(*arrow_schema("events").names)
+    alike = not total.repeated and not total.quarantined
+    judged = spark.read.schema(spark_schema("verdicts")).parquet(str(stage / "verdicts"))
+    measure.metrics(plain if alike else ingest.events(rows), judged).write.parquet(str(stage / "metrics"))
+    return rows_in(stage / "metrics")
 
 
 def _summaries(

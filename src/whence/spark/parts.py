@@ -22,7 +22,7 @@ class Parts:
     """The files of one task, one for each table that it has rows of."""
 
     def __init__(self, stage: str, task: str) -> None:
-        self._stage, self._task = Path(stage), task
+        self.stage, self._stage, self._task = stage, Path(stage), task
         self._mark = uuid.uuid4().hex[:8]
         self._open: dict[str, Any] = {}
 
