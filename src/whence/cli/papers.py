@@ -1,4 +1,4 @@
-"""The commands that redo the papers: scale, paper."""
+"""The commands that size a cluster and redo the papers: plan, scale, paper."""
 
 from __future__ import annotations
 
@@ -13,7 +13,15 @@ if TYPE_CHECKING:
 
 
 def add(commands: Commands) -> None:
-    """Add the commands of the array engine and of the papers' figures."""
+    """Add the planner and the commands of the array engine and of the papers' figures."""
+    _plan(
+        commands.add_parser(
+            "plan",
+            help="settings for a cluster, and what they will do",
+            description="From members, load, loss and crashes to settings, predictions and their errors. "
+            "docs/planner.md explains the formulas.",
+        )
+    )
     _scale(
         commands.add_parser(
             "scale",
@@ -28,6 +36,30 @@ def add(commands: Commands) -> None:
             description="Redo an experiment of the papers: data (CSV, Parquet), plot, and claims.json.",
         )
     )
+
+
+def _plan(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--members", type=int, metavar="N")
+    command.add_argument("--publishers", type=int, metavar="n", help="at a time: so many tickets")
+    command.add_argument("--rate", type=float, metavar="PER_S", help="events/s of each publisher")
+    command.add_argument("--loss", type=float, default=0.01, metavar="P", help="of messages (default 0.01)")
+    command.add_argument("--crash", type=float, default=0.0, metavar="P", help="share of members down (default 0)")
+    command.add_argument("--target", type=float, default=0.99999, metavar="P", help="reach all (default 0.99999)")
+    command.add_argument("--payload", type=int, default=100, metavar="BYTES", help="of an event (default 100)")
+    command.add_argument("--latency", type=float, default=10.0, metavar="MS", help="of the network (default 10)")
+    command.add_argument("--order", choices=("causal", "reliable"), default="causal")
+    command.add_argument("--mode", choices=("rounds", "eager"), default="rounds", help="of gossip (default rounds)")
+    command.add_argument("--round", type=float, metavar="MS", help="default: by formula")
+    command.add_argument("--uplink", type=int, default=0, metavar="B/S", help="bytes/s of a member (default: no limit)")
+    command.add_argument("--json", action="store_true", help="print one JSON object")
+    command.add_argument("--toml", action="store_true", help="print a scenario that `whence sim` runs")
+    command.add_argument("--check", action="store_true", help="simulate it: predicted next to measured")
+    command.add_argument("--verify", type=int, metavar="COUNT", help="plan and simulate so many random settings")
+    command.add_argument("--seeds", type=int, default=4, metavar="S", help="runs of a check (default 4)")
+    command.add_argument("--events", type=int, default=500, metavar="E", help="of a run of a check (default 500)")
+    command.add_argument("--seed", type=int, default=0, help="of checks and random settings")
+    command.add_argument("--master", metavar="URL", help="simulate on this Spark master")
+    command.set_defaults(call=later("plan", "plan"))
 
 
 def _scale(command: argparse.ArgumentParser) -> None:
@@ -63,7 +95,9 @@ def _paper(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--quick", action="store_true", help="seconds instead of minutes, with larger errors")
     command.add_argument("--seed", type=int, default=0)
-    command.add_argument("--latencies", type=Path, metavar="CSV", help="recorded round-trip times, where they are wanted")
+    command.add_argument(
+        "--latencies", type=Path, metavar="CSV", help="recorded round-trip times, where they are wanted"
+    )
     command.add_argument("--master", metavar="URL", help="run the points through a Spark sweep on this master")
     command.add_argument("--json", action="store_true", help="print the claims as JSON")
     command.set_defaults(call=later("paper", "paper"))

@@ -1,0 +1,151 @@
+"""`whence plan`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+
+import msgspec
+from rich.progress import Progress, TaskID
+from rich.table import Table
+
+from whence import plan as planner
+from whence.cli.show import console, progress
+from whence.config import MS
+from whence.errors import ConfigError
+from whence.plan import ABSOLUTE, ERRORS, Plan, Question
+from whence.sim.settings import to_toml
+
+
+def plan(args: argparse.Namespace) -> int:
+    """Answer a question, or check answers. Exit code 1: a prediction missed its stated error."""
+    if args.verify:
+        return _verify(args)
+    if None in (args.members, args.publishers, args.rate):
+        raise ConfigError("a plan needs --members, --publishers and --rate (or --verify N for random ones)")
+    question = Question(
+        members=args.members,
+        publishers=args.publishers,
+        rate=args.rate,
+        loss=args.loss,
+        crash=args.crash,
+        target=args.target,
+        payload=args.payload,
+        latency_ns=round(args.latency * MS),
+        order=args.order,
+        mode=args.mode,
+        round_ns=None if args.round is None else round(args.round * MS),
+        uplink=args.uplink,
+    )
+    found = planner.make(question)
+    if args.toml:
+        print(to_toml(planner.scenario(found)), end="")
+        return 0
+    if not args.check:
+        _print(args, found)
+        return 0
+    return _checked(args, found)
+
+
+def _print(args: argparse.Namespace, found: Plan) -> None:
+    if args.json:
+        print(msgspec.json.encode(found).decode())
+        return
+    q = found.question
+    table = Table("what", "value", "by which formula", title=f"{q.members} members, {q.publishers} publishers")
+    for what, value, formula in lines(found):
+        table.add_row(what, value, formula)
+    show = console()
+    show.print(table)
+    for note in found.notes:
+        show.print(f"note: {note}", markup=False)
+
+
+def lines(p: Plan) -> list[tuple[str, str, str]]:
+    """What is printed: name, value, formula."""
+    q = p.question
+    good = {name: stated for name, (stated, _) in ERRORS.items()}
+    mode = "hops" if q.mode == "eager" else "rounds"
+    theorem_1 = f"Theorem 5.1: 2 mu T = {p.B_theorem}, T = {p.needed_rounds:g} rounds, mu = {p.load:g}"
+    theorem_2 = f"Theorem 5.2: 2 N p_f = {p.k_theorem}; nobody answers: < 1 - target"
+    message = f"{p.sizes.fixed} + events in it x {p.sizes.frame:.0f}, by the codec"
+    traffic = f"fanout x message / round, and the ring; {good['bytes_per_s']}"
+    return [
+        ("round", f"{p.round_ms:g} ms", "10 x latency, unless message size or uplink bind"),
+        ("fanout", str(p.fanout), "cast.sizing.choose: the cheapest that reaches all with the target probability"),
+        ("termination", f"{p.termination} {mode}", f"the same; planned for a loss of 1-(1-x)(1-y) = {q.swallowed:.4g}"),
+        ("events a message", str(p.max_events), "2 x load x termination, at least 20"),
+        ("forward buffer", f"{p.forward_buffer} events", "2 x load x termination"),
+        ("history", f"{p.history} ids", "2 x load x (termination + 2), at least 1024"),
+        ("B, recovery buffer", f"{p.B} events", theorem_1),
+        ("H and R, held back", f"{p.H} events", "max(1024, B)"),
+        ("k, asked for what is missing", str(p.k), theorem_2),
+        ("time to terminate", f"{p.time_to_terminate_ms:g} ms", "the duration of a PrCast"),
+        ("time to recover", f"{p.time_to_recover_ms:g} ms", "the same; at least 4 latencies"),
+        ("gossip message", f"{p.message_bytes:,.0f} bytes", message),
+        ("sent by a member", f"{p.bytes_per_s:,.0f} bytes/s", traffic),
+        ("latency p50", f"{p.latency_p50_ms:,.0f} ms", f"D(t) = G(t) exp(-W(t)); {good['latency_p50_ms']}"),
+        ("latency p99", f"{p.latency_p99_ms:,.0f} ms", f"the same; {good['latency_p99_ms']}"),
+        ("reaches all by gossip", f"{p.reach_gossip:.7g}", f"cast.sizing.reach; {good['reach_gossip']}"),
+        ("reaches all with recovery", _nines(p.reach), f"(1 - missed x unanswered)^(N-1); {good['reach']}"),
+    ]
+
+
+def _nines(probability: float) -> str:
+    return f"1 - {1 - probability:.1e}" if probability > 0.9999 else f"{probability:.6f}"
+
+
+def _checked(args: argparse.Namespace, found: Plan) -> int:
+    from whence.paper.ccc11.predict import check
+
+    with progress("simulating") as bar:
+        [done] = check([found.question], args.seeds, args.events, args.master, _ticker(bar), args.seed)
+    if args.json:
+        print(msgspec.json.encode({"plan": found, "check": done, "within": done.within}).decode())
+        return 0 if done.within else 1
+    _print(args, found)
+    title = f"simulated: {done.seeds} seeds, {done.events:,} events (short names: fewer bytes than above)"
+    table = Table("what", "predicted", "measured", "95 % interval", "stated error", "holds", title=title)
+    for c in done.compared:
+        show = "{:.5f}" if c.name in ABSOLUTE else "{:,.1f}"
+        interval = f"{show.format(c.low)} .. {show.format(c.high)}"
+        holds = "yes" if c.within else "[bold red]no[/]"
+        table.add_row(c.name, show.format(c.predicted), show.format(c.measured), interval, c.stated, holds)
+    console().print(table)
+    return 0 if done.within else 1
+
+
+def _verify(args: argparse.Namespace) -> int:
+    """Random settings, each planned and simulated."""
+    from whence.paper.ccc11.predict import Check, check, questions
+
+    with progress("simulating") as bar:
+        done: Sequence[Check] = check(
+            questions(args.verify, args.seed), args.seeds, args.events, args.master, _ticker(bar), args.seed
+        )
+    held = sum(c.within for c in done)
+    if args.json:
+        print(msgspec.json.encode({"settings": len(done), "within": held, "checks": done}).decode())
+        return 0 if held == len(done) else 1
+    table = Table("N", "n", "rate/s", "loss", "crash", "target", *ERRORS, title="predicted / measured")
+    for c in done:
+        q = c.question
+        cells = []
+        for x in c.compared:
+            show = "{:.4f}" if x.name in ABSOLUTE else "{:,.0f}"
+            text = f"{show.format(x.predicted)} / {show.format(x.measured)}"
+            cells.append(text if x.within else f"[bold red]{text}[/]")
+        table.add_row(
+            str(q.members), str(q.publishers), f"{q.rate:g}", f"{q.loss:g}", f"{q.crash:g}", f"{q.target:g}", *cells
+        )
+    console().print(table)
+    print(f"{held} of {len(done)} settings within every stated error")
+    return 0 if held == len(done) else 1
+
+
+def _ticker(bar: tuple[Progress, TaskID] | None) -> Callable[[int, int], None] | None:
+    """Moves the bar, if there is one."""
+    if bar is None:
+        return None
+    shown, task = bar
+    return lambda done, total: shown.update(task, completed=done / total)

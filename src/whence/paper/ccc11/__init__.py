@@ -1,0 +1,1 @@
+"""CCC05 and CCC11: figures 4 and 5, the theorems, availability, the planner."""

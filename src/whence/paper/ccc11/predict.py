@@ -1,0 +1,172 @@
+"""The planner's predictions next to what the simulator measures."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+import msgspec
+
+from whence import plan as planner
+from whence.config import MS
+from whence.errors import UsageError
+from whence.paper.ccc11.points import Progress, run_all
+from whence.plan import ABSOLUTE, ERRORS, Plan, Question
+from whence.sim.meter import Frames, Interval, Meter, interval, wilson
+from whence.sim.run import run
+from whence.sim.scenario import parse
+from whence.sim.settings import to_toml
+
+
+class Compared(msgspec.Struct, frozen=True, kw_only=True):
+    """One prediction and its measurement."""
+
+    name: str
+    predicted: float
+    measured: float
+    low: float
+    """Of the 95 % interval of the measurement."""
+    high: float
+    stated: str
+    """The error that the planner admits."""
+    within: bool
+    """The stated error covers the difference. A probability is only known as well as its interval: there, the
+    prediction, give or take its stated error, meets the interval."""
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """A plan, simulated."""
+
+    question: Question
+    seeds: int
+    events: int
+    compared: tuple[Compared, ...]
+
+    @property
+    def within(self) -> bool:
+        """All predictions are."""
+        return all(c.within for c in self.compared)
+
+
+def simulated(question: Question, rounds: int) -> Plan:
+    """The plan for a cluster in the simulator, whose names are short and whose events are few."""
+    first = planner.make(question)
+    seq = max(1, round(question.rate * first.round_ms / 1e3 * rounds / 2))
+    name = round(fmean(len(f"n{i}#1") for i in range(question.members)))
+    return planner.make(question, name, seq)
+
+
+def point(setting: Mapping[str, Any]) -> dict[str, Any]:
+    """Simulate a plan once: `question`, `rounds`, `seed` in, `Frames` out."""
+    rounds = int(setting["rounds"])
+    plan = simulated(msgspec.convert(setting["question"], Question), rounds)
+    frames = measure(plan, rounds, int(setting["seed"]))
+    return dict(msgspec.to_builtins(frames))
+
+
+def measure(plan: Plan, rounds: int, seed: int) -> Frames:
+    """Run the plan's scenario and measure its frames."""
+    start, stop, span = (round(r * plan.round_ms * 1e6) for r in planner.window(plan, rounds))
+    meter = Meter(start, stop, span, sizes=True)
+    outcome = run(parse(to_toml(planner.scenario(plan, rounds)), "plan.toml"), seed, make=meter.make)
+    if outcome.violation is not None:
+        raise UsageError(f"the simulated plan violates an invariant (seed {seed}): {outcome.violation}")
+    return meter.result()
+
+
+def rounds_for(plan: Plan, events: int) -> int:
+    """Rounds in which about so many events are published; at least 30."""
+    return max(30, round(events / plan.load))
+
+
+def check(
+    questions: Sequence[Question],
+    seeds: int,
+    events: int,
+    master: str | None = None,
+    progress: Progress | None = None,
+    seed: int = 0,
+) -> list[Check]:
+    """Simulate the plan of each question `seeds` times, with about so many events each time."""
+    todo = []
+    for i, question in enumerate(questions):
+        rounds = rounds_for(planner.make(question), events)
+        for s in range(seeds):
+            todo.append(
+                {"question": msgspec.to_builtins(question), "rounds": rounds, "seed": seed * 1_000_003 + i * 1009 + s}
+            )
+    found = [msgspec.convert(r, Frames) for r in run_all(f"{__name__}:point", todo, master, progress)]
+    checks = []
+    for i, question in enumerate(questions):
+        plan = simulated(question, int(str(todo[i * seeds]["rounds"])))
+        checks.append(compare(plan, found[i * seeds : (i + 1) * seeds]))
+    return checks
+
+
+def compare(plan: Plan, frames: Sequence[Frames]) -> Check:
+    """Predicted and measured, side by side."""
+    total = sum(f.frames for f in frames)
+    measured: dict[str, tuple[float, Interval]] = {
+        "reach_gossip": _share(sum(f.by_gossip for f in frames), total),
+        "reach": _share(sum(f.by_all for f in frames), total),
+    }
+    for quantile in ("p50", "p99"):
+        measured[f"latency_{quantile}_ms"] = _mean([f.latency_ms[quantile] for f in frames])
+    measured["bytes_per_s"] = _mean([f.bytes_per_s for f in frames])
+    return Check(
+        question=plan.question,
+        seeds=len(frames),
+        events=total,
+        compared=tuple(_compared(name, getattr(plan, name), *measured[name]) for name in ERRORS),
+    )
+
+
+def _share(hits: int, of: int) -> tuple[float, Interval]:
+    return hits / max(1, of), wilson(hits, of)
+
+
+def _mean(values: list[float]) -> tuple[float, Interval]:
+    return fmean(values), interval(values)
+
+
+def _compared(name: str, predicted: float, measured: float, between: Interval) -> Compared:
+    stated, error = ERRORS[name]
+    low, high = between
+    if name in ABSOLUTE:
+        within = predicted - error <= high and low <= predicted + error
+    else:
+        within = abs(measured - predicted) <= error * predicted
+    return Compared(
+        name=name,
+        predicted=predicted,
+        measured=measured,
+        low=low,
+        high=high,
+        stated=stated,
+        within=within,
+    )
+
+
+def questions(count: int, seed: int) -> list[Question]:
+    """Random settings, for which nothing was tuned: small enough to be simulated, all kinds of load, loss, crashes and
+    targets (most of them so low that failures can be counted)."""
+    rng = random.Random(f"{seed}/questions")
+    found = []
+    for _ in range(count):
+        members = round(10 ** rng.uniform(1, 2.1))
+        publishers = min(members, round(10 ** rng.uniform(0, 1.4)))
+        found.append(
+            Question(
+                members=members,
+                publishers=publishers,
+                rate=round(10 ** rng.uniform(0.0, 1.3) / publishers, 3) or 0.1,
+                loss=round(rng.choice((0.0, rng.uniform(0, 0.05), rng.uniform(0, 0.25))), 3),
+                crash=round(rng.choice((0.0, 0.0, rng.uniform(0.005, 0.05))), 3),
+                target=rng.choice((0.3, 0.6, 0.8, 0.9, 0.95, 0.99, 0.999, 0.99999)),
+                payload=round(10 ** rng.uniform(1.2, 3)),
+                latency_ns=round(10 ** rng.uniform(0, 2)) * MS,
+            )
+        )
+    return found

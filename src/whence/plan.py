@@ -1,0 +1,414 @@
+"""The planner: from what a person knows (how many, how busy, how lossy, how sure) to settings, and what they will do.
+
+Every setting comes from the formulas that the members themselves are sized by (`cast.sizing`, `order.sizing`,
+`Config.sized`), every message's size from the codec. What is added here is what no member needs to know:
+
+* **round**: ten times the network's latency, so that what arrives in a round is sent on in the next; shorter when a
+  message could not hold what is alive (`max_bytes`), longer when the uplink could not carry a round's messages in it.
+* **loss**: a crashed member stays in the views for a while and swallows what is sent to it, so gossip is planned for a
+  loss of `1 - (1-x)(1-y)`.
+* **k**: at least Theorem 5.2's `2 N y`, and enough that asking finds the event but for `1 - target`; at most
+  `MOST_ASKED`.
+* **latency**: a member gets an event at a random time with distribution `G` (`cast.sizing.arrivals`; what gossip misses
+  comes by recovery). Causal order delivers it when its past is there, too. The past that may still be missing is what
+  the publisher had delivered (`u` after it was published: `D(u)`; its own events: 1) and this member has not got.
+  While an event is forwarded it travels in the same messages as what depends on it, so only those count that are
+  no longer: Poisson with mean `W(t) = sum over u, u + t >= termination - 1, of D(u) (1 - G(u+t))` events. So
+  `D(t) = G(t) exp(-W(t))`, solved by iteration.
+* **bytes**: fanout messages a round, each with a digest of `n` entries, ten members, and the events alive; and the
+  ring's polls.
+
+Errors (`ERRORS`) are what `whence plan --verify` holds the predictions to: docs/planner.md has the measured ones.
+"""
+
+from __future__ import annotations
+
+from math import ceil, exp, log, log1p
+from typing import Literal
+
+import msgspec
+
+from whence.cast import sizing as cast_sizing
+from whence.cast.messages import Gossip
+from whence.clock import Digest, Entry, Frame, Incarnation
+from whence.config import MS, Config
+from whence.errors import ConfigError
+from whence.order import sizing as order_sizing
+from whence.ring import messages as ring
+from whence.wire import pack
+
+ROUND_LATENCIES = 10
+"""Rounds are this many network latencies long, unless something else binds."""
+LEAST_LATENCIES = 2
+"""And never shorter than this many: below, gossip goes out before what it answers has come."""
+UPLINK_SHARE = 0.8
+"""Of the uplink, at most, for gossip: messages vary in size."""
+MOST_ASKED = 64
+"""Members asked for a missing event, at most: Theorem 5.2's `2 N y` grows with the cluster, the need does not."""
+ITERATIONS = 6
+"""Of the fixed point of D: it moves by less than a thousandth after four."""
+
+ERRORS = {
+    "reach_gossip": ("within 0.05, absolute", 0.05),
+    "reach": ("within 0.01, absolute", 0.01),
+    "latency_p50_ms": ("within 15 %", 0.15),
+    "latency_p99_ms": ("within 25 %", 0.25),
+    "bytes_per_s": ("within 15 %", 0.15),
+}
+"""What each prediction is good for: shares are relative, those of probabilities absolute."""
+ABSOLUTE = ("reach_gossip", "reach")
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person knows."""
+
+    members: int
+    publishers: int
+    """`n`: how many may publish at a time, so many tickets."""
+    rate: float
+    """Events per second of each publisher."""
+    loss: float = 0.01
+    """Share of messages lost on the network."""
+    crash: float = 0.0
+    """Share of members that are down at a time, without the others knowing it yet: Theorem 5.2's `p_f`."""
+    target: float = 0.99999
+    """Wanted probability that an event reaches everybody by gossip alone."""
+    payload: int = 100
+    """Bytes per event."""
+    latency_ns: int = 10 * MS
+    """Of the network, one way."""
+    order: Literal["causal", "reliable"] = "causal"
+    mode: Literal["rounds", "eager"] = "rounds"
+    round_ns: int | None = None
+    """Default: by formula."""
+    uplink: int = 0
+    """Bytes per second that a member can send; 0: no limit."""
+
+    def __post_init__(self) -> None:
+        if self.members < 2:
+            raise ConfigError(f"members is {self.members}; want 2 or more")
+        if not 1 <= self.publishers <= self.members:
+            raise ConfigError(f"publishers is {self.publishers}; want 1 to {self.members}, the members")
+        if not 0 < self.rate < 1e6:
+            raise ConfigError(
+                f"rate is {self.rate}; want more than 0 events a second of each publisher, below a million"
+            )
+        for name in ("loss", "crash"):
+            if not 0 <= getattr(self, name) < 0.9:
+                raise ConfigError(f"{name} is {getattr(self, name)}; want a share, 0 <= {name} < 0.9")
+        if not 0 < self.target < 1:
+            raise ConfigError(f"target is {self.target}; want a probability between 0 and 1, such as 0.99999")
+        if not 8 <= self.payload <= 1 << 20:
+            raise ConfigError(f"payload is {self.payload} bytes; want 8 to {1 << 20}")
+        if self.latency_ns < 1000:
+            raise ConfigError("latency must be at least 0.001 ms")
+        if self.round_ns is not None and self.round_ns < self.latency_ns:
+            raise ConfigError("a round must not be shorter than the latency of the network")
+
+    @property
+    def swallowed(self) -> float:
+        """Share of messages that do not reach a living member: lost, or sent to one that is down."""
+        return 1 - (1 - self.loss) * (1 - self.crash)
+
+
+class Sizes(msgspec.Struct, frozen=True):
+    """Bytes, by the codec."""
+
+    fixed: int
+    """A gossip message without events: header, digest, membership."""
+    frame: float
+    """One event in it."""
+    ring: int
+    """What a coordinator sends in one round of the ring: polls, answers, an update."""
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer. Durations in ms, sizes in bytes unless the name says otherwise."""
+
+    question: Question
+    round_ms: float
+    fanout: int
+    termination: int
+    max_events: int
+    """In one message."""
+    forward_buffer: int
+    """Events that wait to be sent on (cast)."""
+    history: int
+    """Ids remembered to suppress second arrivals (cast)."""
+    B: int
+    """Recovery buffer."""
+    B_theorem: int
+    """Theorem 5.1's `2 mu T`; `B` has a floor above it."""
+    H: int
+    """Events held because something before them is missing, and the recovered (H and R)."""
+    k: int
+    k_theorem: int
+    """Theorem 5.2's `2 N p_f`."""
+    time_to_terminate_ms: float
+    time_to_recover_ms: float
+    load: float
+    """Events per round of all publishers."""
+    needed_rounds: float
+    """Theorem 5.1's T."""
+    sizes: Sizes
+    message_bytes: float
+    """Of a gossip message, on average."""
+    bytes_per_s: float
+    """Sent by a member, on average (as much is received)."""
+    latency_p50_ms: float
+    latency_p99_ms: float
+    reach_gossip: float
+    """Probability that an event reaches all (living) members by gossip alone."""
+    coverage: float
+    """Share of members that gossip alone reaches, on average."""
+    reach: float
+    """Probability that it reaches all of them with recovery."""
+    notes: tuple[str, ...] = ()
+
+
+def make(question: Question, name_bytes: int = 18, seq: int = 10_000) -> Plan:
+    """Settings for the question, and what they will do, where member ids are so long and events so many."""
+    q = question
+    chosen = cast_sizing.choose(q.members, q.swallowed, q.target, q.mode)
+    notes = []
+    if chosen.probability < q.target:
+        notes.append(
+            f"gossip alone cannot reach the target; the most it can is {chosen.probability:.4f}: recovery does the rest"
+        )
+    copies = cast_sizing.copies(q.members, chosen.fanout, chosen.termination, q.swallowed, q.mode)
+    sizes = message_sizes(q, name_bytes, seq)
+    round_ns = q.round_ns or _round(q, chosen, copies, sizes, notes)
+    load = q.publishers * q.rate * round_ns / 1e9
+    coverage = cast_sizing.coverage(q.members, chosen.fanout, chosen.termination, q.swallowed, q.mode)[-1]
+    theorem_k = order_sizing.recovery_fanout(q.members, q.crash)
+    k = _asked(q, coverage, theorem_k)
+    if k < theorem_k:
+        notes.append(
+            f"Theorem 5.2 would ask {theorem_k} members; all of {k} are down with probability {q.crash**k:.0e}"
+        )
+    config = configuration(q, chosen, round_ns, load, k)
+    arrivals = cast_sizing.arrivals(
+        q.members, chosen.fanout, chosen.termination, q.swallowed, q.mode, latency=q.latency_ns / round_ns
+    )
+    p50, p99 = _latency(q, config, arrivals, load)
+    fails = _unanswered(q, coverage, k)
+    per_message = load * copies / chosen.fanout if q.mode == "rounds" else 0.0
+    needed = order_sizing.needed_rounds(
+        _prcast_rounds(config, q),
+        *(t / round_ns for t in (config.ordering.time_to_terminate_ns, config.ordering.time_to_recover_ns)),
+    )
+    return Plan(
+        question=q,
+        round_ms=round_ns / 1e6,
+        fanout=chosen.fanout,
+        termination=chosen.termination,
+        max_events=config.cast.max_events,
+        forward_buffer=config.cast.buffer_items,
+        history=config.cast.history_keys,
+        B=config.ordering.buffer,
+        B_theorem=order_sizing.buffer_size([load], needed),
+        H=config.ordering.hold,
+        k=k,
+        k_theorem=theorem_k,
+        time_to_terminate_ms=config.ordering.time_to_terminate_ns / 1e6,
+        time_to_recover_ms=config.ordering.time_to_recover_ns / 1e6,
+        load=load,
+        needed_rounds=needed,
+        sizes=sizes,
+        message_bytes=sizes.fixed + per_message * sizes.frame,
+        bytes_per_s=_traffic(q, config, sizes, copies, round_ns),
+        latency_p50_ms=p50 * round_ns / 1e6,
+        latency_p99_ms=p99 * round_ns / 1e6,
+        reach_gossip=chosen.probability,
+        coverage=coverage,
+        reach=1.0 if q.order == "reliable" else exp((q.members - 1) * log1p(-min(0.999, (1 - coverage) * fails))),
+        notes=tuple(notes),
+    )
+
+
+def configuration(q: Question, chosen: cast_sizing.Sizing, round_ns: int, load: float, k: int) -> Config:
+    """The settings of a member."""
+    return Config.sized(
+        tickets=q.publishers,
+        members=q.members,
+        order=q.order,
+        loss=q.swallowed,
+        target=q.target,
+        rate=load,
+        round_ns=round_ns,
+        latency_ns=q.latency_ns,
+        mode=q.mode,
+        recovery="Rk",
+        k=k,
+        fanout=chosen.fanout,
+        termination=chosen.termination,
+        max_events=max(20, cast_sizing.buffer(load, chosen.termination)),
+    )
+
+
+def _prcast_rounds(config: Config, q: Question) -> float:
+    """A PrCast's duration, as `Config.sized` has it: without own time-outs, it is `time_to_terminate`."""
+    return config.ordering.time_to_terminate_ns / config.round_ns
+
+
+def message_sizes(q: Question, name_bytes: int, seq: int) -> Sizes:
+    """What messages weigh: typical ones, encoded. `name_bytes`: of a member id; `seq`: of events on a ticket."""
+    me = "m" * (name_bytes - 2) + "#1"
+    inc = Incarnation(1, 0, q.publishers).packed
+    vector: tuple[Entry, ...] = ((inc, seq),) * q.publishers
+    members = ((me, 3),) * min(10, q.members)
+    frame = Frame.of(q.publishers - 1, inc, seq, me, vector, [b"x" * q.payload])
+    fixed = len(pack("main", me, Gossip((), (), Digest(vector), members)))
+    twenty = len(pack("main", me, Gossip((frame,) * 20, (2,) * 20, Digest(vector), members)))
+    tenure = ring.Tenure(q.publishers - 1, inc)
+    nonce = 1 << 40
+    seats = (ring.Seat(me, *tenure),) * min(3, q.publishers - 1)
+    poll = len(pack("main", me, ring.Poll(nonce, tenure, tenure, inc >> ring.ERA_SHIFT, seq)))
+    alive = len(pack("main", me, ring.Alive(nonce, tenure, tenure, inc >> ring.ERA_SHIFT)))
+    update = len(pack("main", me, ring.Update(nonce, tenure, tenure, inc >> ring.ERA_SHIFT, seats, ())))
+    ack = len(pack("main", me, ring.AckUpdate(nonce, tenure, tenure, nonce, True)))
+    return Sizes(fixed, (twenty - fixed) / 20, len(seats) * (poll + alive) + (update + ack if seats else 0))
+
+
+def _round(q: Question, chosen: cast_sizing.Sizing, copies: float, sizes: Sizes, notes: list[str]) -> int:
+    """The length of a round in ns."""
+    round_ns = ROUND_LATENCIES * q.latency_ns
+    per_s = q.publishers * q.rate
+    if q.mode == "rounds":
+        fits = int(60_000 / (2 * per_s * chosen.termination * sizes.frame) * 1e9)
+        if fits < round_ns:
+            round_ns = max(LEAST_LATENCIES * q.latency_ns, fits)
+            notes.append("the round is short because a message holds at most 60,000 bytes of events")
+        if fits < LEAST_LATENCIES * q.latency_ns:
+            notes.append("too many events for a message: publish several in one frame, or use --mode eager")
+    if q.uplink:
+        left = UPLINK_SHARE * q.uplink - per_s * copies * sizes.frame
+        if left <= 0:
+            raise ConfigError(
+                f"uplink is {q.uplink} bytes/s; the events alone need {per_s * copies * sizes.frame / UPLINK_SHARE:.0f}"
+            )
+        carried = int(chosen.fanout * sizes.fixed / left * 1e9)
+        if carried > round_ns:
+            round_ns = carried
+            notes.append("the round is long because the uplink has to carry its messages")
+    return -(-round_ns // MS) * MS  # whole ms
+
+
+def _answers(q: Question) -> float:
+    """The probability that a question reaches a living member and its answer comes back."""
+    return (1 - q.loss) ** 2 * (1 - q.crash)
+
+
+def _asked(q: Question, coverage: float, theorem: int) -> int:
+    """Enough that nobody answers with a probability below 1 - target; at least Theorem 5.2's; at most `MOST_ASKED`."""
+    one = 1 - _answers(q) * coverage
+    needed = 1 if one <= 0 else ceil(log(1 - q.target) / log(one))
+    return max(1, min(q.members - 1, MOST_ASKED, max(4, theorem, needed)))
+
+
+def _unanswered(q: Question, coverage: float, k: int) -> float:
+    """The probability that recovery brings nothing: neither the peer whose digest shows the event, nor any of k."""
+    return (1 - _answers(q)) * (1 - _answers(q) * coverage) ** k
+
+
+def _traffic(q: Question, config: Config, sizes: Sizes, copies: float, round_ns: int) -> float:
+    """Bytes per second that a living member sends, on average."""
+    per_s = q.publishers * q.rate
+    rounds = config.cast.fanout * sizes.fixed * 1e9 / round_ns
+    header = 0 if q.mode == "rounds" else sizes.frame * 0.1 + 24  # a push has a message of its own
+    return (
+        rounds
+        + per_s * copies * (sizes.frame + header)
+        + sizes.ring * q.publishers / q.members * 1e9 / config.ring.round_ns
+    )
+
+
+def _latency(q: Question, config: Config, arrivals: cast_sizing.Arrivals, load: float) -> tuple[float, float]:
+    """p50 and p99 of the time from publish to delivery at another member, in rounds."""
+    step, G = arrivals.step, list(arrivals.cdf)
+    # Whoever still sends what gossip missed here would bring it, rather than show that it is missing. So it is noticed
+    # when it is no longer under way; it is asked for after time_to_terminate, and back a round trip later.
+    noticed = next((i for i, g in enumerate(G) if g >= 0.99 * G[-1]), len(G)) * step
+    back = noticed + (config.ordering.time_to_terminate_ns + 2 * q.latency_ns) / config.round_ns
+    G += [G[-1]] * max(0, ceil(back / step) - len(G))
+    G += [1.0]
+    D = list(G)
+    own = 1 / q.publishers
+    together = round((config.cast.termination - 1) / step) if q.mode == "rounds" else 0
+    for _ in range(ITERATIONS):
+        D = [g * exp(-w) for g, w in zip(G, _waiting(G, D, load * step, own, together), strict=True)]
+    top = D[-1]
+    found = [next((i for i, d in enumerate(D) if d >= share * top), len(D)) * step for share in (0.5, 0.99)]
+    return found[0], found[1]
+
+
+def _waiting(G: list[float], D: list[float], events: float, own: float, together: int) -> list[float]:
+    """W(t): events of the past still missing, on average, at every time t. `events` are published in a step; those
+    that are not yet `together` steps old travel in the same messages as what depends on them."""
+    past = [events * (own + (1 - own) * d) for d in D]
+    late = [1 - g if i >= together else 0.0 for i, g in enumerate(G)]
+    return [sum(p * x for p, x in zip(past, late[t:], strict=False)) for t in range(len(G))]
+
+
+def window(plan: Plan, rounds: int) -> tuple[int, int, int]:
+    """Of a check, in rounds: from when to when frames count, and how long an event may be needed. The load begins
+    `ramp` before, when the ring stands."""
+    start = 8 + 4 * plan.question.publishers.bit_length() + ramp(plan)
+    return start, start + rounds, ceil(plan.needed_rounds)
+
+
+def ramp(plan: Plan) -> int:
+    """Rounds until as many events are under way as ever."""
+    return plan.termination + 2
+
+
+def scenario(plan: Plan, rounds: int = 200) -> dict[str, object]:
+    """A table that `whence sim` runs, as TOML: the plan's settings, load, loss and crashes."""
+    q = plan.question
+    round_ns = round(plan.round_ms * 1e6)
+    start, stop, span = window(plan, rounds)
+    table: dict[str, object] = {
+        "about": f"whence plan: {q.members} members, {q.publishers} publishers, {q.rate:g} events/s each, loss "
+        f"{q.loss:g}, crash {q.crash:g}, target {q.target:g}.",
+        "members": q.members,
+        "round": f"{round_ns}ns",
+        "duration": f"{stop + span}r",
+        "settle": f"{max(40, 4 * span)}r",
+        "network": {"latency": "normal", "mean": f"{q.latency_ns}ns", "sd": f"{q.latency_ns // 5}ns", "loss": q.loss}
+        | ({"uplink": f"{q.uplink}B"} if q.uplink else {}),
+        "cluster": {
+            "tickets": q.publishers,
+            "coordinators": q.publishers,
+            "order": q.order,
+            "mode": q.mode,
+            "recovery": "Rk",
+            "k": plan.k,
+            "target": q.target,
+            "fanout": plan.fanout,
+            "termination": plan.termination,
+            "max_events": plan.max_events,
+            "buffer": plan.B,
+            "workload": {
+                "rate": plan.load / q.publishers,
+                "payload": f"{q.payload}B",
+                "start": f"{start - ramp(plan)}r",
+            },
+        },
+    }
+    if q.crash:
+        table["chaos"] = _crashes(q, start)
+    return table
+
+
+def _crashes(q: Question, start: int) -> dict[str, object]:
+    """Crashes so that a share `crash` is down at a time. They come back, with their disk, before views forget them."""
+    mortal = range(q.publishers if q.members > 2 * q.publishers else 1, q.members)
+    down = 8
+    every = down / (q.crash * q.members)  # rounds between two crashes of the cluster
+    return {
+        "start": f"{max(1, start - 2 * down)}r",
+        "crash": f"{every:.3f}r",
+        "down": f"{down}r",
+        "disk": 1.0,
+        "spare": [f"n{i}" for i in range(q.members) if i not in mortal],
+    }

@@ -1,0 +1,235 @@
+"""What a run is measured by, beyond its tally: who got each frame, how and when, over how many bytes.
+
+A meter hands the world members that report to it: `run(loaded, seed, make=meter.make)`. It judges frames published in
+a window, at members that were there long before and long after: so a run's beginning, its end and whoever has just
+come back from a crash do not blur a figure.
+"""
+
+from __future__ import annotations
+
+import random
+from array import array
+from collections.abc import Callable, Sequence
+from math import sqrt
+from statistics import NormalDist, fmean, stdev
+
+import msgspec
+
+from whence import ports
+from whence.clock import AnyFrame, MemberId
+from whence.config import Config
+from whence.member import Member
+from whence.sim.tally import Key
+from whence.wire import pack
+
+Interval = tuple[float, float]
+_Z = NormalDist().inv_cdf(0.975)
+_T = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)
+"""Student's t for 95 %, 1 to 9 degrees of freedom; beyond, the normal distribution is near enough."""
+
+
+class Frames(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the frames of one run."""
+
+    frames: int
+    """Published in the window."""
+    by_gossip: int
+    """Of them, those that gossip alone brought to everybody."""
+    by_all: int
+    """Those that everybody delivered in the end."""
+    pairs: int
+    """Frames times members that should get them."""
+    gossip_missed: int
+    """Of these pairs, those that gossip missed."""
+    lost: int
+    """Those that were never delivered."""
+    latency_ms: dict[str, float]
+    """From publish to delivery at another member: mean, p50, p99."""
+    bytes_per_s: float
+    """Sent by a member, on average, in the window; 0 unless sizes were asked for."""
+    gossip_bytes: float
+    """Of one gossip message with a round's digest, on average."""
+    gossip_messages: int
+    asked: int
+    """Recovery: events asked for, once per member and event."""
+    answered: int
+    """Of them, those that came back."""
+
+
+class _Life:
+    """One life of one process."""
+
+    __slots__ = ("begun", "bit", "last")
+
+    def __init__(self, bit: int) -> None:
+        self.bit = bit
+        self.begun = self.last = -1
+
+
+class Metered(Member):
+    """A member that reports what it does."""
+
+    meter: Meter
+    life: _Life
+
+    def handle(self, event: ports.Input, now: int) -> list[ports.Output]:
+        outs = super().handle(event, now)
+        self.meter.saw(self, outs, now)
+        return outs
+
+
+class Meter:
+    """Measures one run. Times are true time, so the members' clocks must be right (no `[clocks]`).
+
+    `start`, `stop`: the window in which frames are published that count. `warm`: how long a member must have been
+    there before a frame, and must be there after it, for the frame to be its business. `adapt`: changes the members'
+    settings before they are made. `sizes`: count bytes (costs an encoding per message).
+    """
+
+    def __init__(
+        self,
+        start: int,
+        stop: int,
+        warm: int,
+        *,
+        sizes: bool = False,
+        adapt: Callable[[Config], Config] | None = None,
+    ) -> None:
+        self.start, self.stop, self.warm = start, stop, warm
+        self.sizes = sizes
+        self.adapt = adapt
+        self.sendings: list[tuple[int, int, int]] = []
+        """With `sizes`: (which life, when, bytes) of every message in the window, in order of time."""
+        self._lives: list[_Life] = []
+        self._born: dict[Key, int] = {}
+        self._gossip: dict[Key, int] = {}
+        self._delivered: dict[Key, int] = {}
+        self._latencies = array("q")
+        self._asked: set[tuple[int, object, int, int]] = set()  # counted and looked up, never iterated
+        self._answered: set[tuple[int, object, int, int]] = set()
+        self._bytes = self._gossip_bytes = self._gossips = 0
+        self._packed: tuple[object, int] = (None, 0)
+
+    def make(self, me: MemberId, config: Config, rng: random.Random, checkpoint: bytes | None) -> Member:
+        """For `run(..., make=meter.make)`."""
+        member = Metered(me, config if self.adapt is None else self.adapt(config), rng, checkpoint)
+        member.meter, member.life = self, _Life(len(self._lives))
+        self._lives.append(member.life)
+        return member
+
+    def saw(self, member: Metered, outs: Sequence[ports.Output], now: int) -> None:
+        """The outputs of one step."""
+        life = member.life
+        if life.begun < 0:
+            life.begun = now
+        life.last = now
+        counting = self.sizes and self.start <= now < self.stop
+        for out in outs:
+            if type(out) is ports.Send:
+                if counting:
+                    self._sent(member, out, now)
+            elif type(out) is ports.Arrived:
+                if out.recovered:
+                    self._answer(life, out.frame)
+                else:
+                    self._note(self._gossip, life, out.frame.key)
+            elif type(out) is ports.Deliver:
+                self._note(self._delivered, life, out.frame.key)
+                born = self._born.get(out.frame.key)
+                if born is not None and out.frame.owner != member.me and self._counts(life, born):
+                    self._latencies.append(now - born)
+            elif type(out) is ports.Published:
+                self._born[out.frame.key] = now
+                self._note(self._gossip, life, out.frame.key)
+            elif type(out) is ports.Asked and self.start <= now < self.stop:
+                for who, inc, first, last in out.ranges:
+                    self._asked.update((life.bit, who, inc, seq) for seq in range(first, last + 1))
+
+    def _counts(self, life: _Life, born: int) -> bool:
+        """The frame was published in the window, and this life was there long before."""
+        return self.start <= born < self.stop and life.begun <= max(0, born - self.warm)
+
+    def _note(self, table: dict[Key, int], life: _Life, key: Key) -> None:
+        table[key] = table.get(key, 0) | 1 << life.bit
+
+    def _answer(self, life: _Life, frame: AnyFrame) -> None:
+        who, inc, first = frame.key
+        for seq in range(first, first + frame.count):
+            if (life.bit, who, inc, seq) in self._asked:
+                self._answered.add((life.bit, who, inc, seq))
+
+    def _sent(self, member: Metered, out: ports.Send, now: int) -> None:
+        last, size = self._packed
+        if out.message is not last:  # gossip sends one message to many
+            size = len(pack(member.config.cluster, member.me, out.message))
+            self._packed = (out.message, size)
+        self._bytes += size
+        self.sendings.append((member.life.bit, now, size))
+        if getattr(out.message, "digest", None) is not None:
+            self._gossips += 1
+            self._gossip_bytes += size
+
+    def result(self) -> Frames:
+        """Sum up, after the run."""
+        end = max((life.last for life in self._lives), default=0)
+        frames = by_gossip = by_all = pairs = gossip_missed = lost = 0
+        for key, born in self._born.items():
+            there = 0
+            for life in self._lives:
+                if self._counts(life, born) and life.last >= min(born + self.warm, end - self.warm):
+                    there |= 1 << life.bit
+            if not there:
+                continue
+            missed, never = there & ~self._gossip.get(key, 0), there & ~self._delivered.get(key, 0)
+            frames += 1
+            by_gossip += not missed
+            by_all += not never
+            pairs += there.bit_count() - 1
+            gossip_missed += missed.bit_count()
+            lost += never.bit_count()
+        members = len({life.bit for life in self._lives if life.begun == 0}) or 1
+        return Frames(
+            frames=frames,
+            by_gossip=by_gossip,
+            by_all=by_all,
+            pairs=pairs,
+            gossip_missed=gossip_missed,
+            lost=lost,
+            latency_ms=_summary(self._latencies),
+            bytes_per_s=self._bytes / members / ((self.stop - self.start) / 1e9),
+            gossip_bytes=self._gossip_bytes / max(1, self._gossips),
+            gossip_messages=self._gossips,
+            asked=len(self._asked),
+            answered=len(self._answered),
+        )
+
+
+def _summary(values: array[int]) -> dict[str, float]:
+    if not values:
+        return {}
+    ordered = sorted(values)
+    return {
+        "mean": sum(ordered) / len(ordered) / 1e6,
+        "p50": ordered[len(ordered) // 2] / 1e6,
+        "p99": ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)] / 1e6,
+    }
+
+
+def wilson(hits: int, of: int) -> Interval:
+    """The 95 % interval of a probability of which `hits` of `of` were seen."""
+    if not of:
+        return (0.0, 1.0)
+    share, z2 = hits / of, _Z * _Z
+    middle = (share + z2 / (2 * of)) / (1 + z2 / of)
+    half = _Z * sqrt(share * (1 - share) / of + z2 / (4 * of * of)) / (1 + z2 / of)
+    return (max(0.0, middle - half), min(1.0, middle + half))
+
+
+def interval(values: Sequence[float]) -> Interval:
+    """The 95 % interval of the mean of some runs' values (Student); a single run's is its value."""
+    mean = fmean(values)
+    if len(values) < 2:
+        return (mean, mean)
+    t = _T[len(values) - 2] if len(values) - 2 < len(_T) else _Z
+    half = t * stdev(values) / sqrt(len(values))
+    return (mean - half, mean + half)
