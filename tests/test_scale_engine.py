@@ -7,26 +7,24 @@ import random
 import numba
 import numpy as np
 import pytest
-from scale_reference import reference
 
-from whence.clock.probabilistic import unrank
+from scale_reference import reference
 from whence.scale.fast import TOO_LONG, Fast
 from whence.scale.general import ALERTS4, ALERTS5, DELIVERED, EARLY, ERRORS, OVERTAKEN, SEEN, UNALERTED4, General
-from whence.scale.network import Settings, key_sets, prepare
-from whence.scale.random import COPY, KEYS, RECEIVER, bits, hashed, normal, normal_table, uniform
+from whence.scale.network import Settings, prepare
 
 
 def small(seed: int, **fields: object) -> Settings:
     """A random small run in which errors are frequent."""
     rng = random.Random(seed)
-    N = rng.randint(2, 60)
+    N = rng.randint(2, 60) if seed % 10 else 60
     R = rng.choice([1, 2, 3, 5, 8, 13, 20, 33, N])
     settings = {
         "processes": N,
         "entries": R,
         "keys": min(R, rng.randint(1, 4)),
         "deliveries": float(rng.choice([60, 150, 300]) * (N - 1)),
-        "rate": rng.choice([30.0, 100.0, 200.0, 500.0]),
+        "rate": rng.choice([30.0, 100.0, 200.0, 300.0]),
         "delay": rng.choice([0.0, 20.0, 50.0, 100.0]),
         "spread": rng.choice([0.0, 5.0, 20.0]),
         "skew": rng.choice([0.0, 5.0, 20.0, 60.0]),
@@ -108,3 +106,58 @@ def test_fast_equals_the_core(block: int) -> None:
         errors += len(wrong)
     assert judged > 10
     assert errors > 100
+
+
+def test_the_papers_estimates_are_those_of_its_vector_clock() -> None:
+    """eps_min and eps_max against sets of messages in the reference, over whole runs."""
+    for seed in range(2000, 2010):
+        run = prepare(small(seed))._replace(first=0, last=10**9)
+        core = reference(run)
+        engine = General(run)
+        while engine.step(50):
+            pass
+        assert engine.counts[OVERTAKEN] == sum(process.overtaken for process in core)
+        assert engine.counts[SEEN] == sum(process.seen for process in core)
+
+
+@pytest.mark.parametrize("seed", [3001, 3002, 3003])
+def test_threads_partitions_and_steps_change_nothing(seed: int) -> None:
+    settings = small(seed, processes=60, entries=12, keys=2, deliveries=30_000.0, rate=150.0, skew=20.0, delay=50.0)
+    run = prepare(settings)
+    try:
+        numba.set_num_threads(1)
+        slow, quick = general(settings).counts, fast(settings).counts
+        numba.set_num_threads(numba.config.NUMBA_NUM_THREADS)
+        assert (general(settings).counts == slow).all()
+        for chunk in (50, 137, 5000):
+            assert (fast(settings, chunk).counts == quick).all(), chunk
+        for parts in (2, 3, 60):
+            sums = []
+            for kind in (General, Fast):
+                total = np.zeros(16, np.int64)
+                for i in range(parts):
+                    engine = kind(run, part=(i, parts))
+                    while engine.step(700):
+                        pass
+                    total += engine.counts
+                sums.append(total)
+            assert (sums[0] == slow).all(), parts
+            assert (sums[1] == quick).all(), parts
+    finally:
+        numba.set_num_threads(numba.config.NUMBA_NUM_THREADS)
+    assert slow[ERRORS] > 0
+    for column in (DELIVERED, ERRORS, SEEN, OVERTAKEN, EARLY):
+        assert slow[column] == quick[column]
+
+
+def test_a_vector_clock_makes_no_error_and_lamports_clock_many() -> None:
+    vector = small(7, processes=40, entries=40, keys=1, delay=50.0, skew=60.0, rate=200.0)
+    lamport = small(7, processes=40, entries=1, keys=1, delay=50.0, skew=60.0, rate=200.0)
+    assert general(vector).counts[ERRORS] == 0
+    assert general(vector).counts[EARLY] > 0
+    assert general(lamport).counts[ERRORS] > 100
+
+
+def test_the_fast_engine_says_when_too_much_waits() -> None:
+    heavy = small(1, processes=40, entries=20, keys=2, rate=2000.0, delay=100.0, skew=60.0, deliveries=4000.0)
+    assert fast(heavy).counts[TOO_LONG] > 0
