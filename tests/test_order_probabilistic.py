@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from math import inf, isclose
 
 import msgspec
@@ -10,9 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from free_net import MS, PATIENCE, FreeNet, Process
-from whence.clock import Frame, FreeFrame, FreeId, Packed
+from whence import ports
+from whence.cast.messages import Gossip, News
+from whence.clock import Digest, Frame, FreeFrame, FreeId, Packed
 from whence.config import Config
 from whence.errors import AbsurdClock, BadFrame, ConfigError, ForgedTicket, RemoteError, UsageError, WrongKind
+from whence.member import Member
 from whence.order import free as owners
 from whence.order.contract import (
     Contract,
@@ -23,8 +27,9 @@ from whence.order.contract import (
     expected_error,
     overtaking,
 )
-from whence.order.messages import FreeState
+from whence.order.messages import FreeState, SnapshotRequest
 from whence.order.outputs import Arrived, Contracted, Deliver, Dropped, GaveUp, Moved
+from whence.ring.messages import Who
 
 replace = msgspec.structs.replace
 
@@ -554,3 +559,54 @@ def test_a_broken_contract_is_said_and_makes_the_member_move() -> None:
     assert moved.entries == frame.vector.R and net[1].receive(frame) == frame.names()
     assert moved.entries == net[1].ordering.queue.current.R
     assert owners.MAX_OWNERS == 4096
+
+
+# -- the whole member -----------------------------------------------------------------------------------------------
+
+
+def test_what_belongs_to_the_other_kind_of_cluster_cuts_a_peer_off_but_never_a_joiner_from_all() -> None:
+    free = Config.sized(tickets=1, members=3, order="probabilistic")
+    tickets = Config.sized(tickets=1, members=3)
+    frame = FreeNet(3)[0].publish()
+    under_a_ticket = Frame.of(0, 1, 1, "b#1", ((0, 0),), [b"x"])
+    cases = (
+        (free, Gossip((under_a_ticket,), (1,))),
+        (free, Gossip((News("b#1", 1, b"x"),), (1,))),
+        (free, Gossip(digest=Digest(((0, 0),)))),
+        (free, Who(1)),
+        (tickets, Gossip((frame,), (1,))),
+        (tickets, Gossip(heads=(("b#1", 1),))),
+    )
+    for config, message in cases:
+        member = Member("a#1", config, random.Random(1))
+        member.handle(ports.Start(("b#1",), genesis=True), 0)
+        [cut] = [o for o in member.handle(ports.Received("b#1", message), 1) if isinstance(o, ports.CutOff)]
+        assert cut.peer == "b#1" and cut.error.startswith("WrongKind")
+        joiner = Member("a#1", config, random.Random(1))
+        joiner.handle(ports.Start(("b#1",)), 0)
+        assert not [o for o in joiner.handle(ports.Received("b#1", message), 1) if isinstance(o, ports.CutOff)]
+
+
+def test_a_joiner_of_the_other_kind_is_told_so() -> None:
+    free = Config.sized(tickets=1, members=3, order="probabilistic")
+    tickets = Config.sized(tickets=1, members=3)
+    for mine, theirs, word in ((free, tickets, "has tickets"), (tickets, free, "has no tickets")):
+        here, joiner = Member("a#1", theirs, random.Random(1)), Member("b#1", mine, random.Random(2))
+        here.handle(ports.Start(genesis=True), 0)
+        asked = [o for o in joiner.handle(ports.Start(("a#1",)), 0) if isinstance(o, ports.Send)]
+        [request] = [o.message for o in asked if isinstance(o.message, SnapshotRequest)]
+        [answer] = [o for o in here.handle(ports.Received("b#1", request), 1) if isinstance(o, ports.Send)]
+        [refused] = [o for o in joiner.handle(ports.Received("a#1", answer.message), 2) if isinstance(o, ports.Refused)]
+        assert refused.what == "join" and word in refused.reason
+
+
+def test_a_member_with_tickets_does_not_move() -> None:
+    member = Member("a#1", Config.sized(tickets=1, members=3), random.Random(1))
+    member.handle(ports.Start(genesis=True), 0)
+    [refused] = [o for o in member.handle(ports.Move(10, 2), 1) if isinstance(o, ports.Refused)]
+    assert refused.what == "move" and "tickets" in refused.reason
+    free = Member("a#1", Config.sized(tickets=1, members=3, order="probabilistic"), random.Random(1))
+    assert [o for o in free.handle(ports.Move(10, 2), 0) if isinstance(o, ports.Refused)]  # not joined yet
+    free.handle(ports.Start(genesis=True), 0)
+    assert [o.entries for o in free.handle(ports.Move(10, 2), 1) if isinstance(o, ports.Moved)] == [10]
+    assert [o.what for o in free.handle(ports.Move(1, 2), 2) if isinstance(o, ports.Refused)] == ["move"]

@@ -419,12 +419,9 @@ class Member:
                 self._ring(self.ring.receive(sender, message, now), now, out)
             else:
                 assert_never(message)
-        except WrongKind as error:
-            if self.ordering.joining:  # it is we who are wrong
-                self._not_let_in(str(error), out)
-            else:
-                self._cut(sender, f"{type(error).__name__}: {error}", out)
         except RemoteError as error:
+            if isinstance(error, WrongKind) and self.ordering.joining:
+                return  # perhaps it is we who are wrong: whoever is asked for a snapshot says so
             self._cut(sender, f"{type(error).__name__}: {error}", out)
 
     def _on_order(self, sender: MemberId, message: OrderMessage, now: int, out: list[Output]) -> None:
