@@ -263,7 +263,7 @@ def run(context: Context) -> Outcome:
     clocks."""
     from whence.paper.frame import Outcome, canvas
 
-    sizes, rates, seconds = ((5, 10, 20), (5.0,), 1.0) if context.quick else ((5, 10, 20, 40), (2.0, 10.0), 4.0)
+    sizes, rates, seconds = ((5, 10, 20), (5.0,), 1.0) if context.quick else ((5, 10, 20, 40), (2.0, 10.0), 2.0)
     loads = [(o, n, r, 1.0) for o in ORDERS for n in sizes for r in rates]
     loads += [(o, sizes[-1], rates[0], 0.1) for o in ("vector", "compact-multicast")]
     rows: list[dict[str, Any]] = []
@@ -291,7 +291,7 @@ def run(context: Context) -> Outcome:
     xs, ys = [row["processes"] for row in points], [row["control_bytes"] for row in points]
     axes.plot(xs, ys, "s--", label=f"vector clocks in subgroups of {SUBGROUP}")
     axes.set_yscale("log")
-    axes.legend(fontsize=7)
+    axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return Outcome(rows, claims, figure)
 
 
