@@ -456,3 +456,29 @@ def test_watch_says_what_is_wrong_with_its_input(tmp_path: Path, capsys: pytest.
     assert "no such directory" in capsys.readouterr().err
     assert main(["watch", str(tmp_path), "--once"]) == 2
     assert "no trace in this directory" in capsys.readouterr().err
+
+
+def test_two_owners_are_told_once_as_soon_as_they_overlap() -> None:
+    def owned(member: str, lseq: int, t: int, incarnation: str, change: str = "owner") -> tuple[str, int, Step]:
+        return member, lseq, Step("ticket", reason=f"{change} {incarnation}", ticket=3, t=t)
+
+    def published(member: str, lseq: int, t: int, event: str) -> tuple[str, int, Step]:
+        return member, lseq, Step("publish", event, t=t)
+
+    follower = Follower()
+    follower.feed([owned("a#1", 0, 10, "0.0.1"), published("a#1", 1, 20, "3:0.0.1:1@a#1")])
+    follower.feed([("b#1", 0, Step("deliver", "3:0.0.1:1@a#1")), owned("b#1", 1, 15, "0.0.2")])
+    assert follower.claims() == [], "by its clock it was early, but it had the last event of the other"
+    follower = follower.copy()
+    follower.feed([published("a#1", 2, 30, "3:0.0.1:2@a#1")])
+    (claim,) = follower.claims()
+    assert (claim.rule, claim.member, claim.lseq) == ("two owners", "b#1", 1)
+    assert "a#1 owned ticket 3 as 0.0.1 from 10 to 30 ns" in claim.detail
+    follower = follower.copy()
+    follower.feed([published("a#1", 3, 40, "3:0.0.1:3@a#1"), owned("a#1", 4, 50, "0.0.1", "released")])
+    follower.feed([owned("c#1", 0, 50, "0.0.3"), published("c#1", 1, 60, "3:0.0.3:1@c#1")])
+    assert follower.claims() == []
+    follower.feed([published("d#1", 0, 50, "3:0.0.4:1@d#1"), published("d#1", 1, 55, "3:0.0.4:2@d#1")])
+    assert [(c.member, c.lseq) for c in follower.claims()] == [("c#1", 0)], "they began in the same moment"
+    follower.feed([published("e#1", 0, 99, "3:0.0.3:1@e#1")])
+    assert {(c.rule, c.member) for c in follower.claims()} == {("two owners", "e#1"), ("reused id", "e#1")}

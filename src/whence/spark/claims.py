@@ -63,6 +63,19 @@ class Owners:
     def __init__(self) -> None:
         self.tenures: dict[tuple[int, str, str], Tenure] = {}
         self.told: dict[tuple[str, int], None] = {}
+        self._newest: dict[int, tuple[int, str]] = {}  # ticket -> when its last tenure began, and whose it is
+
+    def load(self, tenures: list[Tenure], told: list[tuple[str, int]]) -> None:
+        """Take over what was written down."""
+        self.tenures, self._newest, self.told = {}, {}, dict.fromkeys(told)
+        for tenure in tenures:
+            self._put(tenure)
+
+    def _put(self, tenure: Tenure) -> None:
+        self.tenures[tenure.ticket, tenure.incarnation, tenure.member] = tenure
+        start, _ = self._newest.get(tenure.ticket, (tenure.start - 1, ""))
+        if tenure.start >= start:
+            self._newest[tenure.ticket] = tenure.start, tenure.member if tenure.start > start else ""
 
     def changed(self, ticket: int | None, reason: str | None, at: Known) -> list[Claim]:
         """A `ticket` row."""
@@ -78,7 +91,7 @@ class Owners:
             if tenure is not None:  # it has published before it said that it may
                 new.end, new.first, new.last = max(at.t, tenure.end), tenure.first, tenure.last
                 new.last_unit = tenure.last_unit
-            self.tenures[key] = new
+            self._put(new)
         return self._check(ticket)
 
     def published(self, event: str, unit: tuple[int, int], at: Known) -> list[Claim]:
@@ -87,12 +100,14 @@ class Owners:
         if named is None:
             return []
         key = (int(named[1]), named[2], at.member)
-        tenure = self.tenures.get(key)
+        tenure, new = self.tenures.get(key), key not in self.tenures
         if tenure is None:
-            tenure = self.tenures[key] = Tenure(*key, at.t, at.t, at.lseq, False, at.X.copy(), at.lacked)
+            tenure = Tenure(*key, at.t, at.t, at.lseq, False, at.X.copy(), at.lacked)
+            self._put(tenure)
         tenure.end, tenure.last, tenure.last_unit = max(tenure.end, at.t), event, unit
         tenure.first = tenure.first or event
-        return self._check(key[0])
+        # Whoever alone began last overlaps with nobody later, however long it goes on.
+        return self._check(key[0]) if new or self._newest[key[0]] != (tenure.start, at.member) else []
 
     def _check(self, ticket: int) -> list[Claim]:
         mine = sorted(

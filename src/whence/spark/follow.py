@@ -503,8 +503,7 @@ class Follower:
         self._taken.update(changes.taken)
         for token in changes.dropped:
             self._taken.pop(token, None)
-        self._owners.tenures = {(t.ticket, t.incarnation, t.member): t for t in changes.tenures}
-        self._owners.told = dict.fromkeys(changes.told)
+        self._owners.load(changes.tenures, changes.told)
         self._earliest = changes.earliest
         self._waiting = {}
         for life in self.lives.values():
