@@ -53,12 +53,12 @@ def followed(coded: Coded) -> Bytes:
     return out
 
 
-def audited(coded: Coded) -> Audited:
-    """Rebuild and judge."""
+def audited(coded: Coded, room: int = j.DENSE) -> Audited:
+    """Rebuild and judge. `room`: see `judge`."""
     tokens, origins = len(coded.tokens), len(coded.base) - 1
     past, early, circles = kernel.rebuild(coded.steps, coded.joins, tokens, coded.base, followed(coded))
     everybody = np.ones(len(coded.members), np.uint8)
-    found = j.judge(coded.steps, coded.joins, past, early, everybody, j.states(tokens, origins))
+    found = j.judge(coded.steps, coded.joins, past, early, everybody, j.states(tokens, origins), room)
     losses = j.losses(past, found.ends, coded.alive, coded.superseded, coded.alive[coded.member_of])
     return Audited(coded, past, found, losses, circles)
 
@@ -215,7 +215,7 @@ def past_table(a: Audited, run: str, cluster: str) -> pa.Table:
     """The table `past`: whole vectors, from the news."""
     coded, past = a.coded, a.past
     origins, events = len(past.base) - 1, len(past.origin)
-    vectors = kernel.vectors(past)
+    vectors = kernel.vectors(past).astype(np.int64)
     offsets = _array(np.arange(0, (events + 1) * origins, max(origins, 1), dtype=np.int32)[: events + 1])
     everything = np.arange(events, dtype=np.int32)
     columns = [

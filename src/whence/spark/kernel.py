@@ -306,10 +306,10 @@ def rebuild(steps: Steps, joins: Joins, tokens: int, base: Longs, todo: Bytes) -
 
 
 @compiled
-def vectors(past: Past) -> Longs:
+def vectors(past: Past) -> Ints:
     """All pasts as whole vectors, by event: what an event's origin published before it is in its past, too."""
     origins = len(past.base) - 1
-    out = np.zeros((len(past.origin), origins), np.int64)
+    out = np.zeros((len(past.origin), origins), np.int32)
     now = np.zeros(origins, np.int32)
     for o in range(origins):
         now[:] = 0
