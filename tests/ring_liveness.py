@@ -232,21 +232,22 @@ def all_restarted(seed: int) -> float:
     return s.recovers()
 
 
-def rolling_kill(seed: int, founds: bool = False) -> float:
-    """One of eight is killed and started again every three rounds or so, a hundred rounds long; there are owners all
-    the time."""
+def rolling_kill(seed: int, pause: float = 3.0) -> float:
+    """As `soak.kill` does: one of eight is killed and started again, then after some rounds the next one, a hundred
+    rounds long."""
     s = Liveness(seed)
     w = s.world
     s.form(8)
     end = w.now + 100 * ROUND
     while w.now < end:
-        s.run(s.rng.uniform(1.5, 4.5))
+        s.run(pause * s.rng.uniform(0.5, 1.5))
         name = s.rng.choice(sorted(s.names))
         if s.names[name] in w.procs:
             w.crash(s.names[name])
             member = s.names[name]
             after = s.rng.choice([0.0, 0.3, 1.0]) + s.rng.uniform(0.5, 1.5)
-            w.at(w.now + int(after * ROUND), s.start, address_of(member), boot_of(member) + 1)
+            s.run(after)
+            s.start(address_of(member), boot_of(member) + 1)
     s.run(3)
     return s.recovers()
 
