@@ -47,7 +47,7 @@ def test_everybody_publishes_at_once_without_a_ticket() -> None:
             for cluster in (a, b, c):
                 await collect(cluster, 90 + (cluster is b))
             assert str(a.why_blocked(first)).endswith("delivered")
-            assert {"order.alerts4", "order.alerts5", "order.raised"} <= set(a.stats())
+            assert {"order.alerts_covered", "order.alerts_witnessed", "order.raised"} <= set(a.stats())
             assert a.measured()["entries"] == 512 and a.measured()["frames_seen"] > 0
             assert 'whence_clock_in_flight{cluster="free"}' in exposition([a])
         assert_causal(trace)
@@ -146,7 +146,7 @@ def test_the_application_is_told_of_alerts_and_of_a_broken_contract() -> None:
             broken = next(x.contract for x in (a, b, c) if x.contract is not None)
             assert isinstance(broken, Contracted) and broken.promise == tiny.promise < broken.bound
             assert all(e.alert == 5 and e.suspects and "/" in e.suspects[0] for e in alerts)
-            assert sum(x.stats()["order.alerts5"] for x in (a, b, c)) >= len(alerts) >= 1
+            assert sum(x.stats()["order.alerts_witnessed"] for x in (a, b, c)) >= len(alerts) >= 1
 
     run(main())
 

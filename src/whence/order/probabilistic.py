@@ -312,9 +312,9 @@ class FreeOrdering:
         for held, alerts in done:
             self._release(held.frame.key)
             alert = 5 if alerts.witnessed else 4 if alerts.covered else 0
-            self.stats.alerts4 += alerts.covered
+            self.stats.alerts_covered += alerts.covered
             if alerts.witnessed:
-                self.stats.alerts5 += 1
+                self.stats.alerts_witnessed += 1
                 if held.frame.generation == self.queue.current.id:
                     self.overseer.gauge.alerted()
             if not held.handed:

@@ -21,9 +21,9 @@ class OrderStats:
     overflow_frames: int = 0
     two_owners: int = 0
     held_peak: int = 0
-    alerts4: int = 0
-    """Frames delivered with an alert of PCO17 Algorithm 4 (those of Algorithm 5 among them)."""
-    alerts5: int = 0
+    alerts_covered: int = 0
+    """Frames delivered with an alert of PCO17 Algorithm 4 (those of Algorithm 5, the next, among them)."""
+    alerts_witnessed: int = 0
     raised: int = 0
     """Frames delivered although the clock was short: counts were raised to what the frame claims."""
     moves: int = 0
