@@ -270,9 +270,12 @@ def once(spark: SparkSession, trace: Path, out: Path, **options: Any) -> StreamA
     return audit
 
 
-def test_appended_in_awkward_pieces_and_started_again_in_between(spark: SparkSession, tmp_path: Path) -> None:
+def test_appended_in_awkward_pieces_and_started_again_in_between(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     trace, out = tmp_path / "trace", tmp_path / "out"
     trace.mkdir()
+    monkeypatch.setattr(stream, "_FEW", 5_000)  # so that the whole state is written now and then
     rows = hostile(3)
     verdicts, violations = batch(rows)
     files = member_files(rows)
@@ -290,12 +293,14 @@ def test_appended_in_awkward_pieces_and_started_again_in_between(spark: SparkSes
             done[name] = upto
         audit = once(spark, trace, out, max_bytes=100_000)
         assert turn == 4 or audit.waiting
+        (out / "state" / ".00000000.changes.partial").write_bytes(b"what a killed watcher may leave")
     mine = [r for r in rows if f"{r.run}-{r.member.replace('#', '_')}.jsonl" == parquet]
     pq.write_table(as_table(mine), trace / "late.parquet", row_group_size=50)
     audit = once(spark, trace, out)
     assert not audit.waiting
     assert streamed(spark, out) == verdicts
     assert audit.mark.sums.rows == len(rows) and audit.mark.batch > 6
+    assert audit.mark.base > 0 and min(int(f.stem) for f in (out / "state").glob("[0-9]*")) == audit.mark.base
     found = [r.asDict() for r in read_stream(spark, out, "violations").collect()]
     assert {(v["rule"], v["member"], v["lseq"], v["event"]) for v in found} == all_but_agreement(violations)
 
@@ -449,6 +454,24 @@ def test_a_watcher_that_is_killed_and_another_that_goes_on(
     assert lines[-1]["summary"]["inversions"] == len(injected.inverted)
     assert sum(lines[-1]["violations"].values()) == len(all_but_agreement(violations))
     assert streamed(spark, trace / ".watch") == verdicts
+
+
+def test_what_only_the_end_shows_counts(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unknown = Row("r", "main", "a#1", 0, 0, "deliver", event="0:0.0.1:1@nobody#1")
+    (tmp_path / "a.jsonl").write_bytes(msgspec.json.encode(unknown) + b"\n")
+    handlers = [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)]
+    try:
+        assert main(["watch", str(tmp_path), "--once"]) == 1
+    finally:
+        for number, handler in zip((signal.SIGINT, signal.SIGTERM), handlers, strict=True):
+            signal.signal(number, handler)
+    said = capsys.readouterr()
+    assert said.out.startswith(
+        "integrity: r, a#1 at step 0: a#1 delivered 0:0.0.1:1@nobody#1 at its step 0, but nobody"
+    )
+    assert "1 rows, 1 deliveries" in said.err and "broken: 1 integrity" in said.err
 
 
 def test_watch_says_what_is_wrong_with_its_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -171,11 +171,13 @@ class StreamAudit:
         tables, sums = _judge(tails, ends, self.mark.sums, settle=True)
         mark = msgspec.structs.replace(self.mark, settled=sums)
         with disk_errors(self.out):
+            _replace(self.out / MARK, msgspec.json.encode(msgspec.structs.replace(mark, settled=None)))
             for name in TABLES:
                 (self.out / name / f"{SETTLED}.parquet").unlink(missing_ok=True)
             for name, part in tables.items():
                 _write(self.out / name / f"{SETTLED}.parquet", part)
             _replace(self.out / MARK, msgspec.json.encode(mark))
+        self.mark = mark
         found = tables["violations"].to_pylist() if "violations" in tables else []
         return Batch(mark.batch, sums, found, {}, time.perf_counter() - begun)
 
@@ -195,7 +197,7 @@ class StreamAudit:
     def _forget(self, mark: Mark) -> None:
         """Files of the state that a whole one has replaced, and what was settled before more came."""
         if mark.base == mark.batch:
-            for file in (self.out / "state").iterdir():
+            for file in (self.out / "state").glob("[0-9]*"):  # a killed watcher may have left others
                 if int(file.stem) < mark.base:
                     file.unlink(missing_ok=True)
         if self.mark.settled is not None:
