@@ -13,7 +13,7 @@ PIP_TOOLS := pip-tools==7.6.2
 
 help:
 	@echo "make setup    a virtualenv in $(VENV) with the pinned versions of requirements.lock"
-	@echo "make demo     one small cluster with losses, in the simulator"
+	@echo "make demo     a live cluster in trouble, audited; ends with a page to look at"
 	@echo "make test     lint, types, tests"
 	@echo "make bench    measure, one table (BENCH='--json' or names of benchmarks)"
 	@echo "make soak     1000 seeds of the hostile scenario (SEEDS=n for another number)"
@@ -32,7 +32,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@touch $@
 
 demo: setup
-	$(BIN)/whence sim scenarios/demo.toml --seed 1
+	$(BIN)/whence demo
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist loadgroup

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from whence.cli.audit_page import write_audit_page
 from whence.cli.show import console
 from whence.errors import UsageError
 from whence.spark import audit as audits
@@ -31,6 +32,7 @@ def audit(args: argparse.Namespace) -> int:
         raise UsageError("--parser is for --format shiviz: a whence trace needs none")
     if args.out.exists() and not args.out.is_dir():
         raise UsageError(f"--out {args.out} is a file; name a directory")
+    page: Path | None = None
     with ExitStack() as stack:
         say = stack.enter_context(_Says())
         if args.format == "shiviz":
@@ -47,14 +49,18 @@ def audit(args: argparse.Namespace) -> int:
             say("starting Spark (most of the time that a small audit takes)")
             spark = session(args.master, args.memory, args.verbose, sum(piece.rows for piece in pieces))
             warm.join()
-            measured = getattr(args, "metrics", False)
-            found = audits.audit(spark, args.paths, args.out, progress=say, metrics=measured)
+            found = audits.audit(spark, args.paths, args.out, progress=say, metrics=args.metrics)
             clean, said = found.clean, asdict(found)
+            say("drawing the page")
+            again = f"whence audit {' '.join(map(str, args.paths))} --out {args.out}"
+            page = write_audit_page(args.paths, args.out, again)
         took = say.seconds
     if args.json:
         print(json.dumps({"clean": clean, **said, "seconds": round(took, 3), "out": str(args.out)}))
     else:
         _show(said, args.out, took)
+        if page is not None:
+            console().print(f"the page: {escape(str(page))}", soft_wrap=True)
     return 0 if clean else 1
 
 

@@ -14,7 +14,8 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import msgspec
 from rich.console import Console
@@ -102,7 +103,26 @@ def demo(args: argparse.Namespace) -> int:
     code = run_until_stopped(_live(args))
     if code or not trace.exists():
         return code
+    if not args.no_audit:
+        try:
+            return _audited(args)
+        except UsageError as error:  # no Java, or no Spark
+            print(f"whence: {error}\nwhence: so the built-in oracle judges instead of the audit", file=sys.stderr)
     return _judged(args)
+
+
+def _audited(args: argparse.Namespace) -> int:
+    """As `whence audit` does it, and its page."""
+    from whence.cli.main import parser
+
+    audit = parser().parse_args(["audit", str(args.out / "trace"), "--out", str(args.out / "audit")])
+    code: int = audit.call(audit)
+    _show(args.out / "audit" / "report.html")
+    return code
+
+
+def _show(page: Path) -> None:
+    print(f"\nlook at it: {page.resolve().as_uri()}")
 
 
 def _judged(args: argparse.Namespace) -> int:
@@ -110,7 +130,7 @@ def _judged(args: argparse.Namespace) -> int:
     rows = list(read(args.out / "trace", on_bad="collect"))  # whoever was killed may have left half a line
     page = args.out / "report.html"
     write_page(rows, page, title="whence demo", about=ABOUT, command="whence demo --no-audit")
-    print(f"\nlook at it: {page.resolve()}")
+    _show(page)
     return 0
 
 
@@ -153,9 +173,8 @@ async def _live(args: argparse.Namespace) -> int:
     return 0
 
 
-async def _trouble(machines: list[Machine], seconds: float, say: object) -> None:
+async def _trouble(machines: list[Machine], seconds: float, say: Callable[[str], None]) -> None:
     """A crash and a partition, spread over the time."""
-    assert callable(say)
     part = seconds / 10
     await asyncio.sleep(2.5 * part)
     say("kill -9 of a process: five members are gone, one of them a publisher")

@@ -52,6 +52,7 @@ def _audit(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--parser", metavar="REGEX", help="shiviz: the log's parser expression, with groups host, clock, event"
     )
+    command.add_argument("--metrics", action="store_true", help="measure, too: loss, latency, load, ... (takes longer)")
     _spark(command)
     command.set_defaults(call=later("audit", "audit"))
 
