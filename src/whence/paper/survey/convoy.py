@@ -21,7 +21,7 @@ from whence.order.survey.reliable import Data, View, Wire
 from whence.order.survey.subgroup import Delivered, ToMember
 
 if TYPE_CHECKING:
-    from whence.paper.frame import Context, Outcome
+    from whence.paper.frame import Claim, Context, Outcome
 
 MS = 1_000_000
 Place = tuple[int, int]
@@ -173,7 +173,7 @@ ORDERS = {
 
 def run(context: Context) -> Outcome:
     """Three orders in small and in larger subgroups, the same load and losses."""
-    from whence.paper.frame import Claim, Outcome, canvas
+    from whence.paper.frame import Outcome, canvas
 
     seconds, subgroups = (1.5, 5) if context.quick else (4.0, 8)
     points = [(order, size) for size in (3, 6) for order in ORDERS]
@@ -197,6 +197,23 @@ def run(context: Context) -> Outcome:
         for (order, size), convoy in found.items()
         for group in range(subgroups)
     ]
+    claims, means = _claims(found, subgroups)
+    figure, axes = canvas(
+        "A chain of subgroups of 3; 2 % of the multicasts come 200 ms late",
+        "subgroup, counted from where the message is born",
+        "mean latency (ms)",
+    )
+    for order, label in ORDERS.items():
+        axes.plot(range(1, subgroups + 1), means[order], "o-", label=label)
+    axes.set_yscale("log")
+    axes.set_xticks(range(1, subgroups + 1))
+    axes.legend()
+    return Outcome(rows, claims, figure)
+
+
+def _claims(found: dict[tuple[str, int], Convoy], subgroups: int) -> tuple[list[Claim], dict[str, list[float]]]:
+    from whence.paper.frame import Claim
+
     last, vector, small = subgroups - 1, found["vector", 3], found["first-unstable", 3]
     means = {order: [round(found[order, 3].mean(g), 1) for g in range(subgroups)] for order in ORDERS}
     bursts = {order: [round(x, 2) for x in found[order, 3].together] for order in ORDERS}
@@ -216,14 +233,4 @@ def run(context: Context) -> Outcome:
             {"control_bytes": nowhere},
         ),
     ]
-    figure, axes = canvas(
-        "A chain of subgroups of 3; 2 % of the multicasts come 200 ms late",
-        "subgroup, counted from where the message is born",
-        "mean latency (ms)",
-    )
-    for order, label in ORDERS.items():
-        axes.plot(range(1, subgroups + 1), means[order], "o-", label=label)
-    axes.set_yscale("log")
-    axes.set_xticks(range(1, subgroups + 1))
-    axes.legend()
-    return Outcome(rows, claims, figure)
+    return claims, means
