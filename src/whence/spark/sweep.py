@@ -365,12 +365,20 @@ def _one_batch(spark: SparkSession, runner: str, batch: Sequence[Point], stop: t
     except Exception as reason:
         if stop.is_set():
             return []
-        spark.range(1).count()  # if Spark itself is gone, this is the error
+        _still_there(spark)
         if len(batch) > 1:
             return [row for one in batch for row in _one_batch(spark, runner, [one], stop)]
         said = next((line.strip() for line in str(reason).splitlines() if "Error" in line or "xited" in line), "")
         error = f"the worker died: {said[:300] or type(reason).__name__}"
         return [{**msgspec.to_builtins(batch[0]), "result": None, "error": error, "seconds": 0.0}]
+
+
+def _still_there(spark: SparkSession) -> None:
+    try:
+        spark.range(1).count()
+    except Exception as error:
+        reason = str(error).partition("\n")[0][:300]
+        raise TraceError(f"Spark has failed ({reason}); what is finished is kept, run the sweep again") from error
 
 
 def results(rows: Rows) -> pa.Table:
