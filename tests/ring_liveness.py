@@ -197,7 +197,7 @@ def cut_in_half_of_large(seed: int) -> float:
 
 
 def cut_and_crash(seed: int) -> float:
-    """Cut in halves; one of six dies meanwhile."""
+    """Cut in halves; one of six dies meanwhile. Not promised: a witness of the dead ring is gone (docs/ring.md)."""
     s = Liveness(seed)
     w = s.world
     s.form(6)
@@ -263,12 +263,13 @@ SCENARIOS: dict[str, Callable[[int], float]] = {
         cut_4_4,
         cut_in_many,
         cut_in_half_of_large,
-        cut_and_crash,
         all_but_one_restarted,
         all_restarted,
         rolling_kill,
     )
 }
+
+NOT_PROMISED = {"cut_and_crash": cut_and_crash}
 
 
 def main(count: int, first: int, names: list[str]) -> int:
@@ -277,7 +278,7 @@ def main(count: int, first: int, names: list[str]) -> int:
         began, bad, took, example = time.monotonic(), [], [], ""
         for seed in range(first, first + count):
             try:
-                took.append(SCENARIOS[name](seed))
+                took.append({**SCENARIOS, **NOT_PROMISED}[name](seed))
             except AssertionError as error:
                 bad.append(seed)
                 example = example or f"{type(error).__name__} {error}"
