@@ -88,8 +88,8 @@ def test_not_before_every_lease_has_run_out() -> None:
     w, _ = build(4)
     kill_leases(w, 0)
     lost = [list(ring._ended.values())[-1].at for ring in w.rings.values()]
-    assert not any(ring.testimony().ended for ring in w.rings.values())
-    assert all(ring.testimony(ripe=False).ended for ring in w.rings.values())
+    assert not any(ring.witness().ended for ring in w.rings.values())
+    assert all(ring.witness(ripe=False).ended for ring in w.rings.values())
     w.heal()
     assert w.run(30, lambda: bool(w.owners()))
     for ring, at in zip(w.rings.values(), lost, strict=True):
@@ -146,6 +146,9 @@ def test_whom_a_witness_let_found_is_not_forgotten_when_a_later_one_fails() -> N
     ring = witness("a#1", "b#1")
     (answer,) = ring.receive("c#1", Rally(9, 4, (), ("b#1",)), ring.told)
     assert (answer.message.pledged, answer.message.to) == (3, ("a#1", "b#1"))
+    ring.receive("a#1", Rally(1, 0, (), ()), ring.told)  # from before it was let: says nothing
+    (answer,) = ring.receive("c#1", Rally(9, 4, (), ("b#1",)), ring.told)
+    assert answer.message.to == ("a#1", "b#1")
     ring.receive("a#1", Rally(9, 0, (), ()), ring.told)  # "I did not found": it rallies again
     (answer,) = ring.receive("c#1", Rally(10, 4, (), ("b#1",)), ring.told)
     assert (answer.message.pledged, answer.message.to) == (4, ("b#1", "c#1"))

@@ -89,7 +89,7 @@ def reunites(rings: Mapping[MemberId, Ring]) -> bool:
     """Whether a dead ring can come back by itself: every coordinator that it had last is there, and remembers."""
     there = {member: ring for member, ring in rings.items() if isinstance(ring, Reunion)}
     epoch = max((ring.epoch for ring in there.values()), default=0)
-    heard = {member: ring.testimony(ripe=False) for member, ring in there.items()}
+    heard = {member: ring.witness(ripe=False) for member, ring in there.items()}
     return any(closed_cycle(heard, e, ring.config.tickets) for ring in there.values() for e in range(epoch + 1))
 
 

@@ -50,14 +50,13 @@ class Reunion(Departure):
     """Both sides of a rally."""
 
     MAX_ASKED = 8192  # processes asked in one gathering; above twice the tickets there can be
-
     MAX_FOUNDERS = 64  # whom one process lets found at a time
 
     def __init__(self, me: MemberId, config: RingConfig, rng: random.Random) -> None:
         super().__init__(me, config, rng)
         self._gathering: Gathering | None = None
-        self._lets: dict[MemberId, int] = {}
-        """Whom this process has let found again, without hearing since that they did not, and under which epoch."""
+        self._lets: dict[MemberId, tuple[int, int]] = {}
+        """Whom this process has let found again, without hearing since that they did not: epoch and nonce."""
         self._reserved_until = 0
         """Until then a designated founder may be about to found: nobody else may."""
         self._hopeless_since: int | None = None
@@ -98,7 +97,7 @@ class Reunion(Departure):
         for member in dict.fromkeys([*(known[t] for t in sorted(known)), *self.applicant.members]):
             self._ask(member)
         self._after(self.config.answer_ns, "gathered")
-        self._on_testimony(self.me, self.testimony(self._gathering.nonce))
+        self._on_witness(self.me, self.witness(self._gathering.nonce))
 
     def _founds_after_all(self) -> bool:
         """Told to found, it heard of a coordinator, which was about to lose its ticket: most processes of the cluster
@@ -121,7 +120,7 @@ class Reunion(Departure):
             if member != self.me:
                 self._send(member, Rally(gathering.nonce, gathering.epoch, gathering.cycle, gathering.founders))
 
-    def _on_testimony(self, sender: MemberId, m: Witness) -> None:
+    def _on_witness(self, sender: MemberId, m: Witness) -> None:
         self.table.saw(m.era)
         gathering = self._gathering
         if gathering is None or m.nonce != gathering.nonce or self.state is not State.JOINING:
@@ -144,7 +143,7 @@ class Reunion(Departure):
         """All have answered, or no more will."""
         gathering, self._gathering = self._gathering, None
         self._timers.pop("gathered", None)
-        if gathering is None or gathering.epoch or self.state is not State.JOINING:
+        if gathering is None or gathering.epoch or self.state is not State.JOINING or self._now < self._reserved_until:
             return
         cycle = closed_cycle(gathering.heard, self.table.era >> ERA_SHIFT, self.config.tickets)
         if not cycle:
@@ -153,11 +152,11 @@ class Reunion(Departure):
         founders = list(dict.fromkeys(sum((gathering.heard[m].to for m in witnesses), ())))
         epoch = max(self.epoch, *(t.pledged for t in gathering.heard.values())) + 1
         self._gathering = Gathering(self._next_nonce(), epoch, cycle, tuple(founders))
-        self._pledged, self._lets[self.me] = epoch, epoch
+        self._pledged, self._lets[self.me] = epoch, (epoch, self._gathering.nonce)
         for member in [*witnesses, *founders, self.me]:
             self._ask(member)
         self._after(self.config.answer_ns, "gathered")
-        self._on_testimony(self.me, self.testimony(self._gathering.nonce))
+        self._on_witness(self.me, self.witness(self._gathering.nonce))
 
     def _found_if_agreed(self) -> None:
         gathering = self._gathering
@@ -175,13 +174,14 @@ class Reunion(Departure):
 
     def _on_rally(self, sender: MemberId, m: Rally) -> None:
         if m.epoch == 0:
-            self._lets.pop(sender, None)  # what it asked for earlier has come to nothing
+            if m.nonce > self._lets.get(sender, (0, m.nonce))[1]:
+                del self._lets[sender]  # what it asked for earlier has come to nothing
         elif m.epoch > self.epoch and self._agrees(sender, m):
-            self._pledged, self._lets[sender] = m.epoch, m.epoch
+            self._pledged, self._lets[sender] = m.epoch, (m.epoch, m.nonce)
             self._gathering = None  # having let another found, it does not itself
         if self.state is State.JOINING:  # one at a time
             self._after(int(self.config.round_ns * self.rng.uniform(1, 3)), "rally")
-        self._send(sender, self.testimony(m.nonce))
+        self._send(sender, self.witness(m.nonce))
 
     def _agrees(self, sender: MemberId, m: Rally) -> bool:
         if self._alive or self._now < self._reserved_until:
@@ -198,14 +198,14 @@ class Reunion(Departure):
     def _founders(self) -> tuple[MemberId, ...]:
         """Who may have founded. A founding under an epoch that was founded by now, or passed over, is accounted for."""
         founded = self.table.era >> ERA_SHIFT
-        self._lets = {member: epoch for member, epoch in self._lets.items() if epoch > founded}
+        self._lets = {member: let for member, let in self._lets.items() if let[0] > founded}
         return tuple(self._lets)
 
     @property
     def _alive(self) -> bool:
         return self.seat is not None or self.state is State.FOUNDING
 
-    def testimony(self, nonce: int = 0, ripe: bool = True) -> Witness:
+    def witness(self, nonce: int = 0, ripe: bool = True) -> Witness:
         founders, never = self._founders(), tuple(self._never)
         return Witness(nonce, self._alive, self.table.era, self._pledged, founders, self._testified(ripe), never)
 
@@ -227,11 +227,11 @@ class Reunion(Departure):
 
 def closed_cycle(heard: dict[MemberId, Witness], epoch: int, tickets: int) -> tuple[Seat, ...]:
     """The seats of a cycle that is closed by last successors and goes around once; empty: there is none."""
-    never = {seat for t in heard.values() for seat in t.never}
+    never = {seat for member, t in heard.items() for seat in t.never if seat.member == member}
     edges: dict[Seat, Seat] = {}
-    for t in heard.values():
+    for member, t in heard.items():
         for seat, *after in t.ended:
-            if seat.inc >> 2 * ERA_SHIFT == epoch:
+            if seat.member == member and seat.inc >> 2 * ERA_SHIFT == epoch:
                 edges[seat] = after[0] if after[0] not in never else after[-1]
     for start in edges:
         cycle, turn, at = [start], 0, start

@@ -76,7 +76,7 @@ class TolerantRing(Reunion):
             case Rally():
                 self._on_rally(sender, message)
             case Witness():
-                self._on_testimony(sender, message)
+                self._on_witness(sender, message)
             case Exclude():
                 self._on_exclude(sender, message)
             case AckExclude():
