@@ -24,7 +24,7 @@ def paper(args: argparse.Namespace) -> int:
     from whence.scale import read_latencies
 
     latencies = () if args.latencies is None else read_latencies(args.latencies)
-    outcome = run(Context(args.quick, args.seed, latencies, args.master, told()))
+    outcome = run(Context(args.quick, args.seed, latencies, args.master, told(), args.live, str(args.data or "")))
     out = args.out or Path("out") / args.name
     files = save(out, args.name, outcome)
     if args.json:

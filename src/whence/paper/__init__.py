@@ -15,6 +15,13 @@ if TYPE_CHECKING:
     from whence.paper.frame import Context, Outcome
 
 EXPERIMENTS = {
+    "ccc11/fig4": "latency, throughput and message size against members, for 5, 25 and all coordinators",
+    "ccc11/fig5": "latency, lost events and recovery against the load; gossip, causal, R1, R4 (--live: on sockets)",
+    "ccc11/theorems": "Theorems 5.1 and 5.2, Lemmas 5.1 and 5.2: the bounds, the model and the protocol",
+    "ccc11/availability": "section 4.4: joins succeed while p_f < (1 - alpha) / 2; messages of the ring",
+    "ccc11/world": "Figure 5's variants over recorded latencies (needs --latencies)",
+    "ccc11/editing": "a recorded editing session as load (needs --data)",
+    "ccc11/planner": "the planner's predictions at random settings, next to measurements",
     "pco17/fig3": "error rate against K, for N = 500, 1000, 1500, 2000",
     "pco17/fig4": "error rate against the interval between two messages of a process",
     "pco17/fig5": "error rate against N, each process sending as often as before",

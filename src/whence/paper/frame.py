@@ -51,6 +51,10 @@ class Context(msgspec.Struct):
     master: str | None = None
     """A Spark master: run the points there. Otherwise here, one after the other, each on all cores."""
     tell: Tell | None = None
+    live: bool = False
+    """On real sockets, for the experiments that can."""
+    data: str = ""
+    """A recorded workload, for the experiments that want one."""
 
     def size(self, deliveries: float, quick: float) -> float:
         """Deliveries of a point. Errors come in swarms, of one slow message at many receivers: it is messages that

@@ -12,6 +12,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from math import sqrt
 from statistics import NormalDist, fmean, stdev
+from typing import TypeVar
 
 import msgspec
 
@@ -54,6 +55,8 @@ class Frames(msgspec.Struct, frozen=True, kw_only=True):
     """Recovery: events asked for, once per member and event."""
     answered: int
     """Of them, those that came back."""
+    overtaken: int
+    """Of them, those that gossip still brought first."""
 
 
 class _Life:
@@ -76,6 +79,9 @@ class Metered(Member):
         outs = super().handle(event, now)
         self.meter.saw(self, outs, now)
         return outs
+
+
+M = TypeVar("M", bound=Metered)
 
 
 class Meter:
@@ -107,12 +113,16 @@ class Meter:
         self._latencies = array("q")
         self._asked: set[tuple[int, object, int, int]] = set()  # counted and looked up, never iterated
         self._answered: set[tuple[int, object, int, int]] = set()
+        self._overtaken: set[tuple[int, object, int, int]] = set()
         self._bytes = self._gossip_bytes = self._gossips = 0
         self._packed: tuple[object, int] = (None, 0)
 
     def make(self, me: MemberId, config: Config, rng: random.Random, checkpoint: bytes | None) -> Member:
         """For `run(..., make=meter.make)`."""
-        member = Metered(me, config if self.adapt is None else self.adapt(config), rng, checkpoint)
+        return self.enter(Metered(me, config if self.adapt is None else self.adapt(config), rng, checkpoint))
+
+    def enter(self, member: M) -> M:
+        """A member made elsewhere reports here, too."""
         member.meter, member.life = self, _Life(len(self._lives))
         self._lives.append(member.life)
         return member
@@ -129,9 +139,8 @@ class Meter:
                 if counting:
                     self._sent(member, out, now)
             elif type(out) is ports.Arrived:
-                if out.recovered:
-                    self._answer(life, out.frame)
-                else:
+                self._answer(self._answered if out.recovered else self._overtaken, life, out.frame)
+                if not out.recovered:
                     self._note(self._gossip, life, out.frame.key)
             elif type(out) is ports.Deliver:
                 self._note(self._delivered, life, out.frame.key)
@@ -152,11 +161,11 @@ class Meter:
     def _note(self, table: dict[Key, int], life: _Life, key: Key) -> None:
         table[key] = table.get(key, 0) | 1 << life.bit
 
-    def _answer(self, life: _Life, frame: AnyFrame) -> None:
+    def _answer(self, table: set[tuple[int, object, int, int]], life: _Life, frame: AnyFrame) -> None:
         who, inc, first = frame.key
-        for seq in range(first, first + frame.count):
-            if (life.bit, who, inc, seq) in self._asked:
-                self._answered.add((life.bit, who, inc, seq))
+        table.update(
+            asked for s in range(first, first + frame.count) if (asked := (life.bit, who, inc, s)) in self._asked
+        )
 
     def _sent(self, member: Metered, out: ports.Send, now: int) -> None:
         last, size = self._packed
@@ -201,6 +210,7 @@ class Meter:
             gossip_messages=self._gossips,
             asked=len(self._asked),
             answered=len(self._answered),
+            overtaken=len(self._overtaken),
         )
 
 

@@ -1,0 +1,216 @@
+"""The setting of CCC11 section 6 in the simulator: one run of it, and the length of its rounds.
+
+As in the paper: fanout 4, termination 5, full views, 20 events a message, history 40; recovery buffer by Theorem 5.1
+and time-outs of as many rounds as a PrCast has. What the paper leaves to its machines is modelled here: a process sends
+over an uplink of `UPLINK` bytes a second, so a message's size costs time. A message that could not be sent within a
+round is given up, as their connections were after a time-out: a failed connection. The round is tuned so
+that `FAILED` of all connections fail (`tuned_round`), as in the paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import ceil
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import msgspec
+
+from whence.config import MS, Config
+from whence.errors import UsageError
+from whence.order.sizing import buffer_size, needed_rounds
+from whence.sim.meter import Meter
+from whence.sim.run import run
+from whence.sim.scenario import Loaded, parse
+from whence.sim.settings import to_toml
+
+FANOUT, TERMINATION, MAX_EVENTS, HISTORY = 4, 5, 20, 40
+UPLINK = 1_250_000
+"""Bytes a second: the 10 Mbit/s of many a workstation of the time. Another one scales all times alike."""
+FAILED = 0.002
+"""Share of failed connections that the paper tuned its rounds to."""
+LATENCY_MS, LATENCY_SD_MS = 1.5, 0.4
+"""One way: the paper's round trips took 1 to 5 ms."""
+PAYLOAD = 16
+"""Bytes of an event; the paper does not say. Its clock is many times as large."""
+VARIANTS = {
+    "gossip": ("unordered", "off"),
+    "causal": ("causal", "off"),
+    "R1": ("causal", "R1"),
+    "R4": ("causal", "Rk"),
+}
+"""Figure 5's curves: order, recovery."""
+PILOT_MS = 100.0
+"""The round of the run whose message sizes the real round is tuned by."""
+RAMP = TERMINATION + 3
+"""Rounds until as many events are under way as ever."""
+
+
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """One run."""
+
+    members: int
+    coordinators: int
+    load: float
+    """Events a round of all coordinators: `coordinators * p`."""
+    variant: str = "R1"
+    round_ms: float = PILOT_MS
+    uplink: int = 0
+    """Bytes a second; 0: sizes cost nothing, and no connection fails."""
+    rounds: int = 100
+    """In which events count."""
+    loss: float = 0.0
+    fanout: int = FANOUT
+    history: int = HISTORY
+    in_step: bool = False
+    buffer: float = 2.0
+    """Of the recovery buffer, in events needed at a time on average (`mu T`); Theorem 5.1 wants 2."""
+    crashed: float = 0.0
+    """Share of members that crash when the load begins, and stay away; never coordinators."""
+    k: int = 4
+    """R4: how many are asked."""
+    latencies: tuple[tuple[float, ...], ...] = ()
+    """Round-trip times in ms between the members, instead of the paper's network."""
+    seed: int = 0
+
+    @property
+    def start(self) -> int:
+        """The round in which the load begins: the ring stands."""
+        return 24 + 12 * self.coordinators.bit_length()
+
+    @property
+    def span(self) -> int:
+        """Theorem 5.1's T, in rounds."""
+        return ceil(needed_rounds(TERMINATION, TERMINATION, TERMINATION))
+
+
+def scenario(s: Setting, latencies: str = "") -> Loaded:
+    """The world of a run; `latencies` is the file that has the setting's."""
+    order, recovery = VARIANTS[s.variant]
+    network: dict[str, Any] = {"latency": "normal", "mean": _ms(LATENCY_MS), "sd": _ms(LATENCY_SD_MS), "loss": s.loss}
+    if s.latencies:
+        network = {"latency": "recorded", "file": latencies, "sd": _ms(2.0), "loss": s.loss}
+    if s.uplink:
+        network |= {"uplink": f"{s.uplink}B", "queue": f"{int(s.uplink * s.round_ms / 1e3)}B"}
+    table: dict[str, Any] = {
+        "members": s.members,
+        "round": _ms(s.round_ms),
+        "duration": f"{s.start + RAMP + s.rounds + RAMP}r",
+        "settle": f"{2 * s.span}r",
+        "network": network,
+        "cluster": {
+            "tickets": s.coordinators,
+            "coordinators": s.coordinators,
+            "order": order,
+            "recovery": recovery,
+            "k": s.k,
+            "fanout": s.fanout,
+            "termination": TERMINATION,
+            "max_events": MAX_EVENTS,
+            "history": s.history,
+            "buffer": max(1, ceil(buffer_size([s.load], s.span) * s.buffer / 2)),
+            "workload": {"rate": s.load / s.coordinators, "payload": f"{PAYLOAD}B", "start": f"{s.start}r"},
+        },
+    }
+    down = range(s.members - round(s.crashed * s.members), s.members)
+    table["fault"] = [{"kind": "crash", "at": f"{s.start}r", "who": f"n{i}"} for i in down]
+    return parse(to_toml({key: value for key, value in table.items() if value}), "ccc11.toml")
+
+
+def _ms(ms: float) -> str:
+    return f"{round(ms * MS)}ns"
+
+
+def adapt(s: Setting) -> Any:
+    """What scenarios cannot say: time-outs of a PrCast; a ring that bears with uplinks that are busy all round."""
+    round_ns = round(s.round_ms * MS)
+
+    def adapted(config: Config) -> Config:
+        replace = msgspec.structs.replace
+        wait = TERMINATION * round_ns
+        return replace(
+            config,
+            cast=replace(config.cast, in_step=s.in_step),
+            ordering=replace(config.ordering, time_to_terminate_ns=wait, time_to_recover_ns=wait),
+            ring=replace(config.ring, round_ns=4 * round_ns, delta_ns=3 * round_ns // 2),
+        )
+
+    return adapted
+
+
+def measure(s: Setting) -> tuple[Meter, dict[str, Any]]:
+    """Run it once: the meter, and what came out."""
+    first, last = s.start + RAMP, s.start + RAMP + s.rounds
+    round_ns = round(s.round_ms * MS)
+    meter = Meter(first * round_ns, last * round_ns, s.span * round_ns, sizes=True, adapt=adapt(s))
+    with TemporaryDirectory() as place:
+        path = Path(place) / "latencies.csv"
+        if s.latencies:
+            names = [f"c{i}" for i in range(s.members)]
+            lines = [["", *names], *([name, *map(str, row)] for name, row in zip(names, s.latencies, strict=True))]
+            path.write_text("".join(",".join(line) + "\n" for line in lines), encoding="utf-8")
+        outcome = run(scenario(s, str(path)), s.seed, make=meter.make)
+    if outcome.violation is not None:
+        raise UsageError(f"{s}: {outcome.violation}")
+    frames = meter.result()
+    [line] = outcome.report.lines
+    network = outcome.report.network
+    return meter, {
+        "events": frames.frames,
+        "pairs": frames.pairs,
+        "lost": frames.lost / max(1, frames.pairs),
+        "inversions": line.inversions / max(1, line.delivered),
+        "lost_ordered": frames.lost / max(1, frames.pairs) + line.inversions / max(1, line.delivered),
+        "gossip_missed": frames.gossip_missed / max(1, frames.pairs),
+        "reach": frames.by_gossip / max(1, frames.frames),
+        "latency_ms": frames.latency_ms["mean"],
+        "latency_p99_ms": frames.latency_ms["p99"],
+        "latency_rounds": frames.latency_ms["mean"] / s.round_ms,
+        "message_bytes": frames.gossip_bytes,
+        "throughput": (frames.pairs - frames.lost) / (s.members - 1) / (s.rounds * s.round_ms / 1e3),
+        "asked": frames.asked,
+        "answered": frames.answered,
+        "overtaken": frames.overtaken,
+        "failed": network["overflowed"] / max(1.0, len(meter.sendings) * (s.rounds + 2 * RAMP) / s.rounds),
+        "not_published": sum(outcome.report.not_published.values()),
+    }
+
+
+def point(setting: Mapping[str, Any]) -> dict[str, Any]:
+    """A runner, as `whence sweep` has them."""
+    return measure(msgspec.convert(dict(setting), Setting))[1]
+
+
+def pilot(setting: Mapping[str, Any]) -> dict[str, Any]:
+    """A runner: the round that the messages of this setting need."""
+    s = msgspec.convert(dict(setting), Setting)
+    meter, found = measure(s)
+    sendings = [(who, at / (s.round_ms * MS), size) for who, at, size in meter.sendings]
+    return {**found, "round_ms": tuned_round(sendings)}
+
+
+def tuned_round(sendings: Sequence[tuple[int, float, int]], failed: float = FAILED) -> float:
+    """The shortest round, in ms, in which at most this share of messages (sender, when in rounds, bytes) cannot be sent
+    over the uplink within a round."""
+    low, high = 0.1, 10_000.0
+    while high / low > 1.001:
+        middle = (low * high) ** 0.5
+        if _failures(sendings, UPLINK * middle / 1e3) > failed * len(sendings):
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _failures(sendings: Sequence[tuple[int, float, int]], capacity: float) -> int:
+    """Messages given up when an uplink carries so many bytes a round: what `sim.network` does, in rounds."""
+    free: dict[int, float] = {}
+    failures = 0
+    for who, at, size in sendings:
+        begin = max(free.get(who, 0.0), at)
+        if (begin - at) * capacity + size > capacity:
+            failures += 1
+        else:
+            free[who] = begin + size / capacity
+    return failures
