@@ -347,6 +347,14 @@ def _settle(
     low = m
     while low > begin and np.int32(sent[low - 1] - mine) >= quiet - longest:
         low -= 1
+    oldest = m  # of those that are tried: what its sender had, or had not, is to be seen too
+    for e in range(earlies[lane] - 1, max(-1, earlies[lane] - 1 - early.shape[1]), -1):
+        y = early[lane, e & (early.shape[1] - 1)]
+        if y < low:
+            break
+        if np.int32(arrive[y & mask, lane] - mine) >= quiet:
+            oldest = min(oldest, y)
+    low = max(begin, min(low, oldest - window))
     if low < now - mask or (low < begin + window and begin > 0):
         counts[TOO_LONG] += 1
         return False

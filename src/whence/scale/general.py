@@ -89,8 +89,14 @@ class State(NamedTuple):
 
 
 @kernel
-def _ready(p: int, row: int, V: Any, need: Any) -> Any:
-    """Algorithm 2: no entry of V is too small (the sign survives the or)."""
+def _ready(p: int, row: int, V: Any, need: Any, past: Any, missing: Any) -> Any:
+    """Algorithm 2: no entry of V is too small. That is so if nothing of the past is missing (PCO17 Corollary 1), which is
+    cheaper to see; otherwise all entries are compared (the sign survives the or)."""
+    behind = np.uint64(0)
+    for w in range(past.shape[1]):
+        behind |= past[row, w] & missing[p, w]
+    if behind == 0:
+        return True
     short = np.int32(0)
     for x in range(V.shape[1]):
         short |= V[p, x] - need[row, x]
@@ -201,11 +207,11 @@ def _scan(s: Any, net: Any, p: int, until: int) -> None:
 @kernel
 def _retry(s: Any, p: int) -> None:
     """What waits, first come first, from the start again after each delivery, to a fixed point."""
-    waiting, sizes, V, need = s.waiting, s.sizes, s.V, s.need
+    waiting, sizes, V, need, past, missing = s.waiting, s.sizes, s.V, s.need, s.past, s.missing
     at = 0
     while at < sizes[p, WAITING]:
         m = waiting[p, at]
-        if not _ready(p, m & (len(need) - 1), V, need):
+        if not _ready(p, m & (len(need) - 1), V, need, past, missing):
             at += 1
             continue
         for i in range(at, sizes[p, WAITING] - 1):
@@ -231,7 +237,7 @@ def _advance(s: Any, net: Any, p: int, until: int) -> None:
     while done < sizes[p, COMING] and coming[p, done] < end:
         m = coming[p, done] & mask
         done += 1
-        if _ready(p, m & (len(need) - 1), V, need):
+        if _ready(p, m & (len(need) - 1), V, need, past, missing):
             _deliver(p, m, False, limits, V, missing, known, sizes, recent, need, stamp, sets, past, counts, log)
             if sizes[p, WAITING] > 0:
                 _retry(s, p)

@@ -68,5 +68,6 @@ def run(context: Context) -> Outcome:
     axes.axvline(optimum, color="grey", linestyle=":", linewidth=1.2, label="theory: K = ln 2 · R / X = 3.5")
     axes.set_yscale("log")
     axes.set_xticks(KS)
-    axes.legend(fontsize=8)
+    axes.set_ylim(top=2 * axes.get_ylim()[1])
+    axes.legend(fontsize=8, ncols=2, loc="upper center")
     return Outcome(rows, claims, figure)
