@@ -138,6 +138,7 @@ def draw(rows: list[Row]) -> Any:
         tried = [row for row in mine if row["success"] is not None]
         if tried:
             bars(axes[2], tried, "p", "success", i, name, 100)
+        if variant in ("R1", "R4"):
             x, y = [row["p"] for row in mine], [100 * row["predicted_success"] for row in mine]
             axes[2].plot(x, y, "--", linewidth=1, color=COLOURS[i], alpha=0.7, label=f"{variant} predicted")
     axes[0].set_ylim(bottom=0)

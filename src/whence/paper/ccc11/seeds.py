@@ -19,8 +19,9 @@ MARKS = ("o", "s", "^", "D", "v")
 def over_seeds(
     context: Context, runner: str, settings: Sequence[Row], seeds: int, keep: Sequence[str], what: str = "runs"
 ) -> list[Row]:
-    """Each setting with each seed; a row has the settings to keep, the mean of every number and its standard error."""
-    todo = [{**s, "seed": context.seed * 1_000_003 + i * 101 + n} for i, s in enumerate(settings) for n in range(seeds)]
+    """Each setting with each seed; a row has the settings to keep, the mean of every number and its standard error.
+    All settings have the same seeds: what differs between two is not luck with the load."""
+    todo = [{**s, "seed": context.seed * 1_000_003 + n} for s in settings for n in range(seeds)]
 
     def tell(done: int, total: int) -> None:
         if context.tell:

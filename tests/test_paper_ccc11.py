@@ -1,0 +1,253 @@
+"""CCC11's evaluation: what is measured is what is said, claims can fail, every experiment runs end to end (small)."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from whence.cli.main import main
+from whence.paper import EXPERIMENTS
+from whence.paper.ccc11 import availability, editing, evaluation, fig4, fig5, live, planner, theorems, world
+from whence.paper.ccc11.evaluation import FAILED, UPLINK, Setting, tuned_round
+from whence.paper.ccc11.points import run_all
+from whence.paper.ccc11.seeds import fit, over_seeds, rate
+from whence.paper.frame import Context
+
+SHARED = Path(__file__).parents[2] / "shared" / "data"
+
+
+# -- the parts
+
+
+def test_a_round_carries_its_messages() -> None:
+    """Four messages of 5,000 bytes at once need 16 ms of the uplink, whoever sends them."""
+    sendings = [(who, r + who / 10, 5000) for r in range(50) for who in range(5) for _ in range(4)]
+    sendings.sort(key=lambda s: s[1])
+    assert tuned_round(sendings) == pytest.approx(4 * 5000 / UPLINK * 1e3, rel=0.01)
+
+
+def test_a_few_large_messages_may_fail() -> None:
+    sendings = [(0, float(r), 50_000 if r == 500 else 5000) for r in range(1000)]
+    assert tuned_round(sendings, failed=0.002) == pytest.approx(5000 / UPLINK * 1e3, rel=0.01)
+    assert tuned_round(sendings, failed=0.0) == pytest.approx(50_000 / UPLINK * 1e3, rel=0.01)
+
+
+def test_the_tuned_round_gives_the_failures_it_was_tuned_for() -> None:
+    setting: dict[str, Any] = {"members": 12, "coordinators": 4, "load": 3.0, "rounds": 40}
+    found = evaluation.pilot(setting)
+    assert found["failed"] == 0  # no uplink to fill
+    tuned = evaluation.point({**setting, "round_ms": found["round_ms"], "uplink": UPLINK})
+    assert FAILED / 5 <= tuned["failed"] <= FAILED * 5
+    tight = evaluation.point({**setting, "round_ms": found["round_ms"] / 2, "uplink": UPLINK})
+    assert tight["failed"] > 10 * FAILED
+
+
+def test_larger_messages_mean_longer_rounds_and_later_events() -> None:
+    few: dict[str, Any] = {"members": 12, "coordinators": 2, "load": 3.0, "rounds": 20}
+    many = {**few, "coordinators": 12}
+    rounds = [evaluation.pilot(s)["round_ms"] for s in (few, many)]
+    assert rounds[1] > 1.5 * rounds[0]
+    late = [
+        evaluation.point({**s, "round_ms": r, "uplink": UPLINK})["latency_ms"]
+        for s, r in zip((few, many), rounds, strict=True)
+    ]
+    assert late[1] > 1.3 * late[0]
+
+
+def test_the_same_seed_is_the_same_run() -> None:
+    setting = {"members": 10, "coordinators": 3, "load": 2.0, "rounds": 10, "seed": 7}
+    assert evaluation.point(setting) == evaluation.point(setting) != evaluation.point({**setting, "seed": 8})
+
+
+def test_gossip_alone_inverts_and_the_causal_layer_does_not() -> None:
+    busy = {"members": 15, "coordinators": 15, "load": 7.5, "rounds": 15}
+    assert evaluation.point({**busy, "variant": "gossip"})["inversions"] > 0.02
+    for variant in ("causal", "R1", "R4"):
+        assert evaluation.point({**busy, "variant": variant})["inversions"] == 0
+
+
+def test_fits() -> None:
+    assert fit([1, 2, 3], [3, 5, 7]) == pytest.approx({"a": 1.0, "b": 2.0, "r2": 1.0})
+    assert fit([1, 10, 100], [0, 1, 2], logarithmic=True)["r2"] == pytest.approx(1.0)
+    assert fit([1, 10, 100], [0, 1, 2])["r2"] < 0.95
+
+
+def test_what_gossip_brought_meanwhile_is_no_failed_recovery() -> None:
+    assert rate({"asked": 10, "overtaken": 2, "answered": 8, "seeds": 1})["success"] == 1
+    assert rate({"asked": 10, "overtaken": 0, "answered": 8, "seeds": 1})["success"] == 0.8
+    assert rate({"asked": 0, "overtaken": 0, "answered": 0, "seeds": 3})["success"] is None
+
+
+def test_binomial_sums() -> None:
+    assert theorems.binomial_above(10, 0.5, 4) == pytest.approx(638 / 1024)
+    assert theorems.binomial_above(10, 0.5, 10) == 0
+
+
+def test_runs_in_processes_keep_their_order() -> None:
+    settings = [{"members": 6, "coordinators": 2, "load": 1.0, "rounds": 8, "seed": s} for s in (3, 1, 2)]
+    runner = "whence.paper.ccc11.evaluation:point"
+    assert run_all(runner, settings) == [evaluation.point(s) for s in settings]
+
+
+def test_rows_over_seeds() -> None:
+    setting = {"members": 6, "coordinators": 2, "load": 1.0, "rounds": 8}
+    [row] = over_seeds(Context(), "whence.paper.ccc11.evaluation:point", [setting], 2, ("members",))
+    assert row["members"] == 6 and row["seeds"] == 2 and row["latency_ms_error"] >= 0
+
+
+# -- claims can fail
+
+
+def _fig4_rows(latency: float = 0.0, size: float = -1.0) -> list[dict[str, Any]]:
+    """As the paper has them, for latencies that grow by so much a member, sizes by so many bytes."""
+    rows = []
+    for name, c in fig4.INSTANCES:
+        for n in (25, 50, 75, 100, 125):
+            full = c == 0
+            row = {
+                "instance": name,
+                "members": n,
+                "latency_ms": n * 2.0 if full else 10 * (n**0.15) + latency * n,
+                "latency_rounds": n**0.15,
+                "throughput": 1000 / n if full else 100.0,
+                "message_bytes": n * 50.0 if full else 1000 + size * n,
+                "failed": FAILED,
+            }
+            rows.append({**row, **{f"{k}_error": 0.0 for k in ("latency_ms", "throughput", "message_bytes")}})
+    return rows
+
+
+def test_claims_of_figure_4_can_fail() -> None:
+    assert all(c.holds for c in fig4.claims(_fig4_rows()))
+    assert [c.holds for c in fig4.claims(_fig4_rows(latency=1.0))].count(False) == 2
+    assert [c.holds for c in fig4.claims(_fig4_rows(size=1.0))].count(False) == 2
+
+
+def _fig5_rows(lost: float) -> list[dict[str, Any]]:
+    rows = []
+    for variant, bad, late in (("gossip", 0.2, 2.0), ("causal", 0.01, 2.5), ("R1", lost, 2.3), ("R4", lost, 2.3)):
+        for p in (0.1, 0.5):
+            row = {"variant": variant, "p": p, "seeds": 2, "lost_ordered": bad * p, "lost_ordered_error": 0.0}
+            success = None if variant in ("gossip", "causal") else 0.98
+            row |= {"latency_rounds": late, "latency_ms": late * 10, "asked": 100 * p}
+            rows.append({**row, "success": success, "predicted_success": 0.99})
+    return rows
+
+
+def test_claims_of_figure_5_can_fail() -> None:
+    assert all(c.holds for c in fig5.claims(_fig5_rows(0.001)))
+    assert not all(c.holds for c in fig5.claims(_fig5_rows(0.1)))
+
+
+def test_the_model_of_section_4_4() -> None:
+    tried, found = availability.model(200, 0.5, 0.1, 500, 1)
+    assert tried > 1000 and found == tried
+    tried, found = availability.model(200, 0.5, 0.8, 500, 1)
+    assert found < 0.9 * tried
+
+
+def test_lives_of_coordinators() -> None:
+    setting = availability.Setting(tickets=12, alpha=0.5, failure=0.1, rounds=100)
+    actions, judged = availability.lives(setting)
+    crashed = [a.who for a in actions if isinstance(a, availability.Crash)]
+    joined = [a.who for a in actions if isinstance(a, availability.Coordinate)]
+    assert len(crashed) == len(joined) > 10 and "n0" not in crashed
+    assert len(set(crashed)) == len(crashed) and set(judged) <= set(joined)
+
+
+# -- end to end, small
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fig4, "QUICK", (6, 9, 12))
+    monkeypatch.setattr(fig4, "INSTANCES", (("5 updaters", 2), ("25 updaters", 4), ("all updaters", 0)))
+    monkeypatch.setattr(fig5, "MEMBERS", 8)
+    monkeypatch.setattr(fig5, "QUICK", (0.2, 0.5))
+    monkeypatch.setattr(theorems, "BUFFERS", (0.25, 2.0))
+    monkeypatch.setattr(theorems, "ASKED", (1, 4))
+    monkeypatch.setattr(availability, "QUICK", (0.05, 1.5))
+
+
+CHEAP = ["ccc11/fig4", "ccc11/fig5"]
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("name", CHEAP)
+def test_an_experiment_end_to_end(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    assert main(["paper", name, "--quick", "--out", str(tmp_path)]) == 0
+    stem = name.rpartition("/")[2]
+    assert {f.name for f in tmp_path.iterdir()} == {
+        "claims.json", *(f"{stem}.{end}" for end in ("csv", "parquet", "png", "svg"))
+    }  # fmt: skip
+    claims = json.loads((tmp_path / "claims.json").read_text())["claims"]
+    assert len(claims) >= 5 and all(c["text"] and c["numbers"] for c in claims)
+
+
+def test_every_experiment_is_registered() -> None:
+    mine = {name for name in EXPERIMENTS if name.startswith("ccc11/")}
+    modules = (fig4, fig5, theorems, availability, world, editing, planner)
+    assert mine == {f"ccc11/{module.__name__.rpartition('.')[2]}" for module in modules}
+
+
+def test_recorded_latencies() -> None:
+    near, far = [[10.0] * 8 for _ in range(8)], [[400.0] * 8 for _ in range(8)]
+    late = [
+        evaluation.point(
+            {"members": 8, "coordinators": 2, "load": 1.0, "rounds": 10, "round_ms": 500.0, "latencies": matrix}
+        )["latency_ms"]
+        for matrix in (near, far)
+    ]
+    assert late[1] > late[0] + 150
+
+
+def test_without_its_data_an_experiment_says_so() -> None:
+    assert "--latencies" in world.run(Context()).note
+    assert "--data" in editing.run(Context()).note
+
+
+def test_an_editing_session_as_load(tmp_path: Path) -> None:
+    """Two write in turns, then at the same time; who reads along ends with their text."""
+    txns = [
+        {"parents": [i - 1] if i else [], "agent": i // 3 % 2, "patches": [[i, 0, chr(97 + i % 26)]]} for i in range(30)
+    ]
+    txns += [
+        {"parents": [29], "agent": 0, "patches": [[0, 0, "A"]]},
+        {"parents": [29], "agent": 1, "patches": [[30, 0, "Z"]]},
+    ]
+    text = "A" + "".join(chr(97 + i % 26) for i in range(30)) + "Z"
+    path = tmp_path / "session.json"
+    path.write_text(json.dumps({"endContent": text, "numAgents": 2, "txns": txns}))
+    for variant, loss in (("causal", 0.0), ("R4", 0.1)):
+        setting = {"path": str(path), "members": 5, "transactions": 10**6, "variant": variant, "loss": loss}
+        found = editing.point({**setting, "seed": 1})
+        assert found["written"] == 1 and found["same_text"] == 1 and found["operations"] == 1
+    part = editing.beginning(editing.load(path), 10)
+    assert sum(map(len, part.authors)) == 10 and part.final == ""
+
+
+@pytest.mark.skipif(not (SHARED / "friendsforever.json.gz").exists(), reason="needs the recorded editing session")
+def test_the_recorded_session() -> None:
+    setting = {"path": str(SHARED / "friendsforever.json.gz"), "members": 4, "transactions": 300, "variant": "R1"}
+    found = editing.point({**setting, "loss": 0.05})
+    assert found["same_text"] == 1 and found["transactions"] == 300
+
+
+def test_figure_5_on_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "ROUND_MS", 100.0)
+    size = live.Live(members=4, processes=2, rounds=10)
+    [row] = live.measure(Context(seed=os.getpid()), size, [2.0], ["R1"])
+    assert row["events"] > 3 and row["pairs"] == 3 * row["events"]
+    assert row["lost"] == pytest.approx(0) and row["inversions"] == 0
+    assert row["latency_rounds"] > 0
+
+
+def test_settings_are_strict() -> None:
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({"members": "many", "coordinators": 1, "load": 1.0}, Setting)
