@@ -610,3 +610,20 @@ def test_a_member_with_tickets_does_not_move() -> None:
     free.handle(ports.Start(genesis=True), 0)
     assert [o.entries for o in free.handle(ports.Move(10, 2), 1) if isinstance(o, ports.Moved)] == [10]
     assert [o.what for o in free.handle(ports.Move(1, 2), 2) if isinstance(o, ports.Refused)] == ["move"]
+
+
+def test_a_lie_about_an_older_generation_hurts_nobody() -> None:
+    """Its size is not the generation's, which nobody could know yet when the lie came."""
+    net = FreeNet(3, 8, 2)
+    a, b, c = net.members
+    a.move(8, 2)
+    true = a.publish()
+    a.move(8, 2)
+    high = replace(a.publish(), number=1, opened=1, owner="liar#1")
+    lie = replace(high, older=((true.generation, Packed.of((7,) * 20)),))
+    assert b.receive(lie) == []  # it claims a past that nobody has
+    c.receive(true)
+    [row] = [g for g in c.ordering.state().free.generations if g.generation == true.generation]  # type: ignore[union-attr]
+    b.ordering.queue.clocks[true.generation] = c.ordering.queue.clocks[row.generation]  # it learns better
+    net.pass_time(3 * PATIENCE)
+    assert b.log == lie.names() and not b.ordering.held

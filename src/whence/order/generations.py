@@ -155,11 +155,16 @@ class Generations(Pending[Held]):
         watch = clock.watch(message.keys, message.stamp)
         if watch is not None:
             return watch
-        for generation, need in message.older:
-            older = self.known(generation, len(need), 0)
-            if older is not None and (watch := older.watch((), need)) is not None:
+        for older, need in self._older(message):
+            if (watch := older.watch((), need)) is not None:
                 return watch
         return None
+
+    def _older(self, message: Held) -> list[tuple[GenerationClock, Stamp]]:
+        """The clocks of lower generations that a frame depends on, as far as they are kept, and what it needs of each.
+        (A size that is not the generation's own is a lie that was told before anybody could know better.)"""
+        found = [(self.known(generation, len(need), 0), need) for generation, need in message.older]
+        return [(clock, need) for clock, need in found if clock is not None and len(need) == clock.R]
 
     def deliver(self, message: Held) -> Delivery[Held]:
         clock = self.clocks.get(message.frame.generation)
@@ -168,43 +173,34 @@ class Generations(Pending[Held]):
         else:
             alerts = clock.take(message)
             clock.rose(self.now)
-        for generation, need in message.older:
-            if (older := self.clocks.get(generation)) is not None:
-                older.witness(need, message.frame)
+        for older, need in self._older(message):
+            older.witness(need, message.frame)
         return Delivery(message, alerts)
 
     def depend(self, message: Held) -> None:
         """A weak order hands the frame to the application: whatever it publishes depends on it, counted or not."""
-        for generation, stamp in [(message.frame.generation, message.stamp), *message.older]:
-            clock = self.known(generation, len(stamp), 0)
-            if clock is not None and any(map(int.__gt__, stamp, clock.past)):
+        own = self.clocks.get(message.frame.generation)
+        for clock, stamp in [*([(own, message.stamp)] if own is not None else []), *self._older(message)]:
+            if any(map(int.__gt__, stamp, clock.past)):
                 clock.past = list(map(max, clock.past, stamp))
                 clock.rose(self.now)
 
     def lift(self, message: Held) -> int:
         """Raise whatever the frame lacks; about how many frames that were."""
-        lacking = 0
+        lacking = self.lacks(message)
         if (clock := self.clocks.get(message.frame.generation)) is not None:
-            lacking += clock.lacks(message.stamp, message.keys)
             clock.lift(message.stamp, message.keys)
             clock.rose(self.now)
-        for generation, need in message.older:
-            if (older := self.clocks.get(generation)) is not None:
-                lacking += older.lacks(need)
-                older.lift(need)
-                older.rose(self.now)
+        for older, need in self._older(message):
+            older.lift(need)
+            older.rose(self.now)
         return lacking
 
     def lacks(self, message: Held) -> int:
         """About how many frames are missing before this one."""
-        lacking = 0
-        for generation, need, keys in [
-            (message.frame.generation, message.stamp, message.keys),
-            *((g, need, ()) for g, need in message.older),
-        ]:
-            if (clock := self.clocks.get(generation)) is not None:
-                lacking += clock.lacks(need, keys)
-        return lacking
+        clock = self.clocks.get(message.frame.generation)
+        lacking = 0 if clock is None else clock.lacks(message.stamp, message.keys)
+        return lacking + sum(older.lacks(need) for older, need in self._older(message))
 
     def queue(self, message: Held) -> None:
         """It waits, ready or not: what a snapshot brings is delivered when the member begins."""
@@ -218,7 +214,7 @@ class Generations(Pending[Held]):
             clock.V = list(state.V.vector())
             clock.past = [0] * clock.R if state.past is None else list(state.past.vector())
             clock.total = sum(clock.V) // (state.K or 1)
-            clock.version = 1 if any(clock.V) else 0
+            clock.version = 1 if any(clock.V) or any(clock.past) else 0
             if len(state.owed) == len(state.level) == clock.R:
                 clock.owed, clock.level = list(state.owed), list(state.level)
             self.clocks[state.generation] = clock
