@@ -23,7 +23,7 @@ from whence.cli.show import console
 from whence.errors import UsageError
 from whence.spark import audit as audits
 from whence.spark import findings, foreign, ingest
-from whence.spark.session import session
+from whence.spark.session import interpreted, session
 
 
 def audit(args: argparse.Namespace) -> int:
@@ -44,11 +44,14 @@ def audit(args: argparse.Namespace) -> int:
             clean, said = logs.clean, msgspec.to_builtins(logs)
         else:
             pieces, _ = ingest.plan(ingest.find(args.paths))
-            warm = Thread(target=findings.warm, daemon=True)
-            warm.start()
+            rows = sum(piece.rows for piece in pieces)
+            warm = None if interpreted(rows) else Thread(target=findings.warm, daemon=True)
+            if warm is not None:
+                warm.start()
             say("starting Spark (most of the time that a small audit takes)")
-            spark = session(args.master, args.memory, args.verbose, sum(piece.rows for piece in pieces))
-            warm.join()
+            spark = session(args.master, args.memory, args.verbose, rows)
+            if warm is not None:
+                warm.join()
             found = audits.audit(spark, args.paths, args.out, progress=say, metrics=args.metrics)
             clean, said = found.clean, asdict(found)
             say("drawing the page")

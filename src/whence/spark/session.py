@@ -31,6 +31,9 @@ JAVA: Final = 17
 ROWS_A_PARTITION: Final = 2_000_000
 """Rows that one task of a shuffle is meant to take: seconds of work, some hundred MB."""
 
+INTERPRETED: Final = 100_000
+"""Rows below which the kernel is interpreted: tenths of a second, while compiling it the first time takes 20 s."""
+
 _QUIET = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
@@ -62,11 +65,16 @@ def session(
     check_java()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     where = master or "local[*]"
-    spark = _start(where, memory or _fitting_memory(), verbose)
+    spark = _start(where, memory or _fitting_memory(), verbose, interpreted(rows))
     if not where.startswith("local"):
         spark.sparkContext.addPyFile(str(_packed()))
     _fit(spark, rows)
     return spark
+
+
+def interpreted(rows: int | None) -> bool:
+    """Whether the workers are better off without compiling."""
+    return rows is not None and rows < INTERPRETED
 
 
 def partitions(rows: int | None, cores: int) -> int:
@@ -96,7 +104,7 @@ def check_java() -> None:
         raise UsageError(f"{java} is Java {version[1]}. {get}")
 
 
-def _start(master: str, memory: str, verbose: bool) -> SparkSession:
+def _start(master: str, memory: str, verbose: bool, interpret: bool) -> SparkSession:
     """The JVM, then the session. What the JVM says goes into a file, and is shown when it does not come up."""
     place = Path(tempfile.mkdtemp(prefix="whence-spark-"))
     log4j = place / "log4j2.properties"
@@ -123,6 +131,8 @@ def _start(master: str, memory: str, verbose: bool) -> SparkSession:
             ("spark.log.level", "WARN" if verbose else "ERROR"),
         ]
     )
+    if interpret:
+        conf.set("spark.executorEnv.NUMBA_DISABLE_JIT", "1")
     if master.startswith("local"):
         conf.set("spark.driver.host", "127.0.0.1").set("spark.driver.bindAddress", "127.0.0.1")
     log = place / "spark.log"
