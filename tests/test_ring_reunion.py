@@ -84,6 +84,23 @@ def test_a_restarted_process_cannot_speak_for_its_former_life() -> None:
     assert w.run(40, lambda: len(w.owners()) == 4)
 
 
+def test_who_was_let_found_and_is_gone_keeps_the_ring_dead() -> None:
+    """It might have founded, and have been heard by others."""
+    w, names = build(3)
+    kill_leases(w, 6)
+    candidate = w.add("candidate")
+    for m in names:
+        cycle = closed_cycle({n: w.ring(n).witness(ripe=False) for n in names}, 1, 8)
+        w.act(m, lambda ring, now, cycle=cycle: ring.receive(candidate, Rally(99, 2, cycle, ()), now))
+        assert w.ring(m).witness().to == (candidate,)
+    assert reunites(w.rings)
+    w.crash(candidate)
+    assert not reunites(w.rings)
+    w.heal()
+    w.run(60)
+    assert not w.owners()
+
+
 def test_not_before_every_lease_has_run_out() -> None:
     w, _ = build(4)
     kill_leases(w, 0)

@@ -86,11 +86,17 @@ def quiet_violations(rings: Mapping[MemberId, Ring]) -> list[str]:
 
 
 def reunites(rings: Mapping[MemberId, Ring]) -> bool:
-    """Whether a dead ring can come back by itself: every coordinator that it had last is there, and remembers."""
+    """Whether a dead ring can come back by itself: every coordinator that it had last is there and remembers, and
+    so is everybody whom they have let found it again."""
     there = {member: ring for member, ring in rings.items() if isinstance(ring, Reunion)}
     epoch = max((ring.epoch for ring in there.values()), default=0)
     heard = {member: ring.witness(ripe=False) for member, ring in there.items()}
-    return any(closed_cycle(heard, e, ring.config.tickets) for ring in there.values() for e in range(epoch + 1))
+    tickets = next((ring.config.tickets for ring in there.values()), 1)
+    for e in range(epoch + 1):
+        cycle = closed_cycle(heard, e, tickets)
+        if cycle and all(founder in there for seat in cycle for founder in heard[seat.member].to):
+            return True
+    return False
 
 
 class Watch:
