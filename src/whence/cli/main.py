@@ -19,7 +19,7 @@ from whence.errors import WhenceError
 
 CONTENTS = {
     "see it work": ("demo", "sim", "up", "chat"),
-    "run it": ("node", "keys", "bridge"),
+    "run it": ("node", "keys"),
     "ask what happened": ("audit", "watch"),
     "break it": ("soak", "shrink", "conform"),
     "size it, compare it": ("plan", "sweep", "scale", "paper"),
