@@ -173,8 +173,8 @@ def _drift(members: int, fanout: int, loss: float) -> Iterator[Outlook]:
 def _ride(members: int, fanout: int, termination: int, loss: float, hit: int) -> tuple[float, float]:
     """The mean number of members left out, and of throws, when the origin's first throw hits `hit` members."""
     missing, throws = 0.0, 0.0
-    for missing, thrown in _slots(members, fanout, termination, loss, hit):
-        throws += thrown
+    for left, thrown in _slots(members, fanout, termination, loss, hit):
+        missing, throws = left, throws + thrown
     return missing, throws
 
 
