@@ -90,8 +90,8 @@ class State(NamedTuple):
 
 @kernel
 def _ready(p: int, row: int, V: Any, need: Any, past: Any, missing: Any) -> Any:
-    """Algorithm 2: no entry of V is too small. That is so if nothing of the past is missing (PCO17 Corollary 1), which is
-    cheaper to see; otherwise all entries are compared (the sign survives the or)."""
+    """Algorithm 2: no entry of V is too small. That is so if nothing of the past is missing (PCO17 Corollary 1), which
+    is cheaper to see; otherwise all entries are compared (the sign survives the or)."""
     behind = np.uint64(0)
     for w in range(past.shape[1]):
         behind |= past[row, w] & missing[p, w]
