@@ -43,6 +43,9 @@ VARIANTS = {
 """Figure 5's curves: order, recovery."""
 PILOT_MS = 100.0
 """The round of the run whose message sizes the real round is tuned by."""
+PILOTS = 2
+GRID = tuple(0.1 * 1.01**i for i in range(1160))
+"""Rounds, in ms, that are tried: up to 10 s, one per cent apart."""
 RAMP = TERMINATION + 3
 """Rounds until as many events are under way as ever."""
 
@@ -183,11 +186,30 @@ def point(setting: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def pilot(setting: Mapping[str, Any]) -> dict[str, Any]:
-    """A runner: the round that the messages of this setting need."""
+    """A runner: which share of the messages of this setting would fail, for each round of a grid. Sizes depend a
+    little on how long messages take, so once without an uplink, and again with the round that this gave."""
     s = msgspec.convert(dict(setting), Setting)
-    meter, found = measure(s)
-    sendings = [(who, at / (s.round_ms * MS), size) for who, at, size in meter.sendings]
-    return {**found, "round_ms": tuned_round(sendings)}
+    round_ms, sendings = s.round_ms, []
+    for _ in range(PILOTS):
+        meter, _ = measure(s)
+        sendings = [(who, at / (s.round_ms * MS), size) for who, at, size in meter.sendings]
+        round_ms = tuned_round(sendings)
+        s = msgspec.structs.replace(s, round_ms=round_ms, uplink=UPLINK)
+    near = [i for i, r in enumerate(GRID) if round_ms / 1.3 <= r <= round_ms * 1.6]
+    shares = [_failures(sendings, UPLINK * GRID[i] / 1e3) / max(1, len(sendings)) for i in near]
+    return {"first": near[0], "shares": shares}
+
+
+def tuned(curves: Sequence[Mapping[str, Any]]) -> float:
+    """The shortest round of the grid in which at most `FAILED` of the messages fail, over several pilots."""
+    for i, round_ms in enumerate(GRID):
+        failed = 0.0
+        for curve in curves:
+            at = i - int(curve["first"])
+            failed += 1.0 if at < 0 else curve["shares"][at] if at < len(curve["shares"]) else 0.0
+        if failed / len(curves) <= FAILED:
+            return round_ms
+    return GRID[-1]
 
 
 def tuned_round(sendings: Sequence[tuple[int, float, int]], failed: float = FAILED) -> float:

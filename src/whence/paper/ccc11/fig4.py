@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from whence.paper.ccc11.evaluation import FAILED, UPLINK
-from whence.paper.ccc11.seeds import bars, fit, over_seeds, panels, rounded
+from whence.paper.ccc11.seeds import bars, fit, over_seeds, panels, rounded, tuned_rounds
 from whence.paper.frame import Claim, Context, Outcome, Row
 
 MODULE = "whence.paper.ccc11.evaluation"
@@ -22,13 +22,13 @@ INSTANCES: tuple[tuple[str, int], ...] = (("5 updaters", 5), ("25 updaters", 25)
 def run(context: Context) -> Outcome:
     """Tune the rounds by one run each, then measure with several seeds."""
     sizes = QUICK if context.quick else MEMBERS
-    rounds, seeds = (20, 2) if context.quick else (60, 4)
+    rounds, seeds = (20, 2) if context.quick else (50, 4)
     wanted: list[Row] = [
         {"members": n, "coordinators": c or n, "load": LOAD, "rounds": rounds} for _, c in INSTANCES for n in sizes
     ]
     names = [name for name, _ in INSTANCES for _ in sizes]
-    tuned = over_seeds(context, f"{MODULE}:pilot", wanted, 1, ("members",), "tuning the rounds")
-    settings = [{**w, "round_ms": t["round_ms"], "uplink": UPLINK} for w, t in zip(wanted, tuned, strict=True)]
+    tuned = tuned_rounds(context, wanted, 1 if context.quick else 2)
+    settings = [{**w, "round_ms": r, "uplink": UPLINK} for w, r in zip(wanted, tuned, strict=True)]
     found = over_seeds(context, f"{MODULE}:point", settings, seeds, ("members", "coordinators", "round_ms"))
     rows = [{"instance": name, **row} for name, row in zip(names, found, strict=True)]
     return Outcome(rows, claims(rows), draw(rows), note(rows))

@@ -13,7 +13,7 @@ from typing import Any
 from whence.order.sizing import buffer_probability
 from whence.paper.ccc11.evaluation import FAILED, TERMINATION, UPLINK, VARIANTS
 from whence.paper.ccc11.live import ROUND_MS, Live, measure
-from whence.paper.ccc11.seeds import COLOURS, bars, over_seeds, panels, rate, rounded
+from whence.paper.ccc11.seeds import COLOURS, bars, over_seeds, panels, rate, rounded, tuned_rounds
 from whence.paper.frame import Claim, Context, Outcome, Row
 
 MODULE = "whence.paper.ccc11.evaluation"
@@ -36,9 +36,9 @@ def run(context: Context) -> Outcome:
     rounds, seeds = (24, 2) if context.quick else (120, 6)
     base = {"members": MEMBERS, "coordinators": MEMBERS, "rounds": rounds}
     pilots = [{**base, "load": MEMBERS * p} for p in loads]
-    tuned = over_seeds(context, f"{MODULE}:pilot", pilots, 1, ("load",), "tuning the rounds")
+    tuned = tuned_rounds(context, pilots, 1 if context.quick else 2)
     settings = [
-        {**base, "load": MEMBERS * p, "variant": v, "round_ms": t["round_ms"], "uplink": UPLINK}
+        {**base, "load": MEMBERS * p, "variant": v, "round_ms": t, "uplink": UPLINK}
         for v in VARIANTS
         for p, t in zip(loads, tuned, strict=True)
     ]

@@ -7,6 +7,7 @@ from math import log, sqrt
 from statistics import fmean, stdev
 from typing import Any
 
+from whence.paper.ccc11.evaluation import tuned
 from whence.paper.ccc11.points import run_all
 from whence.paper.frame import Context, Row
 from whence.sim.meter import wilson
@@ -38,6 +39,18 @@ def over_seeds(
             row[f"{key}_error"] = stdev(values) / sqrt(seeds) if seeds > 1 else 0.0
         rows.append(row)
     return rows
+
+
+def tuned_rounds(context: Context, settings: Sequence[Row], seeds: int) -> list[float]:
+    """The round, in ms, that each setting needs (`evaluation.tuned`), by so many pilots each."""
+    todo = [{**s, "seed": context.seed * 1_000_003 + n} for s in settings for n in range(seeds)]
+
+    def tell(done: int, total: int) -> None:
+        if context.tell:
+            context.tell(done / total, f"tuning the rounds: {done} of {total}")
+
+    curves = run_all(f"{tuned.__module__}:pilot", todo, context.master, tell)
+    return [tuned(curves[i * seeds : (i + 1) * seeds]) for i in range(len(settings))]
 
 
 def rate(row: Row) -> Row:
