@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -141,7 +143,7 @@ def test_intervals() -> None:
 def test_predictions_hold_at_settings_that_nobody_tuned_for() -> None:
     """A few of the many that `whence plan --verify 20` tries; small, so that a test can afford them."""
     few = [q for q in predict.questions(40, seed=5) if q.members <= 30 and q.publishers <= 8][:3]
-    for check in predict.check(few, seeds=2, events=80):
+    for check in predict.check(few, seeds=3, events=80):
         assert check.events > 100
         missed = [c for c in check.compared if not c.within]
         assert not missed, (check.question, missed)
@@ -178,3 +180,15 @@ def test_the_command_checks(capsys: pytest.CaptureFixture[str]) -> None:
 
 def _fields(question: Question) -> dict[str, object]:
     return {f: getattr(question, f) for f in question.__struct_fields__}
+
+
+def test_the_commands_of_the_document_run(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (Path(__file__).parents[1] / "docs" / "planner.md").read_text(encoding="utf-8")
+    commands = re.findall(r"^whence (plan .*?)(?: >.*)?$", text, re.MULTILINE)
+    plain = [c for c in commands if "--check" not in c and "--verify" not in c]
+    assert len(commands) == 5 and len(plain) == 3
+    for command in plain:
+        assert main(command.split()) == 0
+    assert capsys.readouterr().out
+    for name, (stated, _) in ERRORS.items():
+        assert stated in text, f"the document does not say how good {name} is"
