@@ -187,12 +187,12 @@ def make(question: Question, name_bytes: int = 18, seq: int = 10_000) -> Plan:
             f"Theorem 5.2 would ask {theorem_k} members; all of {k} are down with probability {q.crash**k:.0e}"
         )
     config = configuration(q, chosen, round_ns, load, k)
-    arrivals = cast_sizing.arrivals(
-        q.members, chosen.fanout, chosen.termination, q.swallowed, q.mode, latency=q.latency_ns / round_ns
-    )
+    per_message = load * copies / chosen.fanout if q.mode == "rounds" else 0.0
+    message = sizes.fixed + per_message * sizes.frame
+    hop = (q.latency_ns + _sending(q, chosen.fanout, message)) / round_ns
+    arrivals = cast_sizing.arrivals(q.members, chosen.fanout, chosen.termination, q.swallowed, q.mode, latency=hop)
     p50, p99 = _latency(q, config, arrivals, load)
     fails = _unanswered(q, coverage, k)
-    per_message = load * copies / chosen.fanout if q.mode == "rounds" else 0.0
     needed = order_sizing.needed_rounds(
         _prcast_rounds(config, q),
         *(t / round_ns for t in (config.ordering.time_to_terminate_ns, config.ordering.time_to_recover_ns)),
@@ -215,7 +215,7 @@ def make(question: Question, name_bytes: int = 18, seq: int = 10_000) -> Plan:
         load=load,
         needed_rounds=needed,
         sizes=sizes,
-        message_bytes=sizes.fixed + per_message * sizes.frame,
+        message_bytes=message,
         bytes_per_s=_traffic(q, config, sizes, copies, round_ns),
         latency_p50_ms=p50 * round_ns / 1e6,
         latency_p99_ms=p99 * round_ns / 1e6,
@@ -292,6 +292,11 @@ def _round(q: Question, chosen: cast_sizing.Sizing, copies: float, sizes: Sizes,
             round_ns = carried
             notes.append("the round is long because the uplink has to carry its messages")
     return -(-round_ns // MS) * MS  # whole ms
+
+
+def _sending(q: Question, fanout: int, message: float) -> float:
+    """How long a message waits for those before it at the uplink, and is sent, on average, in ns."""
+    return (fanout + 1) / 2 * message / q.uplink * 1e9 if q.uplink else 0.0
 
 
 def _answers(q: Question) -> float:

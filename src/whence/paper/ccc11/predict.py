@@ -20,6 +20,10 @@ from whence.sim.scenario import parse
 from whence.sim.settings import to_toml
 
 
+MESSAGES = 400_000
+"""Of gossip in one run, at most: a quiet cluster would need very many rounds for its events."""
+
+
 class Compared(msgspec.Struct, frozen=True, kw_only=True):
     """One prediction and its measurement."""
 
@@ -77,8 +81,9 @@ def measure(plan: Plan, rounds: int, seed: int) -> Frames:
 
 
 def rounds_for(plan: Plan, events: int) -> int:
-    """Rounds in which about so many events are published; at least 30."""
-    return max(30, round(events / plan.load))
+    """Rounds in which about so many events are published; at least 30, and no more than a run can afford."""
+    most = MESSAGES // (plan.question.members * plan.fanout)
+    return max(30, min(most, round(events / plan.load)))
 
 
 def check(
@@ -157,16 +162,18 @@ def questions(count: int, seed: int) -> list[Question]:
     for _ in range(count):
         members = round(10 ** rng.uniform(1, 2.1))
         publishers = min(members, round(10 ** rng.uniform(0, 1.4)))
+        latency_ms = round(10 ** rng.uniform(0, 2))
+        load = 10 ** rng.uniform(-0.5, 0.9)  # events a round of ten latencies
         found.append(
             Question(
                 members=members,
                 publishers=publishers,
-                rate=round(10 ** rng.uniform(0.0, 1.3) / publishers, 3) or 0.1,
+                rate=round(load / publishers / (10 * latency_ms / 1e3), 4),
                 loss=round(rng.choice((0.0, rng.uniform(0, 0.05), rng.uniform(0, 0.25))), 3),
                 crash=round(rng.choice((0.0, 0.0, rng.uniform(0.005, 0.05))), 3),
                 target=rng.choice((0.3, 0.6, 0.8, 0.9, 0.95, 0.99, 0.999, 0.99999)),
                 payload=round(10 ** rng.uniform(1.2, 3)),
-                latency_ns=round(10 ** rng.uniform(0, 2)) * MS,
+                latency_ns=latency_ms * MS,
             )
         )
     return found
