@@ -104,7 +104,7 @@ class Admission(Neighbours):
         self._ack_update(self.heard)
         self._poll(self.L)
         self._after(self.config.round_ns, "round")
-        self._after(self.config.probation_ns, "probation")
+        self._timers["probation"] = self._asked_at + self.config.probation_ns
 
     def _not_confirmed(self) -> None:
         self._abandon()

@@ -80,6 +80,8 @@ class Core(ABC):
         """`resign` was called: stop publishing now, leave when possible (rule 2)."""
         self._asked: tuple[int, MemberId] | None = None
         """Nonce and receiver of the CJOIN that is waiting for its answer."""
+        self._asked_at = 0
+        """When it was sent."""
         self._joined_by = 0
         """The nonce of the CJOIN that led to the seat."""
         self._done: dict[Tenure, None] = {}
@@ -311,6 +313,7 @@ class Core(ABC):
             return
         member, wish = choice
         self._asked = (self._next_nonce(), member)
+        self._asked_at = self._now
         self._send(member, CJoin(self._asked[0], wish))
         self._after(self.config.round_ns, "answer")
 
