@@ -110,7 +110,7 @@ class RingConfig(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def probation_ns(self) -> int:
         """`probation_rounds` as time, at most a lease; it begins with the CJOIN, so before the grant. So who was
-        admitted by one that was then excluded has given up, or lost its vouchers, when TempRounds are over (`temp_ns`)."""
+        admitted by one that was then excluded has given up, or lost its vouchers, when TempRounds are over."""
         return min(self.probation_rounds * self.round_ns, self.lease_ns)
 
 
