@@ -149,8 +149,8 @@ def _chain(members: int, fanout: int, loss: float, mode: Mode) -> Iterator[Outlo
         throwers = sum(active * p for (_, active), p in states.items())
 
 
-def _drift(members: int, fanout: int, loss: float) -> Iterator[Outlook]:
-    """Out of step: the outlook for a termination of 1, 2, 3 .. rounds."""
+def _drift(members: int, fanout: int, loss: float, lag: int = 0) -> Iterator[Outlook]:
+    """Out of step: the outlook for a termination of 1, 2, 3 .. rounds, when a throw takes `lag` slots."""
     fanout = min(fanout, members - 1)
     for termination in count(1):
         alone, total, mean, copies = 1.0, 0.0, 0.0, 0.0
@@ -160,7 +160,7 @@ def _drift(members: int, fanout: int, loss: float) -> Iterator[Outlook]:
                 if hit == 0:
                     lost = p
                 elif alone * p > 1e-9:
-                    missing, throws = _ride(members, fanout, termination - late, loss, hit)
+                    missing, throws = _ride(members, fanout, termination - late, loss, hit, lag)
                     left_out = min(1.0, missing / (members - 1))
                     total += alone * p * (exp((members - 1) * log1p(-left_out)) if left_out < 1 else 0.0)
                     mean += alone * p * (1 - missing / members)
@@ -170,10 +170,10 @@ def _drift(members: int, fanout: int, loss: float) -> Iterator[Outlook]:
 
 
 @lru_cache(maxsize=4096)
-def _ride(members: int, fanout: int, termination: int, loss: float, hit: int) -> tuple[float, float]:
+def _ride(members: int, fanout: int, termination: int, loss: float, hit: int, lag: int = 0) -> tuple[float, float]:
     """The mean number of members left out, and of throws, when the origin's first throw hits `hit` members."""
     missing, throws = 0.0, 0.0
-    for left, thrown in _slots(members, fanout, termination, loss, hit):
+    for left, thrown in _slots(members, fanout, termination, loss, hit, lag):
         missing, throws = left, throws + thrown
     return missing, throws
 
@@ -214,38 +214,61 @@ def _slots(
         yield missing, total
 
 
-def _outlooks(members: int, fanout: int, loss: float, mode: Mode, in_step: bool) -> Iterator[Outlook]:
-    return _chain(members, fanout, loss, mode) if in_step or mode == "eager" else _drift(members, fanout, loss)
+def _outlooks(
+    members: int, fanout: int, loss: float, mode: Mode, in_step: bool, latency: float = 0.0
+) -> Iterator[Outlook]:
+    if in_step or mode == "eager":
+        return _chain(members, fanout, loss, mode)
+    return _drift(members, fanout, loss, round(latency * _SLOTS))
 
 
 def reach(
-    members: int, fanout: int, termination: int, loss: float, mode: Mode = "rounds", in_step: bool = False
+    members: int,
+    fanout: int,
+    termination: int,
+    loss: float,
+    mode: Mode = "rounds",
+    in_step: bool = False,
+    latency: float = 0.0,
 ) -> float:
-    """The probability that ALL members get an item."""
+    """The probability that ALL members get an item. `latency` of the network in rounds: slower hops are fewer, so out
+    of step an item gets farther."""
     if members <= 1:
         return 1.0
-    outlooks = _outlooks(members, fanout, loss, mode, in_step)
+    outlooks = _outlooks(members, fanout, loss, mode, in_step, latency)
     return next(islice(outlooks, termination - 1, None))[0]
 
 
 def coverage(
-    members: int, fanout: int, termination: int, loss: float, mode: Mode = "rounds", in_step: bool = False
+    members: int,
+    fanout: int,
+    termination: int,
+    loss: float,
+    mode: Mode = "rounds",
+    in_step: bool = False,
+    latency: float = 0.0,
 ) -> list[float]:
     """The expected fraction of members that an item reaches with a termination of 0, 1, .. `termination`. In step,
     these are also the fractions after so many rounds."""
     if members <= 1:
         return [1.0] * (termination + 1)
-    outlooks = _outlooks(members, fanout, loss, mode, in_step)
+    outlooks = _outlooks(members, fanout, loss, mode, in_step, latency)
     return [1 / members, *(mean for _, mean, _ in islice(outlooks, termination))]
 
 
 def copies(
-    members: int, fanout: int, termination: int, loss: float, mode: Mode = "rounds", in_step: bool = False
+    members: int,
+    fanout: int,
+    termination: int,
+    loss: float,
+    mode: Mode = "rounds",
+    in_step: bool = False,
+    latency: float = 0.0,
 ) -> float:
     """How often a member sends an item, on average over members: the price of one item, in copies of it."""
     if members <= 1:
         return 0.0
-    return next(islice(_outlooks(members, fanout, loss, mode, in_step), termination - 1, None))[2]
+    return next(islice(_outlooks(members, fanout, loss, mode, in_step, latency), termination - 1, None))[2]
 
 
 class Arrivals(msgspec.Struct, frozen=True):

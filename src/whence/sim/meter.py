@@ -89,7 +89,8 @@ class Meter:
 
     `start`, `stop`: the window in which frames are published that count. `warm`: how long a member must have been
     there before a frame, and must be there after it, for the frame to be its business. `adapt`: changes the members'
-    settings before they are made. `sizes`: count bytes (costs an encoding per message).
+    settings before they are made. `sizes`: count bytes (costs an encoding per message). `spread`: how long gossip
+    takes; for what gossip alone brings, a member must have been there from the publish until then (default: `warm`).
     """
 
     def __init__(
@@ -99,10 +100,12 @@ class Meter:
         warm: int,
         *,
         sizes: bool = False,
+        spread: int | None = None,
         adapt: Callable[[Config], Config] | None = None,
     ) -> None:
         self.start, self.stop, self.warm = start, stop, warm
         self.sizes = sizes
+        self.spread = spread
         self.adapt = adapt
         self.sendings: list[tuple[int, int, int]] = []
         """With `sizes`: (which life, when, bytes) of every message in the window, in order of time."""
@@ -158,6 +161,16 @@ class Meter:
         """The frame was published in the window, and this life was there long before."""
         return self.start <= born < self.stop and life.begun <= max(0, born - self.warm)
 
+    def _there(self, born: int, end: int) -> tuple[int, int]:
+        """Whose business a frame is, as bits: long before and long after it; and while gossip spreads it."""
+        there = spread_to = 0
+        for life in self._lives:
+            if self._counts(life, born) and life.last >= min(born + self.warm, end - self.warm):
+                there |= 1 << life.bit
+            if self.spread is not None and life.begun <= born and life.last >= min(born + self.spread, end - self.warm):
+                spread_to |= 1 << life.bit
+        return there, there if self.spread is None else spread_to
+
     def _note(self, table: dict[Key, int], life: _Life, key: Key) -> None:
         table[key] = table.get(key, 0) | 1 << life.bit
 
@@ -183,18 +196,15 @@ class Meter:
         end = max((life.last for life in self._lives), default=0)
         frames = by_gossip = by_all = pairs = gossip_missed = lost = 0
         for key, born in self._born.items():
-            there = 0
-            for life in self._lives:
-                if self._counts(life, born) and life.last >= min(born + self.warm, end - self.warm):
-                    there |= 1 << life.bit
-            if not there:
+            if not self.start <= born < self.stop:
                 continue
-            missed, never = there & ~self._gossip.get(key, 0), there & ~self._delivered.get(key, 0)
+            there, spread_to = self._there(born, end)
+            missed, never = spread_to & ~self._gossip.get(key, 0), there & ~self._delivered.get(key, 0)
             frames += 1
             by_gossip += not missed
             by_all += not never
             pairs += there.bit_count() - 1
-            gossip_missed += missed.bit_count()
+            gossip_missed += (missed & there).bit_count()
             lost += never.bit_count()
         members = len({life.bit for life in self._lives if life.begun == 0}) or 1
         return Frames(

@@ -19,7 +19,6 @@ from whence.sim.run import run
 from whence.sim.scenario import parse
 from whence.sim.settings import to_toml
 
-
 MESSAGES = 400_000
 """Of gossip in one run, at most: a quiet cluster would need very many rounds for its events."""
 
@@ -73,7 +72,8 @@ def point(setting: Mapping[str, Any]) -> dict[str, Any]:
 def measure(plan: Plan, rounds: int, seed: int) -> Frames:
     """Run the plan's scenario and measure its frames."""
     start, stop, span = (round(r * plan.round_ms * 1e6) for r in planner.window(plan, rounds))
-    meter = Meter(start, stop, span, sizes=True)
+    spread = round(planner.ramp(plan) * plan.round_ms * 1e6)
+    meter = Meter(start, stop, span, sizes=True, spread=spread)
     outcome = run(parse(to_toml(planner.scenario(plan, rounds)), "plan.toml"), seed, make=meter.make)
     if outcome.violation is not None:
         raise UsageError(f"the simulated plan violates an invariant (seed {seed}): {outcome.violation}")
@@ -124,7 +124,7 @@ def compare(plan: Plan, frames: Sequence[Frames]) -> Check:
         question=plan.question,
         seeds=len(frames),
         events=total,
-        compared=tuple(_compared(name, getattr(plan, name), *measured[name]) for name in ERRORS),
+        compared=tuple(_compared(plan, name, *measured[name]) for name in ERRORS),
     )
 
 
@@ -136,22 +136,18 @@ def _mean(values: list[float]) -> tuple[float, Interval]:
     return fmean(values), interval(values)
 
 
-def _compared(name: str, predicted: float, measured: float, between: Interval) -> Compared:
+def _compared(plan: Plan, name: str, measured: float, between: Interval) -> Compared:
     stated, error = ERRORS[name]
+    predicted = getattr(plan, name)
     low, high = between
     if name in ABSOLUTE:
         within = predicted - error <= high and low <= predicted + error
+    elif name == "latency_p99_ms":
+        least, most = plan.latency_p99_between_ms
+        within = (1 - error) * least <= measured <= (1 + error) * most
     else:
         within = abs(measured - predicted) <= error * predicted
-    return Compared(
-        name=name,
-        predicted=predicted,
-        measured=measured,
-        low=low,
-        high=high,
-        stated=stated,
-        within=within,
-    )
+    return Compared(name=name, predicted=predicted, measured=measured, low=low, high=high, stated=stated, within=within)
 
 
 def questions(count: int, seed: int) -> list[Question]:
