@@ -158,6 +158,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Of a gossip message, on average."""
     bytes_per_s: float
     """Sent by a member, on average (as much is received)."""
+    events_bytes_per_s: float
+    """Of these, what grows with the load."""
     latency_p50_ms: float
     latency_p99_ms: float
     latency_p99_between_ms: tuple[float, float]
@@ -224,7 +226,8 @@ def make(question: Question, name_bytes: int = 18, seq: int = 10_000) -> Plan:
         needed_rounds=needed,
         sizes=sizes,
         message_bytes=message,
-        bytes_per_s=_traffic(q, config, sizes, copies, round_ns),
+        bytes_per_s=_standing(q, config, sizes) + _events(q, sizes, copies),
+        events_bytes_per_s=_events(q, sizes, copies),
         latency_p50_ms=late[0],
         latency_p99_ms=late[2],
         latency_p99_between_ms=(late[1], late[3]),
@@ -329,27 +332,28 @@ def _unanswered(q: Question, coverage: float, k: int) -> float:
     return (1 - _answers(q)) * (1 - _answers(q) * coverage) ** k
 
 
-def _traffic(q: Question, config: Config, sizes: Sizes, copies: float, round_ns: int) -> float:
-    """Bytes per second that a living member sends, on average."""
-    per_s = q.publishers * q.rate
-    rounds = config.cast.fanout * sizes.fixed * 1e9 / round_ns
-    header = 0 if q.mode == "rounds" else sizes.frame * 0.1 + 24  # a push has a message of its own
+def _standing(q: Question, config: Config, sizes: Sizes) -> float:
+    """Bytes per second that a living member sends, on average, whatever the load: rounds, and the ring."""
+    ring_share = q.publishers / q.members
     return (
-        rounds
-        + per_s * copies * (sizes.frame + header)
-        + sizes.ring * q.publishers / q.members * 1e9 / config.ring.round_ns
+        config.cast.fanout * sizes.fixed * 1e9 / config.round_ns + sizes.ring * ring_share * 1e9 / config.ring.round_ns
     )
+
+
+def _events(q: Question, sizes: Sizes, copies: float) -> float:
+    """Bytes per second that a living member sends, on average, for the events."""
+    header = 0 if q.mode == "rounds" else sizes.frame * 0.1 + 24  # a push has a message of its own
+    return q.publishers * q.rate * copies * (sizes.frame + header)
 
 
 def _latency(q: Question, config: Config, arrivals: cast_sizing.Arrivals, load: float) -> list[float]:
     """`QUANTILES` of the time from publish to delivery at another member, in rounds."""
     step, G = arrivals.step, list(arrivals.cdf)
-    # Whoever still sends what gossip missed here would bring it, rather than show that it is missing. So it is noticed
-    # when it is no longer under way; it is asked for after time_to_terminate, and back a round trip later.
-    noticed = next((i for i, g in enumerate(G) if g >= 0.99 * G[-1]), len(G)) * step
-    back = noticed + (config.ordering.time_to_terminate_ns + 2 * q.latency_ns) / config.round_ns
-    G += [G[-1]] * max(0, ceil(back / step) - len(G))
-    G += [1.0]
+    # What gossip misses is noticed by a digest, asked for after time_to_terminate, and back a round trip later.
+    wait = round((config.ordering.time_to_terminate_ns + 2 * q.latency_ns) / config.round_ns / step)
+    missed, noticed = 1 - G[-1], arrivals.noticed
+    G += [G[-1]] * wait
+    G = [g + missed * (noticed[i - wait] / noticed[-1] if i >= wait else 0.0) for i, g in enumerate(G)]
     D = list(G)
     own = 1 / q.publishers
     together = round((config.cast.termination - 1) / step) if q.mode == "rounds" else 0
@@ -370,7 +374,7 @@ def _waiting(G: list[float], D: list[float], events: float, own: float, together
 def window(plan: Plan, rounds: int) -> tuple[int, int, int]:
     """Of a check, in rounds: from when to when frames count, and how long an event may be needed. The load begins
     `ramp` before, when the ring stands."""
-    start = 8 + 4 * plan.question.publishers.bit_length() + ramp(plan)
+    start = 16 + 6 * plan.question.publishers.bit_length() + ramp(plan)
     return start, start + rounds, ceil(plan.needed_rounds)
 
 

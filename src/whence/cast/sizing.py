@@ -173,16 +173,16 @@ def _drift(members: int, fanout: int, loss: float, lag: int = 0) -> Iterator[Out
 def _ride(members: int, fanout: int, termination: int, loss: float, hit: int, lag: int = 0) -> tuple[float, float]:
     """The mean number of members left out, and of throws, when the origin's first throw hits `hit` members."""
     missing, throws = 0.0, 0.0
-    for left, thrown in _slots(members, fanout, termination, loss, hit, lag):
+    for left, thrown, _ in _slots(members, fanout, termination, loss, hit, lag):
         missing, throws = left, throws + thrown
     return missing, throws
 
 
 def _slots(
     members: int, fanout: int, termination: int, loss: float, hit: int, lag: int = 0
-) -> Iterator[tuple[float, float]]:
+) -> Iterator[tuple[float, float, float]]:
     """Slot by slot from the origin's first throw on, which hits `hit` members: who is left out (will not have got what
-    was thrown so far), and how many throw.
+    was thrown so far), how many throw, and how many have it but throw no more.
 
     Who gets the item in a slot throws for the first time in one of the next `_SLOTS` slots, equally likely, and then
     once a round, each time one older, while younger than `termination`. So those who throw in slot s at age a
@@ -198,7 +198,8 @@ def _slots(
     throws = [[1.0] + [0.0] * (termination - 1)]
     got = [nobody] * lag + [[0.0, float(hit)] + [0.0] * (termination - 1)]
     recent = list(got[0])  # the sum of `got` over the last round, by age
-    yield missing, 1.0
+    finished = 1.0 if termination == 1 else 0.0
+    yield missing, 1.0, finished
     for s in range(1, slots):
         now = [g / _SLOTS for g in recent[:termination]]
         if s >= _SLOTS:
@@ -211,7 +212,8 @@ def _slots(
         got.append([0.0] + [infected * n / total for n in now] if total > 0 else nobody)
         recent = [r + f for r, f in zip(recent, got[s], strict=True)]
         throws.append(now)
-        yield missing, total
+        finished += now[-1] + got[s][-1]
+        yield missing, total, finished
 
 
 def _outlooks(
@@ -277,6 +279,9 @@ class Arrivals(msgspec.Struct, frozen=True):
 
     step: float
     cdf: list[float]
+    noticed: list[float]
+    """Of those that never get it: the probability that a digest has told them by then. Whoever still throws the item
+    would bring it, so it takes a message from one that throws it no more."""
 
 
 def arrivals(
@@ -291,32 +296,52 @@ def arrivals(
     """When another member gets an item; `latency` of the network in rounds. The publisher's next round, in which the
     item is first thrown, is up to a round away, equally likely; in `eager` mode it is thrown at once."""
     if members <= 1:
-        return Arrivals(1.0, [1.0])
+        return Arrivals(1.0, [1.0], [1.0])
     others = members - 1
+    fanout = min(fanout, others)
+    lag = round(latency * _SLOTS)
+    told = fanout * (1 - loss) / others  # a given member's message of a round reaches a given other
     if in_step or mode == "eager":
         means = coverage(members, fanout, termination, loss, mode, in_step)
         by_hop = [max(0.0, (mean * members - 1) / others) for mean in means]
         if mode == "eager":
             quarter = max(latency, 1e-6) / 4
-            return Arrivals(quarter, [by_hop[min(termination, i // 4)] for i in range(4 * termination + 1)])
-        lag = round(latency * _SLOTS)
+            cdf = [by_hop[min(termination, i // 4)] for i in range(4 * termination + 1)]
+            return Arrivals(quarter, cdf, [1 - exp(-others * c * told * quarter * i) for i, c in enumerate(cdf)])
         thrown = [p for p in by_hop[1:] for _ in range(_SLOTS)]
+        finished = [0.0] * len(thrown)
     else:
-        lag = round(latency * _SLOTS)
-        thrown = [1 - left / others for left in _left_out(members, min(fanout, others), termination, loss, lag)]
-    steps = len(thrown) + _SLOTS
-    got = [0.0] * lag + thrown + [thrown[-1]] * (_SLOTS + 1)
+        left, finished = _left_out(members, fanout, termination, loss, lag)
+        thrown = [1 - one / others for one in left]
+    more = _AFTER * _SLOTS
+    thrown += [thrown[-1]] * more
+    finished += [finished[-1] if finished[-1] else thrown[-1] * others] * more
+    hazard, noticed = 0.0, []
+    for one in finished:
+        hazard += one / _SLOTS * told
+        noticed.append(1 - exp(-hazard))
+    return Arrivals(1 / _SLOTS, _phased(thrown, lag), _phased(noticed, lag))
+
+
+_AFTER = 6
+"""Rounds after its last throw in which it is looked who has noticed that an item is missing."""
+
+
+def _phased(values: list[float], lag: int) -> list[float]:
+    """The mean over all phases that the publisher's rounds may have; everything arrives `lag` slots later."""
+    got = [0.0] * lag + values + [values[-1]] * (_SLOTS + 1)
     total, cdf = 0.0, []
-    for i in range(steps + lag):  # the mean over all phases that the publisher's rounds may have
+    for i in range(len(values) + _SLOTS + lag):
         total += got[i] - (got[i - _SLOTS] if i >= _SLOTS else 0.0)
         cdf.append(total / _SLOTS)
-    return Arrivals(1 / _SLOTS, cdf)
+    return cdf
 
 
-def _left_out(members: int, fanout: int, termination: int, loss: float, lag: int) -> list[float]:
-    """Out of step: the mean number of members without the item, in each slot after the origin's first throw."""
+def _left_out(members: int, fanout: int, termination: int, loss: float, lag: int) -> tuple[list[float], list[float]]:
+    """Out of step, in each slot after the origin's first throw: the mean number of members without the item, and of
+    those that have it but throw it no more."""
     slots = (termination - 1) * (_SLOTS + lag) + 1
-    left = [0.0] * slots
+    left, finished = [0.0] * slots, [0.0] * slots
     alone = 1.0
     for late in range(termination):  # the rounds in which all the origin's balls got lost, as in `_drift`
         lost = 0.0
@@ -324,12 +349,14 @@ def _left_out(members: int, fanout: int, termination: int, loss: float, lag: int
             if hit == 0:
                 lost = p
             elif alone * p > 1e-9:
-                ride = [m for m, _ in _slots(members, fanout, termination - late, loss, hit, lag)]
-                ride = [float(members - 1)] * (late * _SLOTS) + ride
+                ride = [(float(members - 1), 0.0)] * (late * _SLOTS)
+                ride += [(m, f) for m, _, f in _slots(members, fanout, termination - late, loss, hit, lag)]
                 ride += [ride[-1]] * (slots - len(ride))
-                left = [a + alone * p * b for a, b in zip(left, ride[:slots], strict=True)]
+                for i in range(slots):
+                    left[i] += alone * p * ride[i][0]
+                    finished[i] += alone * p * ride[i][1]
         alone *= lost
-    return [a + alone * (members - 1) for a in left]
+    return [a + alone * (members - 1) for a in left], finished
 
 
 @lru_cache(maxsize=256)

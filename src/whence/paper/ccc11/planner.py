@@ -59,7 +59,14 @@ def claims(checks: list[Check]) -> list[Claim]:
             for c in mine
             if not c.within
         ]
-        numbers = {"settings": len(mine), "largest": max(off), "mean": sum(off) / len(off), "missed": missed}
+        by_mean = sum(c.by_mean for c in mine)
+        numbers = {
+            "settings": len(mine),
+            "within_by_mean": by_mean,
+            "largest": max(off),
+            "mean": sum(off) / len(off),
+            "missed": missed,
+        }
         said.append(Claim(f"{name} is predicted {stated}", all(c.within for c in mine), numbers))
     held = sum(c.within for c in checks)
     said.append(
