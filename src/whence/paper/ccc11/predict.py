@@ -19,7 +19,7 @@ from whence.sim.run import run
 from whence.sim.scenario import parse
 from whence.sim.settings import to_toml
 
-MESSAGES = 400_000
+MESSAGES = 100_000
 """Of gossip in one run, at most: a quiet cluster would need very many rounds for its events."""
 
 
