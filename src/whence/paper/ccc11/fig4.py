@@ -53,8 +53,8 @@ def claims(rows: list[Row]) -> list[Claim]:
 
 
 CLIFF = (
-    "A message holds at most 20 events. Where many are full, failures set in at the round that carries four full ones: one "
-    "per cent more or less of it makes the difference between none and more than 0.2 %."
+    "A message holds at most 20 events. Where many are full, failures set in at the round that carries four full ones: "
+    "one per cent more or less of it makes the difference between none and more than 0.2 %."
 )
 
 
