@@ -18,7 +18,7 @@ from whence.paper.frame import Claim, Context, Outcome, Row
 
 MODULE = "whence.paper.ccc11.evaluation"
 MEMBERS = 25
-LOADS, QUICK = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5), (0.1, 0.3, 0.5)
+LOADS, QUICK = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5), (0.1, 0.3, 0.5)
 WHERE = ("live", "simulated")
 NAMES = {
     "gossip": "gossip alone",
@@ -33,7 +33,7 @@ def run(context: Context) -> Outcome:
     if context.live:
         return beside(context)
     loads = QUICK if context.quick else LOADS
-    rounds, seeds = (24, 2) if context.quick else (120, 6)
+    rounds, seeds = (24, 2) if context.quick else (80, 4)
     base = {"members": MEMBERS, "coordinators": MEMBERS, "rounds": rounds}
     pilots = [{**base, "load": MEMBERS * p} for p in loads]
     tuned = tuned_rounds(context, pilots, 1 if context.quick else 2)
