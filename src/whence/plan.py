@@ -204,7 +204,7 @@ def make(question: Question, name_bytes: int = 18, seq: int = 10_000) -> Plan:
     late = [t * round_ns / 1e6 for t in _latency(q, config, arrivals, load)]
     fails = _unanswered(q, coverage, k)
     needed = order_sizing.needed_rounds(
-        _prcast_rounds(config, q),
+        _prcast_rounds(config),
         *(t / round_ns for t in (config.ordering.time_to_terminate_ns, config.ordering.time_to_recover_ns)),
     )
     return Plan(
@@ -258,7 +258,7 @@ def configuration(q: Question, chosen: cast_sizing.Sizing, round_ns: int, load: 
     )
 
 
-def _prcast_rounds(config: Config, q: Question) -> float:
+def _prcast_rounds(config: Config) -> float:
     """A PrCast's duration, as `Config.sized` has it: without own time-outs, it is `time_to_terminate`."""
     return config.ordering.time_to_terminate_ns / config.round_ns
 
