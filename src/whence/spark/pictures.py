@@ -13,8 +13,10 @@ from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from whence.spark.coding import codes
+from whence.spark.compiled import Ints, Longs
 from whence.trace import Row, shiviz
 
 RADIUS: Final = 3
@@ -30,37 +32,72 @@ def draw(table: pa.Table, wrong: pa.Table, run: str, cluster: str, stage: str) -
     for violation in wrong.slice(0, 10_000).to_pylist():
         seen.setdefault(violation["rule"], violation)
     chosen = list(seen.values())[:PER_RUN]
+    if not chosen:
+        return 0
     place = Path(stage) / "shiviz"
-    if chosen:
-        place.mkdir(exist_ok=True)
-    for violation in chosen:
+    place.mkdir(exist_ok=True)
+    steps = _Steps(table, chosen)
+    for violation, rows in zip(chosen, steps.near([steps.anchors(violation) for violation in chosen]), strict=True):
         name = re.sub(r"[^\w.-]+", "-", f"{run}-{cluster}-{violation['rule']}")
         hidden = place / f".{uuid4().hex}"
-        shiviz.write_log(_around(table, violation, run, cluster), hidden)
+        shiviz.write_log(_log(table.take(rows), run, cluster), hidden)
         hidden.rename(place / f"{name}.log")
     return len(chosen)
 
 
-def _around(table: pa.Table, violation: dict[str, Any], run: str, cluster: str) -> list[Row]:
-    """Its own step, where its events were published, and where the member or their publishers delivered them; and what
-    is near. Steps are counted anew: a piece of a trace is a short trace."""
-    event, events = codes(table["event"])
-    member, members = codes(table["member"])
-    kind, kinds = codes(table["kind"])
-    lseq = table["lseq"].to_numpy()
-    is_wanted = np.array([*(e in violation["witness"] for e in events.to_pylist()), False])
-    publish, deliver = _place(kinds, "publish"), _place(kinds, "deliver")
-    wanted = np.flatnonzero(is_wanted[event] & ((kind == publish) | (kind == deliver)))
-    me = _place(members, violation["member"])
-    close = {me, *member[wanted[kind[wanted] == publish]].tolist()}
-    anchors = {(m, s) for m, s in zip(member[wanted].tolist(), lseq[wanted].tolist(), strict=True) if m in close}
-    if violation["lseq"] is not None:
-        anchors.add((me, violation["lseq"]))
-    near = np.zeros(table.num_rows, bool)
-    for m, s in anchors:
-        near |= (member == m) & (np.abs(lseq - s) <= RADIUS)
-    mask: Any = near
-    rows = table.filter(pa.array(mask)).to_pylist()
+Anchors = set[tuple[int, int]]
+"""Members and steps."""
+
+
+class _Steps:
+    """The rows of a run, looked through once for all of its pictures."""
+
+    def __init__(self, table: pa.Table, chosen: list[dict[str, Any]]) -> None:
+        self.event, self.events = codes(table["event"])
+        self.member, members = codes(table["member"])
+        self.members = [str(name) for name in members.to_pylist()]
+        self.kind, kinds = codes(table["kind"])
+        self.kinds = [str(name) for name in kinds.to_pylist()]
+        self.lseq: Longs = table["lseq"].to_numpy()
+        wanted = np.zeros(len(self.events) + 1, bool)  # the last is for -1: no event
+        wanted[self._codes([event for violation in chosen for event in violation["witness"]])] = True
+        self.told = np.flatnonzero(wanted[self.event])
+        """Rows with an event of a picture."""
+
+    def _codes(self, events: list[str]) -> Ints:
+        found: Any = pc.index_in(pa.array(events, pa.string()), value_set=self.events)
+        codes: Ints = found.drop_null().to_numpy()
+        return codes
+
+    def anchors(self, violation: dict[str, Any]) -> Anchors:
+        """Its own step, where its events were published, and where the member or their publishers delivered them."""
+        mine = self.told[np.isin(self.event[self.told], self._codes(violation["witness"]))]
+        published, delivered = (mine[self.kind[mine] == _place(self.kinds, kind)] for kind in ("publish", "deliver"))
+        me = _place(self.members, violation["member"])
+        close = {me, *self.member[published].tolist()}
+        rows = np.append(published, delivered)
+        steps = zip(self.member[rows].tolist(), self.lseq[rows].tolist(), strict=True)
+        own = {(me, violation["lseq"])} if violation["lseq"] is not None else set()
+        return own | {(m, s) for m, s in steps if m in close}
+
+    def near(self, pictures: list[Anchors]) -> list[Longs]:
+        """The rows close to these steps, for each picture."""
+        has = np.zeros(len(self.members) + 1, bool)
+        has[[m for anchors in pictures for m, _ in anchors if m >= 0]] = True
+        rows = np.flatnonzero(has[self.member])
+        member, lseq = self.member[rows], self.lseq[rows]
+        out = []
+        for anchors in pictures:
+            near = np.zeros(len(rows), bool)
+            for m, s in anchors:
+                near |= (member == m) & (np.abs(lseq - s) <= RADIUS)
+            out.append(rows[near])
+        return out
+
+
+def _log(table: pa.Table, run: str, cluster: str) -> list[Row]:
+    """Steps are counted anew: a piece of a trace is a short trace."""
+    rows = table.to_pylist()
     rows.sort(key=lambda row: (row["member"], row["lseq"]))
     out: list[Row] = []
     count: dict[str, int] = {}
@@ -72,6 +109,5 @@ def _around(table: pa.Table, violation: dict[str, Any], run: str, cluster: str) 
     return out
 
 
-def _place(values: pa.Array[Any], wanted: str) -> int:
-    all_ = values.to_pylist()
-    return all_.index(wanted) if wanted in all_ else -2
+def _place(values: list[str], wanted: str) -> int:
+    return values.index(wanted) if wanted in values else -2
