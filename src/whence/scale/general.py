@@ -10,12 +10,19 @@ than the longest delay it is delivered everywhere, so a set of bits over the rec
 bit `x mod S`:
 
     missing[p]   sent, and not delivered at p
-    known[p]     delivered at p, or in the past of something delivered at p (the paper's vector clock with its maximum)
-    past[m]      known[sender] when m was sent
+    heard[p]     missing, but in the past of something delivered at p
+    past[m]      what the sender of m knew: all but what was missing and not heard of (the paper's vector clock with its
+                 maximum)
 
     an error     m is delivered while past[m] & missing[p] is not empty
-    overtaken    m is in known[p] before it is delivered: something that depends on it came first (eps_max counts it)
-    seen wrong   not overtaken, and past[m] is not within known[p] (eps_min counts only these)
+    overtaken    m is in heard[p] when it is delivered: something that depends on it came first (eps_max counts it)
+    seen wrong   not overtaken, and past[m] & missing[p] is not within heard[p] (eps_min counts only these)
+
+Little is missing at any time, and what is missing is recent: a delivery looks at the words of bits from the oldest
+missing message on, nearly always one or two. If they have nothing in common with past[m] it is ready, and right (PCO17
+Corollary 1); only otherwise the R entries are compared. Algorithm 4 needs only the K entries of the sender. What
+Algorithm 5 asks about two messages, whether the stamp of one reaches the entries that the other set, is the same at
+all processes: it is a set of bits per message too (`claims`), which meets that of the list L (`listed`).
 """
 
 from __future__ import annotations
@@ -44,11 +51,17 @@ ERROR, COVERED, WITNESSED = 1, 2, 4
 LOG = 3
 """How many bits those are."""
 
-SCANNED, COMING, WAITING, RECENT, NEXT, LOGGED = range(6)
+SCANNED, COMING, WAITING, NEXT, LOGGED, OLDEST = range(6)
 """Columns of `State.sizes`."""
 
 FIRST, LAST, LOW, HIGH, WINDOW, SHIFT = range(6)
 """Entries of `State.limits`."""
+
+NUMBER = 32
+"""Bits of a message's number in `State.waiting`; above them is the entry it waits for."""
+
+LANES = 16
+"""So many entries of a vector are compared at once."""
 
 
 class State(NamedTuple):
@@ -61,16 +74,19 @@ class State(NamedTuple):
     """[p, R] the vector."""
     missing: U64
     """[p, S / 64] sent, and not delivered here."""
-    known: U64
-    """[p, S / 64] delivered here, or in the past of something delivered here."""
+    heard: U64
+    """[p, S / 64] missing, and in the past of something delivered here."""
+    listed: U64
+    """[p, S / 64] the recent ones of the list L."""
     sizes: I64
-    """[p, .] messages before SCANNED have been looked at; how long the next three are."""
+    """[p, .] messages before SCANNED have been looked at; how long `coming` and `waiting` are; the NEXT place in L; how
+    much is LOGGED; nothing is missing before the word of bits OLDEST."""
     coming: I64
     """[p, .] what is on its way: arrival time and number in one integer, ascending."""
     waiting: I64
-    """[p, .] arrived and not ready, in order of arrival."""
+    """[p, .] arrived and not ready, in order of arrival: an entry that is too small, and the number."""
     recent: I64
-    """[p, .] the list L, a ring."""
+    """[p, .] the list L, a ring; -1: empty."""
     receiver: U32
     """[p] the hash under which it gets its copies."""
     keys: I32
@@ -81,172 +97,205 @@ class State(NamedTuple):
     """[m mod H, R] m.V itself."""
     sets: I32
     """[m mod H, K] f(sender)."""
+    own: I32
+    """[m mod H, K] m.V in those entries."""
     past: U64
     """[m mod H, S / 64] the true past."""
+    claims: U64
+    """[m mod H, S / 64] the messages whose stamps reach m.V in all entries of f(sender)."""
     counts: I64
     log: I64
     """[p, .] decisions, for tests; has no columns otherwise."""
 
 
 @kernel
-def _ready(p: int, row: int, V: Any, need: Any, past: Any, missing: Any) -> Any:
-    """Algorithm 2: no entry of V is too small. That is so if nothing of the past is missing (PCO17 Corollary 1), which
-    is cheaper to see; otherwise all entries are compared (the sign survives the or)."""
-    behind = np.uint64(0)
+def _blocker(p: int, row: int, V: Any, need: Any) -> Any:
+    """Algorithm 2: an entry of V that is too small for a message, or -1 (the sign survives the or)."""
+    for x in range(0, V.shape[1], LANES):
+        short = np.int32(0)
+        for i in range(LANES):
+            short |= V[p, x + i] - need[row, x + i]
+        if short < 0:
+            while V[p, x] >= need[row, x]:
+                x += 1
+            return x
+    return -1
+
+
+@kernel
+def _hear(p: int, row: int, past: Any, missing: Any, heard: Any) -> Any:
+    """Something is delivered before its past, of which p hears by that; was anything of it new?"""
+    new = np.uint64(0)
     for w in range(past.shape[1]):
-        behind |= past[row, w] & missing[p, w]
-    if behind == 0:
-        return True
-    short = np.int32(0)
-    for x in range(V.shape[1]):
-        short |= V[p, x] - need[row, x]
-    return short >= 0
+        behind = past[row, w] & missing[p, w]
+        new |= behind & ~heard[p, w]
+        heard[p, w] |= behind
+    return new != 0
 
 
 @kernel
-def _witnessed(p: int, m: int, window: int, recent: Any, size: int, stamp: Any, sets: Any) -> Any:
-    """Algorithm 5: does a recent delivery depend on the values that m sets?"""
-    last = len(stamp) - 1
-    row = m & last
-    for i in range(min(size, recent.shape[1])):
-        other = recent[p, i]
-        line = other & last
-        k = 0
-        while k < sets.shape[1] and stamp[line, sets[row, k]] >= stamp[row, sets[row, k]]:
-            k += 1
-        if k == sets.shape[1] and other >= m - window:  # an older one the sender of m had before: its stamp is smaller
-            return True
-    return False
+def _witnessed(p: int, row: int, claims: Any, listed: Any) -> Any:
+    """Algorithm 5: does a recent delivery depend on the values that the message sets?"""
+    found = np.uint64(0)
+    for w in range(claims.shape[1]):
+        found |= claims[row, w] & listed[p, w]
+    return found != 0
 
 
 @kernel
-def _deliver(
-    p: int,
-    m: int,
-    late: bool,
-    limits: Any,
-    V: Any,
-    missing: Any,
-    known: Any,
-    sizes: Any,
-    recent: Any,
-    need: Any,
-    stamp: Any,
-    sets: Any,
-    past: Any,
-    counts: Any,
-    log: Any,
+def _list(p: int, m: int, scanned: int, listed: Any, recent: Any, sizes: Any) -> None:
+    """Append m to L; the oldest falls out."""
+    last = 64 * listed.shape[1] - 1
+    at = sizes[p, NEXT]
+    old = recent[p, at]
+    if old + last >= scanned - 1:  # the bit of a still older one is now that of another message
+        listed[p, (old & last) >> 6] &= ~(np.uint64(1) << np.uint64(old & 63))
+    listed[p, (m & last) >> 6] |= np.uint64(1) << np.uint64(m & 63)
+    recent[p, at] = m
+    sizes[p, NEXT] = at + 1 if at + 1 < recent.shape[1] else 0
+
+
+@kernel
+def _count(
+    p: int, late: bool, wrong: bool, new: bool, overtaken: bool, covered: bool, witnessed: bool, counts: Any
 ) -> None:
-    """Deliver m at p: the oracle, Algorithms 4 and 5, then count it."""
-    row = m & (len(need) - 1)
-    bit = m & (64 * past.shape[1] - 1)
-    word, flag = bit >> 6, np.uint64(1) << np.uint64(bit & 63)
-    overtaken = known[p, word] & flag != 0
-    wrong = unknown = np.uint64(0)
-    for w in range(past.shape[1]):
-        wrong |= past[row, w] & missing[p, w]
-        unknown |= past[row, w] & ~known[p, w]
-        known[p, w] |= past[row, w]
-    known[p, word] |= flag
-    missing[p, word] &= ~flag
-    covered = True
-    for k in range(sets.shape[1]):
-        x = sets[row, k]
-        covered &= V[p, x] > need[row, x]
-        V[p, x] += 1
-    witnessed = covered and _witnessed(p, m, limits[WINDOW], recent, sizes[p, RECENT], stamp, sets)
-    recent[p, sizes[p, NEXT]] = m
-    sizes[p, NEXT] = sizes[p, NEXT] + 1 if sizes[p, NEXT] + 1 < recent.shape[1] else 0
-    sizes[p, RECENT] += 1
-    if log.shape[1] > 0:
-        log[p, sizes[p, LOGGED]] = (m << LOG) | (wrong != 0) * ERROR | covered * COVERED | witnessed * WITNESSED
-        sizes[p, LOGGED] += 1
-    if limits[FIRST] <= m < limits[LAST] and limits[LOW] <= p < limits[HIGH]:
-        counts[p, DELIVERED] += 1
-        if covered or late or wrong != 0 or overtaken:
-            counts[p, ERRORS] += wrong != 0
-            counts[p, SEEN] += (not overtaken) and unknown != 0
-            counts[p, OVERTAKEN] += overtaken
-            counts[p, ALERTS4] += covered
-            counts[p, ALERTS5] += witnessed
-            counts[p, UNALERTED4] += overtaken and not covered
-            counts[p, UNALERTED5] += overtaken and not witnessed
-            counts[p, EARLY] += late or wrong != 0
+    """Most deliveries are nothing but that."""
+    counts[p, DELIVERED] += 1
+    if covered or late or wrong or overtaken:
+        counts[p, ERRORS] += wrong
+        counts[p, SEEN] += new and not overtaken
+        counts[p, OVERTAKEN] += overtaken
+        counts[p, ALERTS4] += covered
+        counts[p, ALERTS5] += witnessed
+        counts[p, UNALERTED4] += overtaken and not covered
+        counts[p, UNALERTED5] += overtaken and not witnessed
+        counts[p, EARLY] += late or wrong
 
 
 @kernel
-def _expect(p: int, key: int, coming: Any, sizes: Any) -> None:
+def _expect(p: int, key: int, coming: Any, size: int) -> None:
     """Note that something will arrive."""
-    at = sizes[p, COMING]
+    at = size
     while at > 0 and coming[p, at - 1] > key:
         coming[p, at] = coming[p, at - 1]
         at -= 1
     coming[p, at] = key
-    sizes[p, COMING] += 1
 
 
 @kernel
 def _scan(s: Any, net: Any, p: int, until: int) -> None:
     """Look at the messages sent before number `until`: when does each arrive here?"""
-    missing, known, coming, sizes = s.missing, s.known, s.coming, s.sizes
+    missing, listed, coming, sizes = s.missing, s.listed, s.coming, s.sizes
     shift, receiver = s.limits[SHIFT], s.receiver[p]
     send, sender, apart, key1, key2, base, city, skew, lost, retry = net
-    ring = 64 * missing.shape[1]
+    last = missing.shape[1] - 1
+    size = sizes[p, COMING]
     for m in range(sizes[p, SCANNED], until):
-        bit = m & (ring - 1)
-        flag = np.uint64(1) << np.uint64(bit & 63)
-        known[p, bit >> 6] &= ~flag  # it still says something about message m - ring
+        if m & 63 == 0:  # the next word still says something about messages long gone
+            listed[p, ((m >> 6) + 1) & last] = 0
         if sender[m] == p:
             continue
-        missing[p, bit >> 6] |= flag
+        missing[p, (m >> 6) & last] |= np.uint64(1) << np.uint64(m & 63)
         arrival = send[m] + travel(m, p, receiver, sender, apart, key1, key2, base, city, skew, lost, retry)
-        _expect(p, (arrival << shift) | m, coming, sizes)
+        _expect(p, (arrival << shift) | m, coming, size)
+        size += 1
+    sizes[p, COMING] = size
     sizes[p, SCANNED] = max(sizes[p, SCANNED], until)
 
 
 @kernel
-def _retry(s: Any, p: int) -> None:
-    """What waits, first come first, from the start again after each delivery, to a fixed point."""
-    waiting, sizes, V, need, past, missing = s.waiting, s.sizes, s.V, s.need, s.past, s.missing
-    at = 0
-    while at < sizes[p, WAITING]:
-        m = waiting[p, at]
-        if not _ready(p, m & (len(need) - 1), V, need, past, missing):
-            at += 1
-            continue
-        for i in range(at, sizes[p, WAITING] - 1):
-            waiting[p, i] = waiting[p, i + 1]
-        sizes[p, WAITING] -= 1
-        _deliver(
-            p, m, True, s.limits, V, s.missing, s.known, sizes, s.recent, need, s.stamp, s.sets, s.past, s.counts, s.log
-        )
+def _take(s: Any, p: int, end: int, at: int) -> None:
+    """Everything that arrives at p before `end`; after a delivery what waits is tried, first come first, from the start
+    again after each success, to a fixed point. `at`: the first of them to try now."""
+    # Read once: every look at a field of a tuple counts references, which costs more than a delivery.
+    limits, V, missing, heard, listed, sizes = s.limits, s.V, s.missing, s.heard, s.listed, s.sizes
+    coming, waiting, recent, need, sets, own = s.coming, s.waiting, s.recent, s.need, s.sets, s.own
+    past, claims, counts, log = s.past, s.claims, s.counts, s.log
+    first, last = (limits[FIRST], limits[LAST]) if limits[LOW] <= p < limits[HIGH] else (0, 0)
+    number = (1 << limits[SHIFT]) - 1
+    rows, words = len(need) - 1, past.shape[1] - 1
+    done, size, waits, oldest, scanned = 0, sizes[p, COMING], sizes[p, WAITING], sizes[p, OLDEST], sizes[p, SCANNED]
+    while True:
+        late = at < waits
+        if late:
+            m = waiting[p, at] & ((1 << NUMBER) - 1)
+            x = waiting[p, at] >> NUMBER
+            if V[p, x] < need[m & rows, x]:
+                at += 1
+                continue
+        elif done < size and coming[p, done] < end:
+            m = coming[p, done] & number
+            done += 1
+        else:
+            break
+        row = m & rows
+        while missing[p, oldest & words] == 0:  # m itself is missing
+            oldest += 1
+        behind = np.uint64(0)
+        for w in range(oldest, (m >> 6) + 1):
+            behind |= past[row, w & words] & missing[p, w & words]
+        if behind != 0:
+            short = _blocker(p, row, V, need)
+            if short >= 0:
+                if not late:
+                    at = waits
+                    waits += 1
+                waiting[p, at] = (short << NUMBER) | m
+                at += 1
+                continue
+        if late:
+            waits -= 1
+            for i in range(at, waits):
+                waiting[p, i] = waiting[p, i + 1]
         at = 0
+        new = _hear(p, row, past, missing, heard) if behind != 0 else False
+        word, flag = (m >> 6) & words, np.uint64(1) << np.uint64(m & 63)
+        overtaken = heard[p, word] & flag != 0
+        heard[p, word] &= ~flag
+        missing[p, word] &= ~flag
+        covered = True
+        for k in range(sets.shape[1]):
+            x = sets[row, k]
+            covered &= V[p, x] >= own[row, k]  # Algorithm 4
+            V[p, x] += 1
+        witnessed = _witnessed(p, row, claims, listed) if covered else False
+        _list(p, m, scanned, listed, recent, sizes)
+        if log.shape[1] > 0:
+            log[p, sizes[p, LOGGED]] = (m << LOG) | (behind != 0) * ERROR | covered * COVERED | witnessed * WITNESSED
+            sizes[p, LOGGED] += 1
+        if first <= m < last:
+            _count(p, late, behind != 0, new, overtaken, covered, witnessed, counts)
+    for i in range(done, size):
+        coming[p, i - done] = coming[p, i]
+    sizes[p, COMING], sizes[p, WAITING], sizes[p, OLDEST] = size - done, waits, oldest
 
 
 @kernel
 def _advance(s: Any, net: Any, p: int, until: int) -> None:
     """Process `p` up to the moment at which message `until` is sent: everything that arrives before."""
     _scan(s, net, p, until)
-    # Read once: every look at a field of a tuple counts references, which costs more than a delivery.
-    limits, V, missing, known, sizes, coming, waiting = s.limits, s.V, s.missing, s.known, s.sizes, s.coming, s.waiting
-    recent, need, stamp, sets, past, counts, log = s.recent, s.need, s.stamp, s.sets, s.past, s.counts, s.log
-    shift = limits[SHIFT]
-    end = (net.send[until] << shift) | until
-    mask = (1 << shift) - 1
-    done = 0
-    while done < sizes[p, COMING] and coming[p, done] < end:
-        m = coming[p, done] & mask
-        done += 1
-        if _ready(p, m & (len(need) - 1), V, need, past, missing):
-            _deliver(p, m, False, limits, V, missing, known, sizes, recent, need, stamp, sets, past, counts, log)
-            if sizes[p, WAITING] > 0:
-                _retry(s, p)
-        else:
-            waiting[p, sizes[p, WAITING]] = m
-            sizes[p, WAITING] += 1
-    for i in range(done, sizes[p, COMING]):
-        coming[p, i - done] = coming[p, i]
-    sizes[p, COMING] -= done
+    _take(s, p, (net.send[until] << s.limits[SHIFT]) | until, s.sizes[p, WAITING])
+
+
+@kernel
+def _claim(m: int, window: int, stamp: Any, sets: Any, own: Any, claims: Any) -> None:
+    """Algorithm 5 between m and the messages before it, both ways. Of messages farther apart than the window the sender
+    of the later one had the earlier: its stamp is smaller, and where the later one is delivered the earlier was."""
+    rows, words = len(stamp) - 1, claims.shape[1] - 1
+    row, K = m & rows, sets.shape[1]
+    claims[row] = 0
+    for other in range(max(0, m - window), m):
+        line = other & rows
+        k = 0
+        while k < K and stamp[row, sets[line, k]] >= own[line, k]:
+            k += 1
+        if k == K:
+            claims[line, (m >> 6) & words] |= np.uint64(1) << np.uint64(m & 63)
+        k = 0
+        while k < K and stamp[line, sets[row, k]] >= own[row, k]:
+            k += 1
+        if k == K:
+            claims[row, (other >> 6) & words] |= np.uint64(1) << np.uint64(other & 63)
 
 
 @kernel
@@ -254,26 +303,26 @@ def _send(s: Any, net: Any, m: int) -> None:
     """Algorithm 1. What is older than the window is no longer part of a past: everybody has it."""
     p = net.sender[m]
     _advance(s, net, p, m)
+    V, missing, heard, past, window = s.V, s.missing, s.heard, s.past, s.limits[WINDOW]
     row = m & (len(s.need) - 1)
-    for x in range(s.V.shape[1]):
-        s.need[row, x] = s.V[p, x]
+    s.need[row] = V[p]
     for k in range(s.keys.shape[1]):
-        s.V[p, s.keys[p, k]] += 1
-        s.sets[row, k] = s.keys[p, k]
-    for x in range(s.V.shape[1]):
-        s.stamp[row, x] = s.V[p, x]
+        x = s.keys[p, k]
+        V[p, x] += 1
+        s.sets[row, k] = x
+        s.own[row, k] = V[p, x]
+    s.stamp[row] = V[p]
+    _claim(m, window, s.stamp, s.sets, s.own, s.claims)
+    words = past.shape[1] - 1
+    past[row] = 0
+    begin = max(0, m - window)
+    for w in range(begin >> 6, (m >> 6) + 1):
+        past[row, w & words] = ~missing[p, w & words] | heard[p, w & words]
+    past[row, (begin >> 6) & words] &= ~np.uint64(0) << np.uint64(begin & 63)
+    past[row, (m >> 6) & words] &= (np.uint64(1) << np.uint64(m & 63)) - np.uint64(1)
     _scan(s, net, p, m + 1)
-    ring = 64 * s.past.shape[1]
-    for w in range(s.past.shape[1]):
-        s.past[row, w] = 0
-    for x in range(max(0, m - s.limits[WINDOW]), m):
-        bit = x & (ring - 1)
-        s.past[row, bit >> 6] |= s.known[p, bit >> 6] & (np.uint64(1) << np.uint64(bit & 63))
-    bit = m & (ring - 1)
-    s.known[p, bit >> 6] |= np.uint64(1) << np.uint64(bit & 63)
-    s.missing[p, bit >> 6] &= ~(np.uint64(1) << np.uint64(bit & 63))
     if s.sizes[p, WAITING] > 0:  # an own send counts too, and can set free what waits
-        _retry(s, p)
+        _take(s, p, (net.send[m] << s.limits[SHIFT]) | m, 0)
 
 
 @kernel
@@ -283,23 +332,21 @@ def _replace(s: Any, net: Any, p: int, sponsor: int, now: int, receiver: Any, ke
     _advance(s, net, p, now)
     _advance(s, net, sponsor, now)
     logged = s.sizes[p, LOGGED]
+    for of in (s.missing, s.heard, s.listed):
+        of[p] = of[sponsor]
+    for of in (s.waiting, s.recent, s.sizes):
+        of[p] = of[sponsor]
     s.V[p] = s.V[sponsor]
-    s.missing[p] = s.missing[sponsor]
-    s.known[p] = s.known[sponsor]
-    s.waiting[p] = s.waiting[sponsor]
-    s.recent[p] = s.recent[sponsor]
-    s.sizes[p] = s.sizes[sponsor]
     s.sizes[p, LOGGED] = logged
     s.receiver[p] = receiver
     s.keys[p] = keys
-    s.sizes[p, COMING] = 0
     shift = s.limits[SHIFT]
     send, sender, apart, key1, key2, base, city, skew, lost, retry = net
     for i in range(s.sizes[sponsor, COMING]):
         m = s.coming[sponsor, i] & ((1 << shift) - 1)
         time = travel(m, p, receiver, sender, apart, key1, key2, base, city, skew, lost, retry)
         arrival = max(send[m] + time, send[now])
-        _expect(p, (arrival << shift) | m, s.coming, s.sizes)
+        _expect(p, (arrival << shift) | m, s.coming, i)
 
 
 @threaded
@@ -329,9 +376,9 @@ class General:
         self.stride = min(256, max(16, N // 8))
         self.total = len(run.net.send)
         self.done = 0
-        words = _power(2 * W + self.stride + 2) // 64
-        slots = _power(2 * W + self.stride + 2)
-        R = -(-s.entries // 16) * 16  # whole vector registers; the rest stays 0
+        slots = _power(2 * W + self.stride + 130)  # what can matter to a delivery, and two words of bits to clear
+        words = slots // 64
+        R = -(-s.entries // LANES) * LANES  # the rest stays 0
         low, high = (N * i // part[1] for i in (part[0], part[0] + 1))
         shift = self.total.bit_length()
         if int(run.net.send[-1] + run.longest).bit_length() + shift > 62:
@@ -342,17 +389,20 @@ class General:
             limits=np.array([run.first, run.last, low, high, W, shift], np.int64),
             V=np.zeros((N, R), np.int32),
             missing=np.zeros((N, words), np.uint64),
-            known=np.zeros((N, words), np.uint64),
+            heard=np.zeros((N, words), np.uint64),
+            listed=np.zeros((N, words), np.uint64),
             sizes=np.zeros((N, 8), np.int64),
             coming=np.zeros((N, W + self.stride + 2), np.int64),
             waiting=np.zeros((N, W + 2), np.int64),
-            recent=np.zeros((N, s.listed), np.int64),
+            recent=np.full((N, s.listed), -1, np.int64),
             receiver=run.receiver.copy(),
             keys=run.keys.copy(),
             need=np.zeros((slots, R), np.int32),
             stamp=np.zeros((slots, R), np.int32),
             sets=np.zeros((slots, s.keys), np.int32),
+            own=np.zeros((slots, s.keys), np.int32),
             past=np.zeros((slots, words), np.uint64),
+            claims=np.zeros((slots, words), np.uint64),
             counts=np.zeros((N, 16), np.int64),
             log=np.zeros((N, self.total + W * int((run.replaced >= 0).sum()) if log else 0), np.int64),
         )
