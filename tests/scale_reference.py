@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
 
 from whence.clock.probabilistic import Keys, Pending, ProbabilisticClock, Stamp
+from whence.scale.jit import kernel
 from whence.scale.network import Run, key_sets, travel
 from whence.scale.random import RECEIVER, bits
 
@@ -17,7 +21,8 @@ class Message:
     number: int
     keys: Keys
     stamp: Stamp
-    past: frozenset[int]
+    past: int
+    """A set of messages, bit by bit: message `x` is bit `x`. No window, it grows with the run."""
 
 
 @dataclass
@@ -25,8 +30,8 @@ class Process:
     keys: Keys
     receiver: int
     pending: Pending[Message]
-    delivered: set[int] = field(default_factory=set)
-    known: set[int] = field(default_factory=set)
+    delivered: int = 0
+    known: int = 0
     coming: set[int] = field(default_factory=set)
     log: list[Decision] = field(default_factory=list)
     overtaken: int = 0
@@ -36,17 +41,30 @@ class Process:
     def take(self, deliveries: list) -> None:
         for message, alerts in deliveries:
             m = message.number
-            self.log.append((m, not message.past <= self.delivered, alerts.covered, alerts.witnessed))
-            self.overtaken += m in self.known
-            self.seen += m not in self.known and not message.past <= self.known
-            self.delivered.add(m)
-            self.known |= message.past | {m}
+            self.log.append((m, message.past & ~self.delivered != 0, alerts.covered, alerts.witnessed))
+            known = self.known >> m & 1
+            self.overtaken += known
+            self.seen += not known and message.past & ~self.known != 0
+            self.delivered |= 1 << m
+            self.known |= message.past | 1 << m
+
+
+@kernel
+def arrivals_of(m: int, receivers: Any, send: Any, ways: Any) -> Any:
+    """When message `m` arrives at each process."""
+    sender, apart, key1, key2, base, city, skew, lost, retry = ways
+    times = np.empty(len(receivers), np.int64)
+    for p in range(len(receivers)):
+        way = travel(m, p, receivers[p], sender, apart, key1, key2, base, city, skew, lost, retry)
+        times[p] = send[m] + way
+    return times
 
 
 def reference(run: Run) -> list[Process]:
     """Run it all, message by message; sets instead of windows, the core's classes instead of arrays."""
     s, net = run.settings, run.net
-    ways = net[1:]
+    ways = tuple(net[1:])
+    receivers = run.receiver.copy()
 
     def process(keys: Keys, receiver: int) -> Process:
         return Process(keys, receiver, Pending(ProbabilisticClock(s.entries, s.listed)))
@@ -75,7 +93,8 @@ def reference(run: Run) -> list[Process]:
             new.pending.clock.L.extend(sponsor.pending.clock.L)
             for waiting in sponsor.pending.messages():
                 assert new.pending.receive(waiting) == []
-            new.delivered, new.known = set(sponsor.delivered), set(sponsor.known)
+            new.delivered, new.known = sponsor.delivered, sponsor.known
+            receivers[p] = new.receiver
             new.log, new.overtaken, new.seen, new.life = old.log, old.overtaken, old.seen, old.life + 1
             who[p] = new
             for x in sorted(sponsor.coming):
@@ -84,14 +103,15 @@ def reference(run: Run) -> list[Process]:
                 heapq.heappush(heap, (arrival, x, p, new.life))
             arrivals((now, m))
         sender = who[int(net.sender[m])]
-        past = frozenset(sender.known)
+        past = sender.known
         stamp, freed = sender.pending.send(sender.keys)
         messages.append(Message(m, sender.keys, stamp, past))
-        sender.known.add(m)
-        sender.delivered.add(m)
+        sender.known |= 1 << m
+        sender.delivered |= 1 << m
         sender.take(freed)
+        times = arrivals_of(m, receivers, net.send, ways).tolist()
         for p, other in enumerate(who):
             if other is not sender:
                 other.coming.add(m)
-                heapq.heappush(heap, (now + int(travel(m, p, other.receiver, *ways)), m, p, other.life))
+                heapq.heappush(heap, (times[p], m, p, other.life))
     return who

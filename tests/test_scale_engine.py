@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 
 import numba
 import numpy as np
@@ -14,21 +15,30 @@ from whence.scale.general import ALERTS4, ALERTS5, DELIVERED, EARLY, ERRORS, OVE
 from whence.scale.network import Settings, prepare
 
 
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Small runs spend more on waking threads than on messages; the test of threads sets its own number."""
+    numba.set_num_threads(1)
+    yield
+    numba.set_num_threads(numba.config.NUMBA_NUM_THREADS)
+
+
 def small(seed: int, **fields: object) -> Settings:
-    """A random small run in which errors are frequent."""
+    """A random small run in which errors are frequent. Most of its messages warm it up and cool it down; decisions are
+    compared from the first message to the last."""
     rng = random.Random(seed)
-    N = rng.randint(2, 60) if seed % 10 else 60
+    N = min(rng.randint(2, 60), rng.randint(2, 60)) if seed % 20 else 60
     R = rng.choice([1, 2, 3, 5, 8, 13, 20, 33, N])
     settings = {
         "processes": N,
         "entries": R,
         "keys": min(R, rng.randint(1, 4)),
-        "deliveries": float(rng.choice([60, 150, 300]) * (N - 1)),
-        "rate": rng.choice([30.0, 100.0, 200.0, 300.0]),
+        "deliveries": float(rng.choice([20, 50, 100]) * (N - 1)),
+        "rate": rng.choice([30.0, 100.0, 200.0]),
         "delay": rng.choice([0.0, 20.0, 50.0, 100.0]),
         "spread": rng.choice([0.0, 5.0, 20.0]),
-        "skew": rng.choice([0.0, 5.0, 20.0, 60.0]),
-        "memory": rng.choice([0, 1, 5, 30]),
+        "skew": rng.choice([0.0, 5.0, 20.0, 50.0]),
+        "memory": rng.choice([0, 1, 5, 30, 1000]),
         "seed": seed,
     }
     return Settings(**{**settings, **fields})  # type: ignore[arg-type]
@@ -122,29 +132,27 @@ def test_the_papers_estimates_are_those_of_its_vector_clock() -> None:
 
 @pytest.mark.parametrize("seed", [3001, 3002, 3003])
 def test_threads_partitions_and_steps_change_nothing(seed: int) -> None:
-    settings = small(seed, processes=60, entries=12, keys=2, deliveries=30_000.0, rate=150.0, skew=20.0, delay=50.0)
+    settings = small(seed, processes=60, entries=12, keys=2, deliveries=12_000.0, rate=150.0, skew=20.0, delay=50.0)
     run = prepare(settings)
-    try:
-        numba.set_num_threads(1)
-        slow, quick = general(settings).counts, fast(settings).counts
-        numba.set_num_threads(numba.config.NUMBA_NUM_THREADS)
-        assert (general(settings).counts == slow).all()
-        for chunk in (50, 137, 5000):
-            assert (fast(settings, chunk).counts == quick).all(), chunk
-        for parts in (2, 3, 60):
-            sums = []
-            for kind in (General, Fast):
-                total = np.zeros(16, np.int64)
-                for i in range(parts):
-                    engine = kind(run, part=(i, parts))
-                    while engine.step(700):
-                        pass
-                    total += engine.counts
-                sums.append(total)
-            assert (sums[0] == slow).all(), parts
-            assert (sums[1] == quick).all(), parts
-    finally:
-        numba.set_num_threads(numba.config.NUMBA_NUM_THREADS)
+    slow, quick = general(settings).counts, fast(settings).counts
+    numba.set_num_threads(numba.config.NUMBA_NUM_THREADS)
+    assert (general(settings).counts == slow).all()
+    assert (fast(settings).counts == quick).all()
+    numba.set_num_threads(1)
+    for chunk in (50, 137, 5000):
+        assert (fast(settings, chunk).counts == quick).all(), chunk
+    for parts in (2, 7):
+        sums = []
+        for kind in (General, Fast):
+            total = np.zeros(16, np.int64)
+            for i in range(parts):
+                engine = kind(run, part=(i, parts))
+                while engine.step(700):
+                    pass
+                total += engine.counts
+            sums.append(total)
+        assert (sums[0] == slow).all(), parts
+        assert (sums[1] == quick).all(), parts
     assert slow[ERRORS] > 0
     for column in (DELIVERED, ERRORS, SEEN, OVERTAKEN, EARLY):
         assert slow[column] == quick[column]
