@@ -127,6 +127,17 @@ def _indices(chunk: Any) -> Ints:
 
 
 @compiled
+def _translated(name: Ints, rank: Ints, code: Ints, kind_of: Small, event: Ints) -> tuple[Ints, Small, Ints]:
+    """Member and kind of each row by our numbers, and the id of what it publishes or delivers."""
+    n = len(name)
+    member, kind, what = np.empty(n, np.int32), np.empty(n, np.int8), np.empty(n, np.int32)
+    for r in range(n):
+        member[r], kind[r] = rank[name[r]], kind_of[code[r]]
+        what[r] = event[r] if kind[r] == kernel.PUBLISH or kind[r] == kernel.DELIVER else -1
+    return member, kind, what
+
+
+@compiled
 def _by_member(member: Ints, lseq: Longs, members: int) -> tuple[Longs, Longs, bool]:
     """The rows by member, as they come; and whether that is by `lseq`, too."""
     begin = np.zeros(members + 1, np.int64)
@@ -278,11 +289,11 @@ def _rows(table: pa.Table, needed: Needed | None, known: Known | None) -> _Rows:
     rank = np.empty(len(names), np.int32)
     rank[ranked] = np.arange(len(ranked), dtype=np.int32)
     kind_code, kinds = codes(table["kind"])
-    kind = np.array([_KINDS.get(str(k), kernel.OTHER) for k in kinds.to_pylist()] or [0], np.int8)[kind_code]
+    kind_of = np.array([_KINDS.get(str(k), kernel.OTHER) for k in kinds.to_pylist()] or [0], np.int8)
     event, events = codes(table["event"])
-    member, members = rank[found], names.take(ranked)
+    member, kind, what = _translated(found, rank, kind_code, kind_of, event)
+    members = names.take(ranked)
     lseq, t = _numbers(table["lseq"]), _numbers(table["t_ns"])
-    what = np.where((kind == kernel.PUBLISH) | (kind == kernel.DELIVER), event, np.int32(-1))
     joins = _Joins(table, member, kind, members, needed, known)
     if known is not None:  # origins have no rows here, but names
         here = set(members.to_pylist())

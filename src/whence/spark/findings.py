@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from whence.spark import judge as j
 from whence.spark import kernel
-from whence.spark.coding import Coded, code
+from whence.spark.coding import END, Coded, code
 from whence.spark.compiled import Bytes, Ints, Longs, Small, compiled
 from whence.spark.judge import INVERTED, UNKNOWN
 from whence.spark.owners import two_owners
@@ -97,9 +97,20 @@ def _constant(value: str, n: int) -> Any:
     return pa.DictionaryArray.from_arrays(_array(np.zeros(n, np.int32)), pa.array([value]))
 
 
-def members_of_rows(coded: Coded) -> Ints:
-    """The member of each row."""
-    return np.repeat(np.arange(len(coded.members), dtype=np.int32), np.diff(coded.steps.begin))
+def _sparse(values: NDArray[Any], at: Longs, n: int) -> Any:
+    """A column of n with these values at these places, null elsewhere."""
+    full: Any = np.zeros(n, values.dtype)
+    there = np.zeros(n, bool)
+    full[at], there[at] = values, True
+    bits: Any = np.packbits(there, bitorder="little")
+    return pa.Array.from_buffers(
+        pa.from_numpy_dtype(values.dtype), n, [pa.py_buffer(bits), pa.py_buffer(full)], n - len(at)
+    )
+
+
+def members_of(coded: Coded, rows: Longs) -> Ints:
+    """The members of these rows."""
+    return (np.searchsorted(coded.steps.begin, rows, side="right") - 1).astype(np.int32)
 
 
 def broken(a: Audited, rows: NDArray[np.int64], member: Ints) -> NDArray[np.bool_]:
@@ -167,7 +178,9 @@ def verdicts(a: Audited, run: str, cluster: str) -> pa.Table:
         names = pa.concat_arrays([names, pa.array(extra, pa.string())])
     orders = sorted(set(coded.order))
     order_of = np.array([orders.index(o) for o in coded.order] or [0], np.int32)
-    cause = found.cause[rows]
+    suspects = np.flatnonzero(name)
+    wrong = np.zeros(len(rows), bool)
+    wrong[suspects] = broken(a, rows[suspects], member[suspects])
     columns = [
         _constant(run, len(rows)),
         _constant(cluster, len(rows)),
@@ -177,23 +190,25 @@ def verdicts(a: Audited, run: str, cluster: str) -> pa.Table:
         coded_texts(origin, names),
         _array(seq, no_seq),
         coded_texts(name, pa.array(VERDICTS)),
-        coded_texts(order_of[member], pa.array(orders)),
-        *_causes(a, cause),
-        _array(broken(a, rows, member)),
+        coded_texts(order_of[member], pa.array(orders)) if len(orders) > 1 else _constant(orders[0], len(rows)),
+        *_causes(a, suspects, found.cause[rows[suspects]], len(rows)),
+        _array(wrong),
     ]
     return pa.Table.from_arrays(columns, names=arrow_schema("verdicts").names)
 
 
-def _causes(a: Audited, cause: Ints) -> list[Any]:
-    """Origin, seq and id of the events that verdicts are wrong with respect to."""
-    if not len(cause) or cause.max() < 0:
-        texts = pa.nulls(len(cause), pa.dictionary(pa.int32(), pa.string()))
-        return [texts, pa.nulls(len(cause), pa.int64()), texts]
-    some = np.where(cause >= 0, a.coded.ids[cause], np.int32(-1))
+def _causes(a: Audited, rows: Longs, cause: Ints, n: int) -> list[Any]:
+    """Origin, seq and id of the events that these of n verdicts are wrong with respect to; the others are in order."""
+    coded, past = a.coded, a.past
+    rows, cause = rows[cause >= 0], cause[cause >= 0]
+    if not len(cause):
+        texts = pa.nulls(n, pa.dictionary(pa.int32(), pa.string()))
+        return [texts, pa.nulls(n, pa.int64()), texts]
+    origin = past.origin[cause]
     return [
-        coded_texts(_origin_member(a, cause), a.coded.members),
-        _seqs(a.past, cause),
-        coded_texts(some, a.coded.events),
+        pa.DictionaryArray.from_arrays(_sparse(coded.member_of[origin], rows, n), coded.members),
+        _sparse(cause - past.base[origin] + 1, rows, n),
+        pa.DictionaryArray.from_arrays(_sparse(coded.ids[cause], rows, n), coded.events),
     ]
 
 
@@ -241,14 +256,24 @@ def origins_table(a: Audited, run: str, cluster: str) -> pa.Table:
     return pa.Table.from_arrays(columns, names=arrow_schema("origins").names).cast(arrow_schema("origins"))
 
 
+@compiled
+def _counts(begin: Longs, lseq: Longs, verdict: Small, end: int) -> tuple[Longs, Longs]:
+    """Steps, and deliveries by verdict, of every member."""
+    members = len(begin) - 1
+    steps, count = np.zeros(members, np.int64), np.zeros((members, 7), np.int64)
+    for m in range(members):
+        for r in range(begin[m], begin[m + 1]):
+            steps[m] += lseq[r] < end
+            if verdict[r] >= 0:
+                count[m, verdict[r]] += 1
+    return steps, count
+
+
 def members(a: Audited, run: str, cluster: str) -> pa.Table:
     """The table `members`: counts."""
     coded, losses = a.coded, a.losses
     n = len(coded.members)
-    of = members_of_rows(coded)
-    judged = a.found.verdict >= 0
-    count = np.bincount(of[judged] * 7 + a.found.verdict[judged], minlength=7 * n).reshape(n, 7)
-    steps = np.bincount(of[coded.lseq < 2**62], minlength=n)
+    steps, count = _counts(coded.steps.begin, coded.lseq, a.found.verdict, END)
     inverted = count[:, j.INVERTED] + count[:, j.FIFO_INVERTED]
     columns = [
         _constant(run, n),
@@ -319,7 +344,7 @@ def _named(event: str, past: kernel.Past, e: int, origin: str) -> str:
 def _of_deliveries(a: Audited) -> Iterator[Violation]:
     coded = a.coded
     rows = np.flatnonzero(a.found.verdict > j.IN_ORDER)
-    of = members_of_rows(coded)[rows]
+    of = members_of(coded, rows)
     wrong = broken(a, rows, of)
     for row, m in zip(rows[wrong].tolist(), of[wrong].tolist(), strict=True):
         member, event = str(coded.members[m]), _id(coded, row)
@@ -393,9 +418,8 @@ def _holder(a: Everybody, e: int) -> str | None:
 
 def _of_ids(a: Audited) -> Iterator[Violation]:
     coded = a.coded
-    of = members_of_rows(coded)
-    for row in coded.reused.tolist():
-        event, member = str(_id(coded, row)), str(coded.members[int(of[row])])
+    for row, m in zip(coded.reused.tolist(), members_of(coded, coded.reused).tolist(), strict=True):
+        event, member = str(_id(coded, row)), str(coded.members[m])
         detail = f"{member} published {event}, but the id {event.partition('@')[0]} was used before"
         yield Violation("reused id", member, int(coded.lseq[row]), event, detail, [event])
 
