@@ -535,6 +535,20 @@ def test_the_command(
     assert f"violations: {rule}" in shown and said["first"][rule][0] in shown
 
 
+def test_the_command_on_what_is_no_trace_at_all(
+    spark: SparkSession,  # noqa: F811
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Not clean: there is nothing to say about it. The quarantine says why."""
+    (tmp_path / "trace").mkdir()
+    (tmp_path / "trace" / "a.parquet").write_bytes(b"noise")
+    (tmp_path / "trace" / "b.jsonl").write_text("{}\nnoise\n")
+    exit_code, said, told = audit_command(capsys, tmp_path / "trace", "--out", tmp_path / "out")
+    assert exit_code == 2 and not said and "nothing readable" in told.splitlines()[-1]
+    assert pq.read_table(tmp_path / "out" / "quarantine").num_rows == 3
+
+
 def wrong_inputs(place: Path) -> Iterator[tuple[list[object], str]]:
     (place / "empty").mkdir()
     (place / "file").write_text("")

@@ -20,14 +20,14 @@ from rich.table import Table
 
 from whence.cli.audit_page import write_audit_page
 from whence.cli.show import console
-from whence.errors import UsageError
+from whence.errors import TraceError, UsageError
 from whence.spark import audit as audits
 from whence.spark import findings, foreign, ingest
 from whence.spark.session import interpreted, session
 
 
 def audit(args: argparse.Namespace) -> int:
-    """0: clean, 1: violations found."""
+    """0: clean, 1: violations found. Raises TraceError where nothing could be read: that is not clean."""
     if args.format == "whence" and args.parser is not None:
         raise UsageError("--parser is for --format shiviz: a whence trace needs none")
     if args.out.exists() and not args.out.is_dir():
@@ -53,6 +53,10 @@ def audit(args: argparse.Namespace) -> int:
             if warm is not None:
                 warm.join()
             found = audits.audit(spark, args.paths, args.out, progress=say, metrics=args.metrics)
+            if not found.rows and found.quarantined:
+                raise TraceError(
+                    f"nothing readable in {' '.join(map(str, args.paths))}: see the table {args.out / 'quarantine'}"
+                )
             clean, said = found.clean, asdict(found)
             say("drawing the page")
             again = f"whence audit {' '.join(map(str, args.paths))} --out {args.out}"
