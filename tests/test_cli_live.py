@@ -156,9 +156,10 @@ def test_three_nodes_exchange_lines(start: Callable[..., Command], home: Path, t
     join = ("--join", a.address)
     b = start("node", *common, *join, "--coordinate", "--json", "--drop", "0.05")
     c = start("node", *common, *join, "--order", "reliable", "--metrics", "127.0.0.1:0", "--stay")
-    a.notice("may publish, under ticket")
+    for node in (a, b):
+        node.notice("may publish, under ticket")
+    assert c.address  # it is in the cluster, too: who joins later gets the state, not the lines
     a.say("one", "two", "grüße")
-    b.notice("may publish, under ticket")
     until(lambda: b.heard("one", "two", "grüße"), "a's lines at b")
     b.say("three", "", "\x1b[31mred")
     for node in (a, b, c):
