@@ -173,9 +173,8 @@ def _count(
 
 
 @kernel
-def _expect(p: int, key: int, coming: Any, size: int) -> None:
-    """Note that something will arrive."""
-    at = size
+def _expect(p: int, key: int, coming: Any, at: int) -> None:
+    """Note that something will arrive, besides `at` others."""
     while at > 0 and coming[p, at - 1] > key:
         coming[p, at] = coming[p, at - 1]
         at -= 1
@@ -189,15 +188,19 @@ def _scan(s: Any, net: Any, p: int, until: int) -> None:
     shift, receiver = s.limits[SHIFT], s.receiver[p]
     send, sender, apart, key1, key2, base, city, skew, lost, retry = net
     last = missing.shape[1] - 1
-    size = sizes[p, COMING]
-    for m in range(sizes[p, SCANNED], until):
+    begin, size = sizes[p, SCANNED], sizes[p, COMING]
+    room = coming[p, size:]
+    for m in range(begin, until):  # apart from the rest, so that it runs in whole vector registers
+        time = travel(m, p, receiver, sender, apart, key1, key2, base, city, skew, lost, retry)
+        room[m - begin] = ((send[m] + time) << shift) | m
+    for m in range(begin, until):
+        key = room[m - begin]
         if m & 63 == 0:  # the next word still says something about messages long gone
             listed[p, ((m >> 6) + 1) & last] = 0
         if sender[m] == p:
             continue
         missing[p, (m >> 6) & last] |= np.uint64(1) << np.uint64(m & 63)
-        arrival = send[m] + travel(m, p, receiver, sender, apart, key1, key2, base, city, skew, lost, retry)
-        _expect(p, (arrival << shift) | m, coming, size)
+        _expect(p, key, coming, size)
         size += 1
     sizes[p, COMING] = size
     sizes[p, SCANNED] = max(sizes[p, SCANNED], until)

@@ -190,10 +190,8 @@ def travel(
         word = np.uint32((word ^ key1[m]) * np.uint32(0x27D4EB2F))  # other bits than those of the delay
         word = np.uint32((word ^ (word >> np.uint32(15))) * np.uint32(0x85EBCA77))
         word = np.uint32(word ^ (word >> np.uint32(16)))
-        for i in range(len(lost)):
-            if word >= lost[i]:
-                break
-            time += retry
+        for i in range(TRIES):  # the entries fall: no need to stop at the first that is not lost
+            time += retry if word < lost[i] else 0
     return time
 
 
