@@ -60,7 +60,7 @@ def success(row: Row) -> Row:
 
 
 NO_FASTER = (
-    "Where it does not hold the three are equal within their errors. The likely reason, not tested apart: without recovery "
+    "Where it does not hold the three are equal within their errors. Likely, but not tested apart: without recovery "
     "our members give a gap up after time_to_terminate, just when with recovery they ask, and a busy uplink delays the "
     "answer. Simulated without an uplink (beside --live) R1 and R4 were both faster; live, in one run, R1 was, R4 not."
 )
