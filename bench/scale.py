@@ -62,22 +62,22 @@ def limit(messages: int = 40_000, receivers: int = 1024) -> tuple[float, float]:
 
 
 def row(what: str, top: float, settings: Settings) -> dict[str, Any]:
-    """One engine on one setting."""
-    spent: list[float] = []
+    """One engine on one setting. Processor time is that of one thread: a thread that waits for another one, which a
+    busy machine does not run, spends time and does nothing."""
 
-    def work() -> float:
+    def alone() -> float:
         before = time.process_time()
-        result = run(settings, sample=False)
-        spent.append(result.deliveries / (time.process_time() - before))
-        return result.deliveries_per_s
+        result = run(settings, sample=False, threads=1)
+        return result.deliveries / (time.process_time() - before)
 
     run(settings, sample=False)
-    rate = best(work)
+    rate = best(lambda: run(settings, sample=False).deliveries_per_s)
+    spent = best(alone)
     return {
         "what": what,
         "deliveries_per_s": round(rate),
-        "deliveries_per_cpu_s": round(max(spent)),
-        "share_of_limit": round(max(spent) / top, 3),
+        "deliveries_per_cpu_s": round(spent),
+        "share_of_limit": round(spent / top, 3),
     }
 
 
@@ -94,9 +94,9 @@ def main() -> list[dict[str, Any]]:
     for n in (500, 1000, 2000, 10_000):
         settings = Settings(processes=n, deliveries=5e7)
         rows.append(row(f"fast, exact oracle, N = {n:,}, R = 100, K = 4", top, settings))
-    general = Settings(deliveries=5e6, alerts=True)
+    general = Settings(deliveries=2e7, alerts=True)
     rows.append(row("general, alerts of Algorithms 4 and 5, N = 1,000", top, general))
     cities = tuple(tuple(20.0 + 10 * ((i * 7 + j * 3) % 17) for j in range(20)) for i in range(20))
-    hostile = Settings(deliveries=5e6, alerts=True, loss=0.01, churn=5.0, latencies=cities, skew=5.0)
+    hostile = Settings(deliveries=2e7, alerts=True, loss=0.01, churn=5.0, latencies=cities, skew=5.0)
     rows.append(row("general, also 1 % loss, churn and a matrix of latencies", top, hostile))
     return rows
