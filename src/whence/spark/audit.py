@@ -199,7 +199,8 @@ def _read(pieces: Sequence[Piece], stage: str) -> pa.Table:
             name = blake2b(f"{piece.file} {piece.first}".encode(), digest_size=8).hexdigest()
             with Parts(stage, f"piece-{name}") as parts:
                 parts.write("quarantine", ingest.bad_table(bad))
-        files = pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), table.num_rows), [piece.file])
+        zeros: Any = np.zeros(table.num_rows, np.int32)
+        files = pa.DictionaryArray.from_arrays(pa.array(zeros), [piece.file])
         tables.append(table.append_column("file", files))
     return pa.concat_tables(tables)
 

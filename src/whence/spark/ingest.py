@@ -209,7 +209,7 @@ def _by_group(piece: Piece, columns: Sequence[str]) -> Read:
     first, tables, bad = piece.first, [], []
     for g in piece.groups:
         rows = footer.row_group(g).num_rows
-        table, wrong = read_piece(piece._replace(groups=(g,), first=first, end=first + rows), columns)
+        table, wrong = read_piece(piece._replace(groups=(g,), first=first, end=first + rows, rows=rows), columns)
         tables.append(table)
         bad += wrong
         first += rows
@@ -226,27 +226,82 @@ def _empty(columns: Sequence[str]) -> pa.Table:
 
 
 def _read_parquet(piece: Piece, columns: Sequence[str]) -> Read:
+    """What the footer tells is not read: a column with the same value everywhere, row groups where it is null."""
     wanted = list(dict.fromkeys([*_REQUIRED, *columns]))
     footer = pq.read_metadata(piece.file)
-    there = [name for name in wanted if name in footer.schema.names]
-    texts = [name for name in there if _COLUMN[name].type == "text"]
-    with pq.ParquetFile(piece.file, metadata=footer, read_dictionary=texts, pre_buffer=True) as file:
-        table = file.read_row_groups(list(piece.groups), columns=there, use_threads=False)
-    if not table.num_rows:
+    if not piece.rows:
         return _empty(columns), []
-    full: list[Any] = []
+    full: dict[str, Any] = _constants(piece, footer)
+    rows = [footer.row_group(g).num_rows for g in piece.groups]
+    where: dict[tuple[int, ...], list[str]] = {}
     for name in wanted:
-        kind = _TYPES[_COLUMN[name].type]
-        if name not in there:
-            full.append(pa.nulls(table.num_rows, kind))
-        elif table[name].type == kind:
-            full.append(table[name])
-        elif _COLUMN[name].type == "text":
-            full.append(table[name].cast(pa.string()).dictionary_encode())
-        else:
-            full.append(table[name].cast(kind))
+        if name not in full:
+            where.setdefault(_filled(piece, footer, name), []).append(name)
+    texts = [name for groups, names in where.items() if groups for name in names if _COLUMN[name].type == "text"]
+    with pq.ParquetFile(piece.file, metadata=footer, read_dictionary=texts) as file:
+        for groups, names in where.items():
+            table = file.read_row_groups(list(groups), columns=names, use_threads=False) if groups else None
+            for name in names:
+                values = None if table is None else _typed(table[name], name)
+                full[name] = _spread(values, piece.groups, rows, groups, _TYPES[_COLUMN[name].type])
     positions: Any = np.arange(piece.first, piece.end)
-    return _sound(piece.file, pa.table(full, names=wanted), pa.array(positions), columns)
+    return _sound(piece.file, pa.table([full[name] for name in wanted], names=wanted), pa.array(positions), columns)
+
+
+def _constants(piece: Piece, footer: Any) -> dict[str, Any]:
+    """Run, cluster and version of all rows, where the statistics tell."""
+    out: dict[str, Any] = {}
+    if piece.of is not None:
+        zeros: Any = np.zeros(piece.rows, np.int32)
+        for name, value in zip(("run", "cluster"), piece.of, strict=True):
+            out[name] = pa.DictionaryArray.from_arrays(pa.array(zeros), pa.array([value], pa.string()))
+    at = _place(footer, "version")
+    told = [footer.row_group(g).column(at).statistics for g in piece.groups]
+    values = {v for s in told for v in ((s.min, s.max) if s is not None and s.has_min_max else (None,))}
+    if len(values) == 1 and None not in values and not any(s.null_count for s in told):
+        rows = [footer.row_group(g).num_rows for g in piece.groups]
+        one = pa.repeat(pa.scalar(values.pop(), pa.int32()), max(rows))
+        out["version"] = pa.chunked_array([one.slice(0, n) for n in rows])
+    return out
+
+
+def _place(footer: Any, name: str) -> int | None:
+    """Which column this is; None: it is not there."""
+    return next((c for c in range(footer.num_columns) if footer.schema.column(c).path == name), None)
+
+
+def _filled(piece: Piece, footer: Any, name: str) -> tuple[int, ...]:
+    """The row groups where this column has values."""
+    at = _place(footer, name)
+    if at is None:
+        return ()
+    if name in _REQUIRED:
+        return piece.groups
+    told = [(g, footer.row_group(g).num_rows, footer.row_group(g).column(at).statistics) for g in piece.groups]
+    return tuple(g for g, n, s in told if s is None or not s.has_null_count or s.null_count < n)
+
+
+def _typed(column: Any, name: str) -> Any:
+    kind = _TYPES[_COLUMN[name].type]
+    if column.type == kind:
+        return column
+    return column.cast(pa.string()).dictionary_encode() if _COLUMN[name].type == "text" else column.cast(kind)
+
+
+def _spread(values: Any, groups: tuple[int, ...], rows: list[int], there: tuple[int, ...], kind: Any) -> Any:
+    """A column over all row groups, from its values in those that have some."""
+    if there == groups:
+        return values
+    nulls: Any = pa.nulls(max(rows), kind)  # one for all groups
+    chunks: list[Any] = []
+    at = 0
+    for g, n in zip(groups, rows, strict=True):
+        if g in there:
+            chunks += values.slice(at, n).chunks
+            at += n
+        else:
+            chunks.append(nulls.slice(0, n))
+    return pa.chunked_array(chunks, kind)
 
 
 def _sound(file: str, rows: pa.Table, positions: Any, columns: Sequence[str]) -> Read:
