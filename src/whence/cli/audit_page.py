@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from whence.report import Finding, Found, gather, write
 from whence.spark import ingest
+from whence.spark.tables import arrow_schema
 from whence.trace import Row
 
 MAX_ROWS = 400_000
@@ -61,9 +62,7 @@ def _table(out: Path, name: str, mine: _Run | None = None, **options: Any) -> pa
     files = sorted((out / name).glob("*.parquet"))
     filters = None if mine is None else (pc.field("run") == mine.run) & (pc.field("cluster") == mine.cluster)
     tables = [pq.read_table(file, filters=filters, **options) for file in files]
-    if tables:
-        return pa.concat_tables(tables)
-    return pa.table({c: [] for c in ("run", "cluster", "member", "lseq", "rule", "detail", "event", "witness")})
+    return pa.concat_tables(tables) if tables else arrow_schema(name).empty_table()
 
 
 def _of(table: pa.Table, **wanted: str | int) -> pa.Table:
