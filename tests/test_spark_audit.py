@@ -574,3 +574,16 @@ def test_the_command_without_java(
     monkeypatch.setattr(SparkSession, "getActiveSession", classmethod(lambda cls: None))
     exit_code, _, said = audit_command(capsys, tmp_path / "t.jsonl", "--out", tmp_path / "out")
     assert exit_code == 2 and "Java 17" in said.splitlines()[-1]
+
+
+def test_a_relative_out_is_where_the_caller_is(
+    spark: SparkSession,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Workers live where Spark was started; the caller may have moved on."""
+    (tmp_path / "trace").mkdir()
+    write(make(2_000, runs=1)[0], tmp_path / "trace")
+    monkeypatch.chdir(tmp_path)
+    found = audits.audit(spark, ["trace"], "out")
+    assert pq.read_table(tmp_path / "out" / "verdicts").num_rows == found.deliveries > 0

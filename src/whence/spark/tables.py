@@ -139,7 +139,7 @@ def manifest(out: Path) -> dict[str, Any]:
 def staging(out: str | os.PathLike[str]) -> Iterator[Path]:
     """A hidden directory in `out` to write tables into. It is gone afterwards, whatever happens: `publish` moves
     finished tables out of it. What killed runs left behind is removed first."""
-    place = Path(out)
+    place = Path(out).absolute()  # workers write into it, and may have been started in another directory
     with disk_errors(place):
         place.mkdir(parents=True, exist_ok=True)
         for left in place.glob(".staging-*"):
