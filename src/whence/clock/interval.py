@@ -73,6 +73,11 @@ def leq(a: Stamp, b: Stamp) -> bool:
 # --- id trees
 
 
+def depth(i: Id) -> int:
+    """How often the interval was halved for the smallest part of this share."""
+    return 0 if isinstance(i, int) else 1 + max(depth(i[0]), depth(i[1]))
+
+
 def norm_id(left: Id, right: Id) -> Id:
     """Two halves in normal form."""
     return left if left == right and isinstance(left, int) else (left, right)

@@ -18,8 +18,8 @@ Numbered rules that every mechanism keeps:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Callable, Iterable
+from typing import Protocol, Self
 
 import msgspec
 
@@ -38,9 +38,17 @@ Counts = dict[ProcessId, int]
 """How many messages of each process were delivered; a process that is not in it: none."""
 
 
+Renumber = Callable[[ProcessId], ProcessId]
+"""Another number for each process: two members need not number the processes alike."""
+
+
 class Stamp(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The control information of one message: what the mechanism adds to it. Tags are explicit and only ever
     appended."""
+
+    def renumbered(self, to: Renumber) -> Self:
+        """The same with other process numbers; one without any is its own."""
+        return self
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -58,6 +66,10 @@ class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 class State(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What a joiner starts from, or what a leaver hands on."""
+
+    def renumbered(self, to: Renumber) -> Self:
+        """The same with other process numbers; one without any is its own."""
+        return self
 
 
 class Wait(msgspec.Struct, frozen=True, gc=False):
@@ -102,6 +114,17 @@ class Mechanism(Protocol):
     def rank(self, message: Message) -> tuple[int, ...]:
         """Of several deliverable messages the least is delivered first; equal ones in the order of arrival."""
 
+    def precedes(self, a: Message, b: Message, now: int) -> bool:
+        """Of two messages that wait: `b` waits for `a` among others."""
+
+    def skip(self, message: Message, now: int) -> None:
+        """What the message waits for is given up: it is never delivered here (it is obsolete when it comes), and what
+        is multicast from now on has it in its past. The message waits no longer. Not for what time alone makes
+        deliverable."""
+
+    def beyond(self, stamp: Stamp) -> int:
+        """How far the stamp is beyond all that is known here, in messages, where `wait` does not name them."""
+
     def deliver(self, message: Message, now: int) -> list[Message]:
         """Learn from the message; what the application gets because of it, in order."""
 
@@ -113,6 +136,12 @@ class Mechanism(Protocol):
 
     def settle(self, upto: Counts) -> None:
         """Every member has delivered these: nobody has to be told of them any more."""
+
+    def lighten(self, upto: Counts) -> None:
+        """Every member that this one knows has these; there may be others. They need not be carried, only named."""
+
+    def save(self) -> State:
+        """The state that this process itself goes on from after a crash, under another number."""
 
     def admit(self, joiner: ProcessId) -> State:
         """The state that `joiner` starts from; may split something of this process off for it."""
@@ -151,6 +180,20 @@ class Rules(ABC):
     def rank(self, message: Message) -> tuple[int, ...]:
         return ()
 
+    @abstractmethod
+    def wait(self, message: Message, now: int) -> Wait | None:
+        """See `Mechanism`."""
+
+    def precedes(self, a: Message, b: Message, now: int) -> bool:
+        wait = self.wait(b, now)
+        return wait is not None and any(p == a.sender and first <= a.seq <= last for p, first, last in wait.missing)
+
+    def skip(self, message: Message, now: int) -> None:  # noqa: B027 - two mechanisms wait for time only
+        """Nothing: time makes it deliverable."""
+
+    def beyond(self, stamp: Stamp) -> int:
+        return 0
+
     def join(self, process: ProcessId) -> None:  # noqa: B027 - most need not be told
         """Nobody needs to be told."""
 
@@ -159,6 +202,16 @@ class Rules(ABC):
 
     def settle(self, upto: Counts) -> None:  # noqa: B027
         """Nothing is kept that this would save."""
+
+    def lighten(self, upto: Counts) -> None:  # noqa: B027
+        """Nothing is carried."""
+
+    @abstractmethod
+    def admit(self, joiner: ProcessId) -> State:
+        """See `Mechanism`."""
+
+    def save(self) -> State:
+        return self.admit(-1)  # nobody: most give all joiners the same
 
     def retire(self) -> State | None:
         return None
@@ -207,6 +260,11 @@ def gaps(delivered: Counts, needed: Iterable[Id]) -> tuple[Range, ...]:
     """What is missing up to each of the needed messages."""
     found = ((p, delivered.get(p, 0) + 1, seq) for p, seq in needed)
     return tuple(gap for gap in found if gap[1] <= gap[2])
+
+
+def renumbered(vector: tuple[int, ...], to: Renumber) -> tuple[int, ...]:
+    """A vector by other process numbers."""
+    return dense({to(p): n for p, n in enumerate(vector) if n})
 
 
 def dense(counts: Counts) -> tuple[int, ...]:

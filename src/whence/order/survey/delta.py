@@ -11,8 +11,21 @@ after all that its sender has delivered.
 
 from __future__ import annotations
 
+from typing import Self
+
 from whence.errors import ConfigError
-from whence.order.survey.base import Delivered, Message, ProcessId, Rules, Stamp, State, Wait, dense
+from whence.order.survey.base import (
+    Delivered,
+    Message,
+    ProcessId,
+    Renumber,
+    Rules,
+    Stamp,
+    State,
+    Wait,
+    dense,
+    renumbered,
+)
 
 Dated = tuple[ProcessId, int, int]
 """`(process, seq, sent_at)`: the last message of a process in the past of another message."""
@@ -24,12 +37,18 @@ class DeltaStamp(Stamp, frozen=True, array_like=True, gc=False, tag=7):
     sent_at: int
     past: tuple[Dated, ...]
 
+    def renumbered(self, to: Renumber) -> Self:
+        return type(self)(self.sent_at, tuple((to(p), n, at) for p, n, at in self.past))
+
 
 class DeltaState(State, frozen=True, array_like=True, gc=False, tag=6):
     """What was delivered or given up, with dates."""
 
     delivered: tuple[int, ...]
     past: tuple[Dated, ...]
+
+    def renumbered(self, to: Renumber) -> Self:
+        return type(self)(renumbered(self.delivered, to), tuple((to(p), n, at) for p, n, at in self.past))
 
 
 class DeltaCausal(Rules):

@@ -15,11 +15,26 @@ not have it (`m4` travels as <m2, m3, m4> though p1 delivered its own m1), and F
 from __future__ import annotations
 
 from collections import deque
+from typing import Self
 
 import msgspec
 
 from whence.errors import ConfigError
-from whence.order.survey.base import Counts, Id, Message, ProcessId, Rules, Stamp, State, Wait, dense, gaps, sparse
+from whence.order.survey.base import (
+    Counts,
+    Id,
+    Message,
+    ProcessId,
+    Renumber,
+    Rules,
+    Stamp,
+    State,
+    Wait,
+    dense,
+    gaps,
+    renumbered,
+    sparse,
+)
 
 
 class Carried(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -28,6 +43,9 @@ class Carried(msgspec.Struct, frozen=True, array_like=True, gc=False):
     sender: ProcessId
     seq: int
     body: bytes
+
+    def renumbered(self, to: Renumber) -> Carried:
+        return Carried(to(self.sender), self.seq, self.body)
 
 
 class FirstStamp(Stamp, frozen=True, array_like=True, gc=False, tag=1):
@@ -38,6 +56,9 @@ class FirstStamp(Stamp, frozen=True, array_like=True, gc=False, tag=1):
     carried: tuple[Carried, ...] = ()
     after: tuple[Id, ...] = ()
 
+    def renumbered(self, to: Renumber) -> Self:
+        return type(self)(tuple(c.renumbered(to) for c in self.carried), tuple((to(p), n) for p, n in self.after))
+
 
 class FirstState(State, frozen=True, array_like=True, gc=False, tag=1):
     """What was delivered of each process, by process number; what the next own multicast has to bring or to follow."""
@@ -45,6 +66,10 @@ class FirstState(State, frozen=True, array_like=True, gc=False, tag=1):
     delivered: tuple[int, ...]
     previous: tuple[Carried, ...]
     after: tuple[Id, ...]
+
+    def renumbered(self, to: Renumber) -> Self:
+        after = tuple((to(p), n) for p, n in self.after)
+        return type(self)(renumbered(self.delivered, to), tuple(c.renumbered(to) for c in self.previous), after)
 
 
 class FirstGeneration(Rules):
@@ -54,26 +79,43 @@ class FirstGeneration(Rules):
     stamp_type = FirstStamp
     state_type = FirstState
 
-    def __init__(self, me: ProcessId, max_carried: int = 10_000, until_stable: bool = False) -> None:
-        """`until_stable`: see above. `max_carried`: messages carried by one. Beyond it the oldest are only named, and
-        have to be waited for: more would never end in a process that listens and seldom speaks."""
-        if max_carried < 0:
-            raise ConfigError(f"max_carried must not be negative: {max_carried}")
+    def __init__(
+        self, me: ProcessId, max_carried: int = 10_000, until_stable: bool = False, max_bytes: int = 1 << 20
+    ) -> None:
+        """`until_stable`: see above. `max_carried`, `max_bytes`: messages carried by one, and what they weigh. Beyond
+        that the oldest are only named, and have to be waited for: more would never end in a process that listens and
+        seldom speaks."""
+        if max_carried < 0 or max_bytes < 0:
+            raise ConfigError(f"max_carried and max_bytes must not be negative: {max_carried}, {max_bytes}")
         self.me = me
         self.max_carried = max_carried
+        self.max_bytes = max_bytes
         self.until_stable = until_stable
         self.delivered: Counts = {}
         self.previous: deque[Carried] = deque()
-        self.after: Counts = {}
+        self.weight = 0
+        self.after: dict[ProcessId, tuple[int, int]] = {}
+        """`process: (seq, said)`: to be named, from the own multicast `said` on."""
         self.sent = 0
 
     def stamp(self, seq: int, now: int) -> FirstStamp:
-        stamp = FirstStamp(tuple(self.previous), tuple(sorted(self.after.items())))
+        # Whoever delivers this one has delivered the last own one that it does not bring along, with all that that one
+        # named; what it does bring along has no stamp of its own any more, so what that one named is named again.
+        waited = self._waited()
+        self.after = {p: (n, said) for p, (n, said) in self.after.items() if said > waited}
+        stamp = FirstStamp(tuple(self.previous), self._named())
         if not self.until_stable:
             self.previous.clear()
-            self.after.clear()
+            self.weight = 0
         self.sent = seq
         return stamp
+
+    def _waited(self) -> int:
+        """The last own multicast that the next one does not bring along."""
+        return min((c.seq for c in self.previous if c.sender == self.me), default=self.sent + 1) - 1
+
+    def _named(self) -> tuple[Id, ...]:
+        return tuple((p, n) for p, (n, _) in sorted(self.after.items()))
 
     def obsolete(self, message: Message, now: int) -> str | None:
         return "duplicate" if message.seq <= self.delivered.get(message.sender, 0) else None
@@ -95,6 +137,12 @@ class FirstGeneration(Rules):
         last = Carried(message.sender, message.seq, message.body)
         return [*found, message] if self._new(last) else found
 
+    def skip(self, message: Message, now: int) -> None:
+        wait = self.wait(message, now)
+        for p, _, last in wait.missing if wait is not None else ():
+            self.delivered[p] = max(last, self.delivered.get(p, 0))
+            self._name(p, last)
+
     def _new(self, carried: Carried) -> bool:
         """Not yet delivered here; from now on it is, and travels with the next own multicast."""
         if carried.seq <= self.delivered.get(carried.sender, 0):
@@ -102,31 +150,53 @@ class FirstGeneration(Rules):
         self.delivered[carried.sender] = carried.seq
         if carried.sender != self.me or self.until_stable:
             self.previous.append(carried)
-            if len(self.previous) > self.max_carried:
-                oldest = self.previous.popleft()
-                self.after[oldest.sender] = oldest.seq
+            self.weight += len(carried.body)
+            while len(self.previous) > self.max_carried or self.weight > self.max_bytes:
+                self._let_go(self.previous.popleft())
         return True
 
+    def _let_go(self, carried: Carried) -> None:
+        """It does not travel any more, but is named: it may not have reached those that nobody has told us of."""
+        self.weight -= len(carried.body)
+        if carried.sender != self.me:
+            self._name(carried.sender, carried.seq)
+
+    def _name(self, process: ProcessId, seq: int) -> None:
+        self.after[process] = (max(seq, self.after.get(process, (0, 0))[0]), self.sent + 1)
+
     def admit(self, joiner: ProcessId) -> FirstState:
-        # All this process has delivered is either in `previous` or in the past of its last own multicast: a joiner's
-        # first message that brings the one and follows the other brings or follows everything in the snapshot.
-        after = {**self.after, self.me: self.sent} if self.sent else self.after
-        return FirstState(dense(self.delivered), tuple(self.previous), tuple(sorted(after.items())))
+        # All this process has delivered is either in `previous`, or named, or in the past of its last own multicast
+        # that is not in `previous`: a joiner's first message that brings the one and follows the others brings or
+        # follows everything in the snapshot.
+        waited = self._waited()
+        after = self._named() if not waited else tuple(sorted({**dict(self._named()), self.me: waited}.items()))
+        return FirstState(dense(self.delivered), tuple(self.previous), after)
 
     def install(self, state: State) -> None:
         assert isinstance(state, FirstState)
         self.delivered = sparse(state.delivered)
         self.previous = deque(state.previous)
-        self.after = dict(state.after)
+        self.weight = sum(len(c.body) for c in state.previous)
+        self.after = {p: (n, self.sent + 1) for p, n in state.after}
 
     def leave(self, process: ProcessId) -> None:
         self.delivered.pop(process, None)
         self.after.pop(process, None)
         self.previous = deque(c for c in self.previous if c.sender != process)  # everybody has them (rule 5)
+        self.weight = sum(len(c.body) for c in self.previous)
 
     def settle(self, upto: Counts) -> None:
         self.previous = deque(c for c in self.previous if c.seq > upto.get(c.sender, 0))
-        self.after = {p: n for p, n in self.after.items() if n > upto.get(p, 0)}
+        self.weight = sum(len(c.body) for c in self.previous)
+        self.after = {p: (n, said) for p, (n, said) in self.after.items() if n > upto.get(p, 0)}
+
+    def lighten(self, upto: Counts) -> None:
+        kept, self.previous = self.previous, deque()
+        for c in kept:
+            if c.seq > upto.get(c.sender, 0):
+                self.previous.append(c)
+            else:
+                self._let_go(c)
 
 
 def sequence(message: Message) -> tuple[Id, ...]:

@@ -7,7 +7,23 @@ that no other delivered message follows. All else in its past precedes one of th
 
 from __future__ import annotations
 
-from whence.order.survey.base import Counts, Id, Message, ProcessId, Rules, Stamp, State, Wait, dense, gaps, sparse
+from typing import Self
+
+from whence.order.survey.base import (
+    Counts,
+    Id,
+    Message,
+    ProcessId,
+    Renumber,
+    Rules,
+    Stamp,
+    State,
+    Wait,
+    dense,
+    gaps,
+    renumbered,
+    sparse,
+)
 
 
 class IdStamp(Stamp, frozen=True, array_like=True, gc=False, tag=2):
@@ -15,12 +31,18 @@ class IdStamp(Stamp, frozen=True, array_like=True, gc=False, tag=2):
 
     after: tuple[Id, ...]
 
+    def renumbered(self, to: Renumber) -> Self:
+        return type(self)(tuple((to(p), n) for p, n in self.after))
+
 
 class IdState(State, frozen=True, array_like=True, gc=False, tag=2):
     """What was delivered of each process, and the leaves of the context graph."""
 
     delivered: tuple[int, ...]
     leaves: tuple[Id, ...]
+
+    def renumbered(self, to: Renumber) -> Self:
+        return type(self)(renumbered(self.delivered, to), tuple((to(p), n) for p, n in self.leaves))
 
 
 class Identifiers(Rules):
@@ -59,6 +81,11 @@ class Identifiers(Rules):
                 self.leaves.pop(predecessor, None)
             self.leaves[message.id] = None
         return [message]
+
+    def skip(self, message: Message, now: int) -> None:
+        wait = self.wait(message, now)
+        for p, _, last in wait.missing if wait is not None else ():
+            self.delivered[p] = max(last, self.delivered.get(p, 0))
 
     def leave(self, process: ProcessId) -> None:
         self.delivered.pop(process, None)

@@ -11,7 +11,7 @@ process that crashes is lost, and stays in the trees.
 
 from __future__ import annotations
 
-from whence.clock.interval import SEED, decode, encode, event, fork, join, leq, peek
+from whence.clock.interval import MAX_DEPTH, SEED, decode, depth, encode, event, fork, join, leq, peek, top
 from whence.clock.interval import Stamp as Itc
 from whence.errors import BadFrame, UsageError
 from whence.order.survey.base import Message, ProcessId, Rules, Stamp, State, Wait
@@ -58,15 +58,32 @@ class IntervalTree(Rules):
     def wait(self, message: Message, now: int) -> Wait | None:
         return None if leq(_before(message), self.delivered) else Wait()
 
+    def precedes(self, a: Message, b: Message, now: int) -> bool:
+        return leq(event(_before(a)), _before(b))
+
+    def skip(self, message: Message, now: int) -> None:
+        self._learn(peek(_before(message)))
+
+    def beyond(self, stamp: Stamp) -> int:
+        assert isinstance(stamp, IntervalStamp)
+        return top(decode(stamp.before).event) - top(self.delivered.event)
+
     def deliver(self, message: Message, now: int) -> list[Message]:
-        known = peek(event(_before(message)))
+        self._learn(peek(event(_before(message))))
+        return [message]
+
+    def _learn(self, known: Itc) -> None:
         self.delivered = join(self.delivered, known)
         self.sent = join(self.sent, known)
-        return [message]
+
+    def save(self) -> IntervalState:
+        return IntervalState(encode(self.sent))
 
     def admit(self, joiner: ProcessId) -> IntervalState:
         if self.sent.id == 0:
             raise UsageError("a process without a share of the interval cannot admit others")
+        if depth(self.sent.id) >= MAX_DEPTH // 2:  # peers refuse what is deeper than MAX_DEPTH
+            raise UsageError("this process has split its share of the interval too often to admit others")
         if not leq(self.sent, self.delivered):  # its event would be counted in the joiner's half too
             raise UsageError("a process whose own multicast is not delivered yet cannot admit others")
         self.sent, half = fork(self.sent)

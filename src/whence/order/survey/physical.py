@@ -16,9 +16,23 @@ before it.
 
 from __future__ import annotations
 
+from typing import Self
+
 from whence.clock.hybrid import Hybrid, HybridClock
 from whence.errors import ConfigError
-from whence.order.survey.base import Delivered, Message, ProcessId, Rules, Stamp, State, Wait, dense, gaps
+from whence.order.survey.base import (
+    Delivered,
+    Message,
+    ProcessId,
+    Renumber,
+    Rules,
+    Stamp,
+    State,
+    Wait,
+    dense,
+    gaps,
+    renumbered,
+)
 
 
 class TimeStamp(Stamp, frozen=True, array_like=True, gc=False, tag=6):
@@ -34,6 +48,11 @@ class TimeState(State, frozen=True, array_like=True, gc=False, tag=5):
     delivered: tuple[int, ...]
     last: tuple[int, int, int]
     clock: tuple[int, int]
+
+    def renumbered(self, to: Renumber) -> Self:
+        time, count, sender = self.last
+        last = (time, count, to(sender) if sender >= 0 else sender)
+        return type(self)(renumbered(self.delivered, to), last, self.clock)
 
 
 class Physical(Rules):

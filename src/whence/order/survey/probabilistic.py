@@ -7,7 +7,7 @@ Alerts are counted. Like interval trees it cannot name what is missing.
 from __future__ import annotations
 
 from whence.clock.probabilistic import Keys, ProbabilisticClock
-from whence.errors import BadFrame
+from whence.errors import BadFrame, UsageError
 from whence.order.survey.base import Delivered, Message, ProcessId, Rules, Stamp, State, Wait, dense
 
 
@@ -67,6 +67,9 @@ class Probabilistic(Rules):
             self.covered += alerts.covered
             self.witnessed += alerts.witnessed
         return [message]
+
+    def skip(self, message: Message, now: int) -> None:
+        raise UsageError("the order `probabilistic` has an engine of its own that skips (order/probabilistic.py)")
 
     def admit(self, joiner: ProcessId) -> KeyState:
         return KeyState(tuple(self.clock.V), dense(self.delivered.upto), tuple(self.delivered.skipped))

@@ -5,6 +5,7 @@ multicast(m) -> receive(m) at every node, "temporarily buffered until causal ord
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from whence.errors import UsageError
@@ -34,12 +35,20 @@ class Process:
     may be what everything else waits for.
     """
 
-    def __init__(self, me: ProcessId, mechanism: Mechanism, capacity: int = 10_000) -> None:
+    def __init__(
+        self,
+        me: ProcessId,
+        mechanism: Mechanism,
+        capacity: int = 10_000,
+        on_drop: Callable[[Message, str], None] = lambda message, reason: None,
+    ) -> None:
+        """`on_drop` is told of each message that is not taken, or let go, and why."""
         if capacity < 1:
             raise UsageError(f"capacity of the hold-back buffer must be at least 1, not {capacity}")
         self.me = me
         self.mechanism = mechanism
         self.capacity = capacity
+        self.on_drop = on_drop
         self.seq = 0
         self.stats = ProcessStats()
         self._held: dict[Id, tuple[Message, int]] = {}
@@ -67,7 +76,7 @@ class Process:
         if reason is None and len(self._held) >= self.capacity and self.mechanism.wait(message, now) is not None:
             reason = "overflow"  # what can be delivered needs no room
         if reason is not None:
-            self._drop(reason)
+            self._drop(reason, message)
             return []
         self._held[message.id] = (message, now)
         delivered = self.drain(now)
@@ -91,6 +100,29 @@ class Process:
                     self.stats.blocked_time += now - since
                     delivered += self._deliver(message, now)
         return delivered
+
+    def force(self, wanted: Id, now: int) -> tuple[list[Range], list[Message]]:
+        """A held message has waited long enough: what is given up for it, as far as it can be named, and what is
+        delivered. What is in hand and precedes it goes before it, over gaps of its own."""
+        lost: list[Range] = []
+        delivered: list[Message] = []
+        while wanted in self._held:
+            first = self._held[wanted][0]
+            while (before := self._before(first, now)) is not None:
+                first = before
+            wait = self.mechanism.wait(first, now)
+            if wait is not None:
+                if wait.until is not None:
+                    raise UsageError(f"message {first.id} waits for time, not for others: it cannot be forced")
+                lost += wait.missing
+                self.mechanism.skip(first, now)
+            delivered += self.drain(now)
+        return lost, delivered
+
+    def _before(self, message: Message, now: int) -> Message | None:
+        """Something in hand that precedes it."""
+        held = (m for m, _ in self._held.values() if m.id != message.id)
+        return next((m for m in held if self.mechanism.precedes(m, message, now)), None)
 
     @property
     def wake_at(self) -> int | None:
@@ -163,8 +195,9 @@ class Process:
         if reason is None:
             return False
         del self._held[message.id]
-        self._drop(reason)
+        self._drop(reason, message)
         return True
 
-    def _drop(self, reason: str) -> None:
+    def _drop(self, reason: str, message: Message) -> None:
+        self.on_drop(message, reason)
         self.stats.dropped[reason] = self.stats.dropped.get(reason, 0) + 1

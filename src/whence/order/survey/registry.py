@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from random import Random
+from typing import Annotated
+
+import msgspec
 
 from whence.clock.interval import Stamp as Itc
 from whence.clock.probabilistic import keys_of
@@ -19,23 +21,26 @@ from whence.order.survey.probabilistic import Probabilistic
 from whence.order.survey.vector import CompactMulticast, CompactUnicast, VectorClock
 
 _MS = 1_000_000
+Duration = Annotated[int, msgspec.Meta(ge=0, title="duration")]
+"""Nanoseconds; in a settings file "10ms"."""
 
 
-@dataclass(frozen=True)
-class SurveyConfig:
+class SurveyConfig(msgspec.Struct, frozen=True):
     """Settings of the mechanisms; each looks at its own."""
 
     max_carried: int = 10_000
     """`first`, `first-unstable`: messages carried by one message. Fewer: smaller messages, but those beyond are waited
     for."""
-    skew: int = 10 * _MS
+    max_carried_bytes: int = 1 << 20
+    """The same in bytes: what is carried has to fit into a message of the wire with what carries it."""
+    skew: Duration = 10 * _MS
     """`physical`: how far any two clocks may differ, in nanoseconds. It adds to every delivery's delay."""
-    delay: int = 200 * _MS
+    delay: Duration = 200 * _MS
     """`physical`: how long a message may take, recovery included, in nanoseconds. Longer: every delivery waits
     longer. Shorter: more is late, and lost."""
     hybrid: bool = True
     """`physical`: hybrid logical clocks, which also stand a clock that goes back."""
-    lifetime: int = 1_000 * _MS
+    lifetime: Duration = 1_000 * _MS
     """`delta`: nanoseconds for which an event is waited for, and after which it is discarded."""
     R: int = 100
     """`probabilistic`: counters in each message. More: fewer errors, larger messages."""
@@ -61,8 +66,10 @@ def _interval(me: ProcessId, founders: tuple[ProcessId, ...], config: SurveyConf
 
 
 _MAKERS: dict[str, Callable[[ProcessId, tuple[ProcessId, ...], SurveyConfig], Mechanism]] = {
-    "first": lambda me, founders, config: FirstGeneration(me, config.max_carried),
-    "first-unstable": lambda me, founders, config: FirstGeneration(me, config.max_carried, until_stable=True),
+    "first": lambda me, founders, config: FirstGeneration(me, config.max_carried, False, config.max_carried_bytes),
+    "first-unstable": lambda me, founders, config: FirstGeneration(
+        me, config.max_carried, True, config.max_carried_bytes
+    ),
     "identifiers": lambda me, founders, config: Identifiers(me),
     "vector": lambda me, founders, config: VectorClock(me),
     "compact-multicast": lambda me, founders, config: CompactMulticast(me),

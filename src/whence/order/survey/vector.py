@@ -10,9 +10,23 @@ Departs from the SURVEY, whose slots are set to zero when the membership changes
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Self
 
-from whence.order.survey.base import Counts, Id, Message, ProcessId, Rules, Stamp, State, Wait, dense, gaps, sparse
+from whence.order.survey.base import (
+    Counts,
+    Id,
+    Message,
+    ProcessId,
+    Renumber,
+    Rules,
+    Stamp,
+    State,
+    Wait,
+    dense,
+    gaps,
+    renumbered,
+    sparse,
+)
 
 
 class VectorStamp(Stamp, frozen=True, array_like=True, gc=False, tag=3):
@@ -20,17 +34,26 @@ class VectorStamp(Stamp, frozen=True, array_like=True, gc=False, tag=3):
 
     clock: tuple[int, ...]
 
+    def renumbered(self, to: Renumber) -> Self:
+        return type(self)(renumbered(self.clock, to))
+
 
 class CompactStamp(Stamp, frozen=True, array_like=True, gc=False, tag=4):
     """The entries of `VC_m` that the receivers may not know: `(process, count)`, ascending."""
 
     entries: tuple[Id, ...]
 
+    def renumbered(self, to: Renumber) -> Self:
+        return type(self)(tuple((to(p), n) for p, n in self.entries))
+
 
 class VectorState(State, frozen=True, array_like=True, gc=False, tag=3):
     """`VC` of the member that gave the state."""
 
     clock: tuple[int, ...]
+
+    def renumbered(self, to: Renumber) -> Self:
+        return type(self)(renumbered(self.clock, to))
 
 
 class VectorClock(Rules):
@@ -64,6 +87,10 @@ class VectorClock(Rules):
     def deliver(self, message: Message, now: int) -> list[Message]:
         self.clock[message.sender] = message.seq
         return [message]
+
+    def skip(self, message: Message, now: int) -> None:
+        for p, _, last in gaps(self.clock, self.needed(message)):
+            self.clock[p] = last
 
     def leave(self, process: ProcessId) -> None:
         self.clock.pop(process, None)
@@ -129,6 +156,10 @@ class CompactUnicast(CompactMulticast):
         if message.sender != self.me:
             self.lu[message.sender] = self.tick
         return super().deliver(message, now)
+
+    def skip(self, message: Message, now: int) -> None:
+        self.lu.update((p, self.tick + 1) for p, _, _ in gaps(self.clock, self.needed(message)))
+        super().skip(message, now)
 
     def join(self, process: ProcessId) -> None:
         if process != self.me:
