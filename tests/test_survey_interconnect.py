@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from survey_net import mechanisms
 from whence.errors import ConfigError
 from whence.order.survey import Mechanism, VectorClock
-from whence.order.survey.interconnect import CyclicTopology, Interconnected, ToGroup, check_acyclic
+from whence.order.survey.interconnect import Interconnected, ToGroup, check_acyclic
 from whence.order.survey.reliable import View
 from whence.order.survey.subgroup import Delivered, Installed, ToMember
 

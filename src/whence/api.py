@@ -15,17 +15,16 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
-import msgspec
-
-from whence.clock import AnyFrame, Frame, Incarnation, MemberId, address_of
+from whence.clock import Incarnation, MemberId, address_of
 from whence.errors import ClusterClosed, LostTicket, NoTicket, NotJoined, UsageError
+from whence.events import Event, Events
 from whence.net.entry import LIVE, NODE, Entry, live_config
 from whence.net.host import Host
 from whence.net.keys import Keys
@@ -35,7 +34,7 @@ from whence.net.node import Ask, Node
 from whence.net.roles import PublisherSeal
 from whence.net.transport import Faults
 from whence.order import FREE_ORDERS, RANK, TICKET_ORDERS, Blocked, Contract, FreeOrdering
-from whence.ports import Contracted, Coordinate, Deliver, Leave, Move, Resign
+from whence.ports import Contracted, Coordinate, Leave, Move, Resign
 from whence.ring.interface import State
 from whence.trace import TraceWriter
 
@@ -49,119 +48,6 @@ PART_BYTES = 256 << 10
 PART_EVENTS = 4096
 PEERS_EVERY = 2.0
 """Seconds between two looks whether the peers kept in a directory have changed."""
-
-
-class Event(msgspec.Struct, frozen=True, gc=False):
-    """One event, as the application sees it."""
-
-    payload: bytes
-    seq: int
-    frame: AnyFrame
-    over_gap: bool = False
-    """Something before it was given up (never in `reliable` order)."""
-    alert: int = 0
-    """Probabilistic order: 5 (or 4, by a rougher rule) if something that depends on this event may have been delivered
-    before it; 0: surely not."""
-    suspects: tuple[str, ...] = ()
-    """Alert 5: the ids of recent events that claim to depend on this one: where a repair begins."""
-
-    @property
-    def id(self) -> str:
-        """Unique in the cluster, for good."""
-        frame = self.frame
-        if isinstance(frame, Frame):
-            return f"{frame.ticket}:{Incarnation.unpack(frame.inc)}:{self.seq}@{frame.owner}"
-        return f"{frame.owner}/{self.seq}"
-
-    @property
-    def origin(self) -> MemberId:
-        """The member that published it."""
-        return self.frame.owner
-
-    @property
-    def sender_ticket(self) -> int | None:
-        """The ticket it was published under; None in a cluster without tickets."""
-        return self.frame.ticket if isinstance(self.frame, Frame) else None
-
-
-class Events(AsyncIterator[Event]):
-    """The events of a cluster, in its order. Asking for the next one says that the last one is done with: a member with
-    a directory does not see it again after a restart.
-
-    One reader at a time: a new `events()` goes on where the last one stopped, which ends."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._node = cluster._node
-        self._frame: list[Event] = []
-        self._at = 0
-        self._handed = 0
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Event:
-        if self._handed:
-            self._done()
-        if self._at >= len(self._frame) and not await self._next_frame():
-            raise StopAsyncIteration
-        event = self._frame[self._at]
-        self._at += 1
-        self._handed = 1
-        return event
-
-    async def batch(self) -> list[Event]:
-        """The events of one frame, at least one; empty when the cluster was left. Cheaper than one by one."""
-        if self._handed:
-            self._done()
-        if self._at >= len(self._frame) and not await self._next_frame():
-            return []
-        rest, self._at = self._frame[self._at :], len(self._frame)
-        self._handed = len(rest)
-        return rest
-
-    def done(self) -> None:
-        """All events handed out so far are done with, though the next one is not asked for."""
-        if self._handed:
-            self._done()
-        if self._at >= len(self._frame):
-            self._node.backlog.busy = False
-            self._node.save_state()
-
-    def _done(self) -> None:
-        handed, self._handed = self._handed, 0
-        self._node.done(handed)
-
-    async def _next_frame(self) -> bool:
-        """All events so far are done with: on to the next frame."""
-        node, backlog = self._node, self._node.backlog
-        self._frame, self._at = [], 0
-        if self._cluster._reader is not self:
-            return False
-        backlog.busy = False
-        while True:
-            while backlog.items:
-                item = backlog.items[0]
-                if isinstance(item, Deliver):
-                    was_full = backlog.full
-                    backlog.take_frame()
-                    if was_full and not backlog.full:
-                        self._cluster._tell()
-                    frame, said = item.frame, (item.over_gap, item.alert, item.suspects)
-                    self._frame = [Event(p, s, frame, *said) for s, p in enumerate(frame.payloads(), frame.first)]
-                    if item.alert == 5 and self._cluster._on_alert is not None:
-                        for event in self._frame:
-                            self._cluster._on_alert(event)
-                    self._at, backlog.skip = backlog.skip, 0
-                    backlog.busy = True
-                    return True
-                backlog.items.popleft()
-                node.snapshot(item)
-            if node.failure is not None:
-                raise ClusterClosed(f"the node of {node.cluster} has stopped: {node.failure}") from node.failure
-            if node.left or self._cluster._closed or self._cluster._reader is not self:
-                return False
-            await self._cluster._change()
 
 
 class Seat:
@@ -178,16 +64,18 @@ class Seat:
         Raises LostTicket if the ring took the ticket away: then nothing was published."""
         return (await self.publish_many((payload,)))[0]
 
-    async def publish_many(self, payloads: Sequence[bytes]) -> list[str]:
+    async def publish_many(self, payloads: Sequence[bytes], *, unread: bool = False) -> list[str]:
         """Publish events in this order, many in one frame: far cheaper than one by one. On LostTicket, its `published`
-        holds the ids of those that were published."""
+        holds the ids of those that were published. `unread`: do not wait while the own application is behind with its
+        reading; for who reads in one cluster only as fast as it publishes in another (a bridge), else both would
+        wait."""
         cluster, node = self.cluster, self.cluster._node
         cap = node.member.config.limits.max_payload_bytes
         if payloads and (longest := max(map(len, payloads))) > cap:
             raise UsageError(f"an event holds at most {cap} bytes, not {longest}")
         ids: list[str] = []
         for part in _parts(payloads):
-            await cluster._room()
+            await cluster._room(unread)
             try:
                 self._check()
                 ask = Ask(part, asyncio.get_running_loop().create_future())
@@ -478,10 +366,10 @@ class Cluster:
                 return True
         return condition()
 
-    async def _room(self) -> None:
-        """Back pressure: wait while the own application or the peers are behind."""
+    async def _room(self, unread: bool = False) -> None:
+        """Back pressure: wait while the own application (unless it stays `unread`) or the peers are behind."""
         node = self._node
-        while node.backlog.full and not self._closed and node.failure is None:
+        while node.backlog.full and not unread and not self._closed and node.failure is None:
             await self._change()
         if self._host.congested():
             await self._host.drained(1.0)

@@ -15,6 +15,11 @@ class ConfigError(UsageError):
     """A setting or a scenario file is wrong; the message names the field."""
 
 
+class CyclicTopology(ConfigError):
+    """Clusters or subgroups joined in a circle: events would come, and be multicast, more than once. The message names
+    the circle."""
+
+
 class NoTicket(TimeoutError, WhenceError):
     """No ticket could be had in time; the message says what stood in the way."""
 

@@ -103,9 +103,9 @@ class Wishes:
         return f"{self._cluster.name}: no ticket for {without:.0f} s" if without > TICKET_PATIENCE_S else None
 
 
-def run_until_stopped(work: Coroutine[Any, Any, int]) -> int:
-    """Run it; SIGINT and SIGTERM end it cleanly (0): the ticket is given back, the others are told, the trace is
-    closed. A second signal ends it at once (130)."""
+def run_until_stopped(work: Coroutine[Any, Any, int], interrupted: int = 0) -> int:
+    """Run it; SIGINT and SIGTERM end it cleanly (`interrupted`): the ticket is given back, the others are told, the
+    trace is closed. A second signal ends it at once (130)."""
 
     async def main() -> int:
         loop = asyncio.get_running_loop()
@@ -122,6 +122,9 @@ def run_until_stopped(work: Coroutine[Any, Any, int]) -> int:
         try:
             return await task
         except asyncio.CancelledError:
-            return 0 if signals == 1 else 130
+            return interrupted if signals == 1 else 130
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)  # uvloop leaves them, and a later Ctrl-C would be lost
 
     return run(main())

@@ -23,6 +23,7 @@ from rich.console import Console
 from whence.cli.connect import run_until_stopped
 from whence.cli.demo_members import Task
 from whence.cli.judged import write_page
+from whence.cli.main import INTERRUPTED, parser
 from whence.errors import UsageError
 from whence.trace import read
 
@@ -33,6 +34,8 @@ TICKETS = 8
 ABOUT = "live: 25 members in five processes; one in ten gossip messages lost, a kill -9, a partition"
 SETTLE_S = 4.0
 """After the load: the last events of each are recovered."""
+MARKER = ".whence-demo"
+"""A file that says whose directory this is: only such a one is emptied for the next demo."""
 
 
 class Machine:
@@ -93,28 +96,43 @@ class Machine:
 
 
 def demo(args: argparse.Namespace) -> int:
-    """Run it, audit it, write the page."""
-    trace = args.out / "trace"
-    if trace.exists():
-        shutil.rmtree(args.out)  # ours, from an earlier demo
-    elif args.out.exists() and any(args.out.iterdir()):
-        raise UsageError(f"{args.out} is not empty, and not of an earlier demo: give another --out")
-    args.out.mkdir(parents=True, exist_ok=True)
-    code = run_until_stopped(_live(args))
-    if code or not trace.exists():
-        return code
-    if not args.no_audit:
-        try:
-            return _audited(args)
-        except UsageError as error:  # no Java, or no Spark
-            print(f"whence: {error}\nwhence: so the built-in oracle judges instead of the audit", file=sys.stderr)
-    return _judged(args)
+    """Run it, audit it, write the page. 130 if it was interrupted: then there is no page."""
+    _make_room(args.out)
+    audited = not args.no_audit and _can_audit()
+    if run_until_stopped(_live(args), interrupted=INTERRUPTED) == INTERRUPTED:
+        raise KeyboardInterrupt
+    return _audited(args) if audited else _judged(args)
+
+
+def _make_room(out: Path) -> None:
+    """An empty directory. What an earlier demo left goes; what anybody else left stays, and is complained about."""
+    try:
+        if (out / MARKER).exists():
+            shutil.rmtree(out)
+        elif out.exists() and (not out.is_dir() or any(out.iterdir())):
+            raise UsageError(f"{out} is not empty, and not of an earlier demo: give another --out")
+        out.mkdir(parents=True, exist_ok=True)
+        (out / MARKER).write_text("made by `whence demo`, which empties this directory each time\n", encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{out}: cannot be used ({error.strerror or error}): give another --out") from None
+
+
+def _can_audit() -> bool:
+    """Asked before the members start: half a minute later is late to say what is missing."""
+    if os.environ.get("SPARK_REMOTE"):
+        return True  # Java is needed there, not here
+    try:
+        from whence.spark.session import check_java
+
+        check_java()
+    except (UsageError, ImportError) as error:
+        print(f"whence: {error}\nwhence: so the built-in oracle will judge, instead of the audit", file=sys.stderr)
+        return False
+    return True
 
 
 def _audited(args: argparse.Namespace) -> int:
     """As `whence audit` does it, and its page."""
-    from whence.cli.main import parser
-
     audit = parser().parse_args(["audit", str(args.out / "trace"), "--out", str(args.out / "audit")])
     code: int = audit.call(audit)
     _show(args.out / "audit" / "report.html")
@@ -129,9 +147,9 @@ def _judged(args: argparse.Namespace) -> int:
     """The page, by the built-in oracle."""
     rows = list(read(args.out / "trace", on_bad="collect"))  # whoever was killed may have left half a line
     page = args.out / "report.html"
-    write_page(rows, page, title="whence demo", about=ABOUT, command="whence demo --no-audit")
+    found = write_page(rows, page, title="whence demo", about=ABOUT, command="whence demo --no-audit")
     _show(page)
-    return 0
+    return 1 if found.violations else 0
 
 
 async def _live(args: argparse.Namespace) -> int:

@@ -10,8 +10,8 @@ from whence.sim.oracle import Verdict, judge
 from whence.trace import Row
 
 
-def write_page(rows: list[Row], path: Path, *, title: str, about: str, command: str) -> None:
-    """The page of a run. Of several clusters it shows the one with most steps, and says so."""
+def write_page(rows: list[Row], path: Path, *, title: str, about: str, command: str) -> Found:
+    """The page of a run, and what was found. Of several clusters it shows the one with most steps, and says so."""
     clusters = Counter(row.cluster for row in rows)
     cluster = clusters.most_common(1)[0][0] if clusters else ""
     if len(clusters) > 1:
@@ -19,6 +19,7 @@ def write_page(rows: list[Row], path: Path, *, title: str, about: str, command: 
     mine = [row for row in rows if row.cluster == cluster]
     facts = gather(mine, found(mine), title=title, about=about, command=command)
     write(facts, path)
+    return facts.found
 
 
 def found(rows: list[Row]) -> Found:

@@ -2,7 +2,7 @@
 
 from whence.clock.cct import MAX_SEQ, NEVER, CctClock, Entry, Incarnation, Orphan, Range
 from whence.clock.event import Digest, EventId, Frame, Key, MemberId, address_of, boot_of, member_id
-from whence.clock.free import GENESIS, AnyFrame, FreeFrame, FreeId, Packed, Run
+from whence.clock.free import GENESIS, AnyFrame, FreeFrame, FreeId, OwnFrame, Packed, Run, StampedFrame
 from whence.clock.vector import Vector, concurrent, leq, merge, precedes
 
 __all__ = [

@@ -147,6 +147,11 @@ class Frame(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
         return tuple(t)
 
     @property
+    def header(self) -> int:
+        """Bytes of control information: what the clock costs on the wire, near enough."""
+        return 9 * len(self.deps) + 20 * len(self.orphans)
+
+    @property
     def size(self) -> int:
         """Bytes on the wire, near enough for the bandwidth model: the header, the vector, the body."""
         return 24 + len(self.owner) + 9 * len(self.deps) + 20 * len(self.orphans) + len(self.body) + len(self.signature)

@@ -1,4 +1,5 @@
-"""Frames of a cluster without tickets: stamped by an (N, R, K) clock, named by their owner alone.
+"""Frames of a cluster without tickets: stamped by an (N, R, K) clock, or by a mechanism of the SURVEY, and named by
+their owner alone.
 
 Nobody grants anybody the right to publish, so an event is `<owner, seq>`, and the owner (which says which life of
 its process it is) counts its own frames. What the clock counts are frames: one frame is one message of PCO17.
@@ -74,26 +75,13 @@ class FreeId(NamedTuple):
         return cls(owner, int(seq))
 
 
-class FreeFrame(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=3):
-    """Frame `number` of its owner: events `first .. first+count-1`, published at one point of the owner's delivery
-    order (a run of PCO17's messages that share one timestamp).
-
-    `vector` is `m.V` and `keys` is `f(owner)`, both of `generation`, which the owner entered with its frame `opened`.
-    `older` are the owner's vectors of earlier generations, where they have moved of late: the frame depends on
-    those messages, too. `signature` proves, where the cluster has roles, that a publisher made the frame.
-    """
+class OwnFrame(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What frames of a cluster without tickets have in common: the owner counts its own frames, and its events."""
 
     owner: MemberId
     number: int
     first: int
     count: int
-    generation: int
-    opened: int
-    keys: Keys
-    vector: Packed
-    body: bytes
-    older: tuple[tuple[int, Packed], ...] = ()
-    signature: bytes = b""
 
     @property
     def key(self) -> tuple[MemberId, int, int]:
@@ -110,14 +98,6 @@ class FreeFrame(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=3):
         """How far the frame reaches in the count that its key begins in: the owner's frames."""
         return self.number
 
-    def unsigned(self) -> bytes:
-        """What a signature is about: all of the frame but the signature."""
-        return _encode(msgspec.structs.replace(self, signature=b"") if self.signature else self)
-
-    def payloads(self) -> list[bytes]:
-        """The bodies, decoded now and not before: most frames a member sees are duplicates."""
-        return _bodies.decode(self.body)
-
     def ids(self) -> list[FreeId]:
         """The id of each event."""
         return [FreeId(self.owner, s) for s in range(self.first, self.first + self.count)]
@@ -125,6 +105,32 @@ class FreeFrame(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=3):
     def names(self) -> list[str]:
         """The ids as text."""
         return [f"{self.owner}/{s}" for s in range(self.first, self.first + self.count)]
+
+
+class FreeFrame(OwnFrame, frozen=True, array_like=True, gc=False, tag=3):
+    """Frame `number` of its owner: events `first .. first+count-1`, published at one point of the owner's delivery
+    order (a run of PCO17's messages that share one timestamp).
+
+    `vector` is `m.V` and `keys` is `f(owner)`, both of `generation`, which the owner entered with its frame `opened`.
+    `older` are the owner's vectors of earlier generations, where they have moved of late: the frame depends on
+    those messages, too. `signature` proves, where the cluster has roles, that a publisher made the frame.
+    """
+
+    generation: int
+    opened: int
+    keys: Keys
+    vector: Packed
+    body: bytes
+    older: tuple[tuple[int, Packed], ...] = ()
+    signature: bytes = b""
+
+    def unsigned(self) -> bytes:
+        """What a signature is about: all of the frame but the signature."""
+        return _encode(msgspec.structs.replace(self, signature=b"") if self.signature else self)
+
+    def payloads(self) -> list[bytes]:
+        """The bodies, decoded now and not before: most frames a member sees are duplicates."""
+        return _bodies.decode(self.body)
 
     @property
     def header(self) -> int:
@@ -137,5 +143,39 @@ class FreeFrame(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=3):
         return 24 + len(self.owner) + self.header + len(self.body) + len(self.signature)
 
 
-AnyFrame = Frame | FreeFrame
+class StampedFrame(OwnFrame, frozen=True, array_like=True, gc=False, tag=4):
+    """Frame `number` of its owner, one multicast of a mechanism of the SURVEY: `stamp` is its control information,
+    encoded. Process `i` in it is the member `processes[i]`: nobody agrees on numbers for members, so that every frame
+    says whom it means."""
+
+    processes: tuple[MemberId, ...]
+    stamp: bytes
+    body: bytes
+    signature: bytes = b""
+
+    def unsigned(self) -> bytes:
+        """What a signature is about: all of the frame but the signature."""
+        return _encode(msgspec.structs.replace(self, signature=b"") if self.signature else self)
+
+    def payloads(self) -> list[bytes]:
+        """The bodies, decoded now and not before: most frames a member sees are duplicates."""
+        return _bodies.decode(self.body)
+
+    @property
+    def header(self) -> int:
+        """Bytes of control information: the stamp, as the SURVEY counts it. Names of members are left out."""
+        return len(self.stamp)
+
+    @property
+    def named(self) -> int:
+        """Bytes of the names that the stamp needs: what it costs that nobody agrees on numbers."""
+        return sum(len(p) + 1 for p in self.processes)
+
+    @property
+    def size(self) -> int:
+        """Bytes on the wire, near enough for the bandwidth model."""
+        return 24 + len(self.owner) + self.header + self.named + len(self.body) + len(self.signature)
+
+
+AnyFrame = Frame | FreeFrame | StampedFrame
 """What is published, forwarded, recovered and delivered: under a ticket, or without one."""

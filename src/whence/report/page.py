@@ -25,9 +25,11 @@ def write(facts: Facts, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         partial.write_text(render(facts), encoding="utf-8")
         partial.replace(path)
-    except OSError as error:
+    except BaseException as error:  # also Ctrl-C: no half page is left behind
         with suppress(OSError):
             partial.unlink()
+        if not isinstance(error, OSError):
+            raise
         raise TraceError(f"{path}: the page cannot be written: {error.strerror or error}") from None
 
 

@@ -123,7 +123,7 @@ def audit_run(table: pa.Table, run: str, cluster: str, parts: Parts) -> Summary:
     parts.write("members", members)
     parts.write("quarantine", ingest.bad_table(conflicts(table, a.coded.conflicts.tolist())))
     out = summed(a, members, wrong, table.num_rows)
-    out.pictures = draw(table, wrong, run, cluster, parts.stage)
+    out.pictures = draw(table, a.coded, wrong, run, cluster, parts.stage)
     return out
 
 

@@ -37,7 +37,7 @@ DEFAULT_ORDER: Final = "causal"
 
 
 class Tickets(NamedTuple):
-    """The `ticket` rows."""
+    """The `ticket` rows, by member and step."""
 
     member: list[int]
     lseq: list[int]
@@ -74,10 +74,13 @@ class Coded(NamedTuple):
     events: pa.Array[Any]
     """Event ids. The kernel has numbers of its own for those that somebody published."""
     steps: kernel.Steps
+    row: Longs
+    """Which row of the input each step is; those after the last one were added (`END`)."""
     lseq: Longs
     t: Longs
+    """By row of the input."""
     event: Ints
-    """The id on each row; -1: none."""
+    """The id on each step; -1: none."""
     base: Longs
     ids: Ints
     """Event's number -> its id."""
@@ -96,7 +99,7 @@ class Coded(NamedTuple):
     torn: list[str]
     """Members with missing steps, here or elsewhere."""
     reused: Longs
-    """Rows that publish an id (whoever its owner is) once more."""
+    """Steps that publish an id (whoever its owner is) once more."""
     tickets: Tickets
     repeated: int
     """Rows that were there twice, and alike."""
@@ -137,45 +140,51 @@ def _translated(name: Ints, rank: Ints, code: Ints, kind_of: Small, event: Ints)
     return member, kind, what
 
 
+class _Sorted(NamedTuple):
+    """Rows by member, as they come; columns as in `Coded`."""
+
+    begin: Longs
+    row: Longs
+    lseq: Longs
+    kind: Small
+    what: Ints
+
+
 @compiled
-def _by_member(member: Ints, lseq: Longs, members: int) -> tuple[Longs, Longs, bool]:
-    """The rows by member, as they come; and whether that is by `lseq`, too."""
+def _by_member(member: Ints, lseq: Longs, kind: Small, what: Ints, members: int) -> tuple[_Sorted, bool]:
+    """The rows by member; and whether that is by `lseq`, too."""
     begin = np.zeros(members + 1, np.int64)
     for m in member:
         begin[m + 1] += 1
     for m in range(members):
         begin[m + 1] += begin[m]
-    at, order = begin[:-1].copy(), np.empty(len(member), np.int64)
-    last, ascending = np.full(members, -1, np.int64), True
-    for r in range(len(member)):
+    n = len(member)
+    at, last, ascending = begin[:-1].copy(), np.full(members, -1, np.int64), True
+    out = _Sorted(begin, np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int8), np.empty(n, np.int32))
+    for r in range(n):
         m = member[r]
-        order[at[m]] = r
+        k = at[m]
         at[m] += 1
+        out.row[k], out.lseq[k], out.kind[k], out.what[k] = r, lseq[r], kind[r], what[r]
         ascending = ascending and lseq[r] > last[m]
         last[m] = lseq[r]
-    return begin, order, ascending
+    return out, ascending
 
 
-def by_member(member: Ints, lseq: Longs, members: int) -> tuple[Longs, Longs, bool]:
-    """The rows by member and `lseq`: the places of each member's rows, the order, and whether a step is there twice.
-    Files are written in the order of steps, so that mostly nothing has to be sorted."""
-    begin, order, ascending = _by_member(member, lseq, members)
+def _by_step(rows: _Rows) -> tuple[_Sorted, int, Longs]:
+    """The rows by member and `lseq`, each step once; how many were there twice, and those that contradict others. Files
+    are written in the order of steps, so that mostly nothing has to be sorted."""
+    found, ascending = _by_member(rows.member, rows.lseq, rows.kind, rows.what, len(rows.members))
+    none = np.empty(0, np.int64)
     if ascending:
-        return begin, order, False
-    order = np.lexsort((lseq, member))
-    twice = (lseq[order[1:]] == lseq[order[:-1]]) & (member[order[1:]] == member[order[:-1]])
-    return begin, order, bool(twice.any())
-
-
-@compiled
-def _in_order(order: Longs, lseq: Longs, t: Longs, kind: Small, what: Ints) -> tuple[Longs, Longs, Small, Ints]:
-    """The columns in this order."""
-    n = len(order)
-    a, b, c, d = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int8), np.empty(n, np.int32)
-    for k in range(n):
-        r = order[k]
-        a[k], b[k], c[k], d[k] = lseq[r], t[r], kind[r], what[r]
-    return a, b, c, d
+        return found, 0, none
+    order, begin = np.lexsort((rows.lseq, rows.member)), found.begin
+    twice = (rows.lseq[order[1:]] == rows.lseq[order[:-1]]) & (rows.member[order[1:]] == rows.member[order[:-1]])
+    repeated, conflicts = 0, none
+    if twice.any():
+        order, repeated, conflicts = _once(rows, order)
+        begin = np.searchsorted(rows.member[order], np.arange(len(rows.members) + 1)).astype(np.int64)
+    return _Sorted(begin, order, rows.lseq[order], rows.kind[order], rows.what[order]), repeated, conflicts
 
 
 @compiled
@@ -233,14 +242,9 @@ def code(table: pa.Table, needed: Needed | None = None, known: Known | None = No
     members that others depend on, with what the others need of them; or those of others, with what is known of the
     former."""
     rows = _rows(table, needed, known)
-    begin, order, twice = by_member(rows.member, rows.lseq, len(rows.members))
-    repeated, conflicts = 0, np.empty(0, np.int64)
-    if twice:
-        order, repeated, conflicts = _once(rows, order)
-        begin = np.searchsorted(rows.member[order], np.arange(len(rows.members) + 1)).astype(np.int64)
-    lseq, t, kind, event = _in_order(order, rows.lseq, rows.t, rows.kind, rows.what)
+    (begin, row, lseq, kind, event), repeated, conflicts = _by_step(rows)
     if known is None:
-        number_of, row_of, member_of, base = kernel.number(begin, kind, event, t, len(rows.events))
+        number_of, row_of, member_of, base = kernel.number(begin, kind, event, row, rows.t, len(rows.events))
     else:
         number_of, row_of, member_of, base = _known_numbers(rows, known)
     what, event = _numbered(kind, event, number_of, row_of)
@@ -253,8 +257,9 @@ def code(table: pa.Table, needed: Needed | None = None, known: Known | None = No
         members=rows.members,
         events=events,
         steps=kernel.Steps(begin, kind, what, torn),
+        row=row,
         lseq=lseq,
-        t=t,
+        t=rows.t,
         event=event,
         base=base,
         ids=ids,
@@ -267,8 +272,8 @@ def code(table: pa.Table, needed: Needed | None = None, known: Known | None = No
         elsewhere=rows.elsewhere,
         missing=missing,
         torn=[str(rows.members[m]) for m in np.flatnonzero(missing).tolist()] + (known.torn if known else []),
-        reused=_reused(kind, event, t, rows.events),
-        tickets=_tickets(rows, order),
+        reused=_reused(kind, event, row, rows),
+        tickets=_tickets(rows, row[kind == kernel.TICKET]),
         repeated=repeated,
         conflicts=conflicts,
     )
@@ -391,17 +396,17 @@ def _once(rows: _Rows, order: Longs) -> tuple[Longs, int, Longs]:
     return order[keep], len(order) - int(keep.sum()) - len(conflicts), conflicts
 
 
-def _reused(kind: Small, event: Ints, t: Longs, events: pa.Array[Any]) -> Longs:
-    """Rows that publish an id that was published before. An id is its text up to the owner: it has to be unique,
+def _reused(kind: Small, event: Ints, row: Longs, rows: _Rows) -> Longs:
+    """Steps that publish an id that was published before. An id is its text up to the owner: it has to be unique,
     whoever uses it."""
-    rows = np.flatnonzero((kind == kernel.PUBLISH) & (event >= 0))
-    parts = pc.split_pattern(events.take(event[rows]), "@", max_splits=1)
+    steps = np.flatnonzero((kind == kernel.PUBLISH) & (event >= 0))
+    parts = pc.split_pattern(rows.events.take(event[steps]), "@", max_splits=1)
     bare, names = codes(pc.list_element(parts, 0))
-    if len(names) == len(rows):
+    if len(names) == len(steps):
         return np.empty(0, np.int64)
-    by_time = np.lexsort((rows, t[rows], bare))
+    by_time = np.lexsort((steps, rows.t[row[steps]], bare))
     again = np.append(False, bare[by_time][1:] == bare[by_time][:-1])
-    return np.sort(rows[by_time[again]])
+    return np.sort(steps[by_time[again]])
 
 
 def _alive(kind: Small, begin: Longs, superseded: Bytes) -> Bytes:
@@ -417,13 +422,7 @@ def _alive(kind: Small, begin: Longs, superseded: Bytes) -> Bytes:
     return alive
 
 
-def _tickets(rows: _Rows, order: Longs) -> Tickets:
-    mine = np.flatnonzero(rows.kind == kernel.TICKET)
-    if not len(mine):
-        return Tickets([], [], [], [], [])
-    kept = np.zeros(len(rows.member), bool)
-    kept[order] = True
-    mine = mine[kept[mine]]
+def _tickets(rows: _Rows, mine: Longs) -> Tickets:
     part = rows.table.select(["ticket", "reason"]).take(mine)
     return Tickets(
         rows.member[mine].tolist(),

@@ -53,12 +53,12 @@ def followed(coded: Coded) -> Bytes:
     return out
 
 
-def audited(coded: Coded, room: int = j.DENSE) -> Audited:
-    """Rebuild and judge. `room`: see `judge`."""
+def audited(coded: Coded, room: int = kernel.DENSE) -> Audited:
+    """Rebuild and judge. `room`: see `kernel.rebuild`."""
     tokens, origins = len(coded.tokens), len(coded.base) - 1
-    past, early, circles = kernel.rebuild(coded.steps, coded.joins, tokens, coded.base, followed(coded))
+    past, early, circles = kernel.rebuild(coded.steps, coded.joins, tokens, coded.base, followed(coded), room)
     everybody = np.ones(len(coded.members), np.uint8)
-    found = j.judge(coded.steps, coded.joins, past, early, everybody, j.states(tokens, origins), room)
+    found = j.judge(coded.steps, coded.joins, past, early, everybody, j.states(tokens, origins))
     losses = j.losses(past, found.ends, coded.alive, coded.superseded, coded.alive[coded.member_of])
     return Audited(coded, past, found, losses, circles)
 

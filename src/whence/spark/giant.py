@@ -175,7 +175,7 @@ def _follow(run: Run, needed: Needed, stage: str, place: str, number: int) -> Ta
         coded = code(table, needed=needed)
         tokens, origins = len(coded.tokens), len(coded.base) - 1
         past, early, circles = kernel.rebuild(coded.steps, coded.joins, tokens, coded.base, findings.followed(coded))
-        found = j.judge(coded.steps, coded.joins, past, early, _all(coded), j.states(tokens, origins), j.DENSE)
+        found = j.judge(coded.steps, coded.joins, past, early, _all(coded), j.states(tokens, origins))
         names = [str(coded.members[m]) for m in coded.member_of.tolist()]
         known = Known(coded.events.take(coded.ids), coded.base, names, coded.tokens, coded.torn)
         with Parts(stage, f"giant-{number}-followed") as parts:
@@ -198,7 +198,7 @@ def _judge(run: Run, stage: str, place: str, number: int) -> Task:
                 table = unpacked(mine)
                 coded = code(table, known=shared.known)
                 early = np.zeros(len(coded.lseq), np.uint8)
-                found = j.judge(coded.steps, coded.joins, shared.past, early, _all(coded), shared.taken, j.DENSE)
+                found = j.judge(coded.steps, coded.joins, shared.past, early, _all(coded), shared.taken)
                 a = findings.Audited(coded, shared.past, found, _no_losses(coded), 0)
                 _write(run, table, a, parts, place, bucket)
                 yield pa.RecordBatch.from_pydict({"n": [table.num_rows]})

@@ -25,7 +25,6 @@ from whence.spark.kernel import (
     happened,
     let_one_go,
     raise_to,
-    vectors,
     wait,
     work_list,
 )
@@ -37,9 +36,6 @@ HOLE, PASSED = 1, 2
 """Skipped: due to this member, or not (the state it began with lacked it, or steps that may tell of it are missing)."""
 
 NEVER = np.int32(2**31 - 1)
-
-DENSE = 1 << 25
-"""Numbers that are kept for whole vectors, 128 MB; they are compared many times as fast as news are."""
 
 
 class States(NamedTuple):
@@ -294,21 +290,25 @@ def _in_order(
             return r
         o = origin[w]
         s = w - base[o] + 1
-        above = np.int32(s != X[o] + 1)  # without a way out of the loop it is done several entries at a time
-        for i in range(len(X)):
-            above |= np.int32(whole[w, i] > X[i])
-        if above:
+        if s != X[o] + 1:
             return r
-        X[o] = last[o] = s
+        above = 0  # without a way out of the loop it is done several entries at a time
+        for i in range(len(X)):
+            above += int(whole[w, i] > X[i])
+        if above != 1:  # more than its own
+            return r
+        for i in range(len(X)):  # only X[o] rises; but who writes one entry cannot soon read many (store forwarding)
+            X[i] = max(X[i], whole[w, i])
+        last[o] = s
         unsure[o] = 0
         verdict[r] = IN_ORDER
     return end
 
 
 @compiled
-def judge(steps: Steps, joins: Joins, past: Past, early: Bytes, todo: Bytes, given: States, room: int = DENSE) -> Found:
+def judge(steps: Steps, joins: Joins, past: Past, early: Bytes, todo: Bytes, given: States) -> Found:
     """The verdict on every delivery of the members `todo`. `given`: states under tokens that are known from before.
-    `room`: for whole vectors; where it does not do, news are compared."""
+    Where there are no whole vectors, news are compared."""
     begin, kind, what, torn = steps
     members, origins, tokens = len(begin) - 1, len(past.base) - 1, len(given.has)
     verdict, cause = np.full(len(kind), -1, np.int8), np.full(len(kind), -1, np.int32)
@@ -323,8 +323,7 @@ def judge(steps: Steps, joins: Joins, past: Past, early: Bytes, todo: Bytes, giv
     at = begin[:-1].copy()
     base, origin, news, size, entry, value = past.base, past.origin, past.at, past.size, past.entry, past.value
     X, last, unsure, n, done = life.X, life.last, life.unsure, life.n, work.done
-    dense = past.base[-1] * origins <= room
-    whole = vectors(past) if dense else np.zeros((0, 0), np.int32)
+    whole, dense = past.whole, len(past.whole) > 0
     while work.top[0] or let_one_go(work):
         work.top[0] -= 1
         m = int(work.stack[work.top[0]])
@@ -350,10 +349,10 @@ def judge(steps: Steps, joins: Joins, past: Past, early: Bytes, todo: Bytes, giv
                 s = w - base[o] + 1
                 fine = s == X[o] + 1
                 if fine and dense:
-                    above = np.int32(0)  # without a way out of the loop it is done several entries at a time
+                    above = 0
                     for i in range(origins):
-                        above |= np.int32(whole[w, i] > X[i])
-                    fine = above == 0
+                        above += int(whole[w, i] > X[i])
+                    fine = above == 1  # its own
                 elif fine:
                     for k in range(news[w], news[w] + size[w]):
                         if value[k] > X[entry[k]]:

@@ -10,8 +10,9 @@ gap.
 
 Two passes. `rebuild` (here) follows the members whose steps others depend on, publishers and those who gave a snapshot,
 with a work list: a delivery waits until its publish is known. It leaves the **news** of every event: the entries of its
-past that rose since its origin's event before. `judge` takes one member after the other; when q has all of (o, s-1),
-only the news of (o, s) have to be compared. Rows are ordered by `lseq` only.
+past that rose since its origin's event before; and, where there is room, its whole vector, which is compared many times
+as fast. `judge` takes one member after the other; when q has all of (o, s-1), only the news of (o, s) have to be
+compared. Rows are ordered by `lseq` only.
 
 Events are numbered 0, 1, ... by origin and seq: event `base[o] + s - 1` is (o, s). A false trace can make members wait
 in a circle: the first of them is let go, and sees an effect without its cause, as the trace says.
@@ -30,6 +31,9 @@ OTHER, PUBLISH, DELIVER, JOIN, SNAPSHOT, GONE, TICKET = range(7)
 
 GENESIS, INSTALLED, CHECKPOINT, UNCLEAR = range(4)
 """How a member joins. UNCLEAR: in no way that we know."""
+
+DENSE = 1 << 25
+"""Numbers that are kept for whole vectors: 128 MB."""
 
 
 class Steps(NamedTuple):
@@ -73,6 +77,8 @@ class Past(NamedTuple):
     frames: Ints
     """Whole vectors, of every `step`-th event of an origin: so that no vector is far away."""
     step: int
+    whole: Ints
+    """Event -> its vector, itself included; without rows where that would take too much room."""
 
 
 @compiled
@@ -83,9 +89,10 @@ def grown(a: Ints) -> Ints:
 
 
 @compiled
-def number(begin: Longs, kind: Small, event: Ints, t: Longs, ids: int) -> tuple[Ints, Longs, Ints, Longs]:
-    """Numbers the events by origin and seq. `event`: the id on each row, -1 for none. An id that two members publish
-    belongs to the first by time: the one use of a clock here, and only in a trace that is false anyway.
+def number(begin: Longs, kind: Small, event: Ints, row: Longs, t: Longs, ids: int) -> tuple[Ints, Longs, Ints, Longs]:
+    """Numbers the events by origin and seq. `event`: the id on each step, -1 for none; `row`: where its time is in `t`.
+    An id that two members publish belongs to the first by time: the one use of a clock here, and only in a trace that
+    is false anyway.
 
     Returns: id -> number (-1: published by nobody), number -> row of the publish, origin -> member, `base`."""
     members = len(begin) - 1
@@ -94,7 +101,7 @@ def number(begin: Longs, kind: Small, event: Ints, t: Longs, ids: int) -> tuple[
         for r in range(begin[m], begin[m + 1]):
             if kind[r] == PUBLISH and event[r] >= 0:
                 old = first[event[r]]
-                if old < 0 or (old < begin[m] and t[r] < t[old]):
+                if old < 0 or (old < begin[m] and t[row[r]] < t[row[old]]):
                     first[event[r]] = r
     number_of, row_of = np.full(ids, -1, np.int32), np.empty(ids, np.int64)
     member_of, base = np.empty(members, np.int32), np.zeros(members + 1, np.int64)
@@ -201,7 +208,7 @@ def awaited(steps: Steps, todo: Bytes, work: Work, events: int) -> None:
 
 
 @compiled
-def _empty_past(base: Longs) -> Past:
+def _empty_past(base: Longs, room: int) -> Past:
     origins, events = len(base) - 1, base[-1]
     step = max(64, origins)  # whole vectors take no more room than one number per event
     origin, frame = np.empty(events, np.int32), np.zeros(origins, np.int64)
@@ -211,8 +218,10 @@ def _empty_past(base: Longs) -> Past:
         frame[o] = frames
         frames += (base[o + 1] - base[o]) // step
     at, count = np.zeros(events, np.int64), np.zeros(events, np.int32)
-    whole = np.zeros((frames, origins), np.int32)
-    return Past(base, origin, at, count, np.empty(1024, np.int32), np.empty(1024, np.int32), frame, whole, step)
+    between = np.zeros((frames, origins), np.int32)
+    whole = np.zeros((events if events * origins <= room else 0, origins), np.int32)
+    entry, value = np.empty(1024, np.int32), np.empty(1024, np.int32)
+    return Past(base, origin, at, count, entry, value, frame, between, step, whole)
 
 
 @compiled
@@ -233,17 +242,22 @@ def _publish(past: Past, e: int, x: Ints, seen: Ints, said: Ints, used: int) -> 
     s = e - past.base[o] + 1
     if s % past.step == 0:
         past.frames[past.frame[o] + s // past.step - 1] = said
+    if len(past.whole):
+        past.whole[e] = said
+        past.whole[e, o] = s
     return entry, value, used
 
 
 @compiled
-def rebuild(steps: Steps, joins: Joins, tokens: int, base: Longs, todo: Bytes) -> tuple[Past, Bytes, int]:
-    """The past of every event. `todo`: the members to follow, all who publish or give a state that is used. Returns
-    also which rows deliver an event before its publish, and how often a member was let go: both only in a false
-    trace."""
+def rebuild(
+    steps: Steps, joins: Joins, tokens: int, base: Longs, todo: Bytes, room: int = DENSE
+) -> tuple[Past, Bytes, int]:
+    """The past of every event. `todo`: the members to follow, all who publish or give a state that is used. `room`: for
+    whole vectors. Returns also which rows deliver an event before its publish, and how often a member was let go: both
+    only in a false trace."""
     begin, kind, what, _ = steps
     origins, events = len(base) - 1, base[-1]
-    past = _empty_past(base)
+    past = _empty_past(base, room)
     place = np.cumsum(todo.astype(np.int64)) - 1
     X = np.zeros((place[-1] + 1, origins), np.int32)
     seen = np.zeros((place[-1] + 1, origins), np.int32)  # what a member had delivered before it installed another state
@@ -254,7 +268,7 @@ def rebuild(steps: Steps, joins: Joins, tokens: int, base: Longs, todo: Bytes) -
     awaited(steps, todo, work, events)
     at = begin[:-1].copy()
     origin, news, size, entry, value = past.origin, past.at, past.size, past.entry, past.value
-    done = work.done
+    done, whole, dense = work.done, past.whole, len(past.whole) > 0
     used = circles = 0
     while True:
         if not work.top[0]:
@@ -277,6 +291,9 @@ def rebuild(steps: Steps, joins: Joins, tokens: int, base: Longs, todo: Bytes) -
                 s = w - base[o] + 1
                 if not known[w]:
                     early[r] = 1
+                elif s > x[o] and dense:
+                    for i in range(origins):
+                        x[i] = max(x[i], whole[w, i])
                 elif s == x[o] + 1:
                     for k in range(news[w], news[w] + size[w]):
                         x[entry[k]] = max(x[entry[k]], value[k])
@@ -286,7 +303,7 @@ def rebuild(steps: Steps, joins: Joins, tokens: int, base: Longs, todo: Bytes) -
             elif kind[r] == PUBLISH:
                 entry, value, used = _publish(past, w, x, seen[place[m]], said[origin[w]], used)
                 if len(entry) > len(past.entry):
-                    past = Past(base, origin, news, size, entry, value, past.frame, past.frames, past.step)
+                    past = Past(base, origin, news, size, entry, value, past.frame, past.frames, past.step, whole)
                 known[w] = 1
                 happened(work, w)
             elif kind[r] == SNAPSHOT:
@@ -307,7 +324,8 @@ def rebuild(steps: Steps, joins: Joins, tokens: int, base: Longs, todo: Bytes) -
 
 @compiled
 def vectors(past: Past) -> Ints:
-    """All pasts as whole vectors, by event: what an event's origin published before it is in its past, too."""
+    """All pasts as whole vectors, by event, from the news: an event itself is not in its past, but what its origin
+    published before it is."""
     origins = len(past.base) - 1
     out = np.zeros((len(past.origin), origins), np.int32)
     now = np.zeros(origins, np.int32)

@@ -73,15 +73,19 @@ def _tenures(coded: Coded) -> list[Tenure]:
         key = (ticket, incarnation, m)
         first, last = published.get(key, (-1, -1))
         if change == "owner" and key not in tenures:
-            end = max(t, int(coded.t[last]) if last >= 0 else t)
+            end = max(t, _time(coded, last) if last >= 0 else t)
             tenures[key] = Tenure(ticket, incarnation, m, t, end, lseq, first, last)
         elif change == "released" and key in tenures:
             tenures[key] = tenures[key]._replace(end=max(t, tenures[key].end))
     for key, (first, last) in published.items():
         if key not in tenures:  # published under a ticket without a word of owning it
-            start, end = int(coded.t[first]), int(coded.t[last])
+            start, end = _time(coded, first), _time(coded, last)
             tenures[key] = Tenure(*key, start, end, int(coded.lseq[first]), first, last)
     return list(tenures.values())
+
+
+def _time(coded: Coded, step: int) -> int:
+    return int(coded.t[coded.row[step]])
 
 
 def _published(coded: Coded) -> dict[tuple[int, str, int], tuple[int, int]]:

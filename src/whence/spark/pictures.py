@@ -6,7 +6,9 @@ afterwards.
 
 from __future__ import annotations
 
+import json
 import re
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
@@ -15,8 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from whence.spark.coding import codes
+from whence.spark.coding import Coded
 from whence.spark.compiled import Ints, Longs
+from whence.spark.kernel import PUBLISH
 from whence.trace import Row, shiviz
 
 RADIUS: Final = 3
@@ -25,9 +28,9 @@ PER_RUN: Final = 3
 """Pictures of a run, of the first violation of each rule."""
 
 
-def draw(table: pa.Table, wrong: pa.Table, run: str, cluster: str, stage: str) -> int:
+def draw(table: pa.Table, coded: Coded, wrong: pa.Table, run: str, cluster: str, stage: str) -> int:
     """A log for the first violation of each rule, into the directory `shiviz`. Returns how many. `table`: the rows of
-    the run; `wrong`: its violations."""
+    the run, `coded`: the same for the kernel; `wrong`: its violations."""
     seen: dict[str, dict[str, Any]] = {}
     for violation in wrong.slice(0, 10_000).to_pylist():
         seen.setdefault(violation["rule"], violation)
@@ -36,63 +39,53 @@ def draw(table: pa.Table, wrong: pa.Table, run: str, cluster: str, stage: str) -
         return 0
     place = Path(stage) / "shiviz"
     place.mkdir(exist_ok=True)
-    steps = _Steps(table, chosen)
-    for violation, rows in zip(chosen, steps.near([steps.anchors(violation) for violation in chosen]), strict=True):
-        name = re.sub(r"[^\w.-]+", "-", f"{run}-{cluster}-{violation['rule']}")
+    steps = _Steps(coded, chosen)
+    for violation in chosen:
+        rows = coded.row[steps.near(violation)]
         hidden = place / f".{uuid4().hex}"
-        shiviz.write_log(_log(table.take(rows), run, cluster), hidden)
-        hidden.rename(place / f"{name}.log")
+        shiviz.write_log(_log(table.take(rows[rows < table.num_rows]), run, cluster), hidden)
+        hidden.rename(place / file_name(run, cluster, violation["rule"]))
     return len(chosen)
 
 
-Anchors = set[tuple[int, int]]
-"""Members and steps."""
+def file_name(run: str, cluster: str, rule: str) -> str:
+    """Readable, and another one for anything else: texts that look alike in a file's name differ in their hash."""
+    text = re.sub(r"[^\w.-]+", "-", f"{run}-{cluster}-{rule}")[:120]
+    mark = blake2b(json.dumps([run, cluster, rule]).encode(), digest_size=4).hexdigest()
+    return f"{text}-{mark}.log"
 
 
 class _Steps:
-    """The rows of a run, looked through once for all of its pictures."""
+    """The steps of a run, looked through once for all of its pictures."""
 
-    def __init__(self, table: pa.Table, chosen: list[dict[str, Any]]) -> None:
-        self.event, self.events = codes(table["event"])
-        self.member, members = codes(table["member"])
-        self.members = [str(name) for name in members.to_pylist()]
-        self.kind, kinds = codes(table["kind"])
-        self.kinds = [str(name) for name in kinds.to_pylist()]
-        self.lseq: Longs = table["lseq"].to_numpy()
-        wanted = np.zeros(len(self.events) + 1, bool)  # the last is for -1: no event
+    def __init__(self, coded: Coded, chosen: list[dict[str, Any]]) -> None:
+        self.coded = coded
+        wanted = np.zeros(len(coded.events) + 1, bool)  # the last is for -1: no event
         wanted[self._codes([event for violation in chosen for event in violation["witness"]])] = True
-        self.told = np.flatnonzero(wanted[self.event])
-        """Rows with an event of a picture."""
+        self.told = np.flatnonzero(wanted[coded.event])
+        """Steps with an event of a picture: they publish or deliver it."""
 
     def _codes(self, events: list[str]) -> Ints:
-        found: Any = pc.index_in(pa.array(events, pa.string()), value_set=self.events)
+        found: Any = pc.index_in(pa.array(events, pa.string()), value_set=self.coded.events)
         codes: Ints = found.drop_null().to_numpy()
         return codes
 
-    def anchors(self, violation: dict[str, Any]) -> Anchors:
-        """Its own step, where its events were published, and where the member or their publishers delivered them."""
-        mine = self.told[np.isin(self.event[self.told], self._codes(violation["witness"]))]
-        published, delivered = (mine[self.kind[mine] == _place(self.kinds, kind)] for kind in ("publish", "deliver"))
-        me = _place(self.members, violation["member"])
-        close = {me, *self.member[published].tolist()}
-        rows = np.append(published, delivered)
-        steps = zip(self.member[rows].tolist(), self.lseq[rows].tolist(), strict=True)
-        own = {(me, violation["lseq"])} if violation["lseq"] is not None else set()
-        return own | {(m, s) for m, s in steps if m in close}
-
-    def near(self, pictures: list[Anchors]) -> list[Longs]:
-        """The rows close to these steps, for each picture."""
-        has = np.zeros(len(self.members) + 1, bool)
-        has[[m for anchors in pictures for m, _ in anchors if m >= 0]] = True
-        rows = np.flatnonzero(has[self.member])
-        member, lseq = self.member[rows], self.lseq[rows]
-        out = []
-        for anchors in pictures:
-            near = np.zeros(len(rows), bool)
-            for m, s in anchors:
-                near |= (member == m) & (np.abs(lseq - s) <= RADIUS)
-            out.append(rows[near])
-        return out
+    def near(self, violation: dict[str, Any]) -> Longs:
+        """Its own step, where its events were published, where the member or their publishers delivered them; and the
+        steps around each."""
+        begin, lseq = self.coded.steps.begin, self.coded.lseq
+        mine = self.told[np.isin(self.coded.event[self.told], self._codes(violation["witness"]))]
+        member = np.searchsorted(begin, mine, side="right") - 1
+        me: Any = pc.index(self.coded.members, pa.scalar(violation["member"])).as_py()
+        close = np.append(member[self.coded.steps.kind[mine] == PUBLISH], me)
+        anchors = [(m, int(lseq[k])) for m, k in zip(member.tolist(), mine.tolist(), strict=True) if m in close]
+        if violation["lseq"] is not None:
+            anchors.append((me, violation["lseq"]))
+        near = np.zeros(0, np.int64)
+        for m, at in anchors:
+            low, high = begin[m] + np.searchsorted(lseq[begin[m] : begin[m + 1]], [at - RADIUS, at + RADIUS + 1])
+            near = np.append(near, np.arange(low, high))
+        return np.unique(near)
 
 
 def _log(table: pa.Table, run: str, cluster: str) -> list[Row]:
@@ -107,7 +100,3 @@ def _log(table: pa.Table, run: str, cluster: str) -> list[Row]:
         names = ("member", "t_ns", "kind", "event", "ticket", "peer", "order", "token")
         out.append(Row(run=run, cluster=cluster, lseq=at, reason=said, **{name: row[name] for name in names}))
     return out
-
-
-def _place(values: list[str], wanted: str) -> int:
-    return values.index(wanted) if wanted in values else -2

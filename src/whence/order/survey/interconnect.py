@@ -27,22 +27,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import msgspec
 
-from whence.errors import BadMessage, ConfigError
+from whence.errors import BadMessage, ConfigError, CyclicTopology
 from whence.order.survey.base import Mechanism, ProcessId
 from whence.order.survey.reliable import View
 from whence.order.survey.subgroup import Global, GroupId, Have, Origin, Subgroup, counts_of, have_of
 
-
-class CyclicTopology(ConfigError):
-    """Subgroups joined by FIFO links in a circle: messages would come, and be multicast, more than once."""
+Name = TypeVar("Name")
 
 
-def check_acyclic(links: Sequence[tuple[GroupId, GroupId]]) -> None:
+def check_acyclic(links: Sequence[tuple[Name, Name]]) -> None:
     """Refuse a topology with more than one path between two subgroups; the message says which circle."""
-    paths: dict[GroupId, dict[GroupId, None]] = {}
+    paths: dict[Name, dict[Name, None]] = {}
     for a, b in links:
         if a == b:
             raise CyclicTopology(f"subgroup {a} is linked to itself: drop that link")
@@ -57,7 +56,7 @@ def check_acyclic(links: Sequence[tuple[GroupId, GroupId]]) -> None:
         paths.setdefault(b, {})[a] = None
 
 
-def _path(paths: dict[GroupId, dict[GroupId, None]], start: GroupId, goal: GroupId) -> list[GroupId]:
+def _path(paths: dict[Name, dict[Name, None]], start: Name, goal: Name) -> list[Name]:
     """The way from start to goal, if there is one."""
     ways = [[start]]
     seen = {start}

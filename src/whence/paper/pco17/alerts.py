@@ -18,7 +18,7 @@ LENGTHS = (1, 2, 5, 10, 20, 40, 80)
 
 def run(context: Context) -> Outcome:
     """Against K, with L of two propagation times; against the length of L, with K = 4."""
-    deliveries = context.size(1e7, quick=1e6)
+    deliveries = context.size(1e8, quick=1e6)
     base = {**PAPER, "alerts": True, "deliveries": deliveries}
     points = [{**base, "keys": k, "memory": 40} for k in KS] + [{**base, "memory": size} for size in LENGTHS]
     rows = measure(context, points, seeds=2)

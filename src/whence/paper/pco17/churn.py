@@ -11,7 +11,7 @@ CHURN = (0.0, 1.0, 5.0, 20.0, 50.0, 100.0)
 
 def run(context: Context) -> Outcome:
     """N = 1000, R = 100, K = 4; up to a tenth of all processes are replaced every second."""
-    deliveries = context.size(1e7, quick=1e6)
+    deliveries = context.size(1e8, quick=1e6)
     rows = measure(context, [{**PAPER, "churn": churn, "alerts": True, "deliveries": deliveries} for churn in CHURN])
     rate = {row["churn"]: row["exact_rate"] for row in rows}
     error = {row["churn"]: row["exact_rate_error"] for row in rows}

@@ -13,7 +13,7 @@ LOSSES = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1)
 
 def run(context: Context) -> Outcome:
     """N = 1000, R = 100, K = 4; a lost copy is sent again after 100 ms."""
-    deliveries = context.size(1e7, quick=1e6)
+    deliveries = context.size(1e8, quick=1e6)
     rows = measure(context, [{**PAPER, "loss": loss, "alerts": True, "deliveries": deliveries} for loss in LOSSES])
     rate = {row["loss"]: row["exact_rate"] for row in rows}
     claims = [
