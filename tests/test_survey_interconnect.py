@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from survey_net import mechanisms
-from whence.errors import ConfigError
+from whence.errors import ConfigError, CyclicTopology
 from whence.order.survey import Mechanism, VectorClock
 from whence.order.survey.interconnect import Interconnected, ToGroup, check_acyclic
 from whence.order.survey.reliable import View

@@ -1,0 +1,258 @@
+"""A bridge at work: a member of each of its clusters, driven by the rules of `gateway.py`.
+
+    async with Bridge({"lobby": {"seeds": ["10.0.0.5:7001"], "secret": one}, "hall": {...}}, directory) as bridge:
+        await bridge.run()
+
+Its directory holds a member's directory for each cluster, and the **ledger**: what the other sides have got. Whoever is
+started with it after a crash goes on where the last one was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TextIO
+
+from whence.api import Cluster, Coordination, Seat, join
+from whence.bridge.gateway import Forward, Gateway, Output, Passed
+from whence.clock import EventId, Frame
+from whence.errors import DiskError, LostTicket, NoTicket, UsageError
+from whence.events import Event, Events
+from whence.wire import DEFAULT
+
+log = logging.getLogger("whence.bridge")
+
+ORDERS = ("causal", "reliable")
+"""What a bridge can keep across clusters, it has to get in each."""
+PROBE_S = 2.0
+"""Seconds that the own probe has to come round in before anything is forwarded. Longer: a circle through slow clusters
+is noticed in time. Shorter: a quicker start. A probe that comes later still ends the bridge."""
+TICKET_S = 10.0
+"""Seconds without a ticket until it is said why there is none; it is asked for as long as it takes."""
+LOOK_S = 0.05
+
+
+class Voice:
+    """Publishes in one cluster, all that it is given, in order: a lost ticket is asked for again."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self._sitting: tuple[Coordination, Seat] | None = None
+        self._turn = asyncio.Lock()
+
+    async def say(self, payloads: Sequence[bytes]) -> list[str]:
+        """Publish; returns the ids when they are on their way, and in the journal, if there is one."""
+        ids: list[str] = []
+        async with self._turn:
+            while len(ids) < len(payloads):
+                seat = await self._seat()
+                try:
+                    ids += await seat.publish_many(payloads[len(ids) :], unread=True)
+                except LostTicket as lost:
+                    ids += lost.published
+                    log.warning("%s: %s; asking for another", self.cluster.name, lost)
+                    await self._stand_up()
+        return ids
+
+    async def _seat(self) -> Seat:
+        while self._sitting is None:
+            coordination = self.cluster.coordinate(TICKET_S)
+            try:
+                self._sitting = coordination, await coordination.__aenter__()
+            except NoTicket as none:
+                log.warning("%s; still trying", none)
+        return self._sitting[1]
+
+    async def _stand_up(self) -> None:
+        sitting, self._sitting = self._sitting, None
+        if sitting is not None:
+            await sitting[0].__aexit__(None, None, None)
+
+    async def rest(self) -> None:
+        """Give the ticket back until there is something to say, unless something is being said."""
+        if not self._turn.locked():
+            async with self._turn:
+                await self._stand_up()
+
+
+class Bridge:
+    """Between two or more clusters, from entering the block to leaving it."""
+
+    def __init__(
+        self,
+        clusters: Mapping[str, Mapping[str, Any]],
+        directory: str | os.PathLike[str] | None = None,
+        *,
+        unmarked: str = "local",
+        probe: float = PROBE_S,
+        trace: str | os.PathLike[str] | None = None,
+    ) -> None:
+        """`clusters`: by name, what `whence.join` needs for each (`order`: reliable unless causal is said).
+        `directory`: what survives a crash; without it a crash loses what was under way. `unmarked`: `global` brings
+        over what has no scope, too. `probe`: seconds to look for a circle in. `trace`: a directory for what every
+        member did, and for which event was which (`crossings.jsonl`)."""
+        started = f"{time.time_ns() // 1_000_000:015d}-{secrets.token_hex(4)}"
+        self.gateway = Gateway(tuple(clusters), started, unmarked=unmarked, max_payload=DEFAULT.max_payload_bytes)
+        self.clusters: dict[str, Cluster] = {}
+        self.directory = None if directory is None else Path(directory)
+        self.open = False
+        """Events are forwarded: no circle was found."""
+        self._trace = None if trace is None else Path(trace)
+        self._joins = {name: dict(options) for name, options in clusters.items()}
+        for name, options in self._joins.items():
+            if options.setdefault("order", "reliable") not in ORDERS:
+                raise UsageError(f"{name}: a bridge joins in {' or '.join(ORDERS)} order, not {options['order']}")
+            if options.get("contract") is not None:
+                raise UsageError(f"{name}: a cluster without tickets has no causal order that a bridge could keep")
+        self._probe = probe
+        self._refused = 0
+        self._voices: dict[str, Voice] = {}
+        self._readers: dict[str, Events] = {}
+        self._crossings: TextIO | None = None
+        self._stack = AsyncExitStack()
+
+    # -- life ---------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._enter()
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    async def _enter(self) -> None:
+        self._restore()
+        if self._trace is not None:
+            self._trace.mkdir(parents=True, exist_ok=True)
+            self._crossings = self._stack.enter_context(
+                (self._trace / "crossings.jsonl").open("a", encoding="utf-8", buffering=1)
+            )
+        for name, options in self._joins.items():
+            if self.directory is not None:
+                options["directory"] = self.directory / f"member-{_file_name(name)}"
+            if self._trace is not None:
+                options["trace"] = self._trace
+            cluster = await self._stack.enter_async_context(join(name, **options))
+            self.clusters[name] = cluster
+            self._voices[name] = Voice(cluster)
+            self._readers[name] = cluster.events()
+            self.gateway.is_member(name, cluster.me)
+        self._save()
+        for name, reader in self._readers.items():  # what the last life published, and did not live to write down
+            for event in reader.waiting():
+                if event.origin in self.gateway.lives[name]:
+                    self.gateway.read(name, _id_of(event), event.payload)
+
+    async def run(self) -> None:
+        """Forward until a cluster is left. Raises `CyclicTopology` if there is another way between the clusters."""
+        await self._look_for_circle()
+        tasks = [asyncio.create_task(self._carry(name), name=f"bridge from {name}") for name in self.clusters]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                if task.done():
+                    task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+    # -- at work ------------------------------------------------------------------------------------------------
+
+    async def _look_for_circle(self) -> None:
+        """Nothing is read yet, only looked at: what is found there is forwarded, or not, afterwards."""
+        if self._probe > 0:
+            for forward in self.gateway.probes():
+                await self._voices[forward.to].say([forward.payload])
+        seen: dict[tuple[str, str], None] = {}
+        over = time.monotonic() + self._probe
+        while time.monotonic() < over:
+            for name, reader in self._readers.items():
+                for event in reader.waiting():
+                    if (name, event.id) not in seen and event.origin not in self.gateway.lives[name]:
+                        seen[name, event.id] = None
+                        for forward in self.gateway.look(name, event.payload):
+                            await self._voices[forward.to].say([forward.payload])
+            await asyncio.sleep(LOOK_S)
+        self.gateway.starting = False
+        self.open = True
+
+    async def _carry(self, name: str) -> None:
+        """What one cluster delivers, to the others. Asking for the next batch says that this one is done with."""
+        reader = self._readers[name]
+        while batch := await reader.batch():
+            out: list[Output] = []
+            for event in batch:
+                out += self.gateway.read(name, _id_of(event), event.payload)
+            await self._publish([o for o in out if isinstance(o, Forward)])
+            self._record([o for o in out if isinstance(o, Passed)])
+            if self.gateway.learned:
+                self._save()
+            if self.gateway.stats.refused > self._refused:
+                self._refused = self.gateway.stats.refused
+                log.warning("%s: not all could be brought over: %s", name, self.gateway.stats)
+
+    async def _publish(self, forwards: list[Forward]) -> None:
+        for to in self.clusters:
+            payloads = [forward.payload for forward in forwards if forward.to == to]
+            if payloads:
+                await self._voices[to].say(payloads)
+
+    def _record(self, passed: list[Passed]) -> None:
+        if self._crossings is not None and passed:
+            rows = ({"cluster": p.source, "event": p.event, "to": p.to, "as": p.published} for p in passed)
+            self._crossings.write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+
+    def stats(self) -> dict[str, int]:
+        """The counters of the rules; those of the members are `clusters[name].stats()`."""
+        return self.gateway.stats.asdict()
+
+    # -- the ledger ---------------------------------------------------------------------------------------------
+
+    def _restore(self) -> None:
+        if self.directory is None:
+            return
+        try:
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            ledger = self.directory / "ledger"
+            if ledger.exists():
+                self.gateway.restore(ledger.read_bytes())
+        except OSError as error:
+            raise DiskError(f"cannot use {self.directory}: {error.strerror or error}") from error
+
+    def _save(self) -> None:
+        """The old one or the new one is there, whenever the process dies."""
+        data = self.gateway.ledger()
+        if self.directory is None:
+            return
+        new = self.directory / "ledger.new"
+        try:
+            new.write_bytes(data)
+            new.replace(self.directory / "ledger")
+        except OSError as error:
+            raise DiskError(f"cannot write {new}: {error.strerror or error}") from error
+
+
+def _id_of(event: Event) -> EventId:
+    frame = event.frame
+    if not isinstance(frame, Frame):
+        raise UsageError("a cluster without tickets has no causal order that a bridge could keep")
+    return EventId(frame.ticket, frame.inc, event.seq, frame.owner)
+
+
+def _file_name(cluster: str) -> str:
+    return "".join(c if c.isalnum() or c in "._-" else f"%{ord(c):x}" for c in cluster)
