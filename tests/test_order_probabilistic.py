@@ -17,7 +17,7 @@ from whence.clock import Digest, Frame, FreeFrame, FreeId, Packed
 from whence.config import Config
 from whence.errors import AbsurdClock, BadFrame, ConfigError, ForgedTicket, RemoteError, UsageError, WrongKind
 from whence.member import Member
-from whence.order import free as owners
+from whence.order import owners
 from whence.order.contract import (
     Contract,
     Gauge,
@@ -149,7 +149,7 @@ def test_overdue_frames_go_in_causal_order() -> None:
 
 
 def test_owners_are_forgotten_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("whence.order.probabilistic.MAX_OWNERS", 3)
+    monkeypatch.setattr("whence.order.owners.MAX_OWNERS", 3)
     net = FreeNet(3, 8, 2)
     a, b, c = net.members
     c.receive(a.publish())

@@ -2,7 +2,8 @@
 their owner alone.
 
 Nobody grants anybody the right to publish, so an event is `<owner, seq>`, and the owner (which says which life of
-its process it is) counts its own frames. What the clock counts are frames: one frame is one message of PCO17.
+its process it is) counts its own frames. What clocks count are frames: one frame is one message of PCO17 or the
+SURVEY.
 """
 
 from __future__ import annotations

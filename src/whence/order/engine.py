@@ -46,18 +46,13 @@ from whence.clock import (
     Range,
     merge,
 )
-from whence.errors import BadFrame, BadMessage, ForgedTicket, UsageError, WrongKind
-from whence.order.buffers import RecoveryBuffer
+from whence.errors import BadMessage, ForgedTicket, UsageError, WrongKind
 from whence.order.checks import MAX_OWNERS, Owners, Seal, check_frame, check_jump
 from whence.order.config import OrderConfig
 from whence.order.explain import Blocked, Missing
+from whence.order.layer import Layer
 from whence.order.messages import AckRecover, ClockState, Recover
-from whence.order.outputs import Arrived, Deliver, Dropped, GaveUp, OrderOutput, OrderSend, Published
-from whence.order.recovery import MAX_PURSUITS, Pursuits
-from whence.order.stats import OrderStats
-
-MAX_GIVEN_UP = 1024
-DATAGRAM = 1200  # bytes; a longer answer goes over a stream
+from whence.order.outputs import Arrived, Deliver, Dropped, OrderOutput, Published
 
 
 class Held:
@@ -73,7 +68,7 @@ class Held:
         self.watch: tuple[int, Entry] | None = None  # the ticket it waits for, and up to where
 
 
-class Ordering:
+class Ordering(Layer[int, Frame]):
     """The order layer of one member."""
 
     def __init__(
@@ -85,35 +80,22 @@ class Ordering:
         sample: Callable[[int], Sequence[MemberId]],
         seal: Seal | None = None,
     ) -> None:
-        self.me = me
-        self.seal = seal
-        self.config = config
-        self.members = members
+        super().__init__(me, config, rng, members, sample, seal, Frame)
         self.early = config.order == "unordered"
         self.own_only = config.order in ("unordered", "fifo")
         self.blocking = config.order == "reliable"
         self.clock = CctClock(config.tickets, exact=self.blocking)
         self.past: tuple[Entry, ...] = tuple(self.clock.T)  # weak orders only: what was delivered, with all its past
-        self.buffer: RecoveryBuffer[int, Frame] = RecoveryBuffer(config.buffer, config.buffer_bytes)
         self.held: dict[Key, Held] = {}
-        self.held_bytes = 0
         self.owners = Owners(config.tickets)
-        self.pursuits: Pursuits[int] = Pursuits(config, rng, sample, self.owners.of, Recover)
-        self.joining = True
-        self.stats = OrderStats()
-        self._lobby: dict[Key, tuple[Frame, MemberId, int]] = {}
         self._watch: list[list[tuple[Entry, int, Key]]] = [[] for _ in range(config.tickets)]  # heaps
         self._watched = 0
         self._skipped = False
-        self._deadlines: list[tuple[int, Key]] = []
-        self._max_deadlines = 2 * config.hold + 64
-        self._given_up: dict[Range, None] = {}
         self._ahead: dict[Key, bool] = {}  # unordered, after a restart: delivered before, but beyond the clock
         self._tenures: deque[tuple[int, int, int]] = deque()
         self._named: dict[tuple[int, int], int] = {}
         self._last_own: tuple[int, int, int] | None = None
         self._moved: list[int] = []
-        self._patience = config.time_to_terminate_ns + (config.time_to_recover_ns if config.recovery != "off" else 0)
 
     # -- publish ------------------------------------------------------------------------------------------------
 
@@ -160,24 +142,15 @@ class Ordering:
             tenure = f"ticket {frame.ticket}, tenure {Incarnation.unpack(frame.inc)}"
             raise ForgedTicket(f"{sender} published on {tenure}, which is {owner}'s")
 
-    def receive(
-        self, frame: AnyFrame, sender: MemberId, age: int, now: int, recovered: bool = False
-    ) -> list[OrderOutput]:
-        """A vetted frame that gossip saw for the first time, or that a peer gave back (rule 2)."""
-        assert isinstance(frame, Frame)
-        out: list[OrderOutput] = []
-        if self.joining:
-            if len(self._lobby) < self.config.hold:
-                self._lobby[frame.key] = (frame, sender, age)
-            else:
-                self.stats.overflow_frames += 1
-            return out
-        self._accept(frame, sender, age, now, recovered, out)
+    def _accept(
+        self, frame: Frame, sender: MemberId, age: int, now: int, recovered: bool, out: list[OrderOutput]
+    ) -> None:
+        """Rule 2."""
+        self._take(frame, sender, age, now, recovered, out)
         if self._moved:
             self._drain(now, out)
-        return out
 
-    def _accept(
+    def _take(
         self, frame: Frame, sender: MemberId, age: int, now: int, recovered: bool, out: list[OrderOutput]
     ) -> None:
         ticket, inc = frame.ticket, frame.inc
@@ -210,9 +183,7 @@ class Ordering:
         self, key: Key, frame: Frame, sender: MemberId, age: int, recovered: bool, out: list[OrderOutput]
     ) -> None:
         """It was delivered here before, or given up: then it is late, and lost here (but others may still need it)."""
-        if key in self.buffer or not any(
-            t == key[0] and i == key[1] and a <= key[2] <= b for t, i, a, b in self._given_up
-        ):
+        if key in self.buffer or not self._was_given_up(*key):
             self.stats.duplicate_frames += 1
             return
         self.buffer.add(key, frame)
@@ -235,10 +206,7 @@ class Ordering:
             self.pursuits.want(ticket, inc, last, now, at_once=recovered)  # gossip has had its time
         self._watch_first(key, held, missing)
         if not self.blocking:
-            if len(self._deadlines) >= self._max_deadlines:  # of frames delivered long ago
-                self._deadlines = [d for d in self._deadlines if d[1] in self.held]
-                heapq.heapify(self._deadlines)
-            heapq.heappush(self._deadlines, (now + self._patience, key))
+            self._set_deadline(now + self._patience, key, self.held)
         while len(self.held) > self.config.hold or self.held_bytes > self.config.hold_bytes:
             self._overflow(key, now, out)
         self.stats.held_peak = max(self.stats.held_peak, len(self.held))
@@ -360,7 +328,7 @@ class Ordering:
             frame = held.frame
             missing = self._missing(frame)
             if missing:
-                self._give_up(missing, reason, out)
+                self._note_given_up(missing, reason, out)
                 if self.own_only:
                     for t, inc, _, last in missing:
                         self.clock.give_up([(inc, last) if i == t else NEVER for i in range(self.config.tickets)])
@@ -369,14 +337,6 @@ class Ordering:
                 self._moved.extend(range(self.config.tickets))
                 self._skipped = True
             self._deliver(frame, bool(missing), now, out, handed=held.delivered)
-
-    def _give_up(self, ranges: Sequence[Range], reason: str, out: list[OrderOutput]) -> None:
-        for r in ranges:
-            self._given_up[r] = None
-            self.stats.skipped += r[3] - r[2] + 1
-        while len(self._given_up) > MAX_GIVEN_UP:
-            del self._given_up[next(iter(self._given_up))]
-        out.append(GaveUp(tuple(ranges), reason))
 
     # -- time ---------------------------------------------------------------------------------------------------
 
@@ -433,7 +393,6 @@ class Ordering:
                 for gap in self._gaps(ticket, inc, pursuit.upto):
                     for frame in self.buffer.find(gap):
                         self._accept(frame, self.me, 0, now, False, out)
-                        self._drain(now, out)
 
     def _abandon(self, now: int, out: list[OrderOutput]) -> None:
         """`reliable`: neither the source nor any holder lives; say so and go on."""
@@ -443,7 +402,7 @@ class Ordering:
             if not gaps or pursuit.tail:
                 continue
             ticket, inc, _, last = gaps[0]
-            self._give_up(gaps[:1], "unrecoverable", out)
+            self._note_given_up(gaps[:1], "unrecoverable", out)
             self.clock.give_up([(inc, last) if i == ticket else (0, 0) for i in range(self.config.tickets)])
             self._moved.append(ticket)
             self._skipped = True
@@ -471,36 +430,20 @@ class Ordering:
             return None
         return Digest(tuple(self.clock.T), tuple((t, i, s) for (t, i), s in self.clock.orphans.items()))
 
-    def on_recover(self, sender: MemberId, message: Recover) -> list[OrderOutput]:
-        """RECOVER: give what `B` holds, and say what it does not."""
-        frames: list[Frame] = []
-        lacks: list[Range] = []
-        size = 0
-        for wanted in message.ranges[: self.config.max_ranges]:
-            found = self.buffer.find(wanted)
-            if not found:
-                lacks.append(wanted)
-            for frame in found:
-                size += frame.size
-                if frames and (len(frames) >= self.config.max_answer_frames or size > self.config.max_answer_bytes):
-                    break
-                frames.append(frame)
-        self.stats.answers_given += len(frames)
-        return [OrderSend(sender, AckRecover(message.nonce, tuple(frames), tuple(lacks)), reliable=size > DATAGRAM)]
+    def _source(self, of: int, inc: int) -> MemberId | None:
+        return self.owners.of(of, inc)
 
-    def on_ack_recover(self, sender: MemberId, message: AckRecover, now: int) -> list[OrderOutput]:
-        """ACKRECOVER: as receive, for each frame."""
-        out: list[OrderOutput] = []
-        if message.nonce not in self.pursuits.nonces:
-            return out
-        self.pursuits.denied(sender, message.lacks, now)
-        for frame in message.frames:
-            self.vet(frame, sender)
-        for frame in message.frames:
-            out.extend(self.receive(frame, sender, 0, now, recovered=True))
-        for tenure in dict.fromkeys(f.key[:2] for f in message.frames if isinstance(f, Frame)):
-            self.pursuits.progress(*tenure, now)
-        return out
+    def _question(self, nonce: int, ranges: tuple[Range, ...]) -> Recover:
+        return Recover(nonce, ranges)
+
+    def _asked_for(self, message: Recover) -> Sequence[Range]:
+        return message.ranges
+
+    def _answer(self, nonce: int, frames: list[Frame], lacks: list[Range]) -> AckRecover:
+        return AckRecover(nonce, tuple(frames), tuple(lacks))
+
+    def _lacked(self, message: AckRecover) -> Sequence[Range]:
+        return message.lacks
 
     def expect(self, ticket: int, entry: Entry, now: int) -> None:
         """The ring says that this was published: pursue it at once (a new owner catches up before it publishes)."""
@@ -516,7 +459,7 @@ class Ordering:
         out: list[OrderOutput] = []
         missing = self.clock.missing_of(ticket, *entry)
         if missing is not None:
-            self._give_up([missing], "timeout", out)
+            self._note_given_up([missing], "timeout", out)
             self.clock.give_up([entry if i == ticket else (0, 0) for i in range(self.config.tickets)])
             self._moved.append(ticket)
             self._skipped = True
@@ -525,24 +468,10 @@ class Ordering:
 
     # -- state --------------------------------------------------------------------------------------------------
 
-    def keep(self, frame: AnyFrame) -> None:
-        """A frame of an earlier life, which others may still need."""
-        assert isinstance(frame, Frame)
-        self.buffer.add(frame.key, frame)
-
     def begin(self, now: int) -> list[OrderOutput]:
         """Start from the clock as it is (zero, or a checkpoint's), with what has arrived in the meantime."""
         out: list[OrderOutput] = []
-        self.joining = False
-        lobby, self._lobby = self._lobby, {}
-        for frame, sender, age in lobby.values():
-            try:
-                self.vet(frame, sender)
-            except BadFrame:  # only now there is a clock to judge it by
-                out.append(Dropped(frame, "invalid"))
-                continue
-            self._accept(frame, sender, age, now, False, out)
-            self._drain(now, out)
+        self._open_lobby(now, out)
         return out
 
     def state(self) -> ClockState:
@@ -579,31 +508,17 @@ class Ordering:
         for key, held in self.held.items():
             if key[:2] == (ticket, inc) and held.frame.first <= seq <= held.frame.last:
                 until = next((at for at, k in self._deadlines if k == key), None)
-                return Blocked(event, "held", tuple(self._explain(r) for r in self._missing(held.frame)), until)
+                return Blocked(
+                    event, "held", tuple(self._explain(Missing.of(r), r[:2]) for r in self._missing(held.frame)), until
+                )
         if any(t == ticket and i == inc and a <= seq <= b for t, i, a, b in self._given_up):
             return Blocked(event, "obsolete")
         return Blocked(event, "delivered" if self.clock.has(ticket, inc, seq) else "unknown")
 
-    def _explain(self, r: Range) -> Missing:
-        pursuit = self.pursuits.by_tenure.get(r[:2])
-        base = Missing.of(r)
-        if pursuit is None:
-            return base
-        return Missing(
-            base.ticket, base.incarnation, r[2], r[3], dict(pursuit.asked), tuple(pursuit.denied), pursuit.next_at
-        )
-
     def buffers(self) -> dict[str, tuple[int, int]]:
         """Every bounded buffer: fill and bound."""
         return {
-            "B": (len(self.buffer), self.config.buffer),
-            "B bytes": (self.buffer.bytes, self.config.buffer_bytes),
-            "H": (len(self.held), self.config.hold),
-            "H bytes": (self.held_bytes, self.config.hold_bytes),
-            "lobby": (len(self._lobby), self.config.hold),
-            "deadlines": (len(self._deadlines), self._max_deadlines),
-            "pursuits": (len(self.pursuits.by_tenure), MAX_PURSUITS),
-            "given up": (len(self._given_up), MAX_GIVEN_UP),
+            **self._common_buffers(len(self.held)),
             "tails": (len(self.clock.tails), self.config.tickets * (self.clock.MAX_TAILS + 1)),
             "owners": (len(self.owners), self.config.tickets * MAX_OWNERS),
         }

@@ -1,40 +1,35 @@
-"""Owners in a cluster without tickets: how far the frames of each are taken, whom to forget; checks."""
+"""Checks of frames and snapshots under an (N, R, K) clock, and what is remembered of their owners."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Sequence
-from itertools import islice, pairwise
+from itertools import pairwise
 from operator import sub
 from typing import TYPE_CHECKING
 
-from whence.clock import AnyFrame, FreeFrame, MemberId
+from whence.clock import AnyFrame, FreeFrame
 from whence.clock.probabilistic import Keys
 from whence.errors import AbsurdClock, BadFrame, BadMessage, ForgedTicket, WrongKind
 from whence.order.contract import MAX_ENTRIES
 from whence.order.messages import FreeState, OwnerState
+from whence.order.owners import Cursor
 
 if TYPE_CHECKING:
     from whence.order.generations import Held
     from whence.order.probabilistic import FreeOrdering
 
-MAX_OWNERS = 4096
-"""Owners remembered; each costs about 40 bytes in a snapshot."""
-DIGEST_ROWS = 64
-"""Owners in a digest: half of them those that moved last, half at random."""
 MAX_COUNT = 1 << 62
 """A count in a snapshot; more would not fit on the wire for long."""
 MAX_AHEAD = 1 << 16
 """Generations begun behind our back: more is absurd."""
 
 
-class Cursor:
-    """One owner's frames: all up to `taken` are taken or given up; `early` are beyond a gap."""
+class KeyCursor(Cursor):
+    """With what is needed to count frames that are given up."""
 
-    __slots__ = ("early", "generation", "keys", "opened", "taken")
+    __slots__ = ("generation", "keys", "opened")
 
     def __init__(self) -> None:
-        self.taken = 0
+        super().__init__()
         self.generation = 0
         self.opened = 1
         self.keys: Keys = ()
@@ -46,34 +41,17 @@ class Cursor:
         self.generation, self.opened, self.keys = frame.generation, frame.opened, frame.keys
 
     @classmethod
-    def of(cls, row: OwnerState) -> Cursor:
+    def of(cls, row: OwnerState) -> KeyCursor:
         cursor = cls()
         cursor.taken, cursor.generation, cursor.opened, cursor.keys = row.taken, row.generation, row.opened, row.keys
         return cursor
-
-
-def evict(cursors: dict[MemberId, Cursor], members: Sequence[MemberId], me: MemberId) -> int:
-    """Forget the owner that is silent longest and not in the view (else simply the one silent longest)."""
-    there = {*members, me}  # looked up, never iterated
-    gone = next((o for o, c in cursors.items() if o not in there and not c.early), None)
-    del cursors[gone if gone is not None else next(iter(cursors))]
-    return 1
-
-
-def digest_of(cursors: dict[MemberId, Cursor], rng: random.Random) -> tuple[tuple[MemberId, int], ...]:
-    """The last numbers of some owners."""
-    if len(cursors) <= DIGEST_ROWS:
-        return tuple((owner, c.taken) for owner, c in cursors.items() if c.taken)
-    recent = list(islice(reversed(cursors.items()), DIGEST_ROWS // 2))
-    others = rng.sample(list(islice(cursors.items(), len(cursors) - len(recent))), DIGEST_ROWS // 2)
-    return tuple((owner, c.taken) for owner, c in [*recent, *others] if c.taken)
 
 
 def check_free(frame: AnyFrame, ordering: FreeOrdering) -> None:
     """Raise a `BadFrame` for what no honest peer of this cluster sends, or passes on."""
     config = ordering.config
     if not isinstance(frame, FreeFrame):
-        raise WrongKind("a frame under a ticket in a cluster without tickets")
+        raise WrongKind("a frame under a ticket, or another mechanism's, in a cluster with an (N, R, K) clock")
     R, keys = frame.vector.R, frame.keys
     if not frame.vector.well_formed or R > MAX_ENTRIES:
         raise BadFrame(f"a vector of {len(frame.vector.offsets)} bytes for {R} entries")

@@ -32,31 +32,25 @@ from itertools import islice
 
 import msgspec
 
-from whence.clock import MAX_SEQ, AnyFrame, FreeFrame, MemberId, Packed, Run
+from whence.clock import AnyFrame, FreeFrame, MemberId, Packed
 from whence.clock.probabilistic import Delivery, Keys, keys_of
-from whence.errors import BadFrame, BadMessage, UsageError, WrongKind
-from whence.order.buffers import RecoveryBuffer
+from whence.errors import BadMessage, UsageError
 from whence.order.checks import Seal
 from whence.order.config import OrderConfig
 from whence.order.contract import MAX_ENTRIES, Contract, Overseer
-from whence.order.explain import Blocked, Missing
-from whence.order.free import MAX_OWNERS, Cursor, check_free, check_state, digest_of, evict
+from whence.order.explain import Blocked
+from whence.order.free import KeyCursor, check_free, check_state
 from whence.order.generations import MAX_GENERATIONS, GenerationClock, Generations, Held
-from whence.order.messages import AckRecover, ClockState, FreeState, OwnerState, Recover
-from whence.order.outputs import Arrived, Deliver, Dropped, GaveUp, Moved, OrderOutput, OrderSend, Published
-from whence.order.recovery import MAX_PURSUITS, Pursuits
-from whence.order.stats import OrderStats
+from whence.order.layer import MAX_GIVEN_UP
+from whence.order.messages import ClockState, FreeState, OwnerState
+from whence.order.outputs import Arrived, Deliver, Dropped, GaveUp, Moved, OrderOutput, Published
+from whence.order.owners import MAX_OWNERS, FreeKey, OwnersLayer
 
-MAX_GIVEN_UP = 1024
-DATAGRAM = 1200  # bytes; a longer answer goes over a stream
 MAX_WAITING_BYTES = 1 << 20
 """Frames in a snapshot; what does not fit the joiner recovers."""
 
-Stretch = tuple[MemberId, int, int, int]
-FreeKey = tuple[MemberId, int, int]
 
-
-class FreeOrdering:
+class FreeOrdering(OwnersLayer[FreeFrame, KeyCursor]):
     """The order layer of one member of a cluster without tickets."""
 
     def __init__(
@@ -69,34 +63,18 @@ class FreeOrdering:
         seal: Seal | None = None,
     ) -> None:
         assert config.contract is not None
-        self.me = me
-        self.config = config
+        super().__init__(me, config, rng, members, sample, seal, FreeFrame, KeyCursor)
         self.contract: Contract = config.contract
-        self.members = members
-        self.seal = seal
-        self.rng = rng
-        self.blocking = False
         self.early = config.order == "unordered"
         self.weak = config.order in ("unordered", "fifo")
         self.queue = Generations(*self.contract.size, self.contract.lookback)
         self.draw: Callable[[int, int], Keys] = lambda R, K: keys_of(rng, R, K)
         self.keys: Keys = ()
-        self.cursors: dict[MemberId, Cursor] = {}  # the last to move is the last
-        self.buffer: RecoveryBuffer[str, FreeFrame] = RecoveryBuffer(config.buffer, config.buffer_bytes)
         self.held: dict[FreeKey, Held] = {}
-        self.held_bytes = 0
-        self.pursuits: Pursuits[str] = Pursuits(config, rng, sample, lambda owner, _: owner, _question)
-        self.joining = True
-        self.stats = OrderStats()
-        self.number = self.seq = 0
+        self.number = 0
         self.opened = 1
         self._said: dict[int, int] = {}  # older generation -> its version when it was last attached
-        self._lobby: dict[FreeKey, tuple[FreeFrame, MemberId, int]] = {}
-        self._deadlines: list[tuple[int, FreeKey]] = []
-        self._max_deadlines = 2 * config.hold + 64
-        self._given_up: dict[Stretch, None] = {}
         self._ahead: dict[FreeKey, bool] = {}
-        self._patience = config.time_to_terminate_ns + (config.time_to_recover_ns if config.recovery != "off" else 0)
         self._settle = 4 * self._patience
         self.overseer = Overseer(self.contract, rng, self._patience)
 
@@ -104,10 +82,7 @@ class FreeOrdering:
 
     def publish(self, payloads: Sequence[bytes], now: int) -> tuple[FreeFrame, list[OrderOutput]]:
         """PCO17 Algorithm 1: count the frame, stamp it, deliver it locally; it may free what waits."""
-        if not 1 <= len(payloads) <= self.config.max_frame_events:
-            raise UsageError(f"a frame holds 1 to {self.config.max_frame_events} events, not {len(payloads)}")
-        if self.seq + len(payloads) > MAX_SEQ:
-            raise UsageError("this member has used up its sequence numbers: leave and join again")
+        self._check_publish(payloads)
         self.queue.now = now
         clock = self.queue.current
         clock.stamp(self.keys)
@@ -160,21 +135,6 @@ class FreeOrdering:
         """Raise a `BadFrame` for what no honest peer sends: to be asked before the frame is kept or forwarded."""
         check_free(frame, self)
 
-    def receive(
-        self, frame: AnyFrame, sender: MemberId, age: int, now: int, recovered: bool = False
-    ) -> list[OrderOutput]:
-        """A vetted frame that gossip saw for the first time, or that a peer gave back."""
-        out: list[OrderOutput] = []
-        assert isinstance(frame, FreeFrame)
-        if self.joining:
-            if len(self._lobby) < self.config.hold:
-                self._lobby[frame.key] = (frame, sender, age)
-            else:
-                self.stats.overflow_frames += 1
-            return out
-        self._accept(frame, sender, age, now, recovered, out)
-        return out
-
     def _accept(
         self, frame: FreeFrame, sender: MemberId, age: int, now: int, recovered: bool, out: list[OrderOutput]
     ) -> None:
@@ -211,7 +171,7 @@ class FreeOrdering:
     def _obsolete(self, frame: FreeFrame, sender: MemberId, age: int, recovered: bool, out: list[OrderOutput]) -> None:
         """It was taken before, or given up: then it is late, and lost here (but others may still need it)."""
         owner, number = frame.owner, frame.number
-        if frame.key in self.buffer or not any(o == owner and a <= number <= b for o, _, a, b in self._given_up):
+        if frame.key in self.buffer or not self._was_given_up(owner, 0, number):
             self.stats.duplicate_frames += 1
             return
         self.buffer.add(frame.key, frame)
@@ -238,17 +198,9 @@ class FreeOrdering:
         self.stats.moves += 1
         out.append(Moved(clock.id, clock.R, clock.K, own))
 
-    def _cursor(self, owner: MemberId) -> Cursor:
-        """The owner's cursor, which becomes the youngest."""
-        cursor = self.cursors.pop(owner, None) or Cursor()
-        self.cursors[owner] = cursor
-        if len(self.cursors) > MAX_OWNERS:
-            self.stats.forgotten += evict(self.cursors, self.members(), self.me)
-        return cursor
-
     # -- taking -------------------------------------------------------------------------------------------------
 
-    def _take(self, cursor: Cursor, held: Held, over_gap: bool, out: list[OrderOutput]) -> None:
+    def _take(self, cursor: KeyCursor, held: Held, over_gap: bool, out: list[OrderOutput]) -> None:
         """The owner's next frame: on to the paper's queue."""
         cursor.follow(held.frame)
         if not self.weak:
@@ -263,7 +215,7 @@ class FreeOrdering:
         if not held.handed:
             self._hand_up(held, over_gap, 0, out)
 
-    def _take_early(self, cursor: Cursor, out: list[OrderOutput], over_gap: bool = False) -> None:
+    def _take_early(self, cursor: KeyCursor, out: list[OrderOutput], over_gap: bool = False) -> None:
         while (held := cursor.early.pop(cursor.taken + 1, None)) is not None:
             self._release(held.frame.key)
             self._take(cursor, held, over_gap, out)
@@ -281,17 +233,12 @@ class FreeOrdering:
             self._take_early(cursor, out, gap)
 
     def _give_up(
-        self, owner: MemberId, cursor: Cursor, follower: FreeFrame, reason: str, out: list[OrderOutput]
+        self, owner: MemberId, cursor: KeyCursor, follower: FreeFrame, reason: str, out: list[OrderOutput]
     ) -> None:
         """Count the frames before `follower` as if they were delivered: with its keys, or, from before it entered its
         generation, with those the owner had before."""
         first, last = cursor.taken + 1, follower.number - 1
-        stretch = (owner, 0, first, last)
-        self._given_up[stretch] = None
-        while len(self._given_up) > MAX_GIVEN_UP:
-            del self._given_up[next(iter(self._given_up))]
-        self.stats.skipped += last - first + 1
-        out.append(GaveUp((stretch,), reason))
+        self._note_given_up([(owner, 0, first, last)], reason, out)
         if not cursor.keys and self.stats.forgotten:
             return  # perhaps they were counted long ago
         later = max(0, last - max(first, follower.opened) + 1)
@@ -347,11 +294,8 @@ class FreeOrdering:
         now = self.queue.now
         self.held[key] = held
         self.held_bytes += held.frame.size
-        if len(self._deadlines) >= self._max_deadlines:  # of frames delivered long ago
-            self._deadlines = [d for d in self._deadlines if d[1] in self.held]
-            heapq.heapify(self._deadlines)
         held.until = now + patience
-        heapq.heappush(self._deadlines, (held.until, key))
+        self._set_deadline(held.until, key, self.held)
         while len(self.held) > self.config.hold or self.held_bytes > self.config.hold_bytes:
             self.stats.overflow_frames += 1
             self._overdue(next(iter(self.held)), "overflow", out)
@@ -421,78 +365,7 @@ class FreeOrdering:
         self._enter(True, out)
         return out
 
-    # -- peers --------------------------------------------------------------------------------------------------
-
-    def _gaps(self, owner: MemberId, _: int, upto: int) -> list[Stretch]:
-        """What of an owner's frames is missing and not in hand."""
-        cursor = self.cursors.get(owner)
-        at = cursor.taken + 1 if cursor is not None else 1
-        gaps: list[Stretch] = []
-        for number in sorted(n for n in cursor.early if n <= upto) if cursor is not None else ():
-            if number > at:
-                gaps.append((owner, 0, at, number - 1))
-            at = number + 1
-        if at <= upto:
-            gaps.append((owner, 0, at, upto))
-        return gaps
-
-    def heard(self, sender: MemberId, heads: object, now: int) -> None:
-        """A peer says how far it has taken some owners' frames: what it has and we have not is pursued."""
-        if self.joining:
-            return
-        if not isinstance(heads, tuple):
-            raise WrongKind("a digest of tickets in a cluster without tickets")
-        for owner, number in heads:
-            cursor = self.cursors.get(owner)
-            taken = cursor.taken if cursor is not None else 0
-            if owner == self.me or number <= taken:
-                continue
-            if number - taken > self.config.max_jump:
-                raise BadMessage(f"digest: frame {number} of {owner} is {number - taken} ahead")
-            self.pursuits.want(owner, 0, number, now, holder=sender)
-
-    def digest(self) -> tuple[tuple[MemberId, int], ...] | None:
-        """How far we have taken the frames of some owners: those that moved last, and a few others at random."""
-        return None if self.joining else digest_of(self.cursors, self.rng)
-
-    def on_recover(self, sender: MemberId, message: Recover) -> list[OrderOutput]:
-        """RECOVER: give what `B` holds, and say what it does not."""
-        frames: list[FreeFrame] = []
-        lacks: list[Run] = []
-        size = 0
-        for owner, first, last in message.runs[: self.config.max_ranges]:
-            found = self.buffer.find((owner, 0, first, last))
-            if not found:
-                lacks.append((owner, first, last))
-            for frame in found:
-                size += frame.size
-                if frames and (len(frames) >= self.config.max_answer_frames or size > self.config.max_answer_bytes):
-                    break
-                frames.append(frame)
-        self.stats.answers_given += len(frames)
-        answer = AckRecover(message.nonce, tuple(frames), (), tuple(lacks))
-        return [OrderSend(sender, answer, reliable=size > DATAGRAM)]
-
-    def on_ack_recover(self, sender: MemberId, message: AckRecover, now: int) -> list[OrderOutput]:
-        """ACKRECOVER: as receive, for each frame."""
-        out: list[OrderOutput] = []
-        if message.nonce not in self.pursuits.nonces:
-            return out
-        self.pursuits.denied(sender, [(o, 0, a, b) for o, a, b in message.lacks_runs], now)
-        for frame in message.frames:
-            self.vet(frame, sender)
-        for frame in message.frames:
-            out.extend(self.receive(frame, sender, 0, now, recovered=True))
-        for owner in dict.fromkeys(f.owner for f in message.frames):
-            self.pursuits.progress(owner, 0, now)
-        return out
-
     # -- state --------------------------------------------------------------------------------------------------
-
-    def keep(self, frame: AnyFrame) -> None:
-        """A frame of an earlier life, which others may still need."""
-        assert isinstance(frame, FreeFrame)
-        self.buffer.add(frame.key, frame)
 
     def begin(self, now: int) -> list[OrderOutput]:
         """Start from the clocks as they are (zero, a snapshot's, or a checkpoint's), with what has arrived since."""
@@ -502,14 +375,7 @@ class FreeOrdering:
         self.keys = self.draw(self.queue.current.R, self.queue.current.K)
         self.overseer.begin(now)
         self._delivered(self.queue.retry(), out)
-        lobby, self._lobby = self._lobby, {}
-        for frame, sender, age in lobby.values():
-            try:
-                self.vet(frame, sender)
-            except BadFrame:  # only now there is a clock to judge it by
-                out.append(Dropped(frame, "invalid"))
-                continue
-            self._accept(frame, sender, age, now, False, out)
+        self._open_lobby(now, out)
         return out
 
     def state(self) -> ClockState:
@@ -545,7 +411,7 @@ class FreeOrdering:
         check_state(free, self)
         self.queue.now = now
         self.queue.load(free.generations)
-        self.cursors = {row.owner: Cursor.of(row) for row in free.owners}
+        self.cursors = {row.owner: KeyCursor.of(row) for row in free.owners}
         self.stats.forgotten = free.forgotten
         ahead = ((o, 0, n) for o, a, b in free.ahead for n in range(a, b + 1))
         self._ahead = dict.fromkeys(islice(ahead, self.config.hold), True)
@@ -563,19 +429,12 @@ class FreeOrdering:
                 until = next((at for at, k in self._deadlines if k == key), None)
                 if self._is_early(held):
                     gaps = self._gaps(owner, 0, frame.number - 1)
-                    return Blocked(event, "held", tuple(self._explain(g) for g in gaps), until)
+                    return Blocked(event, "held", self._explained(gaps), until)
                 return Blocked(event, "held", (), until, self.queue.lacks(held))
         cursor = self.cursors.get(owner)
         taken = [f for f in self.buffer if f.owner == owner and f.first <= seq <= f.last]
         known = bool(taken) and cursor is not None and taken[0].number <= cursor.taken
         return Blocked(event, "delivered" if known or owner == self.me else "unknown")
-
-    def _explain(self, gap: Stretch) -> Missing:
-        pursuit = self.pursuits.by_tenure.get(gap[:2])
-        if pursuit is None:
-            return Missing(None, gap[0], gap[2], gap[3])
-        denied = tuple(pursuit.denied)
-        return Missing(None, gap[0], gap[2], gap[3], dict(pursuit.asked), denied, pursuit.next_at)
 
     def measured(self) -> dict[str, float]:
         """The clock and what is known of its contract, as numbers."""
@@ -596,18 +455,7 @@ class FreeOrdering:
     def buffers(self) -> dict[str, tuple[int, int]]:
         """Every bounded buffer: fill and bound."""
         return {
-            "B": (len(self.buffer), self.config.buffer),
-            "B bytes": (self.buffer.bytes, self.config.buffer_bytes),
-            "H": (len(self.held), self.config.hold),
-            "H bytes": (self.held_bytes, self.config.hold_bytes),
-            "lobby": (len(self._lobby), self.config.hold),
-            "deadlines": (len(self._deadlines), self._max_deadlines),
-            "pursuits": (len(self.pursuits.by_tenure), MAX_PURSUITS),
-            "given up": (len(self._given_up), MAX_GIVEN_UP),
+            **self._common_buffers(len(self.held)),
             "owners": (len(self.cursors), MAX_OWNERS),
             "generations": (len(self.queue.clocks), MAX_GENERATIONS),
         }
-
-
-def _question(nonce: int, ranges: tuple[Stretch, ...]) -> Recover:
-    return Recover(nonce, (), tuple((owner, first, last) for owner, _, first, last in ranges))
