@@ -48,9 +48,8 @@ class Reader:
 
     async def write(self) -> None:
         """Publish the author's part. A ticket that the ring took away is asked for again."""
-        assert self.author is not None
         todo: list[bytes] = []
-        while todo or not self.author.done:
+        while self.author is not None and (todo or not self.author.done):
             async with self.cluster.coordinate(timeout=60.0) as seat:
                 try:
                     while todo or not self.author.done:
@@ -110,7 +109,7 @@ async def replay(
             readers.append(Reader(cluster, objects, author))
         reading = [asyncio.create_task(r.read()) for r in readers]
         try:
-            await asyncio.gather(*(r.write() for r in readers if r.author is not None))
+            await asyncio.gather(*(r.write() for r in readers))
             await asyncio.gather(*(r.has(total, patience) for r in readers))
             took = time.monotonic() - began
             return [row(r, recording, took) for r in readers]

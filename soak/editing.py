@@ -20,63 +20,20 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from examples.replay_editing import Reader
+
 import whence
 from soak.fleet import ROOT, SoakFailed, secret, tell
-from whence.errors import LostTicket
 from whence.net.transport import Faults
 from whence.objects import Objects
-from whence.objects.live import as_event
 from whence.objects.replay import NAME, Author, load
 from whence.sim.oracle import judge
 from whence.trace import read
 
 LIMIT_S = 240.0
-TICKET_S = 60.0
 
 
 # -- one member, in a process of its own ---------------------------------------------------------------------------
-
-
-class Editor:
-    """A member that keeps the text; an author writes its part of it, too."""
-
-    def __init__(self, cluster: whence.Cluster, objects: Objects, author: Author | None) -> None:
-        self.cluster = cluster
-        self.objects = objects
-        self.author = author
-        self.heard = asyncio.Event()
-
-    async def read(self) -> None:
-        events = self.cluster.events()
-        while batch := await events.batch():
-            for event in batch:
-                happened = as_event(event)
-                self.objects.apply(happened)
-                if self.author is not None:
-                    self.author.hear(happened)
-            self.heard.set()
-
-    async def write(self) -> None:
-        """Publish the author's part. A ticket that the ring took away is asked for again."""
-        todo: list[bytes] = []
-        while self.author is not None and (todo or not self.author.done):
-            async with self.cluster.coordinate(timeout=TICKET_S) as seat:
-                try:
-                    while todo or not self.author.done:
-                        self.heard.clear()
-                        todo = todo or self.author.write()
-                        if todo:
-                            await seat.publish_many(todo)
-                            todo = []
-                        else:
-                            await self.heard.wait()
-                except LostTicket as lost:
-                    todo = todo[len(lost.published) :]
-
-    async def has(self, operations: int) -> None:
-        while self.objects.stats.applied < operations:
-            self.heard.clear()
-            await self.heard.wait()
 
 
 async def member(task: dict[str, Any]) -> None:
@@ -97,12 +54,12 @@ async def member(task: dict[str, Any]) -> None:
     )
     async with joining as cluster:
         author = Author(recording, task["number"], cluster.me) if task["number"] < len(recording.authors) else None
-        editor = Editor(cluster, objects, author)
-        reading = asyncio.create_task(editor.read())
+        reader = Reader(cluster, objects, author)
+        reading = asyncio.create_task(reader.read())
         print(json.dumps({"address": cluster.address}), flush=True)
         await asyncio.to_thread(sys.stdin.readline)
-        await editor.write()
-        await editor.has(sum(map(len, recording.authors)))
+        await reader.write()
+        await reader.has(sum(map(len, recording.authors)), LIMIT_S)
         text, stats = objects.document(NAME).text, cluster.stats()
         result = {
             "member": cluster.me,
