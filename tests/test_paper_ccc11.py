@@ -12,7 +12,18 @@ import pytest
 
 from whence.cli.main import main
 from whence.paper import EXPERIMENTS
-from whence.paper.ccc11 import availability, editing, evaluation, fig4, fig5, live, planner, theorems, world
+from whence.paper.ccc11 import (
+    availability,
+    availability_run,
+    editing,
+    evaluation,
+    fig4,
+    fig5,
+    live,
+    planner,
+    theorems,
+    world,
+)
 from whence.paper.ccc11.evaluation import FAILED, UPLINK, Setting, tuned, tuned_round
 from whence.paper.ccc11.points import run_all
 from whence.paper.ccc11.seeds import fit, over_seeds, rate
@@ -159,12 +170,33 @@ def test_the_model_of_section_4_4() -> None:
 
 
 def test_lives_of_coordinators() -> None:
-    setting = availability.Setting(tickets=12, alpha=0.5, failure=0.1, rounds=100)
-    actions, judged = availability.lives(setting)
-    crashed = [a.who for a in actions if isinstance(a, availability.Crash)]
-    joined = [a.who for a in actions if isinstance(a, availability.Coordinate)]
+    actions, judged = availability_run.lives(availability_run.Setting(tickets=12, alpha=0.5, failure=0.1))
+    crashed = [a.who for a in actions if isinstance(a, availability_run.Crash)]
+    joined = [a.who for a in actions if isinstance(a, availability_run.Coordinate)]
     assert len(crashed) == len(joined) > 10 and "n0" not in crashed
     assert len(set(crashed)) == len(crashed) and set(judged) <= set(joined)
+
+
+def test_a_few_crashes_cost_nobody_a_ticket() -> None:
+    found = availability_run.point({"tickets": 16, "alpha": 0.5, "failure": 0.01, "crashes": 8})
+    assert found["joined"] == found["joins"] > 0 and not found["died"]
+    assert 0.5 < found["reclaim_sum"] / found["reclaims"] < 6
+
+
+def test_a_core_dies_of_lost_quorums_and_then_nobody_gets_a_ticket() -> None:
+    found = availability_run.point({"tickets": 12, "alpha": 0.5, "failure": 0.15, "crashes": 60, "k": 1, "seed": 1})
+    assert found["died"] and found["by_quorum"] and found["joined"] < found["joins"]
+    assert found["core_joined"] == found["core_joins"]
+
+
+def test_the_model_of_quorums() -> None:
+    def share(k: int, failure: float) -> float:
+        setting = availability_run.Setting(tickets=40, alpha=0.5, failure=failure, k=k)
+        return availability_run.quorums(setting, 2.5, runs=20)
+
+    assert share(8, 0.002) == 1.0
+    assert share(1, 0.05) < share(2, 0.05) < share(8, 0.05)
+    assert share(8, 0.25) < 0.2
 
 
 # -- end to end, small
