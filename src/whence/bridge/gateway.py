@@ -119,7 +119,8 @@ class Gateway:
         """By cluster: which events of others it has got from this bridge."""
         self.learned = False
         """`have` or `lives` has changed since `ledger` was called."""
-        self.stats = GatewayStats()
+        self.stats = {c: GatewayStats() for c in clusters}
+        """By the cluster that an event is read in."""
 
     # --- inputs
 
@@ -148,7 +149,7 @@ class Gateway:
         try:
             heading, body = unwrap(payload)
         except BadMessage:
-            self.stats.malformed += 1
+            self.stats[cluster].malformed += 1
             return []
         if event.owner in self.lives[cluster]:
             return self._learn(cluster, event, heading)
@@ -156,7 +157,7 @@ class Gateway:
             return list(self._probe(cluster, heading))
         crossed = self._crossed(cluster, event, heading)
         if crossed is None:
-            self.stats.local += 1
+            self.stats[cluster].local += 1
             return []
         tenure = (cluster, event.ticket, event.inc, event.owner)
         return list(self._forwards(crossed, tenure, event, body))
@@ -177,20 +178,20 @@ class Gateway:
         return None
 
     def _forwards(self, crossed: Crossed, tenure: Tenure, event: EventId, body: bytes) -> Iterable[Forward]:
-        payload = wrap(crossed, body)
+        payload, stats = _wrapped(crossed, body), self.stats[tenure[0]]
         for to in self.clusters:
             if to == tenure[0]:
                 continue
             if to in crossed.path:
-                self.stats.returned += 1
+                stats.returned += 1
             elif event.seq <= self.have[to].get(tenure, 0):
-                self.stats.again += 1
-            elif len(crossed.path) > MAX_PATH:
-                self.stats.too_far += 1
+                stats.again += 1
+            elif payload is None:
+                stats.too_far += 1
             elif len(payload) > self.max_payload:
-                self.stats.too_large += 1
+                stats.too_large += 1
             else:
-                self.stats.forwarded += 1
+                stats.forwarded += 1
                 yield Forward(to, payload, str(event))
 
     def _probe(self, cluster: str, probe: Probe) -> Iterable[Forward]:
@@ -202,13 +203,13 @@ class Gateway:
                     "and be published twice: drop one of these links"
                 )
             return  # another bridge on this circle started later, and gives way
-        self.stats.probes += 1
+        self.stats[cluster].probes += 1
         path = (*probe.path, cluster)
         newest = max(probe.newest, self.bridge) if self.starting else probe.newest
-        if len(path) <= MAX_PATH:
-            for to in self.clusters:
-                if to not in path:
-                    yield Forward(to, wrap(Probe(probe.bridge, path, newest), b""))
+        payload = _wrapped(Probe(probe.bridge, path, newest), b"")
+        for to in self.clusters:
+            if to not in path and payload is not None:
+                yield Forward(to, payload)
 
     # --- what is on the other side
 
@@ -243,3 +244,13 @@ class Gateway:
             raise UsageError(f"the directory is of a bridge between {', '.join(ledger.clusters)}")
         self.lives |= {c: dict.fromkeys(some) for c, some in ledger.lives}
         self.have |= {c: {(s, t, i, o): n for s, t, i, o, n in some} for c, some in ledger.have}
+
+
+def _wrapped(heading: Crossed | Probe, body: bytes) -> bytes | None:
+    """None: it has come so far that no heading names all of its way. Whoever wrote the heading, it ends here."""
+    if len(heading.path) > MAX_PATH:
+        return None
+    try:
+        return wrap(heading, body)
+    except UsageError:
+        return None

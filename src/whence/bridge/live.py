@@ -113,7 +113,6 @@ class Bridge:
             if options.get("contract") is not None:
                 raise UsageError(f"{name}: a cluster without tickets has no causal order that a bridge could keep")
         self._probe = probe
-        self._refused = 0
         self._voices: dict[str, Voice] = {}
         self._readers: dict[str, Events] = {}
         self._crossings: TextIO | None = None
@@ -193,7 +192,7 @@ class Bridge:
 
     async def _carry(self, name: str) -> None:
         """What one cluster delivers, to the others. Asking for the next batch says that this one is done with."""
-        reader = self._readers[name]
+        reader, stats, refused = self._readers[name], self.gateway.stats[name], 0
         while batch := await reader.batch():
             out: list[Output] = []
             for event in batch:
@@ -202,9 +201,9 @@ class Bridge:
             self._record([o for o in out if isinstance(o, Passed)])
             if self.gateway.learned:
                 self._save()
-            if self.gateway.stats.refused > self._refused:
-                self._refused = self.gateway.stats.refused
-                log.warning("%s: not all could be brought over: %s", name, self.gateway.stats)
+            if stats.refused > refused:
+                refused = stats.refused
+                log.warning("%s: not all could be brought over: %s", name, stats)
 
     async def _publish(self, forwards: list[Forward]) -> None:
         for to in self.clusters:
@@ -217,9 +216,9 @@ class Bridge:
             rows = ({"cluster": p.source, "event": p.event, "to": p.to, "as": p.published} for p in passed)
             self._crossings.write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
-    def stats(self) -> dict[str, int]:
-        """The counters of the rules; those of the members are `clusters[name].stats()`."""
-        return self.gateway.stats.asdict()
+    def stats(self, cluster: str) -> dict[str, int]:
+        """What became of the events of a cluster, and the counters of the member there."""
+        return {**self.clusters[cluster].stats(), **self.gateway.stats[cluster].asdict()}
 
     # -- the ledger ---------------------------------------------------------------------------------------------
 

@@ -13,13 +13,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import whence
-from whence.cli import kit, live, papers, pipeline
+from whence.cli import beyond, kit, live, papers, pipeline
 from whence.cli.later import later
 from whence.errors import WhenceError
 
 CONTENTS = {
     "see it work": ("demo", "sim", "up", "chat"),
-    "run it": ("node", "keys"),
+    "run it": ("node", "bridge", "keys"),
     "ask what happened": ("audit", "watch"),
     "break it": ("soak", "shrink", "conform"),
     "size it, compare it": ("plan", "sweep", "scale", "paper"),
@@ -75,6 +75,7 @@ def parser() -> argparse.ArgumentParser:
         )
     )
     live.add(commands)
+    beyond.add(commands)
     pipeline.add(commands)
     papers.add(commands)
     kit.add(commands)
