@@ -11,12 +11,30 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from whence.cast.messages import News
-from whence.clock import Digest, Frame, FreeFrame, Packed
+from whence.clock import Digest, Frame, FreeFrame, Packed, StampedFrame
 from whence.errors import BadMessage, RemoteError, TooLarge
-from whence.order.messages import ClockState, FreeState, GenerationState, OwnerState
+from whence.order.messages import (
+    ClockState,
+    FreeState,
+    GenerationState,
+    OwnerState,
+    Snapshot,
+    SnapshotRequest,
+    StampedState,
+)
 from whence.ring.messages import Row, Seat, Tenure
 from whence.wire import Limits, decode, decode_news, encode, encode_news, pack, unpack, validate
-from wire_messages import EXAMPLES, FREE_EXAMPLES, KINDS, NEWS_EXAMPLES, NEWS_KINDS, messages, messages_of, news
+from wire_messages import (
+    EXAMPLES,
+    FREE_EXAMPLES,
+    KINDS,
+    NEWS_EXAMPLES,
+    NEWS_KINDS,
+    STAMPED_EXAMPLES,
+    messages,
+    messages_of,
+    news,
+)
 
 ids = [type(m).__name__ for m in EXAMPLES]
 
@@ -117,11 +135,11 @@ GOLDEN = {
         "954109929b0101cf00010000020000030302a5623a3123329392050692cf0001000002000003029200009193000409c40892"
         "c40178c402797a93000402c4009b0100070101a5613a3123329192000090c40391c400c0c40091940007020490"
     ),
-    "SnapshotRequest": "95420902c2c2",
+    "SnapshotRequest": "96420902c2c2a0",
     "SnapshotRefused": "934309a462757379",
     "Snapshot": (
-        "974409a7613a3123322f319892920506920000920400919300040891930004099292050692000091930005a5613a31233291"
-        "93010203c0919200a5613a31233292a5613a312332a5623a312332c4057374617465"
+        "974409a7613a3123322f319992920506920000920400919300040891930004099292050692000091930005a5613a31233291"
+        "93010203c0c0919200a5613a31233292a5613a312332a5623a312332c4057374617465"
     ),
     "JoinedNews": "920193a5613a3123320007",
     "GoneNews": "940292010208a5613a312332",
@@ -138,12 +156,12 @@ FREE_GOLDEN = {
         "954109919c03a5613a312332030502cf000000010000000002920002930301c406030000002b01c40792c40178c401799192"
         "00930107c40100c400909193a5613a3123320104"
     ),
-    "SnapshotRequest": "95420904c2c3",
+    "SnapshotRequest": "96420904c2c3a0",
     "Snapshot": (
-        "974409a7613a3123322f3198909090909090909592960001930107c401009090930108c4010096cf00000001000000000293"
+        "974409a7613a3123322f3199909090909090909592960001930107c401009090930108c4010096cf00000001000000000293"
         "0301c4030300089301000093030000c09195a5613a31233202cf000000010000000002920002919c03a5613a312332030502"
         "cf000000010000000002920002930301c406030000002b01c40792c40178c40179919200930107c40100c4009193a5613a31"
-        "23320506019092a5613a312332a5623a312332c4057374617465"
+        "2332050601c09092a5613a312332a5623a312332c4057374617465"
     ),
 }
 
@@ -166,6 +184,38 @@ BEFORE_FREE = {
 }
 """What these were before there were clusters without tickets."""
 
+STAMPED_GOLDEN = {
+    "Gossip": (
+        "9701919904a5613a31233203050292a5623a312332a5613a312332c4059203920403c40792c40178c40179c4009101c09192"
+        "a5613a31233203909192a5613a31233203"
+    ),
+    "AckRecover": (
+        "954109919904a5613a31233203050292a5623a312332a5613a312332c4059203920403c40792c40178c40179c400909193a5"
+        "613a3123320104"
+    ),
+    "SnapshotRequest": "96420902c2c3a6766563746f72",
+    "Snapshot": (
+        "974409a7613a3123322f319990909090909090c094a6766563746f7292a5613a312332a5623a312332920304c40592039203"
+        "049092a5613a312332a5623a312332c4057374617465"
+    ),
+}
+
+BEFORE_MECHANISMS = [
+    "95420902c2c2",
+    (
+        "974409a7613a3123322f319892920506920000920400919300040891930004099292050692000091930005a5613a31233291"
+        "93010203c0919200a5613a31233292a5613a312332a5623a312332c4057374617465"
+    ),
+    "95420904c2c3",
+    (
+        "974409a7613a3123322f3198909090909090909592960001930107c401009090930108c4010096cf00000001000000000293"
+        "0301c4030300089301000093030000c09195a5613a31233202cf000000010000000002920002919c03a5613a312332030502"
+        "cf000000010000000002920002930301c406030000002b01c40792c40178c40179919200930107c40100c4009193a5613a31"
+        "23320506019092a5613a312332a5623a312332c4057374617465"
+    ),
+]
+"""SnapshotRequest and Snapshot, with and without tickets, before a mechanism could order a cluster."""
+
 
 @pytest.mark.parametrize("message", EXAMPLES + NEWS_EXAMPLES, ids=lambda m: type(m).__name__)
 def test_golden_bytes(message):
@@ -185,6 +235,19 @@ def test_what_was_sent_before_there_were_clusters_without_tickets_still_decodes(
     of = {type(m).__name__: m for m in EXAMPLES}
     for kind, data in BEFORE_FREE.items():
         assert decode(bytes.fromhex(data)) == of[kind]
+
+
+@pytest.mark.parametrize("message", STAMPED_EXAMPLES, ids=lambda m: type(m).__name__)
+def test_golden_bytes_of_a_mechanism(message):
+    data = encode(message)
+    assert data.hex() == STAMPED_GOLDEN[type(message).__name__] and decode(data) == message
+
+
+def test_what_was_sent_before_there_were_mechanisms_still_decodes():
+    known = [*EXAMPLES, *FREE_EXAMPLES]
+    wanted = [m for m in known if isinstance(m, SnapshotRequest)], [m for m in known if isinstance(m, Snapshot)]
+    found = [decode(bytes.fromhex(data)) for data in BEFORE_MECHANISMS]
+    assert (found[0::2], found[1::2]) == wanted
 
 
 FIELDS = {
@@ -215,7 +278,7 @@ FIELDS = {
     "Cancel": "nonce mine",
     "Recover": "nonce ranges runs",
     "AckRecover": "nonce frames lacks lacks_runs",
-    "SnapshotRequest": "nonce rank last_resort free",
+    "SnapshotRequest": "nonce rank last_resort free mechanism",
     "SnapshotRefused": "nonce reason",
     "Snapshot": "nonce token clock coordinators members state",
     "JoinedNews": "seat",
@@ -224,7 +287,9 @@ FIELDS = {
     "Frame": "ticket inc first count owner deps orphans body prior signature",
     "News": "origin number body",
     "Digest": "T orphans",
-    "ClockState": "T floor tails orphans past owners ahead free",
+    "ClockState": "T floor tails orphans past owners ahead free stamped",
+    "StampedState": "mechanism processes taken state",
+    "StampedFrame": "owner number first count processes stamp body signature",
     "FreeState": "generations owners waiting ahead forgotten",
     "GenerationState": "generation K V owed level past",
     "OwnerState": "owner taken generation opened keys",
@@ -236,7 +301,19 @@ FIELDS = {
 }
 
 
-PARTS = [Frame, News, Digest, ClockState, FreeState, GenerationState, OwnerState, FreeFrame, Packed]
+PARTS = [
+    Frame,
+    News,
+    Digest,
+    ClockState,
+    FreeState,
+    GenerationState,
+    OwnerState,
+    FreeFrame,
+    Packed,
+    StampedState,
+    StampedFrame,
+]
 
 
 def test_fields_keep_their_places():

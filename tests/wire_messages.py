@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from whence.cast.messages import MAX_AGE, MAX_ROUNDS, CastMessage, Gossip, News, Subscribe, Welcome
-from whence.clock import NEVER, Digest, Frame, FreeFrame, Incarnation, Packed, member_id
+from whence.clock import NEVER, Digest, Frame, FreeFrame, Incarnation, Packed, StampedFrame, member_id
 from whence.clock.cct import MAX_SEQ
 from whence.order.messages import (
     AckRecover,
@@ -21,6 +21,7 @@ from whence.order.messages import (
     Snapshot,
     SnapshotRefused,
     SnapshotRequest,
+    StampedState,
 )
 from whence.ring import messages as ring
 from whence.ring.messages import RingMessage, RingNews, Row, Seat, Tenure
@@ -61,6 +62,11 @@ FREE_CLOCK = ClockState(
         (("a:1#2", 5, 6),),
         1,
     ),
+)
+
+STAMPED = StampedFrame("a:1#2", 3, 5, 2, ("b:1#2", "a:1#2"), b"\x92\x03\x92\x04\x03", b"\x92\xc4\x01x\xc4\x01y")
+STAMPED_CLOCK = ClockState(
+    (), (), (), (), (), (), (), None, StampedState("vector", ("a:1#2", "b:1#2"), (3, 4), b"\x92\x03\x92\x03\x04")
 )
 
 EXAMPLES: list[Any] = [
@@ -104,6 +110,14 @@ FREE_EXAMPLES: list[Any] = [
     Snapshot(9, "a:1#2/1", FREE_CLOCK, (), ("a:1#2", "b:1#2"), b"state"),
 ]
 """The same, in a cluster without tickets."""
+
+STAMPED_EXAMPLES: list[Any] = [
+    Gossip((STAMPED,), (1,), None, (("a:1#2", 3),), (), (("a:1#2", 3),)),
+    AckRecover(9, (STAMPED,), (), (("a:1#2", 1, 4),)),
+    SnapshotRequest(9, 2, False, True, "vector"),
+    Snapshot(9, "a:1#2/1", STAMPED_CLOCK, (), ("a:1#2", "b:1#2"), b"state"),
+]
+"""The same, in a cluster ordered by a mechanism of the survey."""
 
 NEWS_EXAMPLES: list[Any] = [
     ring.JoinedNews(SEAT),
@@ -175,6 +189,27 @@ def free_frames(draw: st.DrawFn) -> FreeFrame:
     )
 
 
+@st.composite
+def stamped_frames(draw: st.DrawFn) -> StampedFrame:
+    bodies = draw(st.lists(st.binary(max_size=40), min_size=1, max_size=20))
+    return StampedFrame(
+        draw(members),
+        draw(st.integers(1, 1 << 63)),
+        draw(st.integers(1, MAX_SEQ + 1 - len(bodies))),
+        len(bodies),
+        draw(tuples_of(members)),
+        draw(st.binary(max_size=40)),
+        msgspec.msgpack.encode(bodies),
+        draw(st.binary(max_size=64)),
+    )
+
+
+@st.composite
+def stamped_states(draw: st.DrawFn) -> StampedState:
+    processes = draw(tuples_of(members))
+    return StampedState(draw(texts), processes, tuple(draw(u64) for _ in processes), draw(st.binary(max_size=40)))
+
+
 runs = st.tuples(members, seqs, seqs).map(lambda r: (r[0], min(r[1:]), max(r[1:])))
 heads = st.lists(st.tuples(members, u64), max_size=4).map(tuple)
 
@@ -212,12 +247,17 @@ def clocks(draw: st.DrawFn) -> ClockState:
     floor = st.lists(u64, min_size=n, max_size=n).map(tuple)
     rows = orphans_of(n)
     free = draw(st.one_of(st.none(), free_states()))
-    return ClockState(draw(vector), draw(floor), draw(rows), draw(rows), draw(vector), draw(owners), draw(rows), free)
+    stamped = draw(st.one_of(st.none(), stamped_states()))
+    ahead = draw(rows)
+    return ClockState(
+        draw(vector), draw(floor), draw(rows), draw(rows), draw(vector), draw(owners), ahead, free, stamped
+    )
 
 
 @st.composite
 def gossips(draw: st.DrawFn) -> Gossip:
-    items = draw(tuples_of(st.one_of(frames(), free_frames(), st.builds(News, members, u64, st.binary(max_size=40)))))
+    news = st.builds(News, members, u64, st.binary(max_size=40))
+    items = draw(tuples_of(st.one_of(frames(), free_frames(), stamped_frames(), news)))
     ages = tuple(draw(st.integers(0, MAX_AGE)) for _ in items)
     aged = tuples_of(st.tuples(members, st.integers(0, MAX_ROUNDS)))
     return Gossip(items, ages, draw(st.one_of(st.none(), digests())), draw(aged), draw(aged), draw(heads))
@@ -238,7 +278,7 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     **dict.fromkeys(("inherited", "held", "ended"), tuples_of(tuples_of(seats))),
     **dict.fromkeys(("founders", "to"), tuples_of(members)),
     **dict.fromkeys(("ticket", "until"), tickets),
-    **dict.fromkeys(("reason", "token"), texts),
+    **dict.fromkeys(("reason", "token", "mechanism"), texts),
     **dict.fromkeys(("owner", "confirmed", "last_resort", "free", "alive"), st.booleans()),
     **dict.fromkeys(("ranges", "lacks"), tuples_of(ranges)),
     **dict.fromkeys(("runs", "lacks_runs"), tuples_of(runs)),
@@ -249,7 +289,7 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "tickets": tuples_of(tickets),
     "wish": st.one_of(st.just(-1), tickets),
     "by": members,
-    "frames": tuples_of(st.one_of(frames(), free_frames())),
+    "frames": tuples_of(st.one_of(frames(), free_frames(), stamped_frames())),
     "clock": clocks(),
     "members": tuples_of(members),
     "state": st.binary(max_size=200),

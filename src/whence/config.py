@@ -12,6 +12,7 @@ from whence.errors import ConfigError
 from whence.order.config import OrderConfig, OrderName, Recovery
 from whence.order.contract import Contract
 from whence.order.sizing import buffer_size, needed_rounds
+from whence.order.survey.registry import SurveyConfig
 from whence.ring import RingConfig
 from whence.wire.limits import DEFAULT, Limits
 
@@ -51,7 +52,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def free(self) -> bool:
         """A cluster without tickets: everybody may publish; there is no ring (`tickets` and `ring` mean nothing)."""
-        return self.ordering.contract is not None
+        return self.ordering.free
 
     @property
     def order(self) -> OrderName:
@@ -87,6 +88,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         ring_round_ns: int | None = None,
         delta_ns: int | None = None,
         contract: Contract | None = None,
+        mechanism: str = "",
+        survey: SurveyConfig | None = None,
     ) -> Config:
         """Defaults by formula.
 
@@ -97,6 +100,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
         `contract`: a cluster without tickets; order `probabilistic` has one by default, for an error rate of 0.001 at
         this `rate` and `latency_ns` a hop.
+
+        `mechanism`: a cluster without tickets, in causal order by that mechanism. `survey`: its settings; by default
+        what `physical` and `delta` wait for is what gossip and recovery may take, and as much again.
         """
         if members < 1 or tickets < 1:
             raise ConfigError(f"members and tickets must be at least 1, not {members} and {tickets}")
@@ -118,6 +124,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
             buffer = max(4096, 8 * theorem) if order == "reliable" else max(256, theorem)
         if order == "probabilistic" and contract is None:
             contract = Contract(rate=rate * 1e9 / round_ns, delay=prcast_ns / 2e9, members=members)
+        if survey is None:
+            patience = terminate_ns + recover_ns
+            survey = SurveyConfig(
+                max_carried=100, max_carried_bytes=256 << 10, delay=patience, lifetime=2 * patience, skew=latency
+            )
         delta = delta_ns if delta_ns is not None else max(4 * latency, round_ns // 12)
         abandon_ns = 100 * (terminate_ns + recover_ns)
         return cls(
@@ -154,6 +165,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
                 abandon_ns=abandon_ns,
                 memory_ns=2 * abandon_ns,
                 contract=contract,
+                mechanism=mechanism,
+                survey=survey,
             ),
             ring_protocol=ring_protocol,
             join_timeout_ns=max(20 * latency, 2 * round_ns),

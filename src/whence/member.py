@@ -26,7 +26,7 @@ from whence.cast.base import CastOutput, CastSend, First, Heard, MemberDown, Mem
 from whence.clock import AnyFrame, Entry, EventId, FreeId, Incarnation, MemberId, address_of, merge
 from whence.config import Config
 from whence.errors import RemoteError, UsageError, WrongKind
-from whence.order import RANK, Blocked, FreeOrdering, Ordering, Seal
+from whence.order import RANK, Blocked, FreeOrdering, Ordering, Seal, StampedOrdering
 from whence.order.messages import (
     AckRecover,
     ClockState,
@@ -111,8 +111,8 @@ class Member:
         self.config = config
         self.rng = rng
         self.cast = make(me, config.cast, random.Random(rng.getrandbits(64)), self._vet)
-        engine = FreeOrdering if config.free else Ordering
-        self.ordering: Ordering | FreeOrdering = engine(
+        engine = StampedOrdering if config.ordering.mechanism else FreeOrdering if config.free else Ordering
+        self.ordering: Ordering | FreeOrdering | StampedOrdering = engine(
             me,
             config.ordering,
             random.Random(rng.getrandbits(64)),
@@ -207,7 +207,7 @@ class Member:
 
     def why_blocked(self, event: str) -> Blocked:
         """Which ids this event waits for, who was asked, until when."""
-        if isinstance(self.ordering, FreeOrdering):
+        if not isinstance(self.ordering, Ordering):
             free = FreeId.parse(event)
             return self.ordering.why_blocked(free.owner, free.seq, event)
         e = EventId.parse(event)
@@ -276,6 +276,7 @@ class Member:
                 self.ordering.keep(frame)
                 self._cast(self.cast.broadcast(frame, now), now, out)
         elif start.genesis or not start.contacts:
+            self.ordering.found(start.contacts)
             self._begin("genesis", "", now, out)
         else:
             self._join.contacts = start.contacts
@@ -310,7 +311,8 @@ class Member:
         # Only when every member known has said that it is weaker: who does not answer may be the one that is not.
         members = self.cast.members() or list(join.contacts)
         last_resort = all(m in join.weaker for m in members)
-        request = SnapshotRequest(join.nonce, RANK[self.order], last_resort, self.config.free)
+        mechanism = self.config.ordering.mechanism
+        request = SnapshotRequest(join.nonce, RANK[self.order], last_resort, self.config.free, mechanism)
         out.append(Send(join.asked, request, reliable=True))
 
     def _on_snapshot_request(self, sender: MemberId, request: SnapshotRequest, now: int, out: list[Output]) -> None:
@@ -320,18 +322,25 @@ class Member:
             if now - since > SNAPSHOT_PATIENCE * self.config.join_timeout_ns:
                 del self._taking[token]  # the application never answered, and the joiner has long asked another
         reason = ""
+        clock: ClockState | None = None
         if request.free != self.config.free:
             reason = "no tickets" if self.config.free else "tickets"
+        elif request.mechanism != self.config.ordering.mechanism:
+            reason = "mechanism"
         elif order.joining:
             reason = "joining"
         elif len(self._taking) >= self.config.max_snapshots:
             reason = "busy"
         elif RANK[self.order] < request.rank and not request.last_resort:
             reason = "weaker"
-        if reason:
+        else:
+            try:
+                clock = order.admit(sender)
+            except UsageError:  # this member has nothing to share any more
+                reason = "busy"
+        if clock is None:
             out.append(Send(sender, SnapshotRefused(request.nonce, reason), reliable=True))
             return
-        clock = order.state()
         if RANK[self.order] < request.rank:
             # Everything in the past of what we delivered is settled for the joiner: a loss perhaps, never an inversion.
             T = merge(clock.T, clock.past)
@@ -380,7 +389,7 @@ class Member:
             )
             return
         frame: AnyFrame
-        if isinstance(self.ordering, FreeOrdering):
+        if not isinstance(self.ordering, Ordering):
             frame, steps = self.ordering.publish(payloads, now)
         else:
             ticket, inc = self.ring.ticket, self.ring.inc
@@ -392,7 +401,7 @@ class Member:
 
     def _move(self, move: Move, now: int, out: list[Output]) -> None:
         if not isinstance(self.ordering, FreeOrdering):
-            out.append(Refused("move", "this cluster has tickets: its clock has one entry for each"))
+            out.append(Refused("move", "this cluster has no (N, R, K) clock"))
             return
         try:
             self._order(self.ordering.move(move.entries, move.keys, now), out)
@@ -435,8 +444,9 @@ class Member:
                 self._on_snapshot_request(sender, message, now, out)
             case SnapshotRefused():
                 if self.ordering.joining and message.nonce == self._join.nonce:
-                    if message.reason in ("tickets", "no tickets"):
-                        self._not_let_in(f"the cluster has {message.reason}", out)
+                    if message.reason in ("tickets", "no tickets", "mechanism"):
+                        what = "another mechanism" if message.reason == "mechanism" else message.reason
+                        self._not_let_in(f"the cluster has {what}", out)
                         return
                     if message.reason == "weaker" and len(self._join.weaker) < self.config.cast.max_view:
                         self._join.weaker[sender] = None
@@ -448,7 +458,7 @@ class Member:
 
     def _not_let_in(self, why: str, out: list[Output]) -> None:
         """Asking again is of no use: this member was made for another kind of cluster."""
-        mine = "none" if self.config.free else "some"
+        mine = self.config.ordering.mechanism or ("none" if self.config.free else "some")
         self._join.retry_at = None
         out.append(Refused("join", f"{why}, and this member ({self.order} order) was made for one with {mine}"))
 

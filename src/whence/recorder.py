@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from hashlib import blake2b
 
 from whence import ports
-from whence.clock import NEVER, AnyFrame, Entry, Frame, Incarnation, MemberId
+from whence.clock import NEVER, AnyFrame, Entry, Frame, Incarnation, MemberId, StampedFrame
 from whence.ports import AnyRange
 from whence.trace.schema import Row
 
@@ -167,6 +167,8 @@ def _token(checkpoint: bytes) -> str:
 def _clock_of(frame: AnyFrame, seq: int) -> str:
     if isinstance(frame, Frame):
         return show_clock(frame.timestamp(seq))
+    if isinstance(frame, StampedFrame):
+        return frame.stamp.hex()
     vector = " ".join(map(str, frame.vector.vector()))
     return f"{frame.generation:x} {','.join(map(str, frame.keys))} {vector}"
 

@@ -40,7 +40,7 @@ class News(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=2):
 
 
 Item = AnyFrame | News
-"""What is disseminated. Tags (1, 2 and 3) are of this union alone."""
+"""What is disseminated. Tags (1 to 4) are of this union alone."""
 
 Heads = tuple[tuple[MemberId, int], ...]
 """The digest of a cluster without tickets: how far a member has taken some owners' frames."""

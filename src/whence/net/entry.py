@@ -115,8 +115,8 @@ class Entry:
             checkpoint = msgspec.msgpack.decode(saved.checkpoint, type=Checkpoint)
             if checkpoint.order != self.config.order:
                 raise UsageError(f"{self.directory} is of a member in {checkpoint.order} order: join with that one")
-            if (checkpoint.clock.free is not None) != self.config.free:
-                has = "no tickets" if checkpoint.clock.free is not None else "tickets"
+            has = checkpoint.clock.kind
+            if has != (self.config.ordering.mechanism or ("no tickets" if self.config.free else "tickets")):
                 raise UsageError(f"{self.directory} is of a cluster with {has}")
             if not self.config.free and len(checkpoint.clock.T) != self.config.tickets:
                 raise UsageError(f"{self.directory} is of a cluster with {len(checkpoint.clock.T)} tickets")

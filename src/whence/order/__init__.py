@@ -6,10 +6,13 @@ from whence.order.contract import Contract
 from whence.order.engine import Ordering
 from whence.order.explain import Blocked, Missing
 from whence.order.probabilistic import FreeOrdering
+from whence.order.stamped import StampedOrdering
 from whence.order.stats import OrderStats
+from whence.order.survey.registry import IN_THE_STACK, SurveyConfig
 
 __all__ = [
     "FREE_ORDERS",
+    "IN_THE_STACK",
     "ORDERS",
     "RANK",
     "TICKET_ORDERS",
@@ -21,4 +24,6 @@ __all__ = [
     "OrderStats",
     "Ordering",
     "Seal",
+    "StampedOrdering",
+    "SurveyConfig",
 ]

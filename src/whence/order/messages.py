@@ -35,11 +35,13 @@ class SnapshotRequest(msgspec.Struct, frozen=True, array_like=True, gc=False, ta
     last_resort: bool
     free: bool = False
     """It believes that the cluster has no tickets."""
+    mechanism: str = ""
+    """And that it is ordered by this mechanism."""
 
 
 class SnapshotRefused(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=67):
-    """Not from me: `reason` is `joining`, `weaker` or `busy`; or `tickets`, `no tickets`: this is another kind of
-    cluster than the joiner believes."""
+    """Not from me: `reason` is `joining`, `weaker` or `busy`; or `tickets`, `no tickets`, `mechanism`: this is
+    another kind of cluster than the joiner believes."""
 
     nonce: int
     reason: str
@@ -69,6 +71,13 @@ class ClockState(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Unordered only: frames delivered although something before them is still missing."""
     free: FreeState | None = None
     """Of a cluster without tickets, where all of the above is empty."""
+    stamped: StampedState | None = None
+    """Of a cluster ordered by a mechanism of the SURVEY, where all of the above is empty."""
+
+    @property
+    def kind(self) -> str:
+        """Of which kind of cluster it is: `tickets`, `no tickets`, or the name of a mechanism."""
+        return self.stamped.mechanism if self.stamped is not None else "tickets" if self.free is None else "no tickets"
 
 
 class GenerationState(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -105,6 +114,16 @@ class FreeState(msgspec.Struct, frozen=True, array_like=True, gc=False):
     forgotten: int = 0
 
 
+class StampedState(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The state of a mechanism, encoded; process `i` in it is the member `processes[i]`, of whose frames `taken[i]` are
+    in it or given up."""
+
+    mechanism: str
+    processes: tuple[MemberId, ...]
+    taken: tuple[int, ...]
+    state: bytes
+
+
 OrderMessage = Recover | AckRecover | SnapshotRequest | SnapshotRefused | Snapshot
 
 __all__ = [
@@ -118,4 +137,5 @@ __all__ = [
     "Snapshot",
     "SnapshotRefused",
     "SnapshotRequest",
+    "StampedState",
 ]

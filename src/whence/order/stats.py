@@ -27,5 +27,7 @@ class OrderStats:
     raised: int = 0
     """Frames delivered although the clock was short: counts were raised to what the frame claims."""
     moves: int = 0
+    carried: int = 0
+    """Events that came on the back of another frame (first generation)."""
     forgotten: int = 0
     """Owners forgotten because there were too many."""

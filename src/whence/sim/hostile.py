@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from whence.clock import Frame, FreeFrame, Packed
+from whence.clock import Frame, FreeFrame, Packed, StampedFrame
 from whence.errors import RemoteError
 from whence.sim.actions import Hostile
 from whence.wire import Message, pack, unpack
@@ -66,8 +66,11 @@ def forge(rng: random.Random, message: Message | None) -> Message | None:
     items: tuple[Any, ...] = getattr(message, "items", ())
     frame = next((i for i in items if isinstance(i, Frame)), None)
     if frame is None:
-        free = next((i for i in items if isinstance(i, FreeFrame)), None)
-        return None if free is None else msgspec.structs.replace(message, items=(forge_free(rng, free),), ages=(1,))  # type: ignore[type-var]
+        free = next((i for i in items if isinstance(i, FreeFrame | StampedFrame)), None)
+        if free is None:
+            return None
+        forged = forge_free(rng, free) if isinstance(free, FreeFrame) else forge_stamped(rng, free)
+        return msgspec.structs.replace(message, items=(forged,), ages=(1,))  # type: ignore[type-var]
     if rng.random() < 0.5:
         bad = msgspec.structs.replace(frame, deps=(*frame.deps, (1, 1)))
     else:
@@ -89,6 +92,20 @@ def forge_free(rng: random.Random, frame: FreeFrame) -> FreeFrame:
             {"number": frame.number + far, "vector": Packed.of([v + far for v in V])},
             {"generation": 1 << 62},
             {"vector": Packed.of([0] * len(V))},
+        )
+    )
+    return msgspec.structs.replace(frame, **change)
+
+
+def forge_stamped(rng: random.Random, frame: StampedFrame) -> StampedFrame:
+    """A frame whose stamp cannot be: of no mechanism, cut short, of processes that it does not name, or years ahead."""
+    change: dict[str, Any] = rng.choice(
+        (
+            {"stamp": rng.randbytes(12)},
+            {"stamp": frame.stamp[:-1]},
+            {"stamp": frame.stamp + b"\x00"},
+            {"stamp": b"\x91\x63"},  # a tag that no mechanism has
+            {"number": frame.number + (1 << 40)},
         )
     )
     return msgspec.structs.replace(frame, **change)

@@ -11,7 +11,7 @@ import msgspec
 
 from whence.config import Config
 from whence.errors import ConfigError
-from whence.order import Contract
+from whence.order import Contract, SurveyConfig
 from whence.sim.actions import KINDS, Action, Publish, names_in, read_action, write_action
 from whence.sim.settings import Count, Duration, Share, Size, parse_duration, read, to_toml, write
 
@@ -77,13 +77,19 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     contract: Contract | None = None
     """A cluster without tickets (docs/probabilistic.md). Order `probabilistic` alone means one with an error rate of
     0.001 for the workload. Times in it are numbers, in seconds."""
+    mechanism: str = ""
+    """A cluster without tickets whose causal order is made by a mechanism of the SURVEY (docs/survey.md): first,
+    first-unstable, identifiers, vector, compact-multicast, compact-unicast, interval, physical, delta."""
+    survey: SurveyConfig | None = None
+    """Its settings; default by formula (`Config.sized`)."""
     workload: Workload = Workload()
 
     @property
     def free(self) -> bool:
         """A cluster without tickets."""
         orders = [self.order] if isinstance(self.order, str) else list(self.order)
-        return self.contract is not None or "probabilistic" in (*orders, *self.order_of.values())
+        known = self.contract is not None or bool(self.mechanism)
+        return known or "probabilistic" in (*orders, *self.order_of.values())
 
 
 class Network(msgspec.Struct, frozen=True, kw_only=True):
@@ -235,7 +241,9 @@ def config_of(scenario: Scenario, cluster: Cluster, order: str, latency: int) ->
         "max_events": cluster.max_events,
         "history": cluster.history,
         "buffer": cluster.buffer,
-        "contract": cluster.contract or (_default_contract(scenario, cluster, latency) if cluster.free else None),
+        "contract": cluster.contract or _default_contract(scenario, cluster, latency),
+        "mechanism": cluster.mechanism,
+        "survey": cluster.survey,
     }
     config = Config.sized(
         cluster=cluster.name,
@@ -257,8 +265,10 @@ def config_of(scenario: Scenario, cluster: Cluster, order: str, latency: int) ->
     return msgspec.structs.replace(config, ordering=ordering)
 
 
-def _default_contract(scenario: Scenario, cluster: Cluster, latency: int) -> Contract:
+def _default_contract(scenario: Scenario, cluster: Cluster, latency: int) -> Contract | None:
     """What order `probabilistic` means without one: as `Config.sized` has it, the same for all members."""
+    if not cluster.free or cluster.mechanism:
+        return None
     w = cluster.workload
     publishers = max(1, len(scenario.coordinators_of(cluster)))
     rate = (w.rate * publishers * 1e9 / scenario.round or w.per_second or 1.0) / w.batch

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from whence import ports
-from whence.clock import AnyFrame, FreeFrame
+from whence.clock import AnyFrame
 
 if TYPE_CHECKING:
     from whence.sim.host import Seat
@@ -43,7 +43,7 @@ class Line(msgspec.Struct, kw_only=True):
     error_rate: float = 0.0
     """Inversions per delivery of another member's event."""
     header_bytes: float = 0.0
-    """Probabilistic order: bytes of control information per frame published (keys, vector, older vectors)."""
+    """Bytes of control information per frame published: the clock, without the names of members."""
     inversions: int = 0
     """Delivered after an event that it causally precedes (by the oracle's own account)."""
     duplicates: int = 0
@@ -111,8 +111,7 @@ class Tally:
     def published(self, seat: Seat, frame: AnyFrame) -> None:
         line = self.line(seat)
         line.published += frame.count
-        if isinstance(frame, FreeFrame):
-            self._headers.setdefault((seat.cluster, seat.order), []).append(frame.header)
+        self._headers.setdefault((seat.cluster, seat.order), []).append(frame.header)
         self._born[seat.cluster][frame.key] = self.world.now
 
     def delivered(self, seat: Seat, out: ports.Deliver) -> None:

@@ -37,6 +37,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_owners: int = 8192
     """Owners in one message of a cluster without tickets: cursors in a snapshot, rows of a digest."""
 
+    max_stamp_bytes: int = 1 << 20
+    """Bytes of a mechanism's control information in a frame, or of its state in a snapshot. The first generation
+    carries whole messages there (`SurveyConfig.max_carried_bytes`); all others need far less."""
+
     max_ranges: int = 4096
     """Ranges in one RECOVER or its answer; lists of predecessors in one message of the ring."""
 

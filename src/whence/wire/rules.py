@@ -6,16 +6,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, get_args
 
 from whence.cast.messages import MAX_AGE, MAX_ROUNDS, Aged, CastMessage, Gossip, News
-from whence.clock import AnyFrame, Entry, Frame, FreeFrame, MemberId
+from whence.clock import AnyFrame, Entry, MemberId
 from whence.errors import BadMessage
-from whence.order.messages import ClockState, FreeState, OrderMessage
+from whence.order.messages import ClockState, FreeState, OrderMessage, StampedState
 from whence.ring.messages import RingMessage, RingNews, Row, Seat, Tenure
 from whence.wire.limits import DEFAULT, Limits
 from whence.wire.validate import (
     MAX_OLDER,
+    check_any_frame,
     check_digest,
-    check_frame,
-    check_free_frame,
     check_heads,
     check_int,
     check_keys,
@@ -23,6 +22,7 @@ from whence.wire.validate import (
     check_members,
     check_orphans,
     check_packed,
+    check_processes,
     check_ranges,
     check_runs,
     check_seq,
@@ -54,12 +54,10 @@ def _items(items: Sequence[AnyFrame | News], limits: Limits) -> None:
     if len(items) > limits.max_items:
         too_many("items of gossip", len(items), limits.max_items)
     for item in items:
-        if type(item) is Frame:
-            check_frame(item, limits)
-        elif type(item) is FreeFrame:
-            check_free_frame(item, limits)
-        else:
+        if isinstance(item, News):
             _news(item, limits)
+        else:
+            check_any_frame(item, limits)
 
 
 def _news(news: Any, limits: Limits) -> None:
@@ -216,10 +214,7 @@ def _frames(frames: Sequence[AnyFrame], limits: Limits) -> None:
     if len(frames) > limits.max_items:
         too_many("frames", len(frames), limits.max_items)
     for frame in frames:
-        if isinstance(frame, Frame):
-            check_frame(frame, limits)
-        else:
-            check_free_frame(frame, limits)
+        check_any_frame(frame, limits)
 
 
 def _state(state: bytes, limits: Limits) -> None:
@@ -244,6 +239,19 @@ def _clock(clock: ClockState, limits: Limits) -> None:
         _seat(Seat(owner, ticket, inc), limits)
     if clock.free is not None:
         _free(clock.free, limits)
+    if clock.stamped is not None:
+        _stamped(clock.stamped, limits)
+
+
+def _stamped(stamped: StampedState, limits: Limits) -> None:
+    check_text(stamped.mechanism, limits)
+    check_processes(stamped.processes, limits)
+    if len(stamped.taken) != len(stamped.processes):
+        raise BadMessage(f"a state of {len(stamped.taken)} counts for {len(stamped.processes)} processes")
+    for number in stamped.taken:
+        check_int(number, limits)
+    if len(stamped.state) > limits.max_stamp_bytes:
+        too_many("bytes of a mechanism's state", len(stamped.state), limits.max_stamp_bytes)
 
 
 def _free(free: FreeState, limits: Limits) -> None:
@@ -285,6 +293,7 @@ _ORDER: dict[str, Check] = {
     "rank": check_int,
     "last_resort": _typed,
     "free": _typed,
+    "mechanism": check_text,
     "reason": check_text,
     "token": check_text,
     "clock": _clock,

@@ -14,7 +14,7 @@ from typing import NoReturn
 
 import msgspec
 
-from whence.clock import AnyFrame, Digest, Entry, Frame, FreeFrame, MemberId, Orphan, Packed, Range, Run
+from whence.clock import AnyFrame, Digest, Entry, Frame, FreeFrame, MemberId, Orphan, Packed, Range, Run, StampedFrame
 from whence.clock.cct import MAX_SEQ
 from whence.errors import BadFrame, BadMessage, RemoteError, TooLarge
 from whence.wire.limits import DEFAULT, Limits
@@ -167,6 +167,35 @@ def check_free_frame(frame: FreeFrame, limits: Limits) -> None:
     if not (1 <= frame.opened <= frame.number <= MAX_INT and 0 <= frame.generation <= MAX_INT):
         raise BadFrame(f"frame {frame.number} of generation {frame.generation}, entered with frame {frame.opened}")
     _check_body(frame, limits)
+
+
+def check_stamped_frame(frame: StampedFrame, limits: Limits) -> None:
+    """As `check_frame`, of a frame with a mechanism's stamp. What the stamp says only that mechanism can check."""
+    check_processes(frame.processes, limits)
+    if len(frame.stamp) > limits.max_stamp_bytes:
+        too_many("bytes of a stamp", len(frame.stamp), limits.max_stamp_bytes)
+    if not 1 <= frame.number <= MAX_INT:
+        raise BadFrame(f"frame {frame.number}: frames are counted from 1")
+    _check_body(frame, limits)
+
+
+def check_processes(processes: Sequence[MemberId], limits: Limits) -> None:
+    """Whom the numbers of a stamp or a state mean."""
+    if len(processes) > limits.max_owners:
+        too_many("processes", len(processes), limits.max_owners)
+    for name in processes:
+        check_member(name, limits)
+
+
+def check_any_frame(frame: AnyFrame, limits: Limits) -> None:
+    """A frame of any kind of cluster agrees with itself."""
+    if type(frame) is Frame:
+        check_frame(frame, limits)
+    elif type(frame) is FreeFrame:
+        check_free_frame(frame, limits)
+    else:
+        assert type(frame) is StampedFrame
+        check_stamped_frame(frame, limits)
 
 
 def _check_body(frame: AnyFrame, limits: Limits) -> None:

@@ -30,10 +30,11 @@ from whence.order.survey.identifiers import Identifiers, IdStamp
 from whence.order.survey.interval import IntervalStamp, IntervalTree, shares
 from whence.order.survey.physical import Physical, TimeStamp
 from whence.order.survey.process import Process, ProcessStats
-from whence.order.survey.registry import MECHANISMS, SurveyConfig, make
+from whence.order.survey.registry import IN_THE_STACK, MECHANISMS, SurveyConfig, make
 from whence.order.survey.vector import CompactMulticast, CompactStamp, CompactUnicast, VectorClock, VectorStamp
 
 __all__ = [
+    "IN_THE_STACK",
     "MECHANISMS",
     "Carried",
     "Codec",

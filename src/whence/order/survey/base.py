@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Protocol, Self
+from typing import ClassVar, Protocol, Self
 
 import msgspec
 
@@ -87,6 +87,18 @@ class Mechanism(Protocol):
     @property
     def name(self) -> str:
         """What it is called in settings and tables."""
+
+    @property
+    def timed(self) -> bool:
+        """What waits waits for time: nothing is ever waited for without end, and nothing has to be skipped."""
+
+    @property
+    def carries(self) -> bool:
+        """Its messages bring others along, whole."""
+
+    @property
+    def until_stable(self) -> bool:
+        """It carries messages until it is told that all have them (`settle`, `lighten`)."""
 
     @property
     def stamp_type(self) -> type[Stamp]:
@@ -166,6 +178,10 @@ def control_bytes(stamp: Stamp) -> int:
 
 class Rules(ABC):
     """The answers that most mechanisms share."""
+
+    timed: ClassVar[bool] = False
+    carries: ClassVar[bool] = False
+    until_stable: bool = False
 
     def check(self, stamp: Stamp) -> None:  # noqa: B027
         """Any numbers will do."""

@@ -55,6 +55,7 @@ class DeltaCausal(Rules):
     """Vector clocks whose entries have a date and expire."""
 
     name = "delta"
+    timed = True
     stamp_type = DeltaStamp
     state_type = DeltaState
 

@@ -76,6 +76,7 @@ class FirstGeneration(Rules):
     """Precedent messages, whole."""
 
     name = "first"
+    carries = True
     stamp_type = FirstStamp
     state_type = FirstState
 

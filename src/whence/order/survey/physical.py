@@ -59,6 +59,7 @@ class Physical(Rules):
     """Delivery by stability within a bound."""
 
     name = "physical"
+    timed = True
     stamp_type = TimeStamp
     state_type = TimeState
 

@@ -84,3 +84,5 @@ _MAKERS: dict[str, Callable[[ProcessId, tuple[ProcessId, ...], SurveyConfig], Me
 
 MECHANISMS = tuple(_MAKERS)
 """The names `make` knows."""
+IN_THE_STACK = tuple(name for name in MECHANISMS if name != "probabilistic")
+"""Those that a cluster can be ordered by (order/stamped.py). (N, R, K) clocks have an engine of their own."""
