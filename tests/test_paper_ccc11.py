@@ -26,8 +26,9 @@ from whence.paper.ccc11 import (
 )
 from whence.paper.ccc11.evaluation import FAILED, UPLINK, Setting, tuned, tuned_round
 from whence.paper.ccc11.points import run_all
-from whence.paper.ccc11.seeds import fit, over_seeds, rate
+from whence.paper.ccc11.seeds import NEAR, fit, over_seeds, rate, tuned_runs
 from whence.paper.frame import Context
+from whence.sim.run import run as simulate
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 
@@ -56,25 +57,37 @@ def test_a_few_large_messages_may_fail() -> None:
 
 
 def test_the_tuned_round_gives_the_failures_it_was_tuned_for() -> None:
-    setting: dict[str, Any] = {"members": 12, "coordinators": 4, "load": 3.0, "rounds": 40}
-    round_ms = tuned([evaluation.pilot(setting)])
+    setting: dict[str, Any] = {"members": 12, "coordinators": 4, "load": 3.0, "rounds": 40, "variant": "R1"}
     assert evaluation.point(setting)["failed"] == 0  # no uplink to fill
-    fitting = evaluation.point({**setting, "round_ms": round_ms, "uplink": UPLINK})
-    assert FAILED / 4 <= fitting["failed"] <= FAILED * 4
-    tight = evaluation.point({**setting, "round_ms": round_ms / 2, "uplink": UPLINK})
+    [row] = tuned_runs(Context(), [setting], 2, ("members", "round_ms"))
+    assert 0 < row["failed"] <= FAILED and row["seeds"] == 2 and row["round_ms"] < 100
+    assert 1 / NEAR <= row["shortest"] <= 1
+    tight = evaluation.point({**setting, "round_ms": row["round_ms"] / 2, "uplink": UPLINK})
     assert tight["failed"] > 10 * FAILED
+
+
+def test_failed_connections_are_those_that_the_network_gave_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over a whole run the replay of its sendings counts what the simulated network counted."""
+    outcomes = []
+
+    def run(loaded: Any, seed: int, make: Any) -> Any:
+        make.__self__.start, make.__self__.stop = 0, 1 << 62
+        outcomes.append(simulate(loaded, seed, make=make))
+        return outcomes[-1]
+
+    monkeypatch.setattr(evaluation, "run", run)
+    setting = Setting(members=12, coordinators=4, load=3.0, rounds=20, round_ms=3.0, uplink=UPLINK)
+    meter, result = evaluation.measure(setting)
+    given_up = outcomes[0].report.network["overflowed"]
+    assert given_up > 50
+    assert result["failed"] * len(meter.sendings) == pytest.approx(given_up, rel=0.01)
 
 
 def test_larger_messages_mean_longer_rounds_and_later_events() -> None:
     few: dict[str, Any] = {"members": 12, "coordinators": 2, "load": 3.0, "rounds": 20}
-    many = {**few, "coordinators": 12}
-    rounds = [tuned([evaluation.pilot(s)]) for s in (few, many)]
-    assert rounds[1] > 1.5 * rounds[0]
-    late = [
-        evaluation.point({**s, "round_ms": r, "uplink": UPLINK})["latency_ms"]
-        for s, r in zip((few, many), rounds, strict=True)
-    ]
-    assert late[1] > 1.3 * late[0]
+    rows = tuned_runs(Context(), [few, {**few, "coordinators": 12}], 1, ("round_ms",))
+    assert rows[1]["round_ms"] > 1.5 * rows[0]["round_ms"]
+    assert rows[1]["latency_ms"] > 1.3 * rows[0]["latency_ms"]
 
 
 def test_the_same_seed_is_the_same_run() -> None:

@@ -52,11 +52,12 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One run of the array engine."""
 
     processes: int = 1000
-    """`N`: how many processes; each sends, and each receives what the others send."""
+    """`N`: how many processes; each receives what the others send."""
     entries: int = 100
     """`R`: counters in a vector. A message carries all of them."""
     keys: int = 4
-    """`K`: entries of each process, drawn at random; `K = 1, R = N` is the vector clock: each its own entry."""
+    """`K`: entries of each process, drawn at random; `K = 1, R = N` is the vector clock: each its own entry (see also
+    `publishers`)."""
     deliveries: float = 1e8
     """Count at least so many deliveries: `ceil(deliveries / (N - 1))` messages."""
     rate: float = 200.0
@@ -80,6 +81,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     over the cities at random."""
     seed: int = 0
     """Same seed, same result, on any number of threads."""
+    publishers: int = 0
+    """Only the first so many processes send; 0: all. `K = 1, R = publishers` is then the clock of as many tickets: each
+    publisher its own entry."""
     alerts: bool = False
     """Also judge every delivery by Algorithms 4 and 5 (the general engine)."""
 
@@ -98,6 +102,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ("retry", 0 < self.retry <= 1e5, "more than 0 and at most 100,000 ms"),
             ("churn", 0 <= self.churn <= self.rate, f"from 0 to the rate, {self.rate:g} a second"),
             ("memory", 0 <= self.memory <= 100_000, "from 0 to 100,000"),
+            ("publishers", 0 <= self.publishers <= self.processes, f"from 0 to the processes, {self.processes}"),
+            ("publishers", not (self.publishers and self.churn), "for processes that are replaced: no churn with it"),
             ("seed", 0 <= self.seed < 2**63, "from 0 to 2^63 - 1"),
         )
         for name, fits, want in wants:
@@ -216,7 +222,7 @@ def prepare(settings: Settings) -> Run:
     cities = below(bits(s.seed, CITY, np.arange(s.processes)), len(base)).astype(np.int32)
     net = Network(
         send,
-        below(bits(s.seed, SENDER, m), s.processes).astype(np.int32),
+        below(bits(s.seed, SENDER, m), s.publishers or s.processes).astype(np.int32),
         apart.astype(np.int32),
         copies.astype(np.uint32),
         (copies >> np.uint64(32)).astype(np.uint32),
@@ -261,7 +267,7 @@ def key_sets(s: Settings, who: Any) -> I32:
     """`f(p)` for each number of a process (or of one that replaces it): Algorithm 3, for all of them at once."""
     who = np.asarray(who)
     R, K = s.entries, s.keys
-    if K == 1 and s.processes == R:
+    if K == 1 and R in (s.processes, s.publishers):
         return np.asarray((who % R).reshape(-1, 1), np.int32)
     sets = comb(R, K)
     words = bits(s.seed, KEYS, who)

@@ -4,7 +4,7 @@ As in the paper: fanout 4, termination 5, full views, 20 events a message, histo
 and time-outs of as many rounds as a PrCast has. What the paper leaves to its machines is modelled here: a process sends
 over an uplink of `UPLINK` bytes a second, so a message's size costs time. A message that could not be sent within a
 round is given up, as their connections were after a time-out: a failed connection. The round is tuned so
-that `FAILED` of all connections fail (`tuned_round`), as in the paper.
+that `FAILED` of all connections fail (`tuned`, `seeds.tuned_runs`), as in the paper.
 """
 
 from __future__ import annotations
@@ -42,8 +42,7 @@ VARIANTS = {
 }
 """Figure 5's curves: order, recovery."""
 PILOT_MS = 100.0
-"""The round of the run whose message sizes the real round is tuned by."""
-PILOTS = 2
+"""The round of the run whose message sizes the real round is tuned by at first."""
 GRID = tuple(0.1 * 1.01**i for i in range(1160))
 """Rounds, in ms, that are tried: up to 10 s, one per cent apart."""
 RAMP = TERMINATION + 3
@@ -158,7 +157,7 @@ def measure(s: Setting) -> tuple[Meter, dict[str, Any]]:
         raise UsageError(f"{s}: {outcome.violation}")
     frames = meter.result()
     [line] = outcome.report.lines
-    network = outcome.report.network
+    failed = _failures(meter.sendings, s.uplink, int(s.uplink * s.round_ms / 1e3), 1e9)
     return meter, {
         "events": frames.frames,
         "pairs": frames.pairs,
@@ -175,7 +174,7 @@ def measure(s: Setting) -> tuple[Meter, dict[str, Any]]:
         "asked": frames.asked,
         "answered": frames.answered,
         "overtaken": frames.overtaken,
-        "failed": network["overflowed"] / max(1.0, len(meter.sendings) * (s.rounds + 2 * RAMP) / s.rounds),
+        "failed": failed / max(1, len(meter.sendings)),
         "not_published": sum(outcome.report.not_published.values()),
     }
 
@@ -185,19 +184,17 @@ def point(setting: Mapping[str, Any]) -> dict[str, Any]:
     return measure(msgspec.convert(dict(setting), Setting))[1]
 
 
-def pilot(setting: Mapping[str, Any]) -> dict[str, Any]:
-    """A runner: which share of the messages of this setting would fail, for each round of a grid. Sizes depend a
-    little on how long messages take, so once without an uplink, and again with the round that this gave."""
+def traced(setting: Mapping[str, Any]) -> dict[str, Any]:
+    """A runner: the same, and under `curve` which share of its messages would fail in each round of a part of the grid.
+    (Sizes depend a little on how long messages take, so this is exact for the round of the run only.)"""
     s = msgspec.convert(dict(setting), Setting)
-    round_ms, sendings = s.round_ms, []
-    for _ in range(PILOTS):
-        meter, _ = measure(s)
-        sendings = [(who, at / (s.round_ms * MS), size) for who, at, size in meter.sendings]
-        round_ms = tuned_round(sendings)
-        s = msgspec.structs.replace(s, round_ms=round_ms, uplink=UPLINK)
-    near = [i for i, r in enumerate(GRID) if round_ms / 1.3 <= r <= round_ms * 1.6]
+    meter, result = measure(s)
+    round_ns = s.round_ms * MS
+    sendings = [(who, at / round_ns, size) for who, at, size in meter.sendings]
+    best = tuned_round(sendings)
+    near = [i for i, r in enumerate(GRID) if best / 1.15 <= r <= best * 1.3]
     shares = [_failures(sendings, UPLINK * GRID[i] / 1e3) / max(1, len(sendings)) for i in near]
-    return {"first": near[0], "shares": shares}
+    return {**result, "curve": {"first": near[0], "shares": shares}}
 
 
 def tuned(curves: Sequence[Mapping[str, Any]]) -> float:
@@ -225,14 +222,20 @@ def tuned_round(sendings: Sequence[tuple[int, float, int]], failed: float = FAIL
     return high
 
 
-def _failures(sendings: Sequence[tuple[int, float, int]], capacity: float) -> int:
-    """Messages given up when an uplink carries so many bytes a round: what `sim.network` does, in rounds."""
+def _failures(
+    sendings: Sequence[tuple[int, float, int]], uplink: float, queue: float | None = None, second: float = 1.0
+) -> int:
+    """Messages given up when an uplink carries so many bytes a second, and the queue before it as many (if not said
+    otherwise): what `sim.network` does. Times are in any unit of which a second has so many."""
+    if not uplink:
+        return 0
+    room = uplink if queue is None else queue
     free: dict[int, float] = {}
     failures = 0
     for who, at, size in sendings:
-        begin = max(free.get(who, 0.0), at)
-        if (begin - at) * capacity + size > capacity:
+        begin = max(free.get(who, at), at)
+        if (begin - at) * uplink / second + size > room:
             failures += 1
         else:
-            free[who] = begin + size / capacity
+            free[who] = begin + size * second / uplink
     return failures

@@ -13,7 +13,7 @@ from typing import Any
 from whence.order.sizing import buffer_probability
 from whence.paper.ccc11.evaluation import FAILED, TERMINATION, UPLINK, VARIANTS
 from whence.paper.ccc11.live import ROUND_MS, Live, measure
-from whence.paper.ccc11.seeds import COLOURS, bars, over_seeds, panels, rate, rounded, tuned_rounds
+from whence.paper.ccc11.seeds import COLOURS, bars, over_seeds, panels, rate, rounded, tuned_runs
 from whence.paper.frame import Claim, Context, Outcome, Row
 
 MODULE = "whence.paper.ccc11.evaluation"
@@ -35,14 +35,16 @@ def run(context: Context) -> Outcome:
     loads = QUICK if context.quick else LOADS
     rounds, seeds = (24, 2) if context.quick else (80, 4)
     base = {"members": MEMBERS, "coordinators": MEMBERS, "rounds": rounds}
-    pilots = [{**base, "load": MEMBERS * p} for p in loads]
-    tuned = tuned_rounds(context, pilots, 1 if context.quick else 2)
+    keep = ("variant", "load", "round_ms")
+    first = tuned_runs(context, [{**base, "load": MEMBERS * p, "variant": "R1"} for p in loads], seeds, keep)
     settings = [
-        {**base, "load": MEMBERS * p, "variant": v, "round_ms": t, "uplink": UPLINK}
+        {**base, "load": row["load"], "variant": v, "round_ms": row["round_ms"], "uplink": UPLINK}
         for v in VARIANTS
-        for p, t in zip(loads, tuned, strict=True)
+        if v != "R1"
+        for row in first
     ]
-    found = over_seeds(context, f"{MODULE}:point", settings, seeds, ("variant", "load", "round_ms"))
+    others = over_seeds(context, f"{MODULE}:point", settings, seeds, keep)
+    found = sorted(others + first, key=lambda row: list(VARIANTS).index(row["variant"]))
     rows = [{**row, "p": row["load"] / MEMBERS, **success(row)} for row in found]
     return Outcome(rows, claims(rows), draw(rows))
 

@@ -7,11 +7,12 @@ from math import log, sqrt
 from statistics import fmean, stdev
 from typing import Any
 
-from whence.paper.ccc11.evaluation import tuned
+from whence.paper.ccc11.evaluation import FAILED, UPLINK, tuned
 from whence.paper.ccc11.points import run_all
 from whence.paper.frame import Context, Row
 from whence.sim.meter import wilson
 
+MODULE = tuned.__module__
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00")
 """Distinguishable by all eyes (Okabe and Ito), also in print."""
 MARKS = ("o", "s", "^", "D", "v")
@@ -22,6 +23,11 @@ def over_seeds(
 ) -> list[Row]:
     """Each setting with each seed; a row has the settings to keep, the mean of every number and its standard error.
     All settings have the same seeds: what differs between two is not luck with the load."""
+    found = _runs(context, runner, settings, seeds, what)
+    return [_row(setting, runs, keep) for setting, runs in zip(settings, found, strict=True)]
+
+
+def _runs(context: Context, runner: str, settings: Sequence[Row], seeds: int, what: str) -> list[list[Row]]:
     todo = [{**s, "seed": context.seed * 1_000_003 + n} for s in settings for n in range(seeds)]
 
     def tell(done: int, total: int) -> None:
@@ -29,28 +35,54 @@ def over_seeds(
             context.tell(done / total, f"{what}: {done} of {total}")
 
     found = run_all(runner, todo, context.master, tell)
-    rows = []
-    for i, s in enumerate(settings):
-        runs = found[i * seeds : (i + 1) * seeds]
-        row: Row = {key: s[key] for key in keep} | {"seeds": seeds}
-        for key in runs[0]:
-            values = [float(run[key]) for run in runs]
-            row[key] = fmean(values)
-            row[f"{key}_error"] = stdev(values) / sqrt(seeds) if seeds > 1 else 0.0
-        rows.append(row)
-    return rows
+    return [found[i * seeds : (i + 1) * seeds] for i in range(len(settings))]
 
 
-def tuned_rounds(context: Context, settings: Sequence[Row], seeds: int) -> list[float]:
-    """The round, in ms, that each setting needs (`evaluation.tuned`), by so many pilots each."""
-    todo = [{**s, "seed": context.seed * 1_000_003 + n} for s in settings for n in range(seeds)]
+def _row(setting: Row, runs: Sequence[Row], keep: Sequence[str]) -> Row:
+    row: Row = {key: setting[key] for key in keep} | {"seeds": len(runs)}
+    for key in runs[0]:
+        values = [float(run[key]) for run in runs]
+        row[key] = fmean(values)
+        row[f"{key}_error"] = stdev(values) / sqrt(len(runs)) if len(runs) > 1 else 0.0
+    return row
 
-    def tell(done: int, total: int) -> None:
-        if context.tell:
-            context.tell(done / total, f"tuning the rounds: {done} of {total}")
 
-    curves = run_all(f"{tuned.__module__}:pilot", todo, context.master, tell)
-    return [tuned(curves[i * seeds : (i + 1) * seeds]) for i in range(len(settings))]
+TRIES = 5
+"""How often a round is tuned anew. Each try's messages are slightly others than those by which it was tuned."""
+NEAR = 1.02
+"""A tuned round is at most so many times the shortest one."""
+
+
+def tuned_runs(context: Context, settings: Sequence[Row], seeds: int, keep: Sequence[str]) -> list[Row]:
+    """Each setting with each seed, its round so long that in these very runs `FAILED` of the connections fail, or as
+    many as is possible below that. `shortest` is the round, as a share of it, below which more would fail."""
+    pilots = _runs(context, f"{MODULE}:traced", settings, 1, "pilots")
+    rounds = [tuned([run["curve"] for run in runs]) for runs in pilots]
+    done: list[Row | None] = [None] * len(settings)
+    todo = list(range(len(settings)))
+    for number in range(TRIES):
+        wanted: list[Row] = [{**settings[i], "round_ms": rounds[i], "uplink": UPLINK} for i in todo]
+        again = []
+        found = _runs(context, f"{MODULE}:traced", wanted, seeds, "runs" if not number else "runs with a better round")
+        for i, setting, runs in zip(todo, wanted, found, strict=True):
+            shortest = tuned([run["curve"] for run in runs])
+            numbers = [{key: value for key, value in run.items() if key != "curve"} for run in runs]
+            row = _row(setting, numbers, keep) | {"shortest": shortest / rounds[i]}
+            done[i] = row = _better(row, done[i])
+            if row["failed"] > FAILED or row["shortest"] < 1 / NEAR:
+                again.append(i)
+                rounds[i] = shortest if abs(shortest / rounds[i] - 1) > 0.001 else 1.01 * rounds[i]
+        todo = again
+        if not todo:
+            break
+    return [row for row in done if row is not None]
+
+
+def _better(row: Row, other: Row | None) -> Row:
+    """Of two tries: few enough failures, then the shorter round."""
+    if other is None:
+        return row
+    return min(row, other, key=lambda r: (max(FAILED, r["failed"]), -r["shortest"], r["round_ms"]))
 
 
 def rate(row: Row) -> Row:
