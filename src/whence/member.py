@@ -401,7 +401,7 @@ class Member:
 
     def _move(self, move: Move, now: int, out: list[Output]) -> None:
         if not isinstance(self.ordering, FreeOrdering):
-            out.append(Refused("move", "this cluster has no (N, R, K) clock"))
+            out.append(Refused("move", "this cluster has tickets or a mechanism, and no (N, R, K) clock"))
             return
         try:
             self._order(self.ordering.move(move.entries, move.keys, now), out)

@@ -32,6 +32,7 @@ EXAMPLES = """\
 examples:
   whence sim demo                              one small cluster with losses, and what became of its events
   whence sim hostile --seed 7 --trace out      everything at once; every step of every member as Parquet in out/
+  whence sim hostile-survey --set cluster.mechanism=interval   the same, ordered by a mechanism of the survey
   whence sim world --data rtt.csv              between cities, with your own matrix of round-trip times
   whence soak hostile --seeds 100              100 seeds; a failing one is shrunk to a schedule you can read
   whence shrink hostile --seed 7 --out s.toml  the same for one seed; then: whence sim s.toml
@@ -116,6 +117,14 @@ def _completion(command: argparse.ArgumentParser) -> None:
 
 def _scenario(command: argparse.ArgumentParser) -> None:
     command.add_argument("scenario", metavar="SCENARIO", help="a TOML file, or the name of a packaged scenario")
+    command.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="another value for a key of the scenario, such as network.loss=0.2 or cluster.mechanism=interval; may be "
+        "repeated",
+    )
     command.add_argument("--data", type=Path, metavar="CSV", help="recorded latencies, instead of the scenario's file")
     command.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
 

@@ -31,9 +31,14 @@ _PROBABILISTIC = (
     ("alerts, Algorithm 4", "alerts4", "{:,}"),
     ("alerts, Algorithm 5", "alerts5", "{:,}"),
     ("inversions without alert 5", "missed", "{:,}"),
-    ("header bytes a frame", "header_bytes", "{:,}"),
 )
-"""Rows only where a cluster has no tickets."""
+"""Rows only where an order may err."""
+
+_COSTS = (
+    ("header bytes a frame", "header_bytes", "{:,}"),
+    ("had to wait", "blocked", "{:,}"),
+    ("waited, mean of all", "blocked_ms", "{:,.1f} ms"),
+)
 
 PROMISES = {
     "unordered": "nothing twice",
@@ -82,7 +87,8 @@ def report_tables(report: Report) -> Iterator[Table]:
     for quantile in ("p50", "p90", "p99", "max"):
         values = [line.latency_ms.get(quantile) for line in report.lines]
         events.add_row(f"latency {quantile}", *("-" if v is None else f"{v:,.1f} ms" for v in values))
-    for title, field, form in _PROBABILISTIC if any(line.header_bytes for line in report.lines) else ():
+    errs = any(line.order == "probabilistic" for line in report.lines)
+    for title, field, form in (*_COSTS, *(_PROBABILISTIC if errs else ())):
         events.add_row(title, *(form.format(getattr(line, field)) for line in report.lines))
     yield events
     rest = Table(show_header=False)

@@ -6,6 +6,7 @@ import argparse
 import signal
 import sys
 import time
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -26,6 +27,7 @@ from whence.sim.run import Outcome, run, run_id
 from whence.sim.scenario import Loaded, load
 from whence.sim.shrink import Shrunk
 from whence.sim.shrink import shrink as shrink_run
+from whence.sim.sweep import changed
 from whence.trace import Row, open_trace
 
 
@@ -43,9 +45,26 @@ def find(name: str, data: Path | None = None) -> Loaded:
     raise ConfigError(f"no scenario {name!r}: give a .toml file or one of: {', '.join(known)}")
 
 
+def wanted(args: argparse.Namespace) -> Loaded:
+    """The scenario of a command line, with what `--set` changes."""
+    loaded = find(args.scenario, args.data)
+    if not args.set:
+        return loaded
+    settings: dict[str, Any] = {} if args.data is None else {"network.file": loaded.scenario.network.file}
+    for given in args.set:
+        key, equals, value = given.partition("=")
+        if not key or not equals:
+            raise ConfigError(f"--set {given}: write it as KEY=VALUE, such as network.loss=0.2")
+        try:
+            settings[key] = tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError:
+            settings[key] = value  # text need not be quoted
+    return changed(loaded.path, settings)
+
+
 def sim(args: argparse.Namespace) -> int:
     """One run."""
-    loaded = find(args.scenario, args.data)
+    loaded = wanted(args)
     seed = loaded.scenario.seed if args.seed is None else args.seed
     if args.schedule:
         print(show(expand(loaded, seed)))
@@ -114,7 +133,7 @@ def tracing(args: argparse.Namespace, loaded: Loaded, seed: int) -> Iterator[Sin
 
 def shrink(args: argparse.Namespace) -> int:
     """One failing seed, made readable."""
-    loaded = find(args.scenario, args.data)
+    loaded = wanted(args)
     seed = loaded.scenario.seed if args.seed is None else args.seed
     outcome = run(loaded, seed)
     if outcome.violation is None:
@@ -200,7 +219,7 @@ def _all_seeds(args: argparse.Namespace, loaded: Loaded) -> Iterator[dict[str, A
 
 def soak(args: argparse.Namespace) -> int:
     """Many seeds."""
-    loaded = find(args.scenario, args.data)
+    loaded = wanted(args)
     results: list[dict[str, Any]] = []
     began = time.perf_counter()
     with progress(f"{args.seeds} seeds") as bar:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from whence import ports
-from whence.clock import AnyFrame
+from whence.clock import AnyFrame, StampedFrame
 
 if TYPE_CHECKING:
     from whence.sim.host import Seat
@@ -44,6 +44,12 @@ class Line(msgspec.Struct, kw_only=True):
     """Inversions per delivery of another member's event."""
     header_bytes: float = 0.0
     """Bytes of control information per frame published: the clock, without the names of members."""
+    name_bytes: float = 0.0
+    """Mechanisms of the survey: bytes of members' names per frame published, which its numbers mean."""
+    blocked: int = 0
+    """Delivered later than it arrived, because it had to wait."""
+    blocked_ms: float = 0.0
+    """Mean time that another member's event waited after its arrival, over all that were delivered."""
     inversions: int = 0
     """Delivered after an event that it causally precedes (by the oracle's own account)."""
     duplicates: int = 0
@@ -71,6 +77,10 @@ class Report(msgspec.Struct, kw_only=True):
     tickets: dict[str, int]
     """How often a ticket came into each state."""
     joined: dict[str, int]
+    join_ms: float
+    """Mean time from the start of a process to its snapshot, for those that joined by one."""
+    traffic: dict[str, tuple[int, int]]
+    """Kind of message -> how many were sent, and their bytes (0 unless `wire` or `uplink` make sizes known)."""
     not_published: dict[str, int]
     """Events that the schedule wanted but could not be: the process was down, or had no ticket."""
     counters: dict[str, int]
@@ -94,6 +104,12 @@ class Tally:
         self._lines: dict[tuple[int, str], Line] = {}
         self._latencies: dict[tuple[int, str], array[int]] = {}
         self._headers: dict[tuple[int, str], list[int]] = {}
+        self._named: dict[tuple[int, str], int] = {}
+        self._arrived: dict[tuple[int, str], dict[Key, int]] = {}
+        self._waited: dict[tuple[int, str], int] = {}
+        self._traffic: dict[str, list[int]] = {}
+        self._seated: dict[tuple[int, str], int] = {}
+        self._joining: list[int] = []
         self._others: dict[tuple[int, str], int] = {}
         self.moves = self.contracts_broken = 0
         self._born: list[dict[Key, int]] = [{} for _ in world.clusters]
@@ -111,7 +127,10 @@ class Tally:
     def published(self, seat: Seat, frame: AnyFrame) -> None:
         line = self.line(seat)
         line.published += frame.count
-        self._headers.setdefault((seat.cluster, seat.order), []).append(frame.header)
+        key = (seat.cluster, seat.order)
+        self._headers.setdefault(key, []).append(frame.header)
+        if isinstance(frame, StampedFrame):
+            self._named[key] = self._named.get(key, 0) + frame.named
         self._born[seat.cluster][frame.key] = self.world.now
 
     def delivered(self, seat: Seat, out: ports.Deliver) -> None:
@@ -121,17 +140,28 @@ class Tally:
         line.alerts5 += frame.count if out.alert == 5 else 0
         if out.over_gap:
             line.over_gap += frame.count
+        self._delivered_after(seat, frame, line)
         if frame.owner != seat.id:
             self._others[seat.cluster, seat.order] = self._others.get((seat.cluster, seat.order), 0) + frame.count
             born = self._born[seat.cluster].get(frame.key)
             if born is not None:
                 self._latencies[seat.cluster, seat.order].append(self.world.now - born)
 
+    def _delivered_after(self, seat: Seat, frame: AnyFrame, line: Line) -> None:
+        """How long it has waited since it arrived."""
+        came = self._arrived.get((seat.cluster, seat.id), {}).pop(frame.key, None)
+        if came is not None and came < self.world.now:
+            key = (seat.cluster, seat.order)
+            line.blocked += frame.count
+            self._waited[key] = self._waited.get(key, 0) + (self.world.now - came) * frame.count
+
     def arrived(self, seat: Seat, out: ports.Arrived) -> None:
+        self._arrived.setdefault((seat.cluster, seat.id), {})[out.frame.key] = self.world.now
         if out.recovered:
             self.line(seat).recovered += 1
 
     def dropped(self, seat: Seat, out: ports.Dropped) -> None:
+        self._arrived.get((seat.cluster, seat.id), {}).pop(out.frame.key, None)
         if out.reason == "late":
             self.line(seat).late += out.frame.count
         else:
@@ -152,8 +182,20 @@ class Tally:
     def ticket(self, seat: Seat, out: ports.Ticket) -> None:
         self.tickets[out.change] += 1
 
+    def seated(self, seat: Seat) -> None:
+        """A process begins."""
+        self._seated[seat.cluster, seat.id] = self.world.now
+
     def joined(self, seat: Seat, out: ports.Joined) -> None:
         self.how_joined[out.how] += 1
+        if out.how == "snapshot":
+            self._joining.append(self.world.now - self._seated[seat.cluster, seat.id])
+
+    def sent(self, kind: str, size: int) -> None:
+        """A message is sent."""
+        count = self._traffic.setdefault(kind, [0, 0])
+        count[0] += 1
+        count[1] += size
 
     def cut_off(self, seat: Seat, out: ports.CutOff) -> None:
         self.cut_offs += 1
@@ -163,6 +205,7 @@ class Tally:
 
     def unseated(self, seat: Seat) -> None:
         """A member is gone: keep what it alone has counted."""
+        self._arrived.pop((seat.cluster, seat.id), None)
         self.line(seat).duplicates += seat.member.stats().get("order.duplicate_frames", 0)
 
     def born(self, cluster: int, key: Key) -> int | None:
@@ -189,6 +232,8 @@ class Tally:
             line.error_rate = line.inversions / max(1, self._others.get(key, 0))
             headers = self._headers.get(key)
             line.header_bytes = round(sum(headers) / len(headers), 1) if headers else 0.0
+            line.name_bytes = round(self._named.get(key, 0) / len(headers), 1) if headers else 0.0
+            line.blocked_ms = round(self._waited.get(key, 0) / max(1, self._others.get(key, 0)) / 1e6, 3)
         counters = {name: getattr(self, name) for name in ("dead_letters", "nowhere", "bad_bytes", "hostile")}
         counters |= {name: getattr(self, name) for name in ("unauthentic", "cut_offs", "left", "refounded")}
         if any(world.free):
@@ -202,6 +247,8 @@ class Tally:
             network=world.network.stats(),
             tickets=dict(sorted(self.tickets.items())),
             joined=dict(sorted(self.how_joined.items())),
+            join_ms=round(sum(self._joining) / max(1, len(self._joining)) / 1e6, 3),
+            traffic={kind: (count, size) for kind, (count, size) in sorted(self._traffic.items())},
             not_published=dict(sorted(self.not_published.items())),
             counters=counters,
             buffers=dict(sorted(self.high.items())),

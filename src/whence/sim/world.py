@@ -184,6 +184,7 @@ class World:
             seat = Seat(host, i, order, member, App() if state is None else App.decode(state), recorder)
             host.seats[i] = seat
             self.checks.seated(seat)
+            self.tally.seated(seat)
             self.step(seat, ports.Start(self._contacts(host, i, genesis), genesis))
             if genesis and host.name == self.scenario.founder_of(cluster):
                 self.step(seat, ports.Found())
@@ -297,6 +298,7 @@ class World:
             size = len(data)
             if self.scenario.wire:
                 message = data
+        self.tally.sent(type(out.message).__name__, size)
         if out.reliable:
             at = self.network.stream(self.now, seat.id, src, out.to, dst, size)
             if at is not None:
