@@ -15,6 +15,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -62,7 +63,8 @@ class Machine:
 
     async def tell(self, *command: str) -> None:
         assert self._process is not None and self._process.stdin is not None
-        self._process.stdin.write(" ".join(command).encode() + b"\n")
+        with suppress(RuntimeError, ConnectionError):  # whoever has ended left its reason as its last answer
+            self._process.stdin.write(" ".join(command).encode() + b"\n")
         await self._answer()
 
     async def kill(self) -> None:
@@ -91,7 +93,9 @@ class Machine:
             line = await self._process.stdout.readline()
         if not line:
             raise UsageError(f"a process of the demo ended with exit code {await self._process.wait()}")
-        found: list[str] = json.loads(line)
+        found: list[str] | dict[str, str] = json.loads(line)
+        if isinstance(found, dict):
+            raise UsageError(f"a process of the demo cannot go on: {found['error']}")
         return found
 
 
@@ -109,7 +113,7 @@ def _make_room(out: Path) -> None:
     try:
         if (out / MARKER).exists():
             shutil.rmtree(out)
-        elif out.exists() and (not out.is_dir() or any(out.iterdir())):
+        elif out.is_dir() and any(out.iterdir()):
             raise UsageError(f"{out} is not empty, and not of an earlier demo: give another --out")
         out.mkdir(parents=True, exist_ok=True)
         (out / MARKER).write_text("made by `whence demo`, which empties this directory each time\n", encoding="utf-8")

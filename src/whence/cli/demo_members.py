@@ -2,13 +2,14 @@
 
 Started by `whence demo` as `python -m whence.cli.demo_members JSON`. Says its addresses in a line, then takes one
 command a line: `cut ADDRESS...`, `heal`, `hush` (publish no more), and answers each with a line. When its standard
-input ends, its members leave.
+input ends, its members leave. When it cannot go on (no room on the disk) its last line is {"error": why}.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import random
 import sys
 from contextlib import AsyncExitStack, suppress
@@ -17,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 import whence
-from whence.errors import LostTicket, NoTicket
+from whence.errors import ClusterClosed, LostTicket, NoTicket, WhenceError
 from whence.net.transport import Faults
 
 ANSWERS = 0.4
@@ -83,9 +84,9 @@ async def main(task: Task) -> None:
     rng = random.Random(task.seed)
     faults = [Faults(task.loss, seed=rng.getrandbits(32)) for _ in task.names]
     talkers: list[Talker] = []
-    work: list[asyncio.Task[None]] = []
-    async with AsyncExitStack() as stack:
+    async with AsyncExitStack() as stack, asyncio.TaskGroup() as work:
         clusters: list[whence.Cluster] = []
+        tasks: list[asyncio.Task[None]] = []
         for i, (name, order) in enumerate(zip(task.names, task.orders, strict=True)):
             known = [*task.seeds, *(c.address for c in clusters)]
             joining = whence.join(
@@ -103,15 +104,14 @@ async def main(task: Task) -> None:
             cluster = await stack.enter_async_context(joining)
             clusters.append(cluster)
             talker = Talker(cluster, task, rng) if i < task.talkers else None
-            work.append(asyncio.create_task(_listen(cluster, talker)))
+            tasks.append(work.create_task(_listen(cluster, talker)))
             if talker is not None:
                 talkers.append(talker)
-                work.append(asyncio.create_task(talker.talk()))
+                tasks.append(work.create_task(talker.talk()))
         _say([cluster.address for cluster in clusters])
         await _obey(faults, talkers)
-        for one in work:
+        for one in tasks:
             one.cancel()
-        await asyncio.gather(*work, return_exceptions=True)
 
 
 async def _obey(faults: list[Faults], talkers: list[Talker]) -> None:
@@ -136,4 +136,10 @@ def _say(what: object) -> None:
 
 
 if __name__ == "__main__":
-    whence.run(main(msgspec.json.decode(sys.argv[1], type=Task)))
+    logging.getLogger("whence").addHandler(logging.NullHandler())  # what matters is told by the error
+    try:
+        whence.run(main(msgspec.json.decode(sys.argv[1], type=Task)))
+    except* WhenceError as failed:
+        first = failed.exceptions[0]
+        _say({"error": str(first.__cause__ or first if isinstance(first, ClusterClosed) else first)})
+        sys.exit(2)

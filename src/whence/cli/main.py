@@ -102,9 +102,11 @@ def _contents(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 
 
 def _demo(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--seconds", type=float, default=20.0, help="of load (default 20)")
-    command.add_argument("--loss", type=float, default=0.1, help="of gossip messages, on purpose (default 0.1)")
-    command.add_argument("--rate", type=float, default=4.0, help="events/s of each of five publishers (default 4)")
+    command.add_argument("--seconds", type=live.positive, default=20.0, help="of load (default 20)")
+    command.add_argument("--loss", type=live.share, default=0.1, help="of gossip messages, on purpose (default 0.1)")
+    command.add_argument(
+        "--rate", type=live.positive, default=4.0, help="events/s of each of five publishers (default 4)"
+    )
     command.add_argument("--out", type=Path, default=Path("out/demo"), metavar="DIR", help="default out/demo")
     command.add_argument("--no-audit", action="store_true", help="judge by the built-in oracle; needs no Java")
     command.set_defaults(call=later("demo", "demo"))

@@ -6,14 +6,20 @@ level has to be known before the JVM starts; ParallelGC and lz4 are faster here 
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import logging
 import os
 import re
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import zipfile
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -107,6 +113,7 @@ def check_java() -> None:
 def _start(master: str, memory: str, verbose: bool, interpret: bool) -> SparkSession:
     """The JVM, then the session. What the JVM says goes into a file, and is shown when it does not come up."""
     place = Path(tempfile.mkdtemp(prefix="whence-spark-"))
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
     log4j = place / "log4j2.properties"
     log4j.write_text(_QUIET, encoding="utf-8")
     java = "-XX:+UseParallelGC" if verbose else f"-XX:+UseParallelGC -Dlog4j2.configurationFile={log4j.as_uri()}"
@@ -126,6 +133,9 @@ def _start(master: str, memory: str, verbose: bool, interpret: bool) -> SparkSes
             ("spark.sql.parquet.compression.codec", "zstd"),
             ("spark.sql.sources.useV1SourceList", "avro,csv,json,kafka,orc,text,parquet"),
             ("spark.python.worker.reuse", "true"),
+            # A worker takes the same large arrays for run after run: given back and taken anew they cost page faults.
+            ("spark.executorEnv.MALLOC_MMAP_THRESHOLD_", str(1 << 30)),
+            ("spark.executorEnv.MALLOC_TRIM_THRESHOLD_", str(1 << 30)),
             ("spark.ui.enabled", "true" if verbose else "false"),
             ("spark.ui.showConsoleProgress", "true" if verbose else "false"),
             ("spark.log.level", "WARN" if verbose else "ERROR"),
@@ -135,17 +145,48 @@ def _start(master: str, memory: str, verbose: bool, interpret: bool) -> SparkSes
         conf.set("spark.executorEnv.NUMBA_DISABLE_JIT", "1")
     if master.startswith("local"):
         conf.set("spark.driver.host", "127.0.0.1").set("spark.driver.bindAddress", "127.0.0.1")
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # this machine's own name may lead nowhere
+        if not _known("localhost"):  # nor may that, in a bare root without /etc/hosts
+            conf.set("spark.python.unix.domain.socket.enabled", "true")
     log = place / "spark.log"
+    if not verbose:  # on Ctrl-C py4j logs, in part by the root logger, tracebacks of what it was waiting for
+        logging.getLogger().addFilter(lambda record: "while sending command" not in str(record.msg))
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)
     with contextlib.ExitStack() as stack:
         stderr = None if verbose else stack.enter_context(log.open("wb"))
         try:
-            gateway = launch_gateway(conf, {"stderr": stderr})  # type: ignore[no-untyped-call]
+            with _interrupts_later():
+                gateway = launch_gateway(conf, {"stderr": stderr})  # type: ignore[no-untyped-call]
             context = SparkContext(conf=conf, gateway=gateway)
         except Exception as error:
             said = log.read_text(encoding="utf-8", errors="replace").strip() if log.exists() else ""
             last = next((line for line in reversed(said.splitlines()) if "rror" in line or "xception" in line), said)
             raise UsageError(f"Spark did not start on {master}: {last.strip()[:400] or error}") from error
     return SparkSession(context)
+
+
+def _known(host: str) -> bool:
+    try:
+        return bool(socket.getaddrinfo(host, None))
+    except OSError:
+        return False
+
+
+@contextlib.contextmanager
+def _interrupts_later() -> Iterator[None]:
+    """A Ctrl-C meanwhile is raised at the end. A JVM whose start is interrupted stays for ever: it fails at the file
+    in which it is to tell its port, which is gone, before it begins to watch whether we are still there."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    interrupts: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: interrupts.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if interrupts:
+        raise KeyboardInterrupt
 
 
 def _connect(remote: str, rows: int | None) -> SparkSession:

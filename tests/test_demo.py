@@ -1,0 +1,144 @@
+"""`whence demo`, interrupted at every stage and in bad surroundings: nothing is left behind, and it says what it lacks."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from whence.cli.demo import MARKER
+
+PATIENCE_S = 240
+pytestmark = pytest.mark.xdist_group("demo")
+
+
+def command(out: Path, *options: str) -> list[str]:
+    return [sys.executable, "-m", "whence.cli", "demo", "--seconds", "1.5", "--out", str(out), *options]
+
+
+def run(out: Path, *options: str, **how: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(out, *options), capture_output=True, text=True, timeout=PATIENCE_S, **how)  # type: ignore[call-overload, no-any-return]
+
+
+def left(out: Path) -> list[str]:
+    """Processes that know this directory: the demo, its members, the audit."""
+    lines = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = entry.read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+        except OSError:
+            continue  # it has just ended
+        if str(out) in line and "pytest" not in line:
+            lines.append(f"{entry.parent.name} {line[:200]}")
+    return lines
+
+
+def eventually(condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+@pytest.fixture
+def interrupted(tmp_path: Path) -> Iterator[Callable[..., tuple[int, list[str]]]]:
+    """Starts a demo, sends it a Ctrl-C when it has said something; gives its exit code and what it said."""
+    groups: list[int] = []
+
+    def start(out: Path, when: str, *options: str) -> tuple[int, list[str]]:
+        said: list[str] = []
+        told = tmp_path / "said"
+        with told.open("wb") as file:
+            process = subprocess.Popen(command(out, *options), stdout=file, stderr=file, start_new_session=True)
+        groups.append(process.pid)
+        assert eventually(lambda: when in told.read_text() or process.poll() is not None)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does it: to all in the foreground
+        code = process.wait(PATIENCE_S)
+        said = told.read_text().splitlines()
+        assert eventually(lambda: not alive(process.pid)), "a process of its group is left"
+        return code, said
+
+    yield start
+    for group in groups:
+        if alive(group):
+            os.killpg(group, signal.SIGKILL)
+
+
+def alive(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="looks at processes by /proc")
+@pytest.mark.parametrize("when", ["starting", "have joined", "kill -9", "a cut", "the load is over"])
+def test_ctrl_c_leaves_no_process_and_no_page(
+    when: str, interrupted: Callable[..., tuple[int, list[str]]], tmp_path: Path
+) -> None:
+    out = tmp_path / "demo"
+    code, said = interrupted(out, when, "--no-audit")
+    assert code == 130
+    assert said[-1] == "whence: interrupted"
+    assert not any("Traceback" in line for line in said)
+    assert eventually(lambda: not left(out)), left(out)
+    assert not list(out.rglob("*report.html*"))
+
+
+@pytest.mark.skipif(shutil.which("java") is None, reason="no Java here")
+@pytest.mark.parametrize("when", ["starting Spark", "auditing about"])
+def test_ctrl_c_in_the_audit(when: str, interrupted: Callable[..., tuple[int, list[str]]], tmp_path: Path) -> None:
+    out = tmp_path / "demo"
+    code, said = interrupted(out, when)
+    assert code == 130
+    assert said[-1] == "whence: interrupted"
+    assert not any("Traceback" in line for line in said)
+    assert not list(out.rglob("*report.html*"))
+
+
+def test_without_java_the_oracle_judges_and_that_is_said_first(tmp_path: Path) -> None:
+    out = tmp_path / "demo"
+    done = run(out, env={**os.environ, "JAVA_HOME": str(tmp_path / "none")})
+    assert done.returncode == 0, done.stderr
+    said = done.stderr.splitlines()
+    assert "Java 17" in said[0] and "the built-in oracle will judge" in said[1]
+    assert (out / "report.html").as_uri() in done.stdout
+    again = run(out, "--no-audit")
+    assert again.returncode == 0, "twice in the same directory"
+
+
+def test_what_is_not_its_own_stays(tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    (mine / "trace").mkdir(parents=True)
+    (mine / "thesis.tex").write_text("years of work")
+    done = run(mine)
+    assert done.returncode == 2
+    assert "is not empty, and not of an earlier demo: give another --out" in done.stderr
+    assert (mine / "thesis.tex").read_text() == "years of work"
+    done = run(mine / "thesis.tex" / "demo")
+    assert done.returncode == 2
+    assert "cannot be used (Not a directory)" in done.stderr
+    assert not (mine / MARKER).exists()
+
+
+def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
+    def little() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+
+    out = tmp_path / "demo"
+    done = run(out, "--no-audit", preexec_fn=little)
+    assert done.returncode == 2
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("whence: a process of the demo cannot go on: ") and "too large" in last
+    assert "Traceback" not in done.stderr
