@@ -1,4 +1,4 @@
-"""`whence demo`, interrupted at every stage and in bad surroundings: nothing is left behind, and it says what it lacks."""
+"""`whence demo`, interrupted at every stage and in bad surroundings: nothing is left, and it says what it lacks."""
 
 from __future__ import annotations
 
