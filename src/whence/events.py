@@ -74,13 +74,17 @@ class Events(AsyncIterator[Event]):
         self._handed = 1
         return event
 
-    async def batch(self) -> list[Event]:
-        """The events of one frame, at least one; empty when the cluster was left. Cheaper than one by one."""
+    async def batch(self, frames: int = 1) -> list[Event]:
+        """The events of one frame, or of up to so many that are here, at least one event; empty when the cluster was
+        left. Cheaper than one by one."""
         if self._handed:
             self._done()
         if self._at >= len(self._frame) and not await self._next_frame():
             return []
         rest, self._at = self._frame[self._at :], len(self._frame)
+        items = self._node.backlog.items
+        while (frames := frames - 1) > 0 and items and isinstance(items[0], Deliver):
+            rest += self._take()
         self._handed = len(rest)
         return rest
 
@@ -116,14 +120,7 @@ class Events(AsyncIterator[Event]):
             while backlog.items:
                 item = backlog.items[0]
                 if isinstance(item, Deliver):
-                    was_full = backlog.full
-                    backlog.take_frame()
-                    if was_full and not backlog.full:
-                        self._cluster._tell()
-                    self._frame = _events(item)
-                    if item.alert == 5 and self._cluster._on_alert is not None:
-                        for event in self._frame:
-                            self._cluster._on_alert(event)
+                    self._frame = self._take()
                     self._at, backlog.skip = backlog.skip, 0
                     backlog.busy = True
                     return True
@@ -134,6 +131,19 @@ class Events(AsyncIterator[Event]):
             if node.left or self._cluster._closed or self._cluster._reader is not self:
                 return False
             await self._cluster._change()
+
+    def _take(self) -> list[Event]:
+        """The first item of the backlog, which is a frame."""
+        backlog = self._node.backlog
+        was_full = backlog.full
+        item = backlog.take_frame()
+        if was_full and not backlog.full:
+            self._cluster._tell()
+        events = _events(item)
+        if item.alert == 5 and self._cluster._on_alert is not None:
+            for event in events:
+                self._cluster._on_alert(event)
+        return events
 
 
 def _events(item: Deliver) -> list[Event]:

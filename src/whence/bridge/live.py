@@ -37,6 +37,9 @@ PROBE_S = 2.0
 is noticed in time. Shorter: a quicker start. A probe that comes later still ends the bridge."""
 TICKET_S = 10.0
 """Seconds without a ticket until it is said why there is none; it is asked for as long as it takes."""
+FRAMES = 64
+"""Read and published at a time, if there are so many. More: fewer waits for the disk, more to do again after a
+crash."""
 LOOK_S = 0.05
 
 
@@ -193,7 +196,7 @@ class Bridge:
     async def _carry(self, name: str) -> None:
         """What one cluster delivers, to the others. Asking for the next batch says that this one is done with."""
         reader, stats, refused = self._readers[name], self.gateway.stats[name], 0
-        while batch := await reader.batch():
+        while batch := await reader.batch(FRAMES):
             out: list[Output] = []
             for event in batch:
                 out += self.gateway.read(name, _id_of(event), event.payload)

@@ -1,0 +1,307 @@
+"""Bridges between live clusters: in one process over memory, and as a process that is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import subprocess
+import sys
+from collections import Counter
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import whence
+from bridge_world import Member, inversions, members
+from live import LIMIT, fast, run, until
+from whence.bridge import Bridge, Said, everywhere
+from whence.clock import address_of
+from whence.errors import CyclicTopology, UsageError
+from whence.net.memory import MemoryNetwork
+
+
+def answer(said: Said) -> bytes | None:
+    """A question from elsewhere is answered."""
+    return b"answer to " + said.payload if said.payload.startswith(b"question") and said.path else None
+
+
+class World:
+    """Clusters of three members each, over memory; the first founds."""
+
+    def __init__(self, stack: AsyncExitStack) -> None:
+        self.stack = stack
+        self.net = MemoryNetwork()
+        self.clusters: dict[str, list[Member]] = {}
+
+    async def cluster(self, name: str, count: int = 3) -> list[Member]:
+        joins = [
+            whence.join(name, [f"{name}0:1"] if n else [], f"{name}{n}:1", transport=self.net, settings=fast())
+            for n in range(count)
+        ]
+        self.clusters[name] = await members(self.stack, joins, [answer] * count)
+        return self.clusters[name]
+
+    def bridge(self, links: str, directory: Path | None = None, **more: Any) -> Bridge:
+        sides = {
+            name: {
+                "seeds": [f"{name}0:1"],
+                "listen": f"bridge{links}-{name}:1",
+                "transport": self.net,
+                "settings": fast(),
+            }
+            for name in links
+        }
+        return Bridge(sides, directory, probe=more.pop("probe", 0.1), **more)
+
+    async def start(self, bridge: Bridge) -> asyncio.Task[None]:
+        await self.stack.enter_async_context(bridge)
+        task = asyncio.create_task(bridge.run())
+        self.stack.push_async_callback(_stop, task)
+        await until(lambda: bridge.open or task.done(), "the bridge is open")
+        if task.done():
+            task.result()
+        return task
+
+    def everybody(self) -> list[Member]:
+        return [member for some in self.clusters.values() for member in some]
+
+
+async def _stop(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait([task])
+
+
+def in_world(main: Any) -> None:
+    async def limited() -> None:
+        async with AsyncExitStack() as stack:
+            await main(World(stack))
+
+    run(limited())
+
+
+def each_once(everybody: list[Member], payloads: list[bytes]) -> None:
+    for member in everybody:
+        found = Counter(member.payloads)
+        assert found == Counter(payloads), f"{member.cluster.me} in {member.cluster.name}"
+
+
+async def all_read(everybody: list[Member], count: int) -> None:
+    await until(lambda: all(len(m.payloads) >= count for m in everybody), f"{count} events everywhere")
+
+
+def test_question_before_answer_in_a_chain_of_three(tmp_path: Path) -> None:
+    async def main(world: World) -> None:
+        for name in "ABC":
+            await world.cluster(name)
+        first = world.bridge("AB", trace=tmp_path)
+        await world.start(first)
+        await world.start(world.bridge("BC"))
+        for n in range(5):
+            world.clusters["A"][n % 3].say(everywhere(b"question %d" % n))
+            world.clusters["B"][n % 3].say(b"local %d" % n)
+        asked = [b"question %d" % n for n in range(5)]
+        answers = [
+            b"answer to question %d" % n for n in range(5) for _ in range(6)
+        ]  # of three members in B, three in C
+        everybody = world.everybody()
+        local = {"A": 0, "B": 5, "C": 0}
+        await until(
+            lambda: all(len(m.payloads) == 35 + local[m.cluster.name] for m in everybody), "all is read everywhere"
+        )
+        for member in everybody:
+            expected = [*asked, *answers, *([b"local %d" % n for n in range(5)] if member.cluster.name == "B" else [])]
+            assert Counter(member.payloads) == Counter(expected)
+        assert inversions([m.steps for m in everybody]) == []
+        c0 = world.clusters["C"][0]
+        crossed = [s for s in c0.steps if s[0] == "read" and s in world.clusters["A"][0].steps]
+        assert len(crossed) == 35, "an event has one name everywhere"
+        assert first.stats("A")["bridge.forwarded"] == 5 and first.stats("B")["bridge.local"] == 5
+        assert len((tmp_path / "crossings.jsonl").read_text().splitlines()) == 35
+
+    in_world(main)
+
+
+def test_one_bridge_between_three() -> None:
+    async def main(world: World) -> None:
+        for name in "ABC":
+            await world.cluster(name, 2)
+        await world.start(world.bridge("ABC"))
+        for name in "ABC":
+            world.clusters[name][1].say(everywhere(b"from " + name.encode()))
+        await all_read(world.everybody(), 3)
+        each_once(world.everybody(), [b"from A", b"from B", b"from C"])
+
+    in_world(main)
+
+
+def test_a_bridge_that_would_close_a_circle_is_refused_and_the_others_go_on() -> None:
+    async def main(world: World) -> None:
+        for name in "ABC":
+            await world.cluster(name, 2)
+        await world.start(world.bridge("AB"))
+        await world.start(world.bridge("BC"))
+        third = world.bridge("CA", probe=LIMIT)
+        with pytest.raises(CyclicTopology, match=r"C - B - A - C"):
+            async with third:
+                await third.run()
+        assert not third.open
+        second = world.bridge("BA", probe=LIMIT)
+        with pytest.raises(CyclicTopology, match=r"B - A - B"):
+            async with second:
+                await second.run()
+        world.clusters["A"][1].say(everywhere(b"still there"))
+        await all_read(world.everybody(), 1)
+        each_once(world.everybody(), [b"still there"])
+
+    in_world(main)
+
+
+def test_a_bridge_that_ends_and_comes_back_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    """Stopped without a word, in the middle of its work, again and again."""
+
+    async def main(world: World) -> None:
+        A, B = await world.cluster("A"), await world.cluster("B")
+        total = 0
+        for life in range(3):
+            bridge = world.bridge("AB", tmp_path)
+            await bridge.__aenter__()
+            task = asyncio.create_task(bridge.run())
+            for _ in range(20):
+                A[total % 3].say(everywhere(b"a%d" % total))
+                B[total % 3].say(everywhere(b"b%d" % total))
+                total += 1
+            await until(lambda: bridge.open or task.done(), "open")  # noqa: B023
+            await until(lambda: len(B[0].payloads) > 20 * (2 * life + 1) + 3, "some have crossed")  # noqa: B023
+            for cluster in bridge.clusters.values():
+                cluster.abandon()
+            await asyncio.wait([task])
+            await bridge.__aexit__(None, None, None)
+        await world.start(world.bridge("AB", tmp_path))
+        await all_read(world.everybody(), 2 * total)
+        each_once(world.everybody(), [b"%c%d" % (c, n) for n in range(total) for c in b"ab"])
+        assert inversions([m.steps for m in world.everybody()]) == []
+
+    in_world(main)
+
+
+def test_what_a_bridge_cannot_keep_it_refuses(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="causal or reliable"):
+        Bridge({"A": {"order": "fifo"}, "B": {}})
+    with pytest.raises(UsageError, match="without tickets"):
+        Bridge({"A": {"contract": whence.Contract()}, "B": {}})
+    with pytest.raises(UsageError, match="two clusters"):
+        Bridge({"A": {}})
+
+
+# -- a process, killed ------------------------------------------------------------------------------------------------
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Killable:
+    """`whence bridge` as a process."""
+
+    def __init__(self, directory: Path, seeds: dict[str, str], ports: dict[str, int]) -> None:
+        sides = [
+            ["--to", name, "--join", seed, "--listen", f"127.0.0.1:{ports[name]}", "--insecure", "--timeout", "60"]
+            for name, seed in seeds.items()
+        ]
+        self.log = directory / "stderr"
+        self._file = self.log.open("a")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "whence.cli", "bridge", "--directory", str(directory / "bridge"), "--probe", "0.5"]
+            + [word for side in sides for word in side],
+            stdin=subprocess.DEVNULL,
+            stdout=self._file,
+            stderr=self._file,
+        )
+
+    @property
+    def said(self) -> str:
+        return self.log.read_text()
+
+    def end(self, how: signal.Signals) -> int:
+        self.process.send_signal(how)
+        code = self.process.wait(LIMIT)
+        self._file.close()
+        return code
+
+
+def test_a_bridge_killed_in_the_middle_of_load_and_started_again(tmp_path: Path) -> None:
+    """Two clusters of three members over loopback, load in both, `kill -9` twice: every global event is everywhere
+    once, and nothing before what it follows."""
+
+    async def main() -> None:
+        async with AsyncExitStack() as stack:
+            clusters: dict[str, list[Member]] = {}
+            for name in ("lobby", "hall"):
+                founder = await members(stack, [whence.join(name, insecure=True, order="reliable")])
+                seed = founder[0].cluster.address
+                joins = [whence.join(name, [seed], insecure=True, timeout=LIMIT, order="reliable") for _ in range(2)]
+                clusters[name] = [*founder, *await members(stack, joins, [answer, answer])]
+            seeds = {name: some[0].cluster.address for name, some in clusters.items()}
+            ports = {name: free_port() for name in clusters}
+            lobby, hall = clusters.values()
+            everybody = [*lobby, *hall]
+            sent, running = 0, True
+
+            async def load() -> None:
+                nonlocal sent
+                while running:
+                    lobby[sent % 2].say(everywhere(b"question %d" % sent))
+                    hall[sent % 2].say(everywhere(b"hall %d" % sent))
+                    lobby[2].say(b"local %d" % sent)
+                    sent += 1
+                    await asyncio.sleep(0.02)
+
+            def crossed() -> int:
+                return sum(p.startswith(b"question") for p in hall[0].payloads)
+
+            def healed() -> bool:
+                """The ring of each cluster has done with the last crash: the next one may come."""
+                homes = {f"127.0.0.1:{port}" for port in ports.values()}
+                owners = [list(m.cluster.coordinators().values()) for m in everybody]
+                dead = any(sum(address_of(owner) in homes for owner in some) > 1 for some in owners)
+                return not dead and all(m.cluster.may_publish for m in everybody)
+
+            loading = asyncio.create_task(load())
+            for life in range(3):
+                bridge = Killable(tmp_path, seeds, ports)
+                stack.callback(bridge.process.kill)
+                opened, before = bridge.said.count("is open"), crossed()
+                await until(lambda: bridge.said.count("is open") > opened, f"open: {bridge.said}", 60)  # noqa: B023
+                await until(lambda: crossed() > before + 20, f"questions cross: {bridge.said}", 60)  # noqa: B023
+                await until(healed, "the ring has healed", 120)
+                if life < 2:
+                    assert bridge.end(signal.SIGKILL) == -signal.SIGKILL
+            running = False
+            await loading
+            due = {name: 4 * sent + (sent if name == "lobby" else 0) for name in clusters}  # two answers each
+            await until(
+                lambda: all(len(m.payloads) >= due[m.cluster.name] for m in everybody), "all is everywhere", 120
+            )
+            for member in everybody:
+                asked = [b"question %d" % n for n in range(sent)]
+                answers = [b"answer to " + question for question in asked for _ in range(2)]
+                local = [b"local %d" % n for n in range(sent)] if member in lobby else []
+                assert Counter(member.payloads) == Counter(
+                    [*asked, *answers, *local, *(b"hall %d" % n for n in range(sent))]
+                )
+            assert inversions([m.steps for m in everybody]) == []
+            assert bridge.end(signal.SIGTERM) == 0, bridge.said
+
+    asyncio.run(asyncio.wait_for(main(), 400))
+
+
+def test_the_judge_of_these_tests_can_fail() -> None:
+    said = [("say", "q"), ("read", "q"), ("read", "a")]
+    answered = [("read", "q"), ("say", "a"), ("read", "a")]
+    assert inversions([said, answered, [("read", "q"), ("read", "a")]]) == []
+    assert inversions([said, answered, [("read", "a"), ("read", "q")]]) == ["member 2 read q after a"]
