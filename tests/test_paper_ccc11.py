@@ -148,6 +148,7 @@ def _fig4_rows(latency: float = 0.0, size: float = -1.0) -> list[dict[str, Any]]
                 "throughput": 1000 / n if full else 100.0,
                 "message_bytes": n * 50.0 if full else 1000 + size * n,
                 "failed": FAILED,
+                "shortest": 1.0,
             }
             rows.append({**row, **{f"{k}_error": 0.0 for k in ("latency_ms", "throughput", "message_bytes")}})
     return rows
@@ -157,6 +158,24 @@ def test_claims_of_figure_4_can_fail() -> None:
     assert all(c.holds for c in fig4.claims(_fig4_rows()))
     assert [c.holds for c in fig4.claims(_fig4_rows(latency=1.0))].count(False) == 2
     assert [c.holds for c in fig4.claims(_fig4_rows(size=1.0))].count(False) == 2
+    rows = _fig4_rows()
+    rows[3]["failed"] = 1.1 * FAILED
+    assert [c.holds for c in fig4.claims(rows)].count(False) == 1
+
+
+def _live_rows(growing: float) -> list[dict[str, Any]]:
+    return [
+        {"where": where, "instance": name, "members": n, "lost_ordered": 0.0, "latency_rounds": 2.0}
+        | {"bytes_a_round": 100.0 * n**power, "latency_at_uplink_ms": 5.0 * n**power}
+        for where in fig4.WHERE
+        for name, power in (("5 updaters", 0.0), ("all updaters", growing))
+        for n in (10, 20)
+    ]
+
+
+def test_claims_of_the_live_figure_4_can_fail() -> None:
+    assert all(c.holds for c in fig4.live_claims(_live_rows(1.0)))
+    assert [c.holds for c in fig4.live_claims(_live_rows(0.1))] == [False, False, True, True]
 
 
 def _fig5_rows(lost: float) -> list[dict[str, Any]]:
@@ -297,7 +316,16 @@ def test_figure_5_on_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
     [row] = live.measure(Context(seed=os.getpid()), size, [2.0], ["R1"])
     assert row["events"] > 3 and row["pairs"] == 3 * row["events"]
     assert row["lost"] == pytest.approx(0) and row["inversions"] == 0
-    assert row["latency_rounds"] > 0
+    assert row["latency_rounds"] > 0 and row["bytes_a_round"] > 100
+
+
+def test_few_of_many_publish_on_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figure 4's: two of five, in processes of which one has none of them."""
+    monkeypatch.setattr(live, "ROUND_MS", 100.0)
+    size = live.Live(members=5, processes=2, rounds=10, coordinators=2)
+    [row] = live.measure(Context(seed=os.getpid()), size, [1.0], ["R1"])
+    assert row["coordinators"] == 2 and row["events"] > 0 and row["pairs"] == 4 * row["events"]
+    assert row["inversions"] == 0
 
 
 def test_settings_are_strict() -> None:

@@ -202,7 +202,7 @@ def make(question: Question, name_bytes: int = 18, seq: int = 10_000) -> Plan:
     hop = (q.latency_ns + _sending(q, chosen.fanout, message)) / round_ns
     arrivals = cast_sizing.arrivals(q.members, chosen.fanout, chosen.termination, q.swallowed, q.mode, latency=hop)
     late = [t * round_ns / 1e6 for t in _latency(q, config, arrivals, load)]
-    fails = _unanswered(q, coverage, k)
+    fails = unanswered(q.loss, q.crash, coverage, k)
     needed = order_sizing.needed_rounds(
         _prcast_rounds(config),
         *(t / round_ns for t in (config.ordering.time_to_terminate_ns, config.ordering.time_to_recover_ns)),
@@ -315,21 +315,22 @@ def _sending(q: Question, fanout: int, message: float) -> float:
     return (fanout + 1) / 2 * message / q.uplink * 1e9 if q.uplink else 0.0
 
 
-def _answers(q: Question) -> float:
+def answers(loss: float, crash: float) -> float:
     """The probability that a question reaches a living member and its answer comes back."""
-    return (1 - q.loss) ** 2 * (1 - q.crash)
+    return (1 - loss) ** 2 * (1 - crash)
 
 
 def _asked(q: Question, coverage: float, theorem: int) -> int:
     """Enough that nobody answers with a probability below 1 - target; at least Theorem 5.2's; at most `MOST_ASKED`."""
-    one = 1 - _answers(q) * coverage
+    one = 1 - answers(q.loss, q.crash) * coverage
     needed = 1 if one <= 0 else ceil(log(1 - q.target) / log(one))
     return max(1, min(q.members - 1, MOST_ASKED, max(4, theorem, needed)))
 
 
-def _unanswered(q: Question, coverage: float, k: int) -> float:
-    """The probability that recovery brings nothing: neither the peer whose digest shows the event, nor any of k."""
-    return (1 - _answers(q)) * (1 - _answers(q) * coverage) ** k
+def unanswered(loss: float, crash: float, coverage: float, k: int) -> float:
+    """The probability that recovery brings nothing: neither the peer that is known to have the event, nor any of k."""
+    one = answers(loss, crash)
+    return (1 - one) * (1 - one * coverage) ** k
 
 
 def _standing(q: Question, config: Config, sizes: Sizes) -> float:

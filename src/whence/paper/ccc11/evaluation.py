@@ -170,6 +170,7 @@ def measure(s: Setting) -> tuple[Meter, dict[str, Any]]:
         "latency_p99_ms": frames.latency_ms["p99"],
         "latency_rounds": frames.latency_ms["mean"] / s.round_ms,
         "message_bytes": frames.gossip_bytes,
+        "bytes_a_round": sum(size for _, _, size in meter.sendings) / s.members / s.rounds,
         "throughput": (frames.pairs - frames.lost) / (s.members - 1) / (s.rounds * s.round_ms / 1e3),
         "asked": frames.asked,
         "answered": frames.answered,

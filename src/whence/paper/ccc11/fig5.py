@@ -13,7 +13,7 @@ from typing import Any
 from whence.order.sizing import buffer_probability
 from whence.paper.ccc11.evaluation import FAILED, TERMINATION, UPLINK, VARIANTS
 from whence.paper.ccc11.live import ROUND_MS, Live, measure
-from whence.paper.ccc11.seeds import COLOURS, bars, over_seeds, panels, rate, rounded, tuned_runs
+from whence.paper.ccc11.seeds import COLOURS, bars, over_seeds, panels, rate, rounded, success_bars, tuned_runs
 from whence.paper.frame import Claim, Context, Outcome, Row
 
 MODULE = "whence.paper.ccc11.evaluation"
@@ -53,7 +53,7 @@ def success(row: Row) -> Row:
     """The success rate of recovery, and what is predicted: the one asked (R1) or one of four (R4) still holds the event
     (Theorem 5.1), and neither question nor answer is lost."""
     if row["variant"] not in ("R1", "R4"):
-        return {"success": None, "success_error": None, "predicted_success": None}
+        return {"success": None, "success_low": None, "success_high": None, "predicted_success": None}
     held = buffer_probability([row["load"]], 4 * TERMINATION)
     one = (1 - row["failed"]) ** 2 * held
     if row["variant"] == "R4":
@@ -144,16 +144,13 @@ def draw(rows: list[Row]) -> Any:
         mine = [row for row in rows if row["variant"] == variant]
         bars(axes[0], mine, "p", "latency_ms", i, name)
         bars(axes[1], mine, "p", "lost_ordered", i, name, 100)
-        tried = [row for row in mine if row["success"] is not None]
-        if tried:
-            bars(axes[2], tried, "p", "success", i, name, 100)
         if variant in ("R1", "R4"):
+            success_bars(axes[2], mine, "p", i, name)
             x, y = [row["p"] for row in mine], [100 * row["predicted_success"] for row in mine]
             axes[2].plot(x, y, "--", linewidth=1, color=COLOURS[i], alpha=0.7, label=f"{variant} predicted")
     axes[0].set_ylim(bottom=0)
     axes[1].set_yscale("symlog", linthresh=0.01)
     axes[1].set_ylim(bottom=0)
-    axes[2].set_ylim(min([90.0, *(100 * row["success"] - 5 for row in rows if row["success"] is not None)]), 101)
     axes[0].legend(fontsize=8)
     axes[2].legend(fontsize=8, loc="lower right")
     return figure

@@ -1,4 +1,4 @@
-"""Figure 5 on real sockets: members on loopback, several in a process, the same settings, load and measures."""
+"""Figures 4 and 5 on real sockets: members on loopback, several in a process, the same settings, load and measures."""
 
 from __future__ import annotations
 
@@ -33,6 +33,12 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
     members: int
     processes: int
     rounds: int
+    coordinators: int = 0
+    """Who publish; 0: all."""
+
+    @property
+    def publishing(self) -> int:
+        return self.coordinators or self.members
 
 
 def measure(context: Context, size: Live, loads: Sequence[float], variants: Sequence[str]) -> list[Row]:
@@ -43,14 +49,14 @@ def measure(context: Context, size: Live, loads: Sequence[float], variants: Sequ
         with cluster(size, variant, max(loads), context.seed) as workers:
             for load in loads:
                 if context.tell:
-                    context.tell(len(rows) / steps, f"live: {variant}, {load:g} events a round")
+                    context.tell(len(rows) / steps, f"live: {size.members} members, {variant}, {load:g} events a round")
                 rows.append(_one(workers, size, variant, load, len(rows)))
     return rows
 
 
 def _one(workers: list[subprocess.Popen[str]], size: Live, variant: str, load: float, number: int) -> Row:
     _all(workers, f"begin {number}")
-    _all(workers, f"run {number} {load / size.members} {size.rounds}")
+    _all(workers, f"run {number} {load / size.publishing} {size.rounds}")
     time.sleep(DRAIN * ROUND_MS / 1e3)
     counts = [msgspec.convert(found, Counts) for found in _all(workers, f"count {number}")]
     published = sum(c.published for c in counts)
@@ -64,6 +70,7 @@ def _one(workers: list[subprocess.Popen[str]], size: Live, variant: str, load: f
         "load": load,
         "round_ms": ROUND_MS,
         "members": size.members,
+        "coordinators": size.publishing,
         "processes": size.processes,
         "events": published,
         "pairs": pairs,
@@ -75,12 +82,14 @@ def _one(workers: list[subprocess.Popen[str]], size: Live, variant: str, load: f
         "latency_rounds": mean / ROUND_MS,
         "asked": sum(c.asked for c in counts),
         "answered": sum(c.recovered for c in counts),
+        "bytes_a_round": sum(c.sent_bytes for c in counts) / size.members / size.rounds,
     }
 
 
 @contextmanager
 def cluster(size: Live, variant: str, load: float, seed: int) -> Iterator[list[subprocess.Popen[str]]]:
-    """Processes with members that all have tickets. The first founds; the others come when it stands."""
+    """Processes with members, of which as many have tickets as publish. The first founds; the others come when it
+    stands."""
     order, recovery = VARIANTS[variant]
     each, more = divmod(size.members, size.processes)
     secret = secrets.token_hex(16)
@@ -101,11 +110,16 @@ def cluster(size: Live, variant: str, load: float, seed: int) -> Iterator[list[s
     }
     workers: list[subprocess.Popen[str]] = []
     seeds: list[str] = []
+    left = size.publishing
     try:
         for i in range(size.processes):
+            members = each + (i < more)
+            publishing = min(members, left)
+            left -= publishing
             task = Task(
-                members=each + (i < more),
-                tickets=size.members,
+                members=members,
+                coordinators=publishing,
+                tickets=size.publishing,
                 order=order,
                 settings=settings,
                 round_ms=ROUND_MS,

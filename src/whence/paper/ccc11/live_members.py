@@ -1,7 +1,7 @@
-"""Some members of the live Figure 5 in one process, on sockets of their own on loopback.
+"""Some members of the live Figures 4 and 5 in one process, on sockets of their own on loopback.
 
 Started by `live` as `python -m whence.paper.ccc11.live_members JSON`. Says its addresses in a line when all of its
-members have tickets; then takes one command a line (`run NUMBER P ROUNDS`, `count NUMBER`) and answers each with a
+coordinators have tickets; then takes one command a line (`run NUMBER P ROUNDS`, `count NUMBER`) and answers each with a
 line. When its standard input ends, its members leave.
 """
 
@@ -27,6 +27,8 @@ class Task(msgspec.Struct, kw_only=True):
     """What a process is told."""
 
     members: int
+    coordinators: int
+    """Its first so many publish."""
     tickets: int
     order: str
     settings: dict[str, Any]
@@ -50,6 +52,8 @@ class Counts(msgspec.Struct):
     latencies_us: list[int] = []
     recovered: int = 0
     asked: int = 0
+    sent_bytes: int = 0
+    """From the begin to the end of the load, by all layers."""
 
 
 class Subject:
@@ -104,7 +108,7 @@ async def main(task: Task) -> None:
     work: list[asyncio.Task[None]] = []
     async with AsyncExitStack() as stack:
         subjects: list[Subject] = []
-        for _ in range(task.members):
+        for i in range(task.members):
             joining = whence.join(
                 "fig5",
                 [*task.seeds, *(s.cluster.address for s in subjects)],
@@ -118,20 +122,23 @@ async def main(task: Task) -> None:
             subject = Subject(await stack.enter_async_context(joining), task, random.Random(rng.random()), counts)
             subjects.append(subject)
             work.append(asyncio.create_task(subject.listen()))
-            work.append(asyncio.create_task(subject.coordinate()))
-        await asyncio.gather(*(s.ready.wait() for s in subjects))
+            if i < task.coordinators:
+                work.append(asyncio.create_task(subject.coordinate()))
+        publishers = subjects[: task.coordinators]
+        await asyncio.gather(*(s.ready.wait() for s in publishers))
         _say([s.cluster.address for s in subjects])
-        await _obey(subjects, counts)
+        await _obey(subjects, publishers, counts)
         for one in work:
             one.cancel()
         await asyncio.gather(*work, return_exceptions=True)
 
 
-async def _obey(subjects: list[Subject], counts: dict[int, Counts]) -> None:
+async def _obey(subjects: list[Subject], publishers: list[Subject], counts: dict[int, Counts]) -> None:
     reader = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     before: dict[int, tuple[int, int]] = {}
+    length = subjects[0].task.round_ms / 1e3
     while line := await reader.readline():
         command, number, *rest = line.decode().split()
         this = int(number)
@@ -140,7 +147,10 @@ async def _obey(subjects: list[Subject], counts: dict[int, Counts]) -> None:
             before[this] = _recovery(subjects)
             _say("begun")
         elif command == "run":
-            await asyncio.gather(*(s.publish(this, float(rest[0]), int(rest[1])) for s in subjects))
+            sent, rounds = _sent_bytes(subjects), int(rest[1])
+            load = [s.publish(this, float(rest[0]), rounds) for s in publishers]
+            await asyncio.gather(*load, asyncio.sleep(rounds * length))  # a process without publishers waits as long
+            counts[this].sent_bytes = _sent_bytes(subjects) - sent
             _say("done")
         else:
             recovered, asked = _recovery(subjects)
@@ -151,6 +161,11 @@ async def _obey(subjects: list[Subject], counts: dict[int, Counts]) -> None:
 def _recovery(subjects: list[Subject]) -> tuple[int, int]:
     stats = [s.cluster.stats() for s in subjects]
     return sum(s["order.recovered"] for s in stats), sum(s["order.asked"] for s in stats)
+
+
+def _sent_bytes(subjects: list[Subject]) -> int:
+    """Each member has a host of its own."""
+    return sum(s.cluster.stats()["net.sent_bytes"] for s in subjects)
 
 
 def _say(what: object) -> None:

@@ -86,12 +86,35 @@ def _better(row: Row, other: Row | None) -> Row:
 
 
 def rate(row: Row) -> Row:
-    """The success rate of recovery, and its standard error. What gossip brought meanwhile was no failure."""
+    """The success rate of recovery, and its 95 % interval. What gossip brought meanwhile was no failure."""
     tried = round((row["asked"] - row["overtaken"]) * row["seeds"])
     if tried <= 0:
-        return {"success": None, "success_error": None}
-    low, high = wilson(min(tried, round(row["answered"] * row["seeds"])), tried)
-    return {"success": row["answered"] * row["seeds"] / tried, "success_error": (high - low) / 4}
+        return {"success": None, "success_low": None, "success_high": None}
+    done = min(tried, round(row["answered"] * row["seeds"]))
+    low, high = wilson(done, tried)
+    return {"success": done / tried, "success_low": low, "success_high": high}
+
+
+def success_bars(axes: Any, rows: Sequence[Row], x: str, index: int, label: str) -> None:
+    """Success rates in per cent, with their intervals; the axis holds them all."""
+    rows = [row for row in rows if row["success"] is not None]
+    if not rows:
+        return
+    axes.errorbar(
+        [row[x] for row in rows],
+        [100 * row["success"] for row in rows],
+        yerr=[
+            [100 * max(0.0, row["success"] - row["success_low"]) for row in rows],
+            [100 * max(0.0, row["success_high"] - row["success"]) for row in rows],
+        ],
+        fmt=f"{MARKS[index]}-",
+        color=COLOURS[index],
+        markersize=4,
+        linewidth=1.4,
+        capsize=2.5,
+        label=label,
+    )
+    axes.set_ylim(max(0.0, min(90.0, axes.get_ylim()[0])), 101)
 
 
 def fit(xs: Sequence[float], ys: Sequence[float], logarithmic: bool = False) -> dict[str, float]:
