@@ -24,7 +24,7 @@ ALPHAS = (0.25, 0.5, 0.75)
 KS = (1, 2, 4, 8)
 """Tried with alpha = 0.5; the other alphas with `RING_K`."""
 RING_K = 2
-SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.9)
+SHARES = (0.02, 0.05, 0.1, 0.2, 0.5, 0.9)
 """p_f, as shares of (1 - alpha) / 2."""
 QUICK = (0.02, 0.1, 0.9)
 QUICK_TICKETS = 20
@@ -57,7 +57,7 @@ def run(context: Context) -> Outcome:
         for alpha, k in groups
         for share in (QUICK if context.quick else SHARES)
     ]
-    seeds = 2 if context.quick else 4
+    seeds = 2 if context.quick else 3
     found = over_seeds(context, f"{point.__module__}:point", settings, seeds, ("tickets", "alpha", "k", "failure"))
     rows = []
     for setting, row in zip(settings, found, strict=True):

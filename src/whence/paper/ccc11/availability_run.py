@@ -57,8 +57,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def rounds(self) -> int:
-        """Of the whole run; from 40 to 240 of them with crashes."""
-        return self.start + min(240, max(40, round(self.crashes / (self.failure * self.places))))
+        """Of the whole run; from 40 to 160 of them with crashes."""
+        return self.start + min(160, max(40, round(self.crashes / (self.failure * self.places))))
 
 
 class Watch:
