@@ -35,6 +35,11 @@ class NotJoined(TimeoutError, WhenceError):
     """The cluster could not be joined in time; the message says which seeds gave no answer."""
 
 
+class NotAccepted(TimeoutError, WhenceError):
+    """No member, or not enough of them, took an event from outside in time; the message says what each answered. It may
+    be published all the same: try again under the same client and number."""
+
+
 class ClusterClosed(WhenceError):
     """The cluster was left, or its node failed; the message, or the cause, says why."""
 

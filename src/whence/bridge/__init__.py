@@ -1,6 +1,8 @@
 """Beyond one cluster: bridges between clusters, and publishers that are no members (docs/survey.md)."""
 
+from whence.bridge.client import Client
+from whence.bridge.door import Door
 from whence.bridge.envelope import Reader, Said, everywhere
 from whence.bridge.live import Bridge
 
-__all__ = ["Bridge", "Reader", "Said", "everywhere"]
+__all__ = ["Bridge", "Client", "Door", "Reader", "Said", "everywhere"]

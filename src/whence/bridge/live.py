@@ -15,16 +15,17 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TextIO
 
-from whence.api import Cluster, Coordination, Seat, join
+from whence.api import Cluster, join
 from whence.bridge.gateway import Forward, Gateway, Output, Passed
+from whence.bridge.voice import Voice
 from whence.clock import EventId, Frame
-from whence.errors import DiskError, LostTicket, NoTicket, UsageError
+from whence.errors import DiskError, UsageError
 from whence.events import Event, Events
 from whence.wire import DEFAULT
 
@@ -35,55 +36,10 @@ ORDERS = ("causal", "reliable")
 PROBE_S = 2.0
 """Seconds that the own probe has to come round in before anything is forwarded. Longer: a circle through slow clusters
 is noticed in time. Shorter: a quicker start. A probe that comes later still ends the bridge."""
-TICKET_S = 10.0
-"""Seconds without a ticket until it is said why there is none; it is asked for as long as it takes."""
 FRAMES = 64
 """Read and published at a time, if there are so many. More: fewer waits for the disk, more to do again after a
 crash."""
 LOOK_S = 0.05
-
-
-class Voice:
-    """Publishes in one cluster, all that it is given, in order: a lost ticket is asked for again."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self.cluster = cluster
-        self._sitting: tuple[Coordination, Seat] | None = None
-        self._turn = asyncio.Lock()
-
-    async def say(self, payloads: Sequence[bytes]) -> list[str]:
-        """Publish; returns the ids when they are on their way, and in the journal, if there is one."""
-        ids: list[str] = []
-        async with self._turn:
-            while len(ids) < len(payloads):
-                seat = await self._seat()
-                try:
-                    ids += await seat.publish_many(payloads[len(ids) :], unread=True)
-                except LostTicket as lost:
-                    ids += lost.published
-                    log.warning("%s: %s; asking for another", self.cluster.name, lost)
-                    await self._stand_up()
-        return ids
-
-    async def _seat(self) -> Seat:
-        while self._sitting is None:
-            coordination = self.cluster.coordinate(TICKET_S)
-            try:
-                self._sitting = coordination, await coordination.__aenter__()
-            except NoTicket as none:
-                log.warning("%s; still trying", none)
-        return self._sitting[1]
-
-    async def _stand_up(self) -> None:
-        sitting, self._sitting = self._sitting, None
-        if sitting is not None:
-            await sitting[0].__aexit__(None, None, None)
-
-    async def rest(self) -> None:
-        """Give the ticket back until there is something to say, unless something is being said."""
-        if not self._turn.locked():
-            async with self._turn:
-                await self._stand_up()
 
 
 class Bridge:

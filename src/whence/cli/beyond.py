@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from whence.cli.later import later
-from whence.cli.live import positive
+from whence.cli.live import _connection, positive
 
 _RAW = argparse.RawDescriptionHelpFormatter
 
@@ -26,10 +26,32 @@ What follows --cluster NAME or --to NAME is about that cluster. Publishers choos
 no scope, too. Bridges join clusters in a tree: one that would close a circle is refused (exit code 2). docs/survey.md
 """
 
+DOOR = """\
+examples, each line in its own terminal:
+  whence door --cluster lobby --listen 127.0.0.1:7001 --insecure --open 127.0.0.1:7101
+  whence door --cluster lobby --join 127.0.0.1:7001 --insecure --open 127.0.0.1:7102
+  whence publish --cluster lobby --via 127.0.0.1:7101,127.0.0.1:7102 --insecure hello
+
+A member that publishes for those who are none, protected as members are. Deliveries go to standard output without
+headings, each once: where it was born and by whom, a tab, the payload; or JSON.
+"""
+
+PUBLISH = """\
+examples:
+  whence publish --cluster lobby --via 127.0.0.1:7101,127.0.0.1:7102 --insecure hello
+  tail -f log | whence publish --cluster lobby --via 10.0.0.5:7101,10.0.0.6:7101 --tls /etc/whence/keys log --everywhere
+
+No member is needed here: those named by --via (`whence door`) publish, each event once, even if one of them dies
+meanwhile. Two of them have to have an event before the next one is sent (--copies).
+For a script that may die, too: --client NAME --last N goes on after number N, and publishes nothing twice.
+"""
+
 
 def add(commands: Any) -> None:
     """The commands, added to `whence`."""
     _bridge(_command(commands, "bridge", "join clusters: events cross, causal order is kept", BRIDGE))
+    _door(_command(commands, "door", "take part, and publish for those who are no members", DOOR))
+    _publish(_command(commands, "publish", "publish in a cluster without being a member", PUBLISH))
 
 
 def _command(commands: Any, name: str, what: str, examples: str) -> argparse.ArgumentParser:
@@ -126,3 +148,33 @@ def _bridge(command: argparse.ArgumentParser) -> None:
     how.add_argument("--metrics", metavar="HOST:PORT", help="serve /metrics (Prometheus) and /health there")
     how.add_argument("--every", type=positive, metavar="S", help="print what has crossed every S seconds")
     how.add_argument("--json", action="store_true", help="notices and --every as JSON lines")
+
+
+def _door(command: argparse.ArgumentParser) -> None:
+    _connection(command)
+    what = command.add_argument_group("what")
+    what.add_argument("--open", default="127.0.0.1:0", metavar="HOST:PORT", help="for clients; default: any free port")
+    what.add_argument("--json", action="store_true", help="deliveries and notices as JSON lines")
+    what.add_argument("--quiet", action="store_true", help="print no deliveries")
+    what.add_argument("--metrics", metavar="HOST:PORT", help="serve /metrics (Prometheus) and /health there")
+    command.set_defaults(call=later("door", "door"))
+
+
+def _publish(command: argparse.ArgumentParser) -> None:
+    command.add_argument("text", nargs="*", metavar="TEXT", help="an event each (default: the lines of standard input)")
+    command.add_argument("--cluster", required=True, metavar="NAME", help="where")
+    command.add_argument("--via", required=True, metavar="HOST:PORT,..", help="doors of members (`whence door --open`)")
+    who = command.add_argument_group("as the members, one of").add_mutually_exclusive_group()
+    who.add_argument("--secret-file", type=Path, metavar="FILE", help="the cluster's secret")
+    who.add_argument("--tls", nargs=2, metavar=("DIR", "NAME"), help="our certificate is in DIR/NAME")
+    who.add_argument("--insecure", action="store_true", help="members of this machine that want no proof")
+    how = command.add_argument_group("how")
+    how.add_argument("--everywhere", action="store_true", help="global scope: bridges bring it to other clusters")
+    how.add_argument("--copies", type=int, metavar="K", help="members that must have it (default 2, if there are two)")
+    how.add_argument("--client", metavar="NAME", help="who publishes (default: somebody new)")
+    how.add_argument(
+        "--last", type=int, default=0, metavar="N", help="the last number this client has used (default 0)"
+    )
+    how.add_argument("--timeout", type=positive, default=60.0, metavar="S", help="until it gives up (default 60)")
+    how.add_argument("--json", action="store_true", help="tell each event's client and number as a JSON line")
+    command.set_defaults(call=later("publish", "publish"))

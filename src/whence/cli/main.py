@@ -19,7 +19,7 @@ from whence.errors import WhenceError
 
 CONTENTS = {
     "see it work": ("demo", "sim", "up", "chat"),
-    "run it": ("node", "bridge", "keys"),
+    "run it": ("node", "bridge", "door", "publish", "keys"),
     "ask what happened": ("audit", "watch"),
     "break it": ("soak", "shrink", "conform"),
     "size it, compare it": ("plan", "sweep", "scale", "paper"),

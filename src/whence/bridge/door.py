@@ -1,0 +1,204 @@
+"""Open groups, the member's side: who is no member publishes through one (SURVEY 3.2; `order/survey/open.py`).
+
+1. The client names its events, `(client, number)`. A member publishes what it is asked to under that name, and says
+   `Accepted` when it is delivered here. It publishes number n only when it has delivered n - 1.
+2. A client may ask several members. All members read the first event of a name and drop the rest (`Reader`).
+
+A door needs to see what is delivered: the application reads its events through `Door.read`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+from whence.api import Cluster
+from whence.bridge.envelope import Asked, Reader, Said, wrap
+from whence.bridge.line import Accepted, Line, Refused, Request, Safety
+from whence.bridge.voice import Voice
+from whence.errors import ClusterClosed, RemoteError, Unauthentic, UsageError
+from whence.events import Event
+from whence.net.keys import Keys
+from whence.net.roles import PUBLISHER
+from whence.net.tls import peer
+from whence.net.transport import parse_address, show_address
+
+log = logging.getLogger("whence.bridge")
+
+MAX_LINES = 256
+"""Clients at a time; more are refused, and may ask another member. Each has at most one event under way."""
+IDLE_S = 300.0
+"""Seconds without a word after which a line is closed."""
+REST_S = 2.0
+"""Seconds without an event of a client after which the ticket is given back."""
+
+
+class Door:
+    """`async with Door(cluster, reader, "127.0.0.1:7100", secret=...) as door: ...`: open from entering to leaving."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        reader: Reader,
+        listen: str = "127.0.0.1:0",
+        *,
+        secret: bytes | str | None = None,
+        tls: Keys | str | os.PathLike[str] | None = None,
+        insecure: bool = False,
+    ) -> None:
+        self.cluster = cluster
+        self.reader = reader
+        self.listen = listen
+        self.stats = {"door.accepted": 0, "door.published": 0, "door.refused": 0, "door.unauthentic": 0}
+        self._safety = Safety.of(secret, tls, insecure, listen)
+        self._voice = Voice(cluster)
+        self._server: asyncio.Server | None = None
+        self._lines: set[asyncio.Task[None]] = set()
+        self._under_way: dict[str, int] = {}
+        self._waiting: list[asyncio.Future[None]] = []
+        self._resting: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def address(self) -> str:
+        """Where clients find it."""
+        if self._server is None:
+            raise UsageError("the door is not open")
+        return show_address(*self._server.sockets[0].getsockname()[:2])
+
+    async def __aenter__(self) -> Self:
+        try:
+            host, port = parse_address(self.listen)
+            self._server = await asyncio.start_server(self._serve, host, port, ssl=self._safety.server)
+        except OSError as error:
+            raise UsageError(f"cannot open a door at {self.listen}: {error.strerror or error}") from None
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        assert self._server is not None
+        self._server.close()
+        if self._resting is not None:
+            self._resting.cancel()
+        for task in (over := [*self._lines, *self._tasks]):
+            task.cancel()
+        if over:
+            await asyncio.wait(over)
+        await self._voice.rest()
+
+    # -- deliveries ---------------------------------------------------------------------------------------------
+
+    def read(self, event: Event) -> Said | None:
+        """`Reader.read`; whoever waits for this event is told."""
+        said = self.reader.read(event.id, event.payload)
+        if said is not None and said.client:
+            waiting, self._waiting = self._waiting, []
+            for future in waiting:
+                if not future.done():
+                    future.set_result(None)
+        return said
+
+    def _last(self, client: str) -> int:
+        return self.reader.last.get((self.cluster.name, client), 0)
+
+    async def _delivered(self, client: str, number: int) -> None:
+        while self._last(client) < number:
+            future = asyncio.get_running_loop().create_future()
+            self._waiting.append(future)
+            await future
+
+    # -- clients ------------------------------------------------------------------------------------------------
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        line = Line(reader, writer, self._safety.guard)
+        self._lines.add(task)
+        try:
+            await self._talk(line)
+        except (ClusterClosed, OSError, TimeoutError):
+            pass
+        except RemoteError as error:
+            self.stats["door.unauthentic"] += isinstance(error, Unauthentic)
+            log.info("a client at the door of %s: %s", self.cluster.name, error)
+        except asyncio.CancelledError:
+            pass  # the door closes: nobody waits for this task
+        finally:
+            self._lines.discard(task)
+            line.close()
+
+    async def _talk(self, line: Line) -> None:
+        may = self._may_publish(line)
+        while True:
+            async with asyncio.timeout(IDLE_S):
+                word = await line.hear()
+            if not isinstance(word, Request):
+                return
+            reason = may or self._refusal(word)
+            if reason:
+                self.stats["door.refused"] += 1
+                await line.say(Refused(word.number, reason))
+                continue
+            answer = asyncio.ensure_future(self._carry_out(word))
+            gone = asyncio.ensure_future(line.reader.read(1))  # nothing more is said before the answer
+            try:
+                await asyncio.wait([answer, gone], return_when=asyncio.FIRST_COMPLETED)
+                if not answer.done():
+                    return
+                answer.result()
+            finally:
+                answer.cancel()
+                gone.cancel()
+                with suppress(asyncio.CancelledError, OSError):
+                    await gone
+            self.stats["door.accepted"] += 1
+            await line.say(Accepted(word.number))
+
+    def _may_publish(self, line: Line) -> str:
+        """Why not; empty: it may. A certificate says; whoever holds a secret may."""
+        certificate = line.writer.get_extra_info("ssl_object")
+        if certificate is not None and peer(certificate).role != PUBLISHER:
+            return "this certificate is a receiver's"
+        return "" if len(self._lines) <= MAX_LINES else f"{MAX_LINES} clients are here already"
+
+    def _refusal(self, request: Request) -> str:
+        if request.cluster != self.cluster.name:
+            return f"this is a door of {self.cluster.name!r}"
+        return ""
+
+    async def _carry_out(self, request: Request) -> None:
+        """Returns when it is delivered here."""
+        client, number = request.client, request.number
+        if request.ask:
+            await self._delivered(client, number - 1)
+            if self._last(client) < number and self._under_way.get(client, 0) < number:
+                self._under_way[client] = number
+                task = asyncio.create_task(self._publish(request))  # to its end, though the client may go
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+        await self._delivered(client, number)
+
+    async def _publish(self, request: Request) -> None:
+        heading = Asked(request.client, request.number, request.everywhere)
+        try:
+            await self._voice.say([wrap(heading, request.payload)])
+            self.stats["door.published"] += 1
+            await self._delivered(request.client, request.number)
+        except (ClusterClosed, UsageError) as error:
+            log.warning("an event of a client was not published: %s", error)
+        finally:
+            if self._under_way.get(request.client) == request.number:
+                del self._under_way[request.client]
+        if self._resting is not None:
+            self._resting.cancel()
+        self._resting = asyncio.get_running_loop().call_later(REST_S, self._rest)
+
+    def _rest(self) -> None:
+        task = asyncio.ensure_future(self._voice.rest())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,70 @@
+"""`whence door`: a member that publishes for those who are none, and shows what is said in the cluster and beyond."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from whence.bridge import Door, Reader, Said
+from whence.cli.connect import Notices, Wishes, joining, run_until_stopped, security
+from whence.cli.streams import Output, printable
+from whence.clock import address_of
+from whence.net.metrics import MetricsServer
+
+
+def door(args: argparse.Namespace) -> int:
+    """Take part until a signal comes."""
+    return run_until_stopped(_door(args))
+
+
+async def _door(args: argparse.Namespace) -> int:
+    notice = Notices(args.json)
+    async with (
+        joining(args) as cluster,
+        Door(cluster, Reader(args.cluster), args.open, **security(args)) as opened,
+    ):
+        watch = None
+        if args.metrics:
+            watch = MetricsServer(args.metrics, [cluster], Wishes(cluster, bool(args.join), False).checks)
+            await watch.start()
+        where = watch.address if watch else None
+        notice(
+            f"{cluster.address} is in {args.cluster!r}, its door is {opened.address}"
+            + (f", metrics at http://{where}/metrics" if where else ""),
+            cluster=args.cluster,
+            address=cluster.address,
+            me=cluster.me,
+            door=opened.address,
+            metrics=where,
+        )
+        output = Output(sys.stdout.fileno())
+        show = _as_json if args.json else _as_text
+        events = cluster.events()
+        try:
+            while batch := await events.batch():
+                read = [said for event in batch if (said := opened.read(event)) is not None]
+                if read and not args.quiet:
+                    await output.write("".join(map(show, read)).encode())
+        finally:
+            if watch is not None:
+                await watch.close()
+    return 0
+
+
+def _as_text(said: Said) -> str:
+    by = said.client or address_of(said.origin)
+    return f"{printable(said.cluster.encode())}/{printable(by.encode())}\t{printable(said.payload)}\n"
+
+
+def _as_json(said: Said) -> str:
+    try:
+        payload, key = said.payload.decode(), "payload"
+    except UnicodeDecodeError:
+        payload, key = said.payload.hex(), "payload_hex"
+    row: dict[str, object] = {"id": said.id, "cluster": said.cluster, "origin": said.origin, "scope": said.scope}
+    if said.path:
+        row["path"] = said.path
+    if said.client:
+        row |= {"client": said.client, "number": said.number}
+    return json.dumps({**row, key: payload}, ensure_ascii=False) + "\n"
