@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from whence.trace.parquet import ENCODINGS
 from whence.trace.schema import COLUMNS
 
 KINDS = ("join", "ticket", "publish", "deliver")
@@ -220,8 +221,8 @@ def _table(run: str, rows: _Rows, rounds: int, origins: int, members: int, order
 
 
 def write(tables: list[pa.Table], out: Path, *, layout: str = "run", files: int = 8) -> list[Path]:
-    """As Parquet files, with the row groups our own writer makes. `layout`: `run` (a file per run) or `mixed` (`files`
-    files, in each a part of every run, interleaved)."""
+    """As Parquet files, with the row groups and encodings our own writer makes. `layout`: `run` (a file per run) or
+    `mixed` (`files` files, in each a part of every run, interleaved)."""
     out.mkdir(parents=True, exist_ok=True)
     if layout == "run":
         parts = tables
@@ -231,7 +232,7 @@ def write(tables: list[pa.Table], out: Path, *, layout: str = "run", files: int 
         ]
     paths = [out / f"part-{k:04d}.parquet" for k in range(len(parts))]
     for path, table in zip(paths, parts, strict=True):
-        pq.write_table(table, path, compression="zstd", row_group_size=65_536)
+        pq.write_table(table, path, row_group_size=65_536, **ENCODINGS)
     return paths
 
 

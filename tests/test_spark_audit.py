@@ -25,7 +25,7 @@ from whence.sim.verdicts import Counts, OracleReport
 from whence.spark import audit as audits
 from whence.spark import findings, ingest, tables
 from whence.spark.coding import READ, code
-from whence.spark.pictures import draw
+from whence.spark.pictures import draw, file_name
 from whence.trace import Row, in_causal_order, open_trace, shiviz
 
 pytestmark = pytest.mark.xdist_group("spark")
@@ -325,13 +325,23 @@ def test_a_picture_of_a_violation(tmp_path: Path) -> None:
     at_q += [step("q#1", 30, "deliver", B), step("q#1", 31, "deliver", A)]
     at_q += [step("p#1", k, "receive", B) for k in range(30)]
     table = table_of(triangle(*at_q))
-    wrong = findings.violations(findings.audited(code(table)), "r", "c")
-    assert draw(table, wrong, "r", "c", str(tmp_path)) == 1
-    log = shiviz.load_log(tmp_path / "shiviz" / "r-c-causal.log", shiviz.EXPRESSION)
+    audited = findings.audited(code(table))
+    wrong = findings.violations(audited, "r", "c")
+    assert draw(table, audited.coded, wrong, "r", "c", str(tmp_path)) == 1
+    (file,) = (tmp_path / "shiviz").iterdir()
+    assert file.name == file_name("r", "c", "causal") and file.name.startswith("r-c-causal-")
+    log = shiviz.load_log(file, shiviz.EXPRESSION)
     assert {record.host for record in log.records} == {"a#1", "b#1", "q#1"}
     assert len([record for record in log.records if record.host == "q#1"]) == 5
     clocks = {(record.host, record.event): record.clock for record in log.records}
     assert len(clocks) == len(log.records) == 5 + 3 + 4
+
+
+def test_pictures_of_different_violations_have_different_names() -> None:
+    """Also where a name of a file cannot tell their texts apart."""
+    names = [("a-b", "c"), ("a", "b-c"), ("a b", "c"), ("a/b", "c"), ("x" * 300, "c"), ("x" * 301, "c")]
+    found = {file_name(run, cluster, "causal") for run, cluster in names}
+    assert len(found) == len(names) and max(map(len, found)) < 200
 
 
 # -- two owners

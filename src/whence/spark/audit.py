@@ -425,7 +425,7 @@ def audit(
     """Audit these traces and write the tables into `out`, all or none; and beside them ShiViz logs of the first
     violations of each run. `progress` is told what is going on. `design`: instead of the one that fits the layout.
     `giant`: rows above which a run is spread over workers. `metrics`: measure, too; that takes many times as long, as
-    every row with all its columns goes through Spark."""
+    every row with all its columns goes through Spark, and is kept there (in memory, what does not fit on disk)."""
     files = ingest.find(paths)
     progress(f"reading the footers of {len(files):,} files")
     pieces, bad = ingest.plan(files)
@@ -452,7 +452,12 @@ def _metrics(spark: SparkSession, files: Sequence[Path], stage: Path, total: Sum
     plain = rows.where("bad is null").select(*arrow_schema("events").names)
     alike = not total.repeated and not total.quarantined
     judged = spark.read.schema(spark_schema("verdicts")).parquet(str(stage / "verdicts"))
-    measure.metrics(plain if alike else ingest.events(rows), judged).write.parquet(str(stage / "metrics"))
+    events = (plain if alike else ingest.events(rows)).persist()  # each metric reads them: the files once is enough
+    with session.small_jobs(spark, total.rows):
+        try:
+            measure.metrics(events, judged).coalesce(session.cores(spark)).write.parquet(str(stage / "metrics"))
+        finally:
+            events.unpersist()
     return rows_in(stage / "metrics")
 
 

@@ -77,7 +77,7 @@ class _Steps:
         mine = self.told[np.isin(self.coded.event[self.told], self._codes(violation["witness"]))]
         member = np.searchsorted(begin, mine, side="right") - 1
         me: Any = pc.index(self.coded.members, pa.scalar(violation["member"])).as_py()
-        close = np.append(member[self.coded.steps.kind[mine] == PUBLISH], me)
+        close = {me, *member[self.coded.steps.kind[mine] == PUBLISH].tolist()}
         anchors = [(m, int(lseq[k])) for m, k in zip(member.tolist(), mine.tolist(), strict=True) if m in close]
         if violation["lseq"] is not None:
             anchors.append((me, violation["lseq"]))

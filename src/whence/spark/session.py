@@ -117,6 +117,8 @@ def _start(master: str, memory: str, verbose: bool, interpret: bool) -> SparkSes
     log4j = place / "log4j2.properties"
     log4j.write_text(_QUIET, encoding="utf-8")
     java = "-XX:+UseParallelGC" if verbose else f"-XX:+UseParallelGC -Dlog4j2.configurationFile={log4j.as_uri()}"
+    if interpret:  # nor is the JVM's second compiler worth its time
+        java += " -XX:TieredStopAtLevel=1"
     conf = SparkConf().setAll(
         [
             ("spark.app.name", "whence"),
@@ -216,6 +218,29 @@ def _there(module: str) -> bool:
 def _fit(spark: SparkSession, rows: int | None) -> None:
     """Partitions for the size of the input. Without one, Spark's own default is far too many for what is small."""
     spark.conf.set("spark.sql.shuffle.partitions", str(partitions(rows, cores(spark))))
+
+
+@contextlib.contextmanager
+def small_jobs(spark: SparkSession, rows: int) -> Iterator[None]:
+    """Meanwhile queries of few rows are not cut into parts, planned anew after each of them, or compiled: many shuffles
+    are one job instead of dozens, and most of the time that they took was not for rows."""
+    wanted = {
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    }
+    if not interpreted(rows):
+        wanted = {}
+    before = {name: spark.conf.get(name) for name in wanted}
+    try:
+        for name, value in wanted.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, was in before.items():
+            if was is not None:
+                spark.conf.set(name, was)
 
 
 def cores(spark: SparkSession) -> int:

@@ -8,13 +8,21 @@ from itertools import repeat
 from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final
 
 from whence.errors import TraceError
 from whence.trace.schema import COLUMNS, TRACE_VERSION, Row
 
 _BATCH = 65_536
 _FIELDS = Row.__struct_fields__
+
+ENCODINGS: Final[dict[str, Any]] = {
+    "compression": "zstd",
+    "use_dictionary": [column.name for column in COLUMNS if column.type == "text"],
+    "column_encoding": {column.name: "DELTA_BINARY_PACKED" for column in COLUMNS if column.type != "text"},
+}
+"""For `pyarrow.parquet`. Steps and times mostly rise by little: as differences they are small, and read several times as
+fast as whole numbers that zstd has packed."""
 
 
 def _pyarrow(path: Path) -> tuple[ModuleType, ModuleType]:
@@ -40,8 +48,7 @@ class ParquetEncoder:
         self._path = path
         self._pa, pq = _pyarrow(path)
         self._schema = _schema(self._pa)
-        text = [c.name for c in COLUMNS if c.type == "text"]
-        self._writer = pq.ParquetWriter(file, self._schema, compression="zstd", use_dictionary=text)
+        self._writer = pq.ParquetWriter(file, self._schema, **ENCODINGS)
 
     def write(self, rows: list[Row]) -> None:
         """One row group."""
