@@ -186,12 +186,12 @@ BEFORE_FREE = {
 
 STAMPED_GOLDEN = {
     "Gossip": (
-        "9701919904a5613a31233203050292a5623a312332a5613a312332c4059203920403c40792c40178c40179c4009101c09192"
-        "a5613a31233203909192a5613a31233203"
+        "9701919a04a5613a31233203050292a5623a312332a5613a312332c4059203920403c40792c40178c40179c2c4009101c091"
+        "92a5613a31233203909192a5613a31233203"
     ),
     "AckRecover": (
-        "954109919904a5613a31233203050292a5623a312332a5613a312332c4059203920403c40792c40178c40179c400909193a5"
-        "613a3123320104"
+        "954109919a04a5613a31233203050292a5623a312332a5613a312332c4059203920403c40792c40178c40179c2c400909193"
+        "a5613a3123320104"
     ),
     "SnapshotRequest": "96420902c2c3a6766563746f72",
     "Snapshot": (
@@ -289,7 +289,7 @@ FIELDS = {
     "Digest": "T orphans",
     "ClockState": "T floor tails orphans past owners ahead free stamped",
     "StampedState": "mechanism processes taken state",
-    "StampedFrame": "owner number first count processes stamp body signature",
+    "StampedFrame": "owner number first count processes stamp body anchor signature",
     "FreeState": "generations owners waiting ahead forgotten",
     "GenerationState": "generation K V owed level past",
     "OwnerState": "owner taken generation opened keys",

@@ -200,6 +200,7 @@ def stamped_frames(draw: st.DrawFn) -> StampedFrame:
         draw(tuples_of(members)),
         draw(st.binary(max_size=40)),
         msgspec.msgpack.encode(bodies),
+        draw(st.booleans()),
         draw(st.binary(max_size=64)),
     )
 

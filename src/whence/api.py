@@ -164,7 +164,7 @@ class Cluster:
 
     @property
     def clock_size(self) -> tuple[int, int] | None:
-        """R and K of the clock this member publishes under; None in a cluster with tickets."""
+        """R and K of the clock this member publishes under; None in a cluster with tickets, or with a mechanism."""
         ordering = self._node.member.ordering
         return (ordering.queue.current.R, ordering.queue.current.K) if isinstance(ordering, FreeOrdering) else None
 
@@ -182,7 +182,7 @@ class Cluster:
     def move(self, entries: int, keys: int) -> None:
         """Go on with an (N, R, K) clock of this size; the others follow when they see it. Nothing stops."""
         if self.clock_size is None:
-            raise UsageError("this cluster has tickets: its clock has one entry for each")
+            raise UsageError("this cluster has tickets or a mechanism, and no (N, R, K) clock")
         self._node.feed(Move(entries, keys))
 
     async def publish(self, payload: bytes) -> str:
@@ -191,7 +191,7 @@ class Cluster:
 
     async def publish_many(self, payloads: Sequence[bytes]) -> list[str]:
         """In a cluster without tickets: publish events, in this order (`Seat.publish_many`)."""
-        if self.clock_size is None:
+        if not self._node.member.config.free:
             raise UsageError("publishing needs a ticket here: async with cluster.coordinate() as seat")
         self._check_role()
         return await Seat(self, None, None).publish_many(payloads)
@@ -461,7 +461,8 @@ def join(
     `order="probabilistic"`: a cluster without tickets, where every member may publish at any time, as in the others
     that give a `contract` (order `unordered` or `fifo`). `on_alert` is called before an event is handed out that
     something handed out earlier may depend on; `on_contract` when the contract is broken, or kept again
-    (docs/probabilistic.md).
+    (docs/probabilistic.md). `settings={"mechanism": "vector"}`: a cluster without tickets in causal order by a
+    mechanism of the survey (docs/survey.md).
 
     `secret`, shared by all; or `tls`, the directory that `whence keys issue` made for this member (its roles count,
     too); or `insecure=True`, on loopback only. `roles`: such a directory for its roles alone, with a secret.

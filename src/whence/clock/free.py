@@ -152,6 +152,8 @@ class StampedFrame(OwnFrame, frozen=True, array_like=True, gc=False, tag=4):
     processes: tuple[MemberId, ...]
     stamp: bytes
     body: bytes
+    anchor: bool = False
+    """The stamp leaves nothing out (`order.survey.base`, rule 5)."""
     signature: bytes = b""
 
     def unsigned(self) -> bytes:

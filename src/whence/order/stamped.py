@@ -12,6 +12,8 @@ it lost, a joiner gets a snapshot, a peer that breaks the protocol is cut off. W
 3. **Skipping.** What is still missing `time_to_recover` later (or twice that, where it cannot be named) is given up: it
    is never delivered here, and what waits for it goes on (`Process.force`). So nothing is blocked for ever by what
    nobody has any more. Departs from the SURVEY, whose mechanisms stand on reliable links (P1-P4: `survey/reliable.py`).
+   Where a stamp leaves out what others imply, what follows a skipped frame is dropped up to an anchor, which each
+   member sends now and then (`SurveyConfig.anchor_every`).
 4. **Stability.** Who carries messages until all have them (`first-unstable`) goes by the digests of the members it
    knows. There may be others, so what it does not carry any more it still names.
 5. **Joining.** A snapshot is what `admit` gives, with how far each owner's frames are in it; what the giver holds back
@@ -115,7 +117,7 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
         envelope = _encode((ME, frame.number, msgspec.Raw(frame.stamp), b""))
         stamp = self.codec.decode(envelope).stamp.renumbered(lambda i: number(_named(frame.processes, i)))
         content = _encode(Content(frame.first, frame.count, frame.body)) if self.mechanism.carries else b""
-        return Message(number(frame.owner), frame.number, stamp, content)
+        return Message(number(frame.owner), frame.number, stamp, content, frame.anchor)
 
     # -- publish ------------------------------------------------------------------------------------------------
 
@@ -124,6 +126,9 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
         self._check_publish(payloads)
         self.now = now
         content = Content(self.seq + 1, len(payloads), _encode(list(payloads)))
+        anchor = self.mechanism.chained and self.process.seq % self.config.survey.anchor_every == 0
+        if anchor:
+            self.mechanism.anchor()
         message, delivered = self.process.multicast(_encode(content) if self.mechanism.carries else b"", now)
         index: dict[ProcessId, int] = {}
         stamp = message.stamp.renumbered(lambda p: index.setdefault(p, len(index)))
@@ -135,6 +140,7 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
             processes=tuple(self.names[p] for p in index),
             stamp=_encode(stamp),
             body=content.body,
+            anchor=anchor,
         )
         if self.seal is not None:
             frame = msgspec.structs.replace(frame, signature=self.seal.sign(frame.unsigned()))

@@ -12,7 +12,10 @@ Numbered rules that every mechanism keeps:
    after the acknowledgements when delivery is uniform, reliable.py).
 3. `deliver()` is called only for what is not `obsolete()` and does not `wait()`.
 4. A joiner starts from what `admit()` of one member gave, which is taken at one point of that member's delivery order.
-5. `leave()` is called when every remaining member has delivered the same messages of the process that left (a flush).
+5. A **chained** mechanism leaves out of a stamp what the past of other messages implies: the sender's last one, or
+   those that it names. Where such a message is given up (`skip`), what it implied is not known any more. What follows
+   it in its chain is then `broken`, and is given up too, until an **anchor** comes: a stamp that leaves nothing out.
+6. `leave()` is called when every remaining member has delivered the same messages of the process that left (a flush).
 """
 
 from __future__ import annotations
@@ -58,6 +61,8 @@ class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
     seq: int
     stamp: Stamp
     body: bytes
+    anchor: bool = False
+    """The stamp names all that is in its past, though the mechanism need not (`Mechanism.anchor`)."""
 
     @property
     def id(self) -> Id:
@@ -93,6 +98,10 @@ class Mechanism(Protocol):
         """What waits waits for time: nothing is ever waited for without end, and nothing has to be skipped."""
 
     @property
+    def chained(self) -> bool:
+        """Its stamps leave out what others imply (rule 5)."""
+
+    @property
     def carries(self) -> bool:
         """Its messages bring others along, whole."""
 
@@ -111,11 +120,17 @@ class Mechanism(Protocol):
     def stamp(self, seq: int, now: int) -> Stamp:
         """The control information of the own multicast number `seq`."""
 
+    def anchor(self) -> None:
+        """The next stamp leaves nothing out (rule 5)."""
+
+    def forget(self, message: Message) -> None:
+        """A message whose chain is broken is given up."""
+
     def check(self, stamp: Stamp) -> None:
         """Raise `BadFrame` for control information of the right type that no run of the protocol can have produced."""
 
     def arrive(self, message: Message, now: int) -> str | None:
-        """A message came in: why it is not taken (`duplicate`, `late`, `expired`), or None."""
+        """A message came in: why it is not taken (`duplicate`, `late`, `expired`, `broken`), or None."""
 
     def obsolete(self, message: Message, now: int) -> str | None:
         """Why a message that was taken must not be delivered any more, or None."""
@@ -144,7 +159,7 @@ class Mechanism(Protocol):
         """A process joined the group."""
 
     def leave(self, process: ProcessId) -> None:
-        """A process left, and all who remain have delivered the same of it (rule 5)."""
+        """A process left, and all who remain have delivered the same of it (rule 6)."""
 
     def settle(self, upto: Counts) -> None:
         """Every member has delivered these: nobody has to be told of them any more."""
@@ -180,8 +195,15 @@ class Rules(ABC):
     """The answers that most mechanisms share."""
 
     timed: ClassVar[bool] = False
+    chained: ClassVar[bool] = False
     carries: ClassVar[bool] = False
     until_stable: bool = False
+
+    def anchor(self) -> None:  # noqa: B027
+        """Every stamp is one."""
+
+    def forget(self, message: Message) -> None:  # noqa: B027
+        """There are no chains."""
 
     def check(self, stamp: Stamp) -> None:  # noqa: B027
         """Any numbers will do."""

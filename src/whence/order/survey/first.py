@@ -61,21 +61,24 @@ class FirstStamp(Stamp, frozen=True, array_like=True, gc=False, tag=1):
 
 
 class FirstState(State, frozen=True, array_like=True, gc=False, tag=1):
-    """What was delivered of each process, by process number; what the next own multicast has to bring or to follow."""
+    """What was delivered of each process, by process number; what the next own multicast has to bring or to follow;
+    which chains are broken."""
 
     delivered: tuple[int, ...]
     previous: tuple[Carried, ...]
     after: tuple[Id, ...]
+    broken: tuple[Id, ...] = ()
 
     def renumbered(self, to: Renumber) -> Self:
-        after = tuple((to(p), n) for p, n in self.after)
-        return type(self)(renumbered(self.delivered, to), tuple(c.renumbered(to) for c in self.previous), after)
+        after, broken = (tuple((to(p), n) for p, n in ids) for ids in (self.after, self.broken))
+        return type(self)(renumbered(self.delivered, to), tuple(c.renumbered(to) for c in self.previous), after, broken)
 
 
 class FirstGeneration(Rules):
     """Precedent messages, whole."""
 
     name = "first"
+    chained = True
     carries = True
     stamp_type = FirstStamp
     state_type = FirstState
@@ -97,7 +100,21 @@ class FirstGeneration(Rules):
         self.weight = 0
         self.after: dict[ProcessId, tuple[int, int]] = {}
         """`process: (seq, said)`: to be named, from the own multicast `said` on."""
+        self.broken: Counts = {}
+        """Process: the last message given up, if nothing of it was delivered since."""
         self.sent = 0
+
+    def anchor(self) -> None:
+        lowest: Counts = {}
+        for c in self.previous:
+            lowest.setdefault(c.sender, c.seq)
+        for p, n in self.delivered.items():
+            if p != self.me and (named := lowest.get(p, n + 1) - 1):
+                self.after[p] = (named, self.sent + 1)
+
+    def forget(self, message: Message) -> None:
+        self.delivered[message.sender] = self.broken[message.sender] = message.seq
+        self._name(message.sender, message.seq)  # it may be in the past of what is delivered later, which is carried
 
     def stamp(self, seq: int, now: int) -> FirstStamp:
         # Whoever delivers this one has delivered the last own one that it does not bring along, with all that that one
@@ -119,7 +136,9 @@ class FirstGeneration(Rules):
         return tuple((p, n) for p, (n, _) in sorted(self.after.items()))
 
     def obsolete(self, message: Message, now: int) -> str | None:
-        return "duplicate" if message.seq <= self.delivered.get(message.sender, 0) else None
+        if message.seq <= self.delivered.get(message.sender, 0):
+            return "duplicate"
+        return "broken" if not message.anchor and self.broken.get(message.sender) == message.seq - 1 else None
 
     def wait(self, message: Message, now: int) -> Wait | None:
         assert isinstance(message.stamp, FirstStamp)
@@ -141,7 +160,7 @@ class FirstGeneration(Rules):
     def skip(self, message: Message, now: int) -> None:
         wait = self.wait(message, now)
         for p, _, last in wait.missing if wait is not None else ():
-            self.delivered[p] = max(last, self.delivered.get(p, 0))
+            self.delivered[p] = self.broken[p] = max(last, self.delivered.get(p, 0))
             self._name(p, last)
 
     def _new(self, carried: Carried) -> bool:
@@ -149,6 +168,7 @@ class FirstGeneration(Rules):
         if carried.seq <= self.delivered.get(carried.sender, 0):
             return False
         self.delivered[carried.sender] = carried.seq
+        self.broken.pop(carried.sender, None)
         if carried.sender != self.me or self.until_stable:
             self.previous.append(carried)
             self.weight += len(carried.body)
@@ -168,10 +188,10 @@ class FirstGeneration(Rules):
     def admit(self, joiner: ProcessId) -> FirstState:
         # All this process has delivered is either in `previous`, or named, or in the past of its last own multicast
         # that is not in `previous`: a joiner's first message that brings the one and follows the others brings or
-        # follows everything in the snapshot.
+        # follows everything in the snapshot. (Where messages are skipped it is an anchor besides.)
         waited = self._waited()
         after = self._named() if not waited else tuple(sorted({**dict(self._named()), self.me: waited}.items()))
-        return FirstState(dense(self.delivered), tuple(self.previous), after)
+        return FirstState(dense(self.delivered), tuple(self.previous), after, tuple(sorted(self.broken.items())))
 
     def install(self, state: State) -> None:
         assert isinstance(state, FirstState)
@@ -179,11 +199,12 @@ class FirstGeneration(Rules):
         self.previous = deque(state.previous)
         self.weight = sum(len(c.body) for c in state.previous)
         self.after = {p: (n, self.sent + 1) for p, n in state.after}
+        self.broken = dict(state.broken)
 
     def leave(self, process: ProcessId) -> None:
         self.delivered.pop(process, None)
         self.after.pop(process, None)
-        self.previous = deque(c for c in self.previous if c.sender != process)  # everybody has them (rule 5)
+        self.previous = deque(c for c in self.previous if c.sender != process)  # everybody has them (rule 6)
         self.weight = sum(len(c.body) for c in self.previous)
 
     def settle(self, upto: Counts) -> None:

@@ -14,6 +14,7 @@ from whence.order.survey.base import (
     Id,
     Message,
     ProcessId,
+    Range,
     Renumber,
     Rules,
     Stamp,
@@ -36,19 +37,24 @@ class IdStamp(Stamp, frozen=True, array_like=True, gc=False, tag=2):
 
 
 class IdState(State, frozen=True, array_like=True, gc=False, tag=2):
-    """What was delivered of each process, and the leaves of the context graph."""
+    """What was delivered of each process, the leaves of the context graph, and what was given up."""
 
     delivered: tuple[int, ...]
     leaves: tuple[Id, ...]
+    dead: tuple[Id, ...] = ()
 
     def renumbered(self, to: Renumber) -> Self:
-        return type(self)(renumbered(self.delivered, to), tuple((to(p), n) for p, n in self.leaves))
+        leaves, dead = (tuple((to(p), n) for p, n in ids) for ids in (self.leaves, self.dead))
+        return type(self)(renumbered(self.delivered, to), leaves, dead)
 
 
 class Identifiers(Rules):
     """Ids of precedent messages."""
 
     name = "identifiers"
+    chained = True
+    MAX_DEAD = 10_000
+    """Ids remembered that were given up; of more the oldest are forgotten."""
     stamp_type = IdStamp
     state_type = IdState
 
@@ -56,14 +62,38 @@ class Identifiers(Rules):
         self.me = me
         self.delivered: Counts = {}
         self.leaves: dict[Id, None] = {}
+        self.dead: dict[Id, None] = {}
+        self._full = False
+
+    def anchor(self) -> None:
+        self._full = True
 
     def stamp(self, seq: int, now: int) -> IdStamp:
-        stamp = IdStamp(tuple(sorted(self.leaves)))
+        named = ((p, n) for p, n in self.delivered.items() if p != self.me) if self._full else self.leaves
+        stamp = IdStamp(tuple(sorted(named)))
+        self._full = False
         self.leaves = {(self.me, seq): None}  # the own message follows all that was there
         return stamp
 
     def obsolete(self, message: Message, now: int) -> str | None:
-        return "duplicate" if message.seq <= self.delivered.get(message.sender, 0) else None
+        assert isinstance(message.stamp, IdStamp)
+        if message.seq <= self.delivered.get(message.sender, 0):
+            return "duplicate"
+        if message.anchor or not self.dead:
+            return None
+        follows = ((message.sender, message.seq - 1), *message.stamp.after)
+        return "broken" if any(one in self.dead for one in follows) else None
+
+    def forget(self, message: Message) -> None:
+        self._give_up((message.sender, message.seq, message.seq))
+
+    def _give_up(self, gap: Range) -> None:
+        process, first, last = gap
+        self.delivered[process] = max(last, self.delivered.get(process, 0))
+        for seq in range(max(first, last - self.MAX_DEAD), last + 1):
+            self.dead[process, seq] = None
+        while len(self.dead) > self.MAX_DEAD:
+            del self.dead[next(iter(self.dead))]
 
     def wait(self, message: Message, now: int) -> Wait | None:
         assert isinstance(message.stamp, IdStamp)
@@ -84,20 +114,21 @@ class Identifiers(Rules):
 
     def skip(self, message: Message, now: int) -> None:
         wait = self.wait(message, now)
-        for p, _, last in wait.missing if wait is not None else ():
-            self.delivered[p] = max(last, self.delivered.get(p, 0))
+        for gap in wait.missing if wait is not None else ():
+            self._give_up(gap)
 
     def leave(self, process: ProcessId) -> None:
         self.delivered.pop(process, None)
-        self.leaves = {leaf: None for leaf in self.leaves if leaf[0] != process}  # everybody has them (rule 5)
+        self.leaves = {leaf: None for leaf in self.leaves if leaf[0] != process}  # everybody has them (rule 6)
 
     def settle(self, upto: Counts) -> None:
         self.leaves = {(p, n): None for p, n in self.leaves if n > upto.get(p, 0)}
 
     def admit(self, joiner: ProcessId) -> IdState:
-        return IdState(dense(self.delivered), tuple(sorted(self.leaves)))
+        return IdState(dense(self.delivered), tuple(sorted(self.leaves)), tuple(self.dead))
 
     def install(self, state: State) -> None:
         assert isinstance(state, IdState)
         self.delivered = sparse(state.delivered)
         self.leaves = dict.fromkeys(state.leaves)
+        self.dead = dict.fromkeys(state.dead)

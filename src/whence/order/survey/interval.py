@@ -102,7 +102,7 @@ class IntervalTree(Rules):
         # count in the share as if the leaver's events there were unknown, or two events would have one name.
         share = _share(state)
         if not leq(share, self.delivered):
-            raise UsageError("an heir must have delivered all that the leaver has (rule 5)")
+            raise UsageError("an heir must have delivered all that the leaver has (rule 6)")
         self.sent = join(self.sent, Itc(share.id, 0))
 
 

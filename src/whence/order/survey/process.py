@@ -20,7 +20,7 @@ class ProcessStats:
     received: int = 0
     delivered: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
-    """By reason: `duplicate`, `late`, `expired`, `departed`, `overflow`."""
+    """By reason: `duplicate`, `late`, `expired`, `broken`, `departed`, `overflow`."""
     blocked: int = 0
     """Messages that could not be delivered when they arrived."""
     blocked_time: int = 0
@@ -77,7 +77,7 @@ class Process:
             reason = "overflow"  # what can be delivered needs no room
         if reason is not None:
             self._drop(reason, message)
-            return []
+            return self.drain(now) if reason == "broken" else []
         self._held[message.id] = (message, now)
         delivered = self.drain(now)
         self.stats.blocked += message.id in self._held
@@ -200,4 +200,6 @@ class Process:
 
     def _drop(self, reason: str, message: Message) -> None:
         self.on_drop(message, reason)
+        if reason == "broken":
+            self.mechanism.forget(message)
         self.stats.dropped[reason] = self.stats.dropped.get(reason, 0) + 1

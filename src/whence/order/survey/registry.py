@@ -33,6 +33,9 @@ class SurveyConfig(msgspec.Struct, frozen=True):
     for."""
     max_carried_bytes: int = 1 << 20
     """The same in bytes: what is carried has to fit into a message of the wire with what carries it."""
+    anchor_every: int = 8
+    """Chained mechanisms over links that lose for good (order/stamped.py): each so many-th own multicast is an anchor.
+    Fewer: smaller messages, but who has given one up loses on average half as many of that sender after it."""
     skew: Duration = 10 * _MS
     """`physical`: how far any two clocks may differ, in nanoseconds. It adds to every delivery's delay."""
     delay: Duration = 200 * _MS

@@ -5,7 +5,7 @@ out: those that have not changed since a message that the receiver must deliver 
 therefore checked when that message was delivered, and the rule is the same with fewer entries.
 
 Departs from the SURVEY, whose slots are set to zero when the membership changes: here they go on counting, because
-`(sender, seq)` names a message for recovery too. A slot of a process that left is zero in stamps from then on (rule 5).
+`(sender, seq)` names a message for recovery too. A slot of a process that left is zero in stamps from then on (rule 6).
 """
 
 from __future__ import annotations
@@ -48,12 +48,13 @@ class CompactStamp(Stamp, frozen=True, array_like=True, gc=False, tag=4):
 
 
 class VectorState(State, frozen=True, array_like=True, gc=False, tag=3):
-    """`VC` of the member that gave the state."""
+    """`VC` of the member that gave the state, and which chains are broken there."""
 
     clock: tuple[int, ...]
+    broken: tuple[Id, ...] = ()
 
     def renumbered(self, to: Renumber) -> Self:
-        return type(self)(renumbered(self.clock, to))
+        return type(self)(renumbered(self.clock, to), tuple((to(p), n) for p, n in self.broken))
 
 
 class VectorClock(Rules):
@@ -108,11 +109,41 @@ class CompactMulticast(VectorClock):
 
     name = "compact-multicast"
     stamp_type = CompactStamp
+    chained = True
 
     def __init__(self, me: ProcessId) -> None:
         super().__init__(me)
         self.last: Counts = {}
         """`LM`: the clock at the last own multicast."""
+        self.broken: Counts = {}
+        """Process: the last message given up, if nothing of it was delivered since."""
+
+    def anchor(self) -> None:
+        self.last = {}
+
+    def obsolete(self, message: Message, now: int) -> str | None:
+        if not message.anchor and self.broken.get(message.sender) == message.seq - 1:
+            return "broken"
+        return super().obsolete(message, now)
+
+    def forget(self, message: Message) -> None:
+        self.clock[message.sender] = self.broken[message.sender] = message.seq
+
+    def skip(self, message: Message, now: int) -> None:
+        self.broken.update((p, last) for p, _, last in gaps(self.clock, self.needed(message)))
+        super().skip(message, now)
+
+    def deliver(self, message: Message, now: int) -> list[Message]:
+        self.broken.pop(message.sender, None)
+        return super().deliver(message, now)
+
+    def admit(self, joiner: ProcessId) -> VectorState:
+        return VectorState(dense(self.clock), tuple(sorted(self.broken.items())))
+
+    def install(self, state: State) -> None:
+        super().install(state)
+        assert isinstance(state, VectorState)
+        self.broken = dict(state.broken)
 
     def needed(self, message: Message) -> list[Id]:
         assert isinstance(message.stamp, CompactStamp)
@@ -142,12 +173,17 @@ class CompactUnicast(CompactMulticast):
         self.tick = 0
         self.lu: dict[ProcessId, int] = {}
         self.ls: dict[ProcessId, int] = {p: 0 for p in members if p != me}
+        self._full = False
+
+    def anchor(self) -> None:
+        self._full = True
 
     def stamp(self, seq: int, now: int) -> Stamp:
         self.tick += 1
         clock = {**self.clock, self.me: seq}
         self.lu[self.me] = self.tick
-        since = min(self.ls.values(), default=0)
+        since = -1 if self._full else min(self.ls.values(), default=0)
+        self._full = False
         self.ls = dict.fromkeys(self.ls, self.tick)
         return CompactStamp(tuple((p, n) for p, n in sorted(clock.items()) if since < self.lu.get(p, 0)))
 
