@@ -28,6 +28,7 @@ from whence.paper.ccc11.evaluation import FAILED, UPLINK, Setting, tuned, tuned_
 from whence.paper.ccc11.points import run_all
 from whence.paper.ccc11.seeds import NEAR, fit, over_seeds, rate, tuned_runs
 from whence.paper.frame import Context
+from whence.ring.config import need_alive
 from whence.sim.run import run as simulate
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
@@ -219,6 +220,10 @@ def test_a_core_dies_of_lost_quorums_and_then_nobody_gets_a_ticket() -> None:
     found = availability_run.point({"tickets": 12, "alpha": 0.5, "failure": 0.15, "crashes": 60, "k": 1, "seed": 1})
     assert found["died"] and found["by_quorum"] and found["joined"] < found["joins"]
     assert found["core_joined"] == found["core_joins"]
+
+
+def test_quorums_are_those_of_the_ring() -> None:
+    assert [availability_run.quorum(n) for n in range(40)] == [need_alive(n) for n in range(40)]
 
 
 def test_the_model_of_quorums() -> None:

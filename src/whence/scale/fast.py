@@ -4,8 +4,8 @@
    arrival, and correctly (PCO17 Corollary 1). Nothing has to be counted, queued or sorted for it: that is 98 of 100
    deliveries.
 2. When a copy arrives is a hash of message and receiver. So what a sender had delivered needs only the sender's own
-   arrivals (`pasts`, one pass over the messages); after that, receivers have nothing to do with each other (`judge`,
-   in any order).
+   arrivals (`arrived`, then `pasts`, one pass over the messages); after that, receivers have nothing to do with each
+   other (`judge`, in any order).
 3. Say m arrives at r while some of its past is missing, and T is the arrival of the last of that. Until T the only
    unusual thing that can happen is that m is delivered too early. Then there is a p in m's past, later than m here,
    and either the sender of m had skipped p too, or every entry of p is covered by messages that arrived by T and that
@@ -29,12 +29,16 @@ from whence.scale.general import DELIVERED, EARLY, ERRORS, OVERTAKEN, SEEN
 from whence.scale.jit import kernel, lowest, span, threaded
 from whence.scale.network import Run
 from whence.scale.random import hashed, normal
+from whence.scale.sets import add, has, join, piece
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
 
 LANES = 64
 """Receivers that are judged together: enough for the vector registers, few enough for the caches."""
+
+TOGETHER = 256
+"""Messages whose senders' arrivals one thread looks at in one go."""
 
 TOO_LONG = 15
 """Column of the counts: replays that would have to begin too long ago. Then nearly always something waits, and this
@@ -61,26 +65,6 @@ class Past(NamedTuple):
 
 
 @kernel
-def _has(sets: Any, m: int, x: int, window: int) -> Any:
-    """Is message x < m in the set of m? What is older than the window always is."""
-    i = x - m + window
-    return i < 0 or (sets[m, i >> 6] >> np.uint64(i & 63)) & np.uint64(1) != 0
-
-
-@kernel
-def _join(into: Any, m: int, sets: Any, y: int) -> None:
-    """Add the set of y < m to a set of m: the same bits, further down."""
-    by = m - y
-    skip, shift = by >> 6, np.uint64(by & 63)
-    words = sets.shape[1]
-    for w in range(words - skip):
-        bits = sets[y, w + skip] >> shift
-        if shift != 0 and w + skip + 1 < words:
-            bits |= sets[y, w + skip + 1] << (np.uint64(64) - shift)
-        into[m, w] |= bits
-
-
-@kernel
 def _close(m: int, window: int, had: Any, past: Any) -> None:
     """past[m] from had[m]: newest first, because whatever is in the past of another brings nothing new."""
     for w in range(past.shape[1]):
@@ -90,24 +74,34 @@ def _close(m: int, window: int, had: Any, past: Any) -> None:
         if had[m, i >> 6] & flag != 0 and past[m, i >> 6] & flag == 0:
             y = m - window + i
             if y >= 0:
-                _join(past, m, past, y)
+                join(past, m, past, y)
             past[m, i >> 6] |= flag
 
 
 @kernel
-def _ready(y: int, low: int, high: int, window: int, here: Any, had: Any, sender: Any, keys: Any, count: Any) -> Any:
+def _ready(y: int, low: int, high: int, window: int, held: Any, had: Any, sender: Any, keys: Any, count: Any) -> Any:
     """Algorithm 2 without vectors: in no entry may what y's sender had, and is missing here, outnumber what is here
-    and it had not. `here` and `count` are scratch: delivered at this process, from message `low` on; zeros."""
+    and it had not. `held` is the set of what is delivered here, from message `low` on; `count` is scratch: zeros."""
+    first = y - window
     missing = 0
-    for x in range(max(low, y - window), y):
-        if not here[x - low] and _has(had, y, x, window):
-            missing += 1
-            for k in range(keys.shape[1]):
-                count[keys[sender[x], k]] -= 1
+    for w in range(had.shape[1]):
+        word = had[y, w] & ~piece(held, first + 64 * w - low)
+        while word != 0:
+            x = first + 64 * w + lowest(word)
+            word &= word - np.uint64(1)
+            if low <= x < y:
+                missing += 1
+                for k in range(keys.shape[1]):
+                    count[keys[sender[x], k]] -= 1
     if missing == 0:
         return True
-    for x in range(max(low, y - window), high):
-        if here[x - low] and (x > y or not _has(had, y, x, window)):
+    for w in range((high - first + 63) >> 6):
+        word = piece(held, first + 64 * w - low)
+        if w < had.shape[1]:
+            word &= ~had[y, w]  # bit `window`, and what is behind it, is never set: later than y
+        while word != 0:
+            x = first + 64 * w + lowest(word)
+            word &= word - np.uint64(1)
             for k in range(keys.shape[1]):
                 count[keys[sender[x], k]] += 1
     ready = True
@@ -128,7 +122,7 @@ def _replay(
     window: int,
     when: Any,
     doubt: Any,
-    here: Any,
+    held: Any,
     known: Any,
     order: Any,
     had: Any,
@@ -140,13 +134,14 @@ def _replay(
     """Process r from a quiet moment, when nothing waits, until `target` is delivered, or up to and without `until`.
 
     False if that would take too long. `when[x - low]` is the arrival of message x, for low <= x < high. Afterwards
-    `here` is what is delivered and `known` that and its past, both without what target's delivery adds to `known`.
-    Where `doubt` is not, all of the past was here first.
+    `held` is the set of what is delivered, from `low` on, and `known` that and its past, without what target's delivery
+    adds to `known`. Where `doubt` is not, all of the past was here first.
     """
     events = 0
+    for w in range(len(held)):
+        held[w] = 0
     for i in range(high - low):
-        here[i] = when[i] < quiet
-        known[i] = here[i]
+        held[i >> 6] |= np.uint64(when[i] < quiet) << np.uint64(i & 63)
         if quiet <= when[i] < until:
             at = events
             while at > 0 and when[order[at - 1]] > when[i]:
@@ -156,6 +151,8 @@ def _replay(
             events += 1
             if events == REPLAYED:
                 return False
+    for w in range(len(held)):
+        known[w] = held[w]
     waiting = 0  # the front of `order` is free again as soon as it is read: what waits is kept there
     for e in range(events):
         order[waiting] = order[e]
@@ -164,19 +161,18 @@ def _replay(
         while at < waiting:
             y = low + order[at]
             doubtful = doubt[y - low] and sender[y] != r
-            if doubtful and not _ready(y, low, high, window, here, had, sender, keys, count):
+            if doubtful and not _ready(y, low, high, window, held, had, sender, keys, count):
                 at += 1
                 continue
-            here[y - low] = True
+            add(held, y - low, np.uint64(1))
             if y == target:
                 return True
             for i in range(at, waiting - 1):
                 order[i] = order[i + 1]
             waiting -= 1
-            known[y - low] = True
-            for x in range(max(low, y - window), y if doubtful else 0):
-                if _has(past, y, x, window):
-                    known[x - low] = True
+            add(known, y - low, np.uint64(1))
+            for w in range(past.shape[1] if doubtful else 0):
+                add(known, y - window + 64 * w - low, past[y, w])
             at = 0
     return True
 
@@ -208,7 +204,7 @@ def _quiet(low: int, high: int, now: int, window: int, when: Any, past: Any, com
                     x = coming[i]
                     if x >= y:
                         break
-                    if x >= y - window and _has(past, y, x, window):
+                    if x >= y - window and has(past, y, x, window):
                         earliest = when[y - low]
                         break
         if earliest == now:
@@ -216,24 +212,35 @@ def _quiet(low: int, high: int, now: int, window: int, when: Any, past: Any, com
         now = earliest
 
 
+@threaded
+def arrived(p: Any, net: Any, receiver: Any, begin: int, end: int) -> None:
+    """What had arrived at the senders of messages begin .. end-1: nearly always what they had delivered, too."""
+    window, had = p.window, p.had
+    send, sender = net.send, net.sender
+    for block in span(-(-(end - begin) // TOGETHER)):
+        when = np.zeros(window, np.int64)
+        for m in range(begin + block * TOGETHER, min(end, begin + (block + 1) * TOGETHER)):
+            low = max(0, m - window)
+            _arrivals(sender[m], low, m, when, receiver, net)
+            for w in range(had.shape[1]):
+                had[m, w] = 0
+            for x in range(low, m):
+                i = x - m + window
+                had[m, i >> 6] |= np.uint64(when[x - low] <= send[m]) << np.uint64(i & 63)
+
+
 @kernel
 def pasts(p: Any, net: Any, receiver: Any, begin: int, end: int, lookback: int, counts: Any) -> None:
-    """What the senders of messages begin .. end-1 had delivered, and the true past of these messages."""
+    """From what had arrived (`had`) at the senders of messages begin .. end-1 to what they had delivered, and to the
+    true past of these messages."""
     window, had, past, _, keys, _ = p
     send, sender = net.send, net.sender
-    when = np.zeros(lookback, np.int64)
-    here, known, doubt = np.zeros(lookback, np.bool_), np.zeros(lookback, np.bool_), np.ones(lookback, np.bool_)
+    when, doubt = np.zeros(lookback, np.int64), np.ones(lookback, np.bool_)
     order, coming = np.zeros(lookback, np.int64), np.zeros(lookback, np.int64)
+    held, known = np.zeros((lookback >> 6) + 1, np.uint64), np.zeros((lookback >> 6) + 1, np.uint64)
     count = np.zeros(int(keys.max()) + 1, np.int64)
     for m in range(begin, end):
         s = sender[m]
-        low = max(0, m - window)
-        _arrivals(s, low, m, when, receiver, net)
-        for w in range(had.shape[1]):
-            had[m, w] = 0
-        for x in range(low, m):
-            i = x - m + window
-            had[m, i >> 6] |= np.uint64(when[x - low] <= send[m]) << np.uint64(i & 63)
         _close(m, window, had, past)
         clean = True
         for w in range(had.shape[1]):
@@ -246,15 +253,28 @@ def pasts(p: Any, net: Any, receiver: Any, begin: int, end: int, lookback: int, 
         quiet = _quiet(low, m, send[m] + 1, window, when, past, coming)
         far = low > 0 and quiet - (send[m] - send[m - window]) <= send[low]
         if far or not _replay(
-            s, -1, low, m, quiet, send[m] + 1, window, when, doubt, here, known, order, had, past, sender, keys, count
+            s,
+            -1,
+            low,
+            m,
+            quiet,
+            send[m] + 1,
+            window,
+            when,
+            doubt,
+            held,
+            known,
+            order,
+            had,
+            past,
+            sender,
+            keys,
+            count,
         ):
             counts[0, TOO_LONG] += 1
             return
         for w in range(had.shape[1]):
-            had[m, w] = 0
-        for x in range(max(0, m - window), m):
-            i = x - m + window
-            had[m, i >> 6] |= np.uint64(here[x - low]) << np.uint64(i & 63)
+            had[m, w] = piece(held, m - window + 64 * w - low)
         _close(m, window, had, past)
 
 
@@ -304,7 +324,7 @@ def _covered(m: int, lane: int, late: Any, now: int, arrive: Any, rivals: Any, p
             bare = np.uint64(0)
             for v in range(len(cover)):
                 bare |= covers[sender[x], v] & ~cover[v]
-            if bare == 0 or not _has(had, m, x, window):
+            if bare == 0 or not has(had, m, x, window):
                 return True
     return False
 
@@ -331,7 +351,7 @@ def _settle(
     """Replay receiver first + lane until m is delivered: was that an error? `early` and `lates` are the messages of
     this lane that came before their past, and for how long it was missing."""
     window, had, past, sent = p.window, p.had, p.past, p.sent
-    when, doubt, here, known, order, count = scratch
+    when, doubt, order, count, held, known = scratch
     mask = len(arrive) - 1
     mine = arrive[m & mask, lane]
     quiet, moved = np.int32(0), True
@@ -361,6 +381,8 @@ def _settle(
     high = m + 1
     while high <= now and np.int32(sent[high] - mine) <= late:
         high += 1
+    words = ((high - low) >> 6) + 1
+    held, known = held[:words], known[:words]
     for x in range(low, high):
         when[x - low] = np.int32(arrive[x & mask, lane] - mine)
         doubt[x - low] = False
@@ -380,7 +402,7 @@ def _settle(
         window,
         when,
         doubt,
-        here,
+        held,
         known,
         order,
         had,
@@ -392,15 +414,17 @@ def _settle(
         counts[TOO_LONG] += 1
         return False
     wrong, fresh = False, 0
-    for x in range(max(low, m - window), m):
-        if _has(past, m, x, window):
-            wrong |= not here[x - low]
-            if not known[x - low]:
-                fresh += 1
-                counts[OVERTAKEN] += bounds[0] <= x < bounds[1]
+    for w in range(past.shape[1]):
+        at = m - window + 64 * w
+        wrong |= past[m, w] & ~piece(held, at - low) != 0  # `low` is a window before m, or the first message
+        word = past[m, w] & ~piece(known, at - low)
+        while word != 0:
+            fresh += 1
+            counts[OVERTAKEN] += bounds[0] <= at + lowest(word) < bounds[1]
+            word &= word - np.uint64(1)
     if m < bounds[1]:
         counts[ERRORS] += wrong
-        counts[SEEN] += fresh > 0 and not known[m - low]
+        counts[SEEN] += fresh > 0 and piece(known, m - low) & np.uint64(1) == 0
     return wrong
 
 
@@ -434,10 +458,10 @@ def _block(
     scratch = (
         np.zeros(ring, np.int64),
         np.zeros(ring, np.bool_),
-        np.zeros(ring, np.bool_),
-        np.zeros(ring, np.bool_),
         np.zeros(ring, np.int64),
         np.zeros(64 * p.covers.shape[1], np.int64),
+        np.zeros((ring >> 6) + 1, np.uint64),
+        np.zeros((ring >> 6) + 1, np.uint64),
     )
     mask = ring - 1
     final = min(end + window + 1, total) - 1
@@ -552,6 +576,7 @@ class Fast:
             return False
         known = min(end + W + 1, total)
         counts = np.zeros((1, 16), np.int64)
+        arrived(self.past, run.net, run.receiver, self.known, known)
         pasts(self.past, run.net, run.receiver, self.known, known, 8 * W, counts)
         self.known, self.judged = known, end
         self.counts += counts[0]

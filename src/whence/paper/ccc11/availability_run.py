@@ -19,8 +19,6 @@ from whence.clock import MemberId, address_of
 from whence.config import MS, Config
 from whence.errors import UsageError
 from whence.member import Member
-from whence.ring import TolerantRing
-from whence.ring.config import need_alive
 from whence.sim.actions import Coordinate, Crash
 from whence.sim.run import run as simulate
 from whence.sim.scenario import parse
@@ -31,6 +29,11 @@ ROUND_MS = 200
 ROUND = ROUND_MS * MS
 PATIENCE = 8
 """Ring rounds in which a join must succeed. With a free ticket it takes a tenth of one; an exclusion takes about 3."""
+
+
+def quorum(size: int) -> int:
+    """How many of an L of this size must vouch for an owner: k + 1 at full size (ring.md rule 8)."""
+    return (size + 1) // 2
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,9 +100,9 @@ class Watched(Member):
     watch: Watch
 
     def neighbours(self) -> list[str]:
-        """Its L."""
-        assert isinstance(self.ring, TolerantRing)
-        return [address_of(z.member) for z in self.ring.L]
+        """Its L, which only the fault-tolerant ring has."""
+        ring: Any = self.ring
+        return [address_of(z.member) for z in ring.L]
 
     def handle(self, event: ports.Input, now: int) -> list[ports.Output]:
         before = self.neighbours()
@@ -158,7 +161,7 @@ def _summary(s: Setting, watch: Watch, wanted: Mapping[str, int]) -> dict[str, A
         "crashes": len(watch.crashed),
         "died": float(dead),
         "lapsed": float(watch.lapse is not None),
-        "by_quorum": float(watch.lapse is not None and of - lost < need_alive(of)),
+        "by_quorum": float(watch.lapse is not None and of - lost < quorum(of)),
         "reclaim_sum": sum(took),
         "reclaims": len(took),
         "alive_per_round": watch.alive / s.rounds / max(1, s.places),
@@ -222,7 +225,7 @@ def _vouched(seats: list[int], k: int) -> bool:
     """Every living seat has its quorum."""
     size = min(2 * k + 1, len(seats) - 1)
     return all(
-        sum(not seats[i - step] for step in range(1, size + 1)) >= need_alive(size)
+        sum(not seats[i - step] for step in range(1, size + 1)) >= quorum(size)
         for i, gone in enumerate(seats)
         if not gone
     )

@@ -24,7 +24,7 @@ def run(context: Context) -> Outcome:
     if context.live:
         return beside(context)
     sizes = QUICK if context.quick else MEMBERS
-    rounds, seeds = (20, 2) if context.quick else (50, 4)
+    rounds, seeds = (20, 2) if context.quick else (50, 3)
     wanted: list[Row] = [
         {"members": n, "coordinators": c or n, "load": LOAD, "rounds": rounds} for _, c in INSTANCES for n in sizes
     ]
