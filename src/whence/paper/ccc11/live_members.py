@@ -57,7 +57,8 @@ class Counts(msgspec.Struct):
 
 
 class Subject:
-    """A member that publishes with probability p in each round, and counts what it delivers."""
+    """A member that publishes with probability p in each round (p > 1: so many events, on average), and counts what it
+    delivers."""
 
     def __init__(self, cluster: whence.Cluster, task: Task, rng: random.Random, counts: dict[int, Counts]) -> None:
         self.cluster, self.task, self.rng, self.counts = cluster, task, rng, counts
@@ -83,7 +84,7 @@ class Subject:
         for _ in range(rounds):
             wait = self.rng.random() * length
             await asyncio.sleep(wait)
-            if self.rng.random() < p:
+            for _ in range(int(p) + (self.rng.random() < p % 1)):
                 self.todo.put_nowait(b"%d " % number)
             await asyncio.sleep(length - wait)
 
