@@ -18,7 +18,7 @@ from whence.errors import TraceError
 from whence.spark import audit as audits
 from whence.spark import ingest, tables
 from whence.trace import Row, open_trace, read
-from whence.trace.schema import COLUMNS
+from whence.trace.schema import COLUMNS, TRACE_VERSION
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -154,9 +154,9 @@ def test_rows_of_other_versions(tmp_path: Path) -> None:
     table = pq.read_table(tmp_path / "a.parquet")
     at = table.schema.get_field_index
     newer = table.append_column("colour", pa.array(["red"] * table.num_rows))
-    newer = newer.set_column(at("version"), "version", pa.array([2] * table.num_rows, pa.int64()))
+    newer = newer.set_column(at("version"), "version", pa.array([9] * table.num_rows, pa.int64()))
     pq.write_table(newer, tmp_path / "b.parquet")
-    older = table.drop_columns(["token", "peer", "clock"])
+    older = table.drop_columns(["token", "peer", "clock", "control", "held"])
     older = older.set_column(at("run"), "run", older["run"].cast(pa.large_string()))
     pq.write_table(older.set_column(at("t_ns"), "t_ns", older["t_ns"].cast(pa.int32())), tmp_path / "c.parquet")
     line = {**json.loads(msgspec.json.encode(steps()[0])), "colour": "red", "version": 7}
@@ -164,8 +164,8 @@ def test_rows_of_other_versions(tmp_path: Path) -> None:
     found, bad = all_of(tmp_path)
     assert not bad
     rows = without_position(found)
-    assert [{**row, "version": 1} for row in rows] == 3 * as_dicts(steps()) + as_dicts(steps())[:1]
-    assert [row["version"] for row in rows] == [1] * 62 + [2] * 62 + [1] * 62 + [7]
+    assert [{**row, "version": TRACE_VERSION} for row in rows] == 3 * as_dicts(steps()) + as_dicts(steps())[:1]
+    assert [row["version"] for row in rows] == [TRACE_VERSION] * 62 + [9] * 62 + [TRACE_VERSION] * 62 + [7]
 
 
 def test_rows_of_a_parquet_file_that_lack_something(tmp_path: Path) -> None:

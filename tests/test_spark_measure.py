@@ -15,9 +15,10 @@ from spark_session import spark
 from whence.errors import UsageError
 from whence.sim.run import run
 from whence.sim.scenario import load
+from whence.spark import audit, ingest
 from whence.spark.measure import metrics
-from whence.spark.tables import require, spark_schema
-from whence.trace import Row
+from whence.spark.tables import read_table, require, spark_schema
+from whence.trace import Row, open_trace
 
 __all__ = ["spark"]
 pytestmark = pytest.mark.xdist_group("spark")
@@ -91,6 +92,10 @@ class Plain:
             clocks = [r.clock for r in mine if r.kind == "publish" and r.clock is not None]
             if sizes:
                 put |= {"message_bytes_mean": sum(sizes) / len(sizes), "message_bytes_max": max(sizes)}
+            for kind, column, metric in (("publish", "control", "control_bytes"), ("receive", "held", "buffer_fill")):
+                found = [getattr(r, column) for r in mine if r.kind == kind and getattr(r, column) is not None]
+                if found:
+                    put |= {f"{metric}_mean": sum(found) / len(found), f"{metric}_max": max(found)}
             if clocks:
                 put["control_entries_mean"] = sum(len([e for e in c.split() if e != "-"]) for c in clocks) / len(clocks)
                 put["control_chars_mean"] = sum(map(len, clocks)) / len(clocks)
@@ -210,7 +215,10 @@ def compare(spark: SparkSession, rows: list[Row], window: int | None) -> dict[tu
 
 def test_whole_runs_of_the_simulator(spark: SparkSession) -> None:
     values = compare(spark, [*hostile(3), *hostile(11)], None)
-    assert values[("hostile-3", "main", None, None), "recovery_recovered"] > 0
+    whole = ("hostile-3", "main", None, None)
+    assert values[whole, "recovery_recovered"] > 0
+    assert values[whole, "buffer_fill_max"] > values[whole, "buffer_fill_mean"] >= 1
+    assert values[whole, "control_bytes_mean"] > 0
 
 
 def awkward() -> list[Row]:
@@ -230,11 +238,11 @@ def awkward() -> list[Row]:
         add(m, 0, "join", reason="genesis", order="causal")
     ids = [f"0:0.0.1:{s}@a#1" for s in range(1, 9)]
     for i, e in enumerate(ids):
-        add("a#1", 1 + i, "publish", e, bytes=10 * (i + 1), clock=f"0.0.1:{i + 1} - -")
+        add("a#1", 1 + i, "publish", e, bytes=10 * (i + 1), control=27, clock=f"0.0.1:{i + 1} - -")
         add("a#1", 1 + i, "deliver", e)
         add("a#1", 1 + i, "send", peer="b#1", bytes=100)
     for e in ids[:3]:
-        add("b#1", 4.5, "receive", e, peer="a#1")
+        add("b#1", 4.5, "receive", e, peer="a#1", held=1)
         add("b#1", 4.5, "deliver", e)
     add("b#1", 4.6, "deliver", ids[0])  # twice
     add("b#1", 4.7, "deliver", "9:9.9.9:9@nobody#1")
@@ -244,7 +252,7 @@ def awkward() -> list[Row]:
     add("b#1", 6, "recover", ticket=0, reason="give up 0.0.1:7: nobody has it")
     add("b#1", 6, "deliver", ids[5], reason="gap")
     add("b#1", 6.1, "drop", ids[3], reason="late")
-    add("b#1", 6.2, "receive", ids[6], peer="a#1")  # held for ever
+    add("b#1", 6.2, "receive", ids[6], peer="a#1", held=2)  # held for ever
     add("b#1", 6.3, "drop", ids[7], reason="overflow")
     add("c#1", 2.5, "deliver", ids[0])
     add("c#1", 2.6, "crash")
@@ -265,6 +273,20 @@ def test_losses_restarts_windows(spark: SparkSession) -> None:
     assert (values[d, "due"], values[d, "lost"]) == (3, 2)
     assert (("r", "c", "c#1", None), "due") not in values, "its second life goes on from there"
     assert values[b, "recovery_success"] == 0.25
+
+
+def test_the_table_of_an_audit(spark: SparkSession, tmp_path: Path) -> None:
+    """`audit(metrics=True)` writes what the functions give, and leaves the session's settings as they were."""
+    with open_trace(tmp_path / "trace" / "rows.jsonl") as trace:
+        trace.append_many(awkward())
+    names = ("spark.sql.adaptive.enabled", "spark.sql.shuffle.partitions", "spark.sql.codegen.wholeStage")
+    before = [spark.conf.get(name) for name in names]
+    audit.audit(spark, [tmp_path / "trace"], tmp_path / "out", metrics=True)
+    assert [spark.conf.get(name) for name in names] == before
+    written = {tuple(row) for row in read_table(spark, tmp_path / "out", "metrics").collect()}
+    events = ingest.events(ingest.raw(spark, [tmp_path / "trace"]))
+    assert written == {tuple(row) for row in metrics(events, audit.verdicts(events)).collect()}
+    assert ("r", "c", "b#1", None, "buffer_fill_max", 2.0) in written
 
 
 def test_a_window_of_nothing_is_refused(spark: SparkSession) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
+from typing import Final
 
 from whence import ports
 from whence.clock import NEVER, AnyFrame, Entry, Frame, Incarnation, MemberId, StampedFrame
@@ -17,11 +18,14 @@ from whence.trace.schema import Row
 Sink = Callable[[Row], object]
 """Where rows go: a trace writer's `write`, or a list's `append`."""
 
+HELD: Final = 1 << 16
+"""Events that are counted as held at most; beyond, the oldest is forgotten."""
+
 
 class Recorder:
     """Writes the rows of one member, in one life, in one cluster."""
 
-    __slots__ = ("_cluster", "_lseq", "_member", "_order", "_previous", "_resumed", "_run", "_sink")
+    __slots__ = ("_cluster", "_held", "_lseq", "_member", "_order", "_previous", "_resumed", "_run", "_sink")
 
     def __init__(
         self,
@@ -44,6 +48,7 @@ class Recorder:
         self._previous = previous
         self._resumed = None if resumed is None else _token(resumed)
         self._lseq = 0
+        self._held: dict[str, None] = {}
 
     def record(self, outputs: Iterable[ports.Output], t_ns: int) -> None:
         """The rows of one step's outputs, in their order."""
@@ -81,6 +86,7 @@ class Recorder:
                 case ports.InstallSnapshot():
                     pass  # the `join` row that follows names its token
                 case ports.Joined(how, token):
+                    self._held.clear()  # what waited here is in the state that it goes on with, or will be told of
                     peer, resumed = (self._previous, self._resumed) if how == "checkpoint" else (None, None)
                     self.row("join", t_ns, reason=how, order=self._order, token=token or resumed, peer=peer)
                 case ports.Left():
@@ -108,6 +114,8 @@ class Recorder:
         peer: str | None = None,
         order: str | None = None,
         token: str | None = None,
+        control: int | None = None,
+        held: int | None = None,
     ) -> None:
         """One row; a runtime writes `crash` and `fault` rows this way."""
         self._sink(
@@ -128,6 +136,8 @@ class Recorder:
                 peer=peer,
                 order=order,
                 token=token,
+                control=control,
+                held=held,
             )
         )
         self._lseq += 1
@@ -142,10 +152,15 @@ class Recorder:
         age: int | None = None,
         reason: str | None = None,
     ) -> None:
-        size = len(frame.body) // frame.count if kind == "publish" else None
+        size, control = None, None
+        if kind == "publish":
+            size, control = len(frame.body) // frame.count, frame.header // frame.count
         ticket = frame.ticket if isinstance(frame, Frame) else None
         for seq, name in enumerate(frame.names(), frame.first):
             clock = _clock_of(frame, seq) if kind == "publish" else None
+            held = self._hold(name) if kind == "receive" else None
+            if kind in ("deliver", "drop"):
+                self._held.pop(name, None)
             self.row(
                 kind,
                 t_ns,
@@ -157,7 +172,16 @@ class Recorder:
                 bytes=size,
                 reason=reason,
                 peer=peer,
+                control=control,
+                held=held,
             )
+
+    def _hold(self, name: str) -> int:
+        """The event waits here from now on; how many do. A member's own buffers have smaller bounds than this."""
+        self._held[name] = None
+        if len(self._held) > HELD:
+            del self._held[next(iter(self._held))]
+        return len(self._held)
 
 
 def _token(checkpoint: bytes) -> str:

@@ -370,7 +370,16 @@ def _not_fitting(row: Row) -> str | None:
         return f"version {row.version} is none"
     if row.lseq < 0:
         return f"lseq is {row.lseq}, below 0"
-    for name, bits in (("version", 31), ("lseq", 62), ("t_ns", 63), ("ticket", 31), ("age", 31), ("bytes", 63)):
+    for name, bits in (
+        ("version", 31),
+        ("lseq", 62),
+        ("t_ns", 63),
+        ("ticket", 31),
+        ("age", 31),
+        ("bytes", 63),
+        ("control", 31),
+        ("held", 31),
+    ):
         value = getattr(row, name)
         if value is not None and not -(1 << bits) <= value < 1 << bits:
             return f"{name} is {value}: out of range"

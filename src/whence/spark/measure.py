@@ -1,4 +1,4 @@
-"""The papers' quantities, from the rows of a trace: loss, latency, throughput, sizes, recovery, evenness of load.
+"""The papers' quantities, from the rows of a trace: loss, latency, throughput, sizes, recovery, buffers, evenness of load.
 
 `metrics(events, verdicts, window_ns)` gives one row per run, cluster, member (null: all members), time window (null: the
 whole run) and name. What a value is, and which window a row counts in:
@@ -12,7 +12,9 @@ whole run) and name. What a value is, and which window a row counts in:
 | `loss` | `lost / due` |
 | `dropped_<reason>` | `drop` rows: `late` (given up before it came), `overflow`, `invalid`, `two_owners` |
 | `message_bytes_mean`, `message_bytes_max` | the payload of a published event |
-| `control_entries_mean`, `control_chars_mean` | entries in use, and characters as text, of a published event's timestamp. The size on the wire is not in the trace |
+| `control_bytes_mean`, `control_bytes_max` | control information of a published event on the wire, its share of its frame's |
+| `control_entries_mean`, `control_chars_mean` | entries in use, and characters as text, of a published event's timestamp |
+| `buffer_fill_mean`, `buffer_fill_max` | events that are at a member and not delivered, when one more has come |
 | `sends`, `send_bytes` | `send` rows, where a writer has them (the recorder leaves them out) |
 | `recovery_attempts`, `recovery_asked` | requests sent, and events they ask for (again each time) |
 | `recovery_recovered`, `recovery_given_up`, `recovery_success` | events that came because they were asked for, those given up, and the share of the former in both |
@@ -20,7 +22,7 @@ whole run) and name. What a value is, and which window a row counts in:
 | `<x>_cv`, `<x>_gini`, `<x>_max_over_mean` | evenness of x = `published`, `delivered`, `served`, `sends` over the members that have a row in the window |
 | `in_order`, `inverted`, `over_gap`, `after_gap`, `duplicate`, `unknown` | deliveries with that verdict |
 
-Fill of buffers is not in the trace, hence not here: `whence_buffer_fill` of a live node has it.
+Traces of version 1 have no `control` and `held`, hence no such metrics.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -73,6 +75,10 @@ def counts(events: DataFrame, window_ns: int | None = None) -> DataFrame:
         *(F.count_if(_is("drop") & (F.col("reason") == r)).alias(f"dropped_{_name(r)}") for r in DROPS),
         F.avg(F.when(publish, F.col("bytes"))).alias("message_bytes_mean"),
         F.max(F.when(publish, F.col("bytes"))).alias("message_bytes_max"),
+        F.avg(F.when(publish, F.col("control"))).alias("control_bytes_mean"),
+        F.max(F.when(publish, F.col("control"))).alias("control_bytes_max"),
+        F.avg(F.when(_is("receive"), F.col("held"))).alias("buffer_fill_mean"),
+        F.max(F.when(_is("receive"), F.col("held"))).alias("buffer_fill_max"),
         F.avg(F.when(clock.isNotNull(), entries)).alias("control_entries_mean"),
         F.avg(F.length(clock)).alias("control_chars_mean"),
         F.nullif(F.count_if(send), F.lit(0)).alias("sends"),

@@ -21,8 +21,8 @@ ENCODINGS: Final[dict[str, Any]] = {
     "use_dictionary": [column.name for column in COLUMNS if column.type == "text"],
     "column_encoding": {column.name: "DELTA_BINARY_PACKED" for column in COLUMNS if column.type != "text"},
 }
-"""For `pyarrow.parquet`. Steps and times mostly rise by little: as differences they are small, and read several times as
-fast as whole numbers that zstd has packed."""
+"""For `pyarrow.parquet`. Steps and times mostly rise by little: as differences they are small, and read several times
+as fast as whole numbers that zstd has packed."""
 
 
 def _pyarrow(path: Path) -> tuple[ModuleType, ModuleType]:

@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-TRACE_VERSION: Final = 1
-"""Rises when a column is added or a kind gets a new meaning."""
+TRACE_VERSION: Final = 2
+"""Rises when a column is added or a kind gets a new meaning. 2: `control` and `held`."""
 
 KINDS: Final = (
     "join",
@@ -69,6 +69,12 @@ class Row(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """The delivery order this member promises, on `join` rows."""
     token: str | None = None
     """Ties a joiner's `join` to the `snapshot` it starts from."""
+    control: int | None = None
+    """On `publish` rows: bytes of the event's control information, the clock above all; its share of what its frame
+    has. Since version 2."""
+    held: int | None = None
+    """On `receive` rows: how many events are here and neither delivered nor dropped, this one included. Since version
+    2."""
     version: int = msgspec.field(default_factory=partial(int, TRACE_VERSION))
     """The schema this row was written under. A factory, so that it is written although it has a default."""
 
@@ -100,5 +106,7 @@ COLUMNS: Final = (
     Column("peer", "text", False),
     Column("order", "text", False),
     Column("token", "text", False),
+    Column("control", "int32", False),
+    Column("held", "int32", False),
 )
 """The columns of a Parquet trace, in this order."""
