@@ -100,6 +100,19 @@ def test_names_cannot_break_out_of_the_page() -> None:
     assert len(re.findall(r"<script", text)) == 2
 
 
+def test_the_first_findings_are_seen_the_others_can_be() -> None:
+    findings = tuple(Finding("causal", f"wrong {n}", "c#1", "q@a#1") for n in range(12))
+    text = render(page(TRIANGLE, Found(violations=40, findings=findings)))
+    first, rest = text.partition('<section id="findings">')[2].partition("</section>")[0].split("<details>")
+    assert first.count("<li>") == 5 and rest.count("<li>") == 7
+    assert "<summary>7 more</summary>" in rest and "and 28 that are not listed" in rest
+
+
+def test_what_is_done_to_members_and_what_they_do() -> None:
+    rows = [*TRIANGLE, Row("r", "c", "c#1", 3, 20, "crash"), Row("r", "c", "b#1", 4, 30, "leave", reason="left")]
+    assert [(m.member, m.what, m.fault) for m in page(rows).marks] == [("c#1", "crashed", True), ("b#1", "left", False)]
+
+
 def test_an_empty_trace_is_a_page_too(tmp_path: Path) -> None:
     write_page([], tmp_path / "new" / "page.html", title="nothing", about="-", command="")
     text = (tmp_path / "new" / "page.html").read_text()

@@ -34,8 +34,12 @@ def found(rows: list[Row]) -> Found:
             suspect[row.member, row.lseq] = verdict.value
 
     report = judge(rows, each=each)
+    events = {row.event for row in rows if row.event is not None}
     findings = tuple(
-        Finding(kind, text) for kind, texts in report.violations.items() if kind in report.broken for text in texts
+        _finding(kind, text, events)
+        for kind, texts in report.violations.items()
+        if kind in report.broken
+        for text in texts
     )
     return Found(
         verdicts=sum(by_order.values(), Counter()),
@@ -44,3 +48,9 @@ def found(rows: list[Row]) -> Found:
         findings=findings,
         suspect=suspect,
     )
+
+
+def _finding(kind: str, text: str, events: set[str]) -> Finding:
+    """The oracle's sentences begin with who did it and with what; so the page can show where."""
+    member, _, event = [*text.replace(",", "").split(), "", "", ""][:3]
+    return Finding(kind, text, member, event) if event in events else Finding(kind, text)

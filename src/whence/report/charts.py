@@ -8,7 +8,8 @@ from html import escape
 
 from whence.report.facts import Load, Mark, Tenure, Window
 
-W, LEFT, RIGHT, TOP, BOTTOM = 560, 52, 14, 12, 30
+W, LEFT, RIGHT, TOP, BOTTOM = 460, 50, 14, 12, 30
+"""Narrow enough that the letters are still read when a phone shrinks the picture to its width."""
 OWNER_COLOURS = 8
 
 
@@ -63,6 +64,16 @@ def _seconds_axis(seconds: float, height: int, x0: float = LEFT) -> tuple[list[s
     return marks, width / seconds
 
 
+def _marks(marks: list[Mark], scale: float, height: int) -> list[str]:
+    """A thin line each; those that fall together are one."""
+    lines: dict[tuple[int, bool], str] = {}
+    for mark in sorted(marks, key=lambda mark: not mark.fault)[:400]:
+        x = LEFT + mark.at_s * scale
+        line = _line(x, TOP, x, height - BOTTOM, "event" if mark.fault else "event quiet")
+        lines.setdefault((round(x / 2), mark.fault), line)
+    return list(lines.values())
+
+
 def latency(sorted_ms: list[float]) -> str:
     """How long from publish to delivery, on a logarithmic axis."""
     if not sorted_ms:
@@ -75,7 +86,7 @@ def latency(sorted_ms: list[float]) -> str:
         at = (math.log10(max(ms, 0.01)) - low) / (high - low)
         bins[min(len(bins) - 1, max(0, int(at * len(bins))))] += 1
     width, floor = W - LEFT - RIGHT, height - BOTTOM
-    scale = (floor - TOP - 14) / max(bins)
+    scale = (floor - TOP - 30) / max(bins)
     body = [
         f'<rect class="bar" x="{LEFT + i * width / len(bins):.1f}" y="{floor - n * scale:.1f}" '
         f'width="{width / len(bins) - 1:.1f}" height="{n * scale:.1f}"/>'
@@ -88,14 +99,12 @@ def latency(sorted_ms: list[float]) -> str:
             at = (math.log10(ms) - low) / (high - low)
             if 0.02 <= at <= 0.97 and (mantissa == 1 or high - low < 2):
                 body.append(_text(LEFT + at * width, height - 10, span(ms)))
-    right_end = 0.0
-    for name, q in (("p50", 0.5), ("p99", 0.99)):
+    for row, (name, q) in enumerate((("p50", 0.5), ("p99", 0.99))):
         ms = sorted_ms[min(count - 1, int(q * count))]
         x = LEFT + (math.log10(max(ms, 0.01)) - low) / (high - low) * width
-        body.append(_line(x, TOP + 10, x, floor, "mark"))
-        anchor = "end" if x > W - 90 else "start"
-        y = TOP + 8 if x - right_end > 90 else TOP + 22
-        right_end = x
+        body.append(_line(x, TOP - 4 + 16 * row, x, floor, "mark"))
+        anchor = "end" if x > W - 90 else "start"  # each on a line of its own: they may be near to each other
+        y = TOP + 4 + 16 * row
         body.append(_text(x + (4 if anchor == "start" else -4), y, f"{name} {span(ms)}", anchor, "note"))
     body.append(_line(LEFT, floor, W - RIGHT, floor, "axis"))
     return _svg(height, f"Latency of {count} deliveries", body)
@@ -103,10 +112,12 @@ def latency(sorted_ms: list[float]) -> str:
 
 def over_time(windows: list[Window], seconds: float, marks: list[Mark]) -> str:
     """Deliveries and publishes a second, and below them what was dropped and recovered."""
+    if not any(w.published or w.delivered for w in windows):
+        return "<p class='none'>Nothing was published, nothing delivered.</p>"
     height, split = 240, 150
     width_s = windows[1].start_s if len(windows) > 1 else seconds
     axis, scale = _seconds_axis(seconds, height)
-    body = [_line(LEFT + m.at_s * scale, TOP, LEFT + m.at_s * scale, height - BOTTOM, "event") for m in marks[:200]]
+    body = _marks(marks, scale, height)
     top = max(w.delivered for w in windows) / width_s or 1.0
     for tick in ticks(top, 4):
         y = split - tick / top * (split - TOP - 6)
@@ -137,6 +148,8 @@ def over_time(windows: list[Window], seconds: float, marks: list[Mark]) -> str:
 
 def evenness(loads: list[Load]) -> str:
     """What each member delivered, in the order of their names, and the mean."""
+    if not loads:
+        return "<p class='none'>There is no member.</p>"
     height = 200
     floor, width = height - BOTTOM, W - LEFT - RIGHT
     counts = [load.delivered for load in loads]
@@ -169,11 +182,9 @@ def ring(tenures: list[Tenure], seconds: float, marks: list[Mark]) -> str:
     row, height = 26, TOP + BOTTOM + 26 * len(tickets)
     axis, scale = _seconds_axis(seconds, height)
     owners = {name: i for i, name in enumerate(dict.fromkeys(t.owner for t in tenures))}
-    body = [_line(LEFT + m.at_s * scale, TOP, LEFT + m.at_s * scale, height - BOTTOM, "event") for m in marks[:200]]
+    body = _marks(marks, scale, height)
     for i, ticket in enumerate(tickets):
-        body.append(
-            _text(LEFT - 6, TOP + i * row + 17, f"ticket {ticket}" if len(tickets) < 30 else str(ticket), "end")
-        )
+        body.append(_text(LEFT - 6, TOP + i * row + 17, str(ticket), "end"))
     for tenure in tenures:
         y = TOP + tickets.index(tenure.ticket) * row + 3
         end = tenure.end_s if tenure.end_s is not None else seconds

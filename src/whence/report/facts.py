@@ -86,6 +86,8 @@ class Mark(msgspec.Struct):
     at_s: float
     member: str
     what: str
+    fault: bool
+    """Something was done to it; else it came, or left."""
 
 
 class Facts(msgspec.Struct, kw_only=True):
@@ -146,13 +148,19 @@ def gather(rows: Iterable[Row], found: Found, *, title: str, about: str, command
         loads=_loads(steps),
         tenures=_tenures(steps, start, end),
         marks=[
-            Mark((row.t_ns - start) / 1e9, row.member, row.reason or row.kind)
+            Mark((row.t_ns - start) / 1e9, row.member, _what(row), row.kind in ("fault", "crash", "cutoff"))
             for row in sorted(steps, key=lambda row: row.t_ns)
             if row.kind in ("fault", "crash", "leave", "cutoff")
             or (row.kind == "join" and row.reason in ("snapshot", "checkpoint"))
         ],
         diagram=draw(steps, start, found.suspect, MAX_STEPS),
     )
+
+
+def _what(row: Row) -> str:
+    if row.kind == "join":
+        return f"joined, from a {row.reason}" if row.reason == "snapshot" else "came back, from its own disk"
+    return row.reason or {"leave": "left", "crash": "crashed"}.get(row.kind, row.kind)
 
 
 def _natural(name: str) -> list[tuple[int, str]]:

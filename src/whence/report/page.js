@@ -21,8 +21,13 @@
   for (let s = 0; s < N; s++) if (held[s] >= 0) deliveries[filled[eventOf[s]]++] = s;
   const deliveriesOf = (e) => deliveries.subarray(count[e], count[e + 1]);
   const byTime = Array.from({ length: E }, (_, e) => e).filter((e) => publishOf[e] >= 0).sort((a, b) => at[publishOf[a]] - at[publishOf[b]]);
+  // A gap or an inversion breaks a promise, or it does not: that depends on the order that the member asked for.
+  const BROKEN = { causal: [1, 4, 5], reliable: [1, 2, 4, 5], probabilistic: [4, 5], fifo: [4, 5], unordered: [4, 5] };
+  const broken = data.lives.map((life) => BROKEN[life.order] || [1, 2, 4, 5]);
+  const wrong = (s) => flags[s] >> VERDICT > 0 && broken[lifeOf[s]].includes(flags[s] >> VERDICT);
   const suspects = [];
   for (let s = 0; s < N; s++) if (flags[s] >> VERDICT && flags[s] >> VERDICT !== 3) suspects.push(s);
+  suspects.sort((a, b) => wrong(b) - wrong(a) || at[a] - at[b]);
   let end = 1;
   for (let s = 0; s < N; s++) if (at[s] > end) end = at[s];
 
@@ -86,7 +91,7 @@
 
   function resize() {
     const style = getComputedStyle(document.documentElement), ratio = window.devicePixelRatio || 1;
-    for (const name of ["card", "ink", "soft", "rule", "publish", "deliver", "held", "recovered", "past", "future", "wrong"])
+    for (const name of ["card", "ink", "soft", "rule", "publish", "deliver", "held", "recovered", "past", "future", "wrong", "gap"])
       colours[name] = style.getPropertyValue("--" + name).trim();
     width = canvas.clientWidth;
     pen.font = "12px system-ui, sans-serif";
@@ -119,7 +124,7 @@
 
   function colourOf(s) {
     const verdict = flags[s] >> VERDICT, e = eventOf[s];
-    if (verdict === 1 || verdict === 2 || verdict >= 4) return "wrong";
+    if (verdict && verdict !== 3) return wrong(s) ? "wrong" : "gap";
     if (chosen >= 0) {
       if (e === chosen) return "ink";
       if (before[e]) return "past";
@@ -162,9 +167,9 @@
       }
     });
     const small = visible > 4000;
-    for (const colour of ["rule", "deliver", "recovered", "publish", "past", "future", "ink", "wrong"]) {
+    for (const colour of ["rule", "deliver", "recovered", "publish", "past", "future", "ink", "gap", "wrong"]) {
       pen.fillStyle = colours[colour];
-      for (const s of buckets[colour] || []) dot(s, small && colour !== "wrong" && colour !== "ink");
+      for (const s of buckets[colour] || []) dot(s, small && colour !== "wrong" && colour !== "gap" && colour !== "ink");
     }
     if (chosen >= 0) tree(chosen);
     if (focus >= 0) { pen.strokeStyle = colours.ink; pen.lineWidth = 2; pen.beginPath(); pen.arc(x(at[focus]), y(data.lives[lifeOf[focus]].lane), 8, 0, 7); pen.stroke(); }
@@ -224,7 +229,7 @@
       const row = y(l);
       if (row < AXIS || row > height) return;
       let text = name;
-      while (text.length > 3 && pen.measureText(text).width > gutter - 12) text = text.slice(0, -2) + "…";
+      while (text.length > 3 && pen.measureText(text).width > gutter - 12) text = "…" + text.slice(2); // their ends differ
       pen.fillText(text, gutter - 8, row);
     });
   }
@@ -251,8 +256,10 @@
     if (e < 0) { told.textContent = "No event is chosen."; clamp(); return; }
     before = past(e); after = future(e);
     const sum = (mask) => mask.reduce((a, b) => a + b, 0), a = sum(before), b = sum(after), p = publishOf[e];
+    let concurrent = E - 1;
+    for (let i = 0; i < E; i++) if (before[i] || after[i]) concurrent--;
     const who = p >= 0 ? `published by ${data.lives[lifeOf[p]].name} at ${time(at[p])}` : "published outside this part of the run";
-    let text = `${data.events[e]}: ${who}. ${a} events in its past, ${b} in its future, ${E - 1 - a - b} concurrent.`;
+    let text = `${data.events[e]}: ${who}. ${a} events in its past, ${b} in its future, ${concurrent} concurrent.`;
     if (step >= 0) text += " " + story(step);
     told.textContent = text;
     canvas.setAttribute("aria-label", "Space-time diagram. " + text);
@@ -264,16 +271,18 @@
   function story(s) {
     const verdict = flags[s] >> VERDICT, life = data.lives[lifeOf[s]];
     if (verdict === 0) return "";
-    let why = `Delivered ${VERDICTS[verdict]} at ${life.name}.`;
+    if (verdict === 5) return `${life.name} delivered this, and nobody had published it.`;
+    const allowed = wrong(s) || verdict === 3 ? "" : ` It asked for ${life.order} order, which allows that.`;
+    let why = `Delivered ${VERDICTS[verdict]} at ${life.name}.${allowed}`;
     if (verdict === 1) {
       const effect = [];
       for (let i = life.first; i < s; i++) if (after[eventOf[i]]) effect.push(data.events[eventOf[i]]);
-      if (effect.length) why = `${life.name} delivered ${effect[0]} first, and only then this, its cause: inverted.`;
+      if (effect.length) why = `${life.name} delivered ${effect[0]} first, and only then this, its cause: inverted.${allowed}`;
     }
     if (verdict === 2) {
       const have = new Set();
       for (let i = life.first; i < s; i++) have.add(eventOf[i]);
-      for (let e = 0; e < E; e++) if (before[e] && !have.has(e)) return `${life.name} delivered this without ${data.events[e]}, which is in its past.`;
+      for (let e = 0; e < E; e++) if (before[e] && !have.has(e)) return `${life.name} delivered this without ${data.events[e]}, which is in its past.${allowed}`;
     }
     return why;
   }

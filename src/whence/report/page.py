@@ -13,8 +13,10 @@ import msgspec
 
 from whence.errors import TraceError
 from whence.report import charts
-from whence.report.facts import Facts
+from whence.report.facts import Facts, Finding
 
+FIRST = 5
+"""Findings that are seen at once."""
 ORDER = ("in order", "over a gap", "after a gap", "inverted", "duplicate", "unknown")
 
 
@@ -92,7 +94,7 @@ def _cards(facts: Facts) -> str:
         ("lost", f"{facts.lost:,}", "never came to a member that was there all the time"),
         ("recovered", f"{facts.recovered:,}", "lost by gossip, pulled back from a peer"),
         ("inversions", f"{broken:,}", "at members that asked for causal order"),
-        ("latency, half within", half, f"99 % within {worst}"),
+        ("latency, half within", half, f"99 % within {worst}" if late else ""),
     ]
     return "".join(
         f'<div class="card{" alarm" if name == "inversions" and broken else ""}"><dt>{name}</dt><dd>{value}</dd>'
@@ -104,20 +106,26 @@ def _cards(facts: Facts) -> str:
 def _findings(facts: Facts) -> str:
     if not facts.found.violations:
         return ""
-    items = "".join(
-        f"<li><b>{escape(f.rule)}</b> {escape(f.detail)}"
-        + (
-            f' <button type="button" class="show" data-event="{escape(f.event)}" data-member="{escape(f.member)}">'
-            "show it in the diagram</button>"
-            if f.event
-            else ""
+    items = [_finding(f) for f in facts.found.findings]
+    first = f"<ol>{''.join(items[:FIRST])}</ol>"
+    if len(items) > FIRST:
+        first += (
+            f"<details><summary>{len(items) - FIRST} more</summary>"
+            f'<ol start="{FIRST + 1}">{"".join(items[FIRST:])}</ol></details>'
         )
-        + "</li>"
-        for f in facts.found.findings
+    more = facts.found.violations - len(items)
+    rest = f"<p>and {more:,} that are not listed.</p>" if more > 0 else ""
+    return f'<section id="findings"><h2>What broke</h2>{first}{rest}</section>'
+
+
+def _finding(finding: Finding) -> str:
+    button = (
+        f' <button type="button" class="show" data-event="{escape(finding.event)}" '
+        f'data-member="{escape(finding.member)}">show it in the diagram</button>'
+        if finding.event
+        else ""
     )
-    more = facts.found.violations - len(facts.found.findings)
-    rest = f"<p>and {more:,} more.</p>" if more > 0 else ""
-    return f'<section id="findings"><h2>What broke</h2><ol>{items}</ol>{rest}</section>'
+    return f"<li><b>{escape(finding.rule)}</b> {escape(finding.detail)}{button}</li>"
 
 
 def _verdicts(facts: Facts) -> str:
@@ -143,7 +151,7 @@ def _recovery(facts: Facts) -> str:
         ["ranges given up", f"{facts.given_up:,}"],
         *([f"dropped: {reason or 'no reason given'}", f"{n:,}"] for reason, n in sorted(facts.dropped.items())),
     ]
-    return _table(["recovery", ""], rows)
+    return _table(["what", "how often"], rows)
 
 
 def _table(head: list[str], rows: Iterable[list[str]]) -> str:
