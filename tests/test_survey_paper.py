@@ -9,7 +9,7 @@ import pytest
 
 from whence.order.survey import CompactStamp, VectorStamp
 from whence.paper import EXPERIMENTS, experiment
-from whence.paper.survey.table1 import Load, change, fixed_bytes, pay
+from whence.paper.survey.table1 import change, fixed_bytes, join_and_crash, pay
 
 
 @pytest.fixture(autouse=True)
@@ -38,18 +38,25 @@ def test_table_1_holds() -> None:
 
 
 def test_the_load_is_the_same_for_every_order() -> None:
-    loads = [Load(order, 4, 5.0, seconds=1.0) for order in ("vector", "first-unstable", "physical")]
-    vector, first, physical = map(pay, loads)
-    assert vector.multicasts == first.multicasts == physical.multicasts > 0
-    assert first.blocked == 0 < vector.blocked < physical.blocked == 1  # stability takes the whole bound, always
-    assert pay(loads[0]) == vector
-    assert pay(Load("vector", 4, 5.0, seconds=1.0, loss=0.2)).undelivered == 0  # recovered
+    vector, first, physical = (pay(o, 6, 10.0, seconds=2.0) for o in ("vector", "first-unstable", "physical"))
+    assert vector["multicasts"] == first["multicasts"] == physical["multicasts"] > 0
+    assert vector["messages"] == first["messages"] == physical["messages"]
+    assert first["blocked"] == 0 < vector["blocked"] < physical["blocked"] == 1  # stability takes the bound, always
+    assert vector["undelivered"] == physical["undelivered"] == 0 and vector["violation"] is None
+    assert pay("vector", 6, 10.0, seconds=2.0) == vector
 
 
 def test_a_change_of_the_view_costs_with_the_square_of_the_members() -> None:
     small, large = change("vector", 4), change("vector", 8)
-    assert large.messages > 3 * small.messages and large.state_bytes > small.state_bytes
-    assert 20 <= small.pause_ms <= 150
+    assert large["change_messages"] > 3 * small["change_messages"] and large["state_bytes"] > small["state_bytes"]
+    assert 20 <= small["pause_ms"] <= 150
+
+
+def test_a_joiner_in_the_stack_costs_a_snapshot() -> None:
+    first, vector = join_and_crash("first-unstable", 5), join_and_crash("vector", 5)
+    assert first["violation"] is vector["violation"] is None
+    assert first["change_messages"] == vector["change_messages"] < change("vector", 5)["change_messages"]
+    assert first["snapshot_bytes"] > vector["snapshot_bytes"] and vector["join_ms"] > 30  # what is carried, too
 
 
 def test_sizes_as_the_survey_reckons() -> None:

@@ -1,102 +1,138 @@
-"""SURVEY Table 1 with numbers: what each mechanism pays, against the number of processes and the rate of multicasts.
+"""SURVEY Table 1 with numbers: what each mechanism pays, in the same stack.
 
-Measured on the pure machines over one network model: `LossyProcess` for the load (bytes of control information per
-multicast, share and time of blocked deliveries, messages per multicast), `ReliableProcess` for a change of the
-membership (messages, bytes, and how long nobody may multicast).
+All but one part are runs of the simulator: the members that run live, with this or that mechanism, over the same
+network, the same load, the same checks (`whence.sim`). Control information, blocking and messages against the number of
+processes and the rate; what a change of the membership costs (one crashes, another one joins by a snapshot, nobody
+stops); and what each pays in the hostile world (`whence sim hostile-survey`).
+
+The SURVEY's own change of the membership, where all agree on a view and nobody multicasts meanwhile, is measured on
+`ReliableProcess` (order/survey/reliable.py), which needs links that lose nothing.
 """
 
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
 from random import Random
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from whence.order.survey import CompactStamp, Id, IdStamp, Stamp, SurveyConfig, VectorStamp, control_bytes, make
-from whence.order.survey import lossy as ly
+from whence.order import IN_THE_STACK
+from whence.order.survey import (
+    CompactStamp,
+    DeltaStamp,
+    FirstStamp,
+    IdStamp,
+    IntervalStamp,
+    Stamp,
+    TimeStamp,
+    VectorStamp,
+    control_bytes,
+    make,
+)
 from whence.order.survey import reliable as rl
 from whence.paper.survey.convoy import Setting, measure
+from whence.sim.mechanisms import hostile
+from whence.sim.run import Outcome as Simulated
+from whence.sim.run import run as simulate
+from whence.sim.scenario import parse
+from whence.sim.sweep import changed
+from whence.trace import Row
 
 if TYPE_CHECKING:
     from whence.paper.frame import Claim, Context, Outcome
 
 MS = 1_000_000
+Point = dict[str, Any]
+"""A row of the table."""
 _encode = msgspec.msgpack.Encoder().encode
-W = TypeVar("W")
+_stamps = msgspec.msgpack.Decoder(
+    VectorStamp | CompactStamp | IdStamp | FirstStamp | IntervalStamp | TimeStamp | DeltaStamp
+)
+
+ORDERS = {
+    "first": ("first generation (Fig. 3)", "precedent messages"),
+    "first-unstable": ("first generation (CBCAST 87)", "precedent messages"),
+    "identifiers": ("identifiers only", "precedent ids"),
+    "vector": ("vector clocks", "vector clocks"),
+    "compact-multicast": ("compaction, multicast", "compact clocks"),
+    "compact-unicast": ("compaction, unicast", "compact clocks"),
+    "interval": ("interval tree clocks", "compact clocks"),
+    "physical": ("physical timestamps", "time"),
+    "delta": ("deadlines", "dated vector clocks"),
+    "probabilistic": ("(N, R, K) clocks", "R counters"),
+    "tickets": ("tickets (CCC11)", "a vector of tickets"),
+}
+"""Order -> (what the table calls it, its causal history)."""
+SUBGROUP = 5
+"""Processes per subgroup, where there are subgroups."""
+
+WORLD = """
+members = {members}
+round = "200ms"
+duration = "{milliseconds}ms"
+settle = "2s"
+wire = true
+snapshot_delay = "1ms"
+{more}
+[network]
+latency = "normal"
+mean = "30ms"
+sd = "10ms"
+[cluster]
+{order}
+mode = "eager"
+fanout = {peers}
+recovery = "Rk"
+coordinators = {senders}
+[cluster.workload]
+per_second = {per_second}
+payload = "64B"
+start = "200ms"
+"""
+"""Every multicast goes to all others at once, over links that reorder and lose nothing. Digests go out every 200 ms."""
+SETTINGS = '[cluster.survey]\nskew = "0ms"\ndelay = "70ms"\nlifetime = "1s"\nmax_carried = 10000\n'
+"""For what goes by clocks: they are right, and 70 ms is four standard deviations above the mean delay."""
 
 
-@dataclass(frozen=True)
-class Load:
-    """One point of the experiment."""
-
-    order: str
-    processes: int = 10
-    rate: float = 5.0
-    """Multicasts per second of each process that multicasts."""
-    senders: float = 1.0
-    """Share of the processes that multicast at all."""
-    loss: float = 0.0
-    delay: tuple[float, float] = (10.0, 50.0)
-    """Milliseconds, uniformly between these: links reorder."""
-    body: int = 64
-    """Bytes of the application in each multicast."""
-    seconds: float = 5.0
-    seed: int = 0
+def world(order: str, processes: int, rate: float, senders: float, seconds: float, more: str = "") -> str:
+    """A group under load. `rate`: multicasts a second of each process that multicasts, a share `senders` of all."""
+    publishing = max(1, round(senders * processes))
+    settings = f'mechanism = "{order}"' if order in IN_THE_STACK else 'order = "probabilistic"'
+    text = WORLD.format(
+        members=processes,
+        milliseconds=round(seconds * 1000) + 200,
+        more=more,
+        order=settings,
+        peers=max(1, processes - 1),
+        senders=publishing,
+        per_second=float(rate * publishing),
+    )
+    return text + (SETTINGS if order in IN_THE_STACK else "")
 
 
-@dataclass(frozen=True)
-class Paid:
-    """What came of it."""
-
-    load: Load
-    multicasts: int
-    control_bytes: float
-    """Mean size of the control information of a multicast, as it is encoded (small numbers take a byte)."""
-    fixed_bytes: float
-    """The same with 32-bit counters and process numbers of as many bytes as they need, as the SURVEY reckons."""
-    blocked: float
-    """Share of the deliveries of others' messages that had to wait."""
-    blocked_ms: float
-    """Mean time that a delivery waited, over all of them."""
-    messages: float
-    """Messages of all kinds per multicast and receiver."""
-    undelivered: int
-    """Deliveries that did not happen (an order that may skip)."""
-
-
-@dataclass(frozen=True)
-class Changed:
-    """The cost of a change of the membership."""
-
-    order: str
-    processes: int
-    messages: int
-    bytes: int
-    pause_ms: float
-    """From the first process that stops multicasting to the last that goes on."""
-    state_bytes: int
-    """Of the state that a joiner gets."""
-
-
-class _Queue(Generic[W]):
-    """What is under way, in true time."""
-
-    def __init__(self) -> None:
-        self.now = 0
-        self._count = 0
-        self._queue: list[tuple[int, int, int, int, W]] = []
-
-    def put(self, time: int, to: int, sender: int, what: W) -> None:
-        self._count += 1
-        heapq.heappush(self._queue, (time, self._count, to, sender, what))
-
-    def pop(self) -> tuple[int, int, W] | None:
-        if not self._queue:
-            return None
-        self.now, _, to, sender, what = heapq.heappop(self._queue)
-        return to, sender, what
+def pay(order: str, processes: int, rate: float, senders: float = 1.0, seconds: float = 2.0, seed: int = 0) -> Point:
+    """One load, and what it cost: one row."""
+    trace: list[Row] = []
+    outcome = simulate(parse(world(order, processes, rate, senders, seconds)), seed, sink=trace.append)
+    stamps = [row.clock or "" for row in trace if row.kind == "publish"]
+    line = outcome.report.lines[0]
+    fixed = [fixed_bytes(_stamps.decode(bytes.fromhex(s)), processes) for s in stamps] if order in IN_THE_STACK else []
+    others = max(1, line.published * (processes - 1))
+    return {
+        **_bare(order, processes, rate, senders),
+        "violation": outcome.report.violation,
+        "multicasts": line.published,
+        "control_bytes": line.header_bytes,
+        "name_bytes": line.name_bytes,
+        "fixed_bytes": sum(fixed) / max(1, len(fixed)) if fixed else line.header_bytes,
+        "blocked": line.blocked / others,
+        "blocked_ms": line.blocked_ms,
+        "latency_ms": line.latency_ms.get("p50"),
+        "messages": outcome.report.network["sent"] / others,
+        "undelivered": line.lost,
+    }
 
 
 def fixed_bytes(stamp: Stamp, processes: int) -> float:
@@ -112,223 +148,232 @@ def fixed_bytes(stamp: Stamp, processes: int) -> float:
     return control_bytes(stamp)
 
 
-def pay(load: Load) -> Paid:
-    """Run one load."""
-    return _Loaded(load).run()
+CHANGE = """
+absent = ["n{new}"]
+[[fault]]
+at = "1200ms"
+kind = "crash"
+who = "n1"
+[[fault]]
+at = "1200ms"
+kind = "start"
+who = "n{new}"
+"""
 
 
-class _Loaded:
-    """A group under load."""
-
-    def __init__(self, load: Load) -> None:
-        self.load = load
-        self.links = Random(f"table1 links {load.seed}")
-        self.who = Random(f"table1 load {load.seed}")
-        slowest = int(load.delay[1] * MS)
-        config = SurveyConfig(skew=0, delay=20 * slowest if load.loss else slowest, lifetime=20 * slowest)
-        # Only one order has to know what is stable; it pays for that in messages.
-        fanout = load.processes if load.order == "first-unstable" else 1
-        recovery = ly.LossyConfig(patience=2 * slowest, digest_every=4 * slowest, digest_fanout=fanout)
-        group = tuple(range(load.processes))
-        self.nodes = [
-            ly.LossyProcess(p, make(load.order, p, group, config), group, Random(f"{load.seed} {p}"), recovery)
-            for p in group
-        ]
-        self.queue: _Queue[ly.Wire | str] = _Queue()
-        self.woken: dict[int, int] = {}
-        self.control: dict[Id, int] = {}
-        self.fixed: dict[Id, float] = {}
-        self.messages = 0
-        self.delivered = 0
-
-    def run(self) -> Paid:
-        load = self.load
-        end = int(load.seconds * 1000 * MS)
-        quiet = end + 40 * int(load.delay[1] * MS)
-        for p in range(load.processes):
-            if p < max(1, round(load.senders * load.processes)):
-                self._next(p)
-            self.queue.put(0, p, p, "wake")
-        while (found := self.queue.pop()) is not None and self.queue.now <= quiet:
-            to, sender, what = found
-            now = self.queue.now
-            if what == "multicast":
-                if now < end:
-                    self._do(to, self.nodes[to].multicast(bytes(load.body), now))
-                    self._next(to)
-            elif what == "wake":
-                self._do(to, self.nodes[to].wake(now))
-            else:
-                assert not isinstance(what, str)
-                self._do(to, self.nodes[to].receive(sender, what, now))
-        stats = [node.process.stats for node in self.nodes]
-        due = len(self.control) * load.processes
-        others = max(1, len(self.control) * (load.processes - 1))
-        return Paid(
-            load,
-            len(self.control),
-            sum(self.control.values()) / max(1, len(self.control)),
-            sum(self.fixed.values()) / max(1, len(self.fixed)),
-            sum(s.blocked for s in stats) / others,
-            sum(s.blocked_time for s in stats) / others / MS,
-            self.messages / others,
-            due - self.delivered,
-        )
-
-    def _next(self, p: int) -> None:
-        self.queue.put(self.queue.now + int(self.who.expovariate(self.load.rate) * 1000 * MS) + 1, p, p, "multicast")
-
-    def _do(self, p: int, outputs: list[ly.Output]) -> None:
-        now = self.queue.now
-        for output in outputs:
-            if isinstance(output, ly.Deliver):
-                self.delivered += 1
-            elif isinstance(output, ly.Send):
-                self.messages += 1
-                if isinstance(output.wire, ly.Data) and output.wire.message.sender == p:
-                    message = output.wire.message
-                    self.control.setdefault(message.id, control_bytes(message.stamp))
-                    self.fixed.setdefault(message.id, fixed_bytes(message.stamp, self.load.processes))
-                if self.links.random() >= self.load.loss:
-                    delay = self.links.uniform(*self.load.delay)
-                    self.queue.put(now + int(delay * MS), output.to, p, output.wire)
-        wake = max(self.nodes[p].wake_at, now + MS)
-        if not now < self.woken.get(p, 0) <= wake:
-            self.woken[p] = wake
-            self.queue.put(wake, p, p, "wake")
+def join_and_crash(order: str, processes: int, seed: int = 0) -> Point:
+    """One process crashes, and another one joins by a snapshot, under load: what is sent for it, and how long the
+    joiner waits. Nobody else does."""
+    head, _, tables = CHANGE.format(new=processes).partition("\n[[")
+    text = world(order, processes + 1, 5.0, 1.0, 2.0, more=head) + "[[" + tables
+    report = simulate(parse(text), seed).report
+    kinds = ("SnapshotRequest", "SnapshotRefused", "Snapshot", "Subscribe", "Welcome")
+    sent = [report.traffic.get(kind, (0, 0)) for kind in kinds]
+    snapshots, size = report.traffic["Snapshot"]
+    return {
+        **_bare(f"join: {order}", processes, 5.0, 1.0),
+        "violation": report.violation,
+        "change_messages": sum(n for n, _ in sent),
+        "change_bytes": sum(b for _, b in sent),
+        "snapshot_bytes": size / snapshots,
+        "pause_ms": 0.0,
+        "join_ms": report.join_ms,
+        "undelivered": report.lines[0].lost,
+    }
 
 
-def change(order: str, processes: int, seed: int = 0, delay: tuple[float, float] = (10.0, 50.0)) -> Changed:
-    """One process crashes and another one joins, in one change of the view, after everybody has multicast 5 times."""
+def in_hostile(order: str, seeds: int, quick: bool) -> Point:
+    """What an order pays in the hostile world, summed over some seeds."""
+    short: Mapping[str, Any] = {"duration": "50r", "settle": "50r"} if quick else {}
+    if order in IN_THE_STACK:
+        loaded = hostile(order, short)
+    else:
+        name = "hostile-free" if order == "probabilistic" else "hostile"
+        loaded = changed(name, {**short, "cluster.order": "causal" if order == "tickets" else order})
+    done = [simulate(loaded, seed) for seed in range(1, seeds + 1)]
+    lines = [line for outcome in done for line in outcome.report.lines]
+    delivered = sum(line.delivered for line in lines)
+
+    def mean(name: str, by: str) -> float:
+        weights: list[int] = [getattr(x, by) for x in lines]
+        return float(sum(getattr(x, name) * n for x, n in zip(lines, weights, strict=True)) / max(1, sum(weights)))
+
+    return {
+        **_bare(f"hostile: {order}", len(loaded.scenario.names), 0.0, 1.0),
+        "violation": next((o.report.violation for o in done if o.violation), None),
+        "multicasts": sum(line.published for line in lines),
+        "delivered": delivered,
+        "inversions": sum(line.inversions for line in lines),
+        "undelivered": sum(line.lost for line in lines),
+        "late": sum(line.late for line in lines),
+        "over_gap": sum(line.over_gap for line in lines),
+        "recovered": sum(line.recovered for line in lines),
+        "control_bytes": mean("header_bytes", "published"),
+        "name_bytes": mean("name_bytes", "published"),
+        "blocked": sum(line.blocked for line in lines) / max(1, delivered),
+        "blocked_ms": mean("blocked_ms", "delivered"),
+        "latency_ms": sum(x.latency_ms.get("p50", 0.0) * x.delivered for x in lines) / max(1, delivered),
+        "latency_p99_ms": sum(x.latency_ms.get("p99", 0.0) * x.delivered for x in lines) / max(1, delivered),
+        "messages": sum(o.report.network["sent"] for o in done) / max(1, delivered),
+        "bytes_per_delivery": sum(_bytes(o) for o in done) / max(1, delivered),
+        "join_ms": sum(o.report.join_ms for o in done) / len(done),
+    }
+
+
+def _bytes(outcome: Simulated) -> int:
+    return sum(size for _, size in outcome.report.traffic.values())
+
+
+def change(order: str, processes: int, seed: int = 0, delay: tuple[float, float] = (10.0, 50.0)) -> Point:
+    """With views: one process crashes and another one joins, in one change of the view, after everybody has multicast 5
+    times."""
     links = Random(f"table1 change {seed}")
     group = tuple(range(processes))
-    view = rl.View(1, group)
-    nodes = {p: rl.ReliableProcess(p, make(order, p, group), view) for p in group}
-    queue: _Queue[rl.Wire] = _Queue()
+    nodes = {p: rl.ReliableProcess(p, make(order, p, group), rl.View(1, group)) for p in group}
+    queue: list[tuple[int, int, int, int, rl.Wire]] = []
     sent: list[rl.Wire] = []
     installed: list[int] = []
+    now = 0
 
     def do(p: int, outputs: list[rl.Output]) -> None:
         for output in outputs:
             if isinstance(output, rl.Send):
                 sent.append(output.wire)
-                queue.put(queue.now + int(links.uniform(*delay) * MS), output.to, p, output.wire)
+                heapq.heappush(queue, (now + int(links.uniform(*delay) * MS), len(sent), output.to, p, output.wire))
             elif isinstance(output, rl.Install):
-                installed.append(queue.now)
+                installed.append(now)
 
     def settle() -> None:
-        while (found := queue.pop()) is not None:
-            to, sender, wire = found
+        nonlocal now
+        while queue:
+            now, _, to, sender, wire = heapq.heappop(queue)
             if to in nodes:
-                do(to, nodes[to].receive(sender, wire, queue.now))
+                do(to, nodes[to].receive(sender, wire, now))
 
     for _ in range(5):
         for p in group:
-            do(p, nodes[p].multicast(bytes(64), queue.now))
+            do(p, nodes[p].multicast(bytes(64), now))
         settle()
     del nodes[processes - 1]
     nodes[processes] = rl.ReliableProcess(processes, make(order, processes, group), None)
     sent.clear()
-    begun = queue.now
-    new = rl.View(2, (*group[:-1], processes))
+    begun = now
     for p in sorted(nodes):
-        do(p, nodes[p].install_view(new, queue.now))
+        do(p, nodes[p].install_view(rl.View(2, (*group[:-1], processes)), now))
     settle()
     states = [len(_encode(wire.state)) for wire in sent if isinstance(wire, rl.Welcome)]
-    pause = (max(installed) - begun) / MS
-    return Changed(order, processes, len(sent), sum(len(_encode(wire)) for wire in sent), pause, states[0])
+    return {
+        **_bare(f"view: {order}", processes, 0.0, 1.0),
+        "change_messages": len(sent),
+        "change_bytes": sum(len(_encode(wire)) for wire in sent),
+        "state_bytes": states[0],
+        "pause_ms": (max(installed) - begun) / MS,
+    }
 
 
 # --- the table
 
-ORDERS = {
-    "first": ("first generation (Fig. 3)", "precedent messages"),
-    "first-unstable": ("first generation (CBCAST 87)", "precedent messages"),
-    "identifiers": ("identifiers only", "precedent ids"),
-    "vector": ("vector clocks", "vector clocks"),
-    "compact-multicast": ("compaction, multicast", "compact clocks"),
-    "compact-unicast": ("compaction, unicast", "compact clocks"),
-    "interval": ("interval tree clocks", "compact clocks"),
-    "physical": ("physical timestamps", "time"),
-    "delta": ("deadlines", "dated vector clocks"),
-    "probabilistic": ("(N, R, K) clocks", "R counters"),
-}
-"""Order -> (what the table calls it, its causal history)."""
-SUBGROUP = 5
-"""Processes per subgroup, where there are subgroups."""
-
 
 def run(context: Context) -> Outcome:
-    """Every mechanism against the number of processes, the rate, and with few senders; and subgroups of vector
-    clocks."""
-    from whence.paper.frame import Outcome, canvas
+    """Every mechanism against the number of processes, the rate, and with few senders; subgroups of vector clocks; a
+    change of the membership; the hostile world."""
+    from whence.paper.frame import Outcome
 
-    sizes, rates, seconds = ((5, 10, 20), (5.0,), 1.0) if context.quick else ((5, 10, 20, 40), (2.0, 10.0), 2.0)
-    loads = [(o, n, r, 1.0) for o in ORDERS for n in sizes for r in rates]
-    loads += [(o, sizes[-1], rates[0], 0.1) for o in ("vector", "compact-multicast")]
-    rows: list[dict[str, Any]] = []
-    for at, (order, n, rate, senders) in enumerate(loads):
+    sizes, rates, seconds = ((5, 10, 20), (5.0,), 2.0) if context.quick else ((5, 10, 20, 40), (2.0, 10.0), 5.0)
+    tasks: list[tuple[str, Any]] = []
+    loaded = [order for order in ORDERS if order != "tickets"]
+    for order, n, rate in ((o, n, r) for o in loaded for n in sizes for r in rates):
+        tasks.append((f"{ORDERS[order][0]}, {n} processes, {rate:g}/s", (pay, order, n, rate, 1.0, seconds)))
+    for order in ("vector", "compact-multicast"):
+        tasks.append((f"{ORDERS[order][0]}, few multicast", (pay, order, sizes[-1], rates[0], 0.1, 2 * seconds)))
+    for order in loaded:
+        for n in sizes[:2]:
+            tasks.append((f"{ORDERS[order][0]}: one joins, one crashes", (join_and_crash, order, n)))
+            tasks.append((f"{ORDERS[order][0]}: a change of the view", (change, order, n)))
+    rows: list[Point] = []
+    for at, (what, (function, *arguments)) in enumerate(tasks):
         if context.tell:
-            context.tell(at / len(loads), f"{ORDERS[order][0]}, {n} processes, {rate:g}/s")
-        paid = pay(Load(order, n, rate, senders, seconds=seconds, seed=context.seed))
-        rows.append(_row(order, n, rate, senders, paid))
+            context.tell(0.8 * at / len(tasks), what)
+        rows.append(function(*arguments, seed=context.seed))
     for n in sizes:
         if n > SUBGROUP:
             setting = Setting("vector", n // SUBGROUP, SUBGROUP, rates[0] * n, 0.0, 30.0, seconds=min(1.0, seconds))
             rows.append({**_bare("subgroups", n, rates[0], 1.0), "control_bytes": measure(setting).control})
-    changes = [change(order, n, context.seed) for order in ("first", "vector", "interval") for n in sizes[:2]]
-    rows += [{**_bare("change: " + c.order, c.processes, 0.0, 1.0), **_cost(c)} for c in changes]
-    claims = _claims(rows, sizes, rates)
-    figure, axes = canvas(
-        f"SURVEY Table 1, measured: every process multicasts {rates[0]:g} times a second",
-        "processes",
-        "bytes of control information per multicast",
-    )
-    for order, (label, _) in ORDERS.items():
-        points = [row for row in rows if (row["order"], row["rate"], row["senders"]) == (order, rates[0], 1.0)]
-        axes.plot([row["processes"] for row in points], [row["control_bytes"] for row in points], "o-", label=label)
-    points = [row for row in rows if row["order"] == "subgroups"]
-    xs, ys = [row["processes"] for row in points], [row["control_bytes"] for row in points]
-    axes.plot(xs, ys, "s--", label=f"vector clocks in subgroups of {SUBGROUP}")
-    axes.set_yscale("log")
-    axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    return Outcome(rows, claims, figure)
+    for at, order in enumerate(ORDERS):
+        if context.tell:
+            context.tell(0.8 + 0.2 * at / len(ORDERS), f"{ORDERS[order][0]} in the hostile world")
+        rows.append(in_hostile(order, 1 if context.quick else 5, context.quick))
+    return Outcome(rows, _claims(rows, sizes, rates), _figure(rows, rates), note=_note(rows))
 
 
-def _bare(order: str, n: int, rate: float, senders: float) -> dict[str, Any]:
-    history = ORDERS.get(order, ("", "any"))[1]
+def _bare(order: str, n: int, rate: float, senders: float) -> Point:
+    name = order.rpartition(": ")[2]
+    history = ORDERS.get(name, ("", "any"))[1]
     return {"order": order, "history": history, "processes": n, "rate": rate, "senders": senders}
 
 
-def _row(order: str, n: int, rate: float, senders: float, paid: Paid) -> dict[str, Any]:
-    found = {f.name: getattr(paid, f.name) for f in fields(paid) if f.name != "load"}
-    return {**_bare(order, n, rate, senders), **found}
+def _figure(rows: list[Point], rates: tuple[float, ...]) -> Any:
+    from whence.paper.frame import canvas
+
+    title = f"SURVEY Table 1, measured: every process multicasts {rates[0]:g} times a second"
+    figure, (size, wait) = canvas(title, "processes", "bytes of control information per multicast", right="processes")
+    wait.set_ylabel("mean time that a delivery waits (ms)")
+    for at, (order, (label, _)) in enumerate(ORDERS.items()):
+        points = [row for row in rows if (row["order"], row["rate"], row["senders"]) == (order, rates[0], 1.0)]
+        xs = [row["processes"] for row in points]
+        style = {"marker": "osv^D<>phX*"[at], "markersize": 5, "linewidth": 4.0 - 0.33 * at, "alpha": 0.8}
+        if points:  # many wait for the very same: thin lines over thick ones
+            size.plot(xs, [row["control_bytes"] for row in points], label=label, **style)
+            wait.plot(xs, [row["blocked_ms"] for row in points], **style)
+    points = [row for row in rows if row["order"] == "subgroups"]
+    xs, ys = [row["processes"] for row in points], [row["control_bytes"] for row in points]
+    size.plot(xs, ys, "k--", markersize=4, label=f"vector clocks in subgroups of {SUBGROUP}")
+    size.set_yscale("log")
+    wait.set_yscale("symlog", linthresh=0.1)
+    figure.legend(loc="outside lower center", fontsize=7.5, ncols=4)
+    return figure
 
 
-def _cost(changed: Changed) -> dict[str, Any]:
-    return {
-        "change_messages": changed.messages,
-        "change_bytes": changed.bytes,
-        "pause_ms": changed.pause_ms,
-        "state_bytes": changed.state_bytes,
-    }
+def _note(rows: list[Point]) -> str:
+    """What each pays in the hostile world, as a table to read."""
+    lines = [
+        "What each pays in the hostile world (`whence sim hostile-survey --set cluster.mechanism=...`; tickets: "
+        "`hostile`, all causal; (N, R, K): `hostile-free`):",
+        f"{'':30}{'inverted':>9}{'lost %':>8}{'bytes':>8}{'names':>7}{'waited %':>9}{'wait ms':>9}{'p50 ms':>8}"
+        f"{'p99 ms':>8}{'B/deliv.':>9}",
+    ]
+    for row in rows:
+        kind, _, order = row["order"].partition(": ")
+        if kind == "hostile":
+            lost = 100 * row["undelivered"] / max(1, row["delivered"] + row["undelivered"])
+            lines.append(
+                f"{ORDERS[order][0]:30}{row['inversions']:>9}{lost:>8.2f}{row['control_bytes']:>8.1f}"
+                f"{row['name_bytes']:>7.1f}{100 * row['blocked']:>9.2f}{row['blocked_ms']:>9.1f}"
+                f"{row['latency_ms']:>8.0f}{row['latency_p99_ms']:>8.0f}{row['bytes_per_delivery']:>9.0f}"
+            )
+    return "\n".join(lines)
 
 
-def _claims(rows: list[dict[str, Any]], sizes: tuple[int, ...], rates: tuple[float, ...]) -> list[Claim]:
+def _claims(rows: list[Point], sizes: tuple[int, ...], rates: tuple[float, ...]) -> list[Claim]:
     from whence.paper.frame import Claim
 
     def of(order: str, column: str, senders: float = 1.0) -> dict[int, float]:
-        mine = [r for r in rows if (r["order"], r["senders"]) == (order, senders) and r["rate"] in (rates[0], 0.0)]
+        mine = [r for r in rows if (r["order"], r["senders"]) == (order, senders) and r["rate"] in (rates[0], 0.0, 5.0)]
         return {r["processes"]: r[column] for r in mine}
 
     least, most = sizes[0], sizes[-1]
     big, vector = of("first-unstable", "control_bytes"), of("vector", "control_bytes")
-    blocked = {order: of(order, "blocked") for order in ORDERS}
+    blocked = {order: of(order, "blocked") for order in ORDERS if order != "tickets"}
     blocking = ("identifiers", "vector", "compact-multicast", "compact-unicast", "interval")
     few = {o: of(o, "fixed_bytes", 0.1)[most] for o in ("vector", "compact-multicast")}
     chained = of("subgroups", "control_bytes")
-    pause, messages = of("change: vector", "pause_ms"), of("change: vector", "change_messages")
+    pause, messages = of("view: vector", "pause_ms"), of("view: vector", "change_messages")
+    broken = {r["order"]: r["violation"] for r in rows if r.get("violation")}
+    inverted = {r["order"]: r["inversions"] for r in rows if "inversions" in r}
+    joins = {o: of(f"join: {o}", "change_messages") for o in IN_THE_STACK}
     return [
+        Claim("every run keeps what its order promises, by the simulator's oracle", not broken, broken),
+        Claim("the hostile world: no mechanism inverts anything", not any(inverted.values()), inverted),
         Claim("first generation: non-blocking", not any(blocked["first-unstable"].values()), {"blocked": blocked}),
         Claim(
             "first generation: big messages",
@@ -348,8 +393,13 @@ def _claims(rows: list[dict[str, Any]], sizes: tuple[int, ...], rates: tuple[flo
             {"bytes": chained, "vector": vector},
         ),
         Claim(
-            "a change of the membership stops everybody, for two message delays, and costs messages with the square",
+            "a change of the view stops everybody, for two message delays, and costs messages with the square",
             all(20 <= p <= 150 for p in pause.values()) and messages[sizes[1]] > 3 * messages[sizes[0]],
             {"pause_ms": pause, "messages": messages},
+        ),
+        Claim(
+            "in the stack nobody stops for a joiner, and it costs fewer messages than a view, with every mechanism",
+            all(2 * n < messages[size] for found in joins.values() for size, n in found.items()),
+            {"messages": joins, "view": messages},
         ),
     ]
