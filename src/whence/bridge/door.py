@@ -4,7 +4,8 @@
    `Accepted` when it is delivered here. It publishes number n only when it has delivered n - 1.
 2. A client may ask several members. All members read the first event of a name and drop the rest (`Reader`).
 
-A door needs to see what is delivered: the application reads its events through `Door.read`.
+A door needs to see what is delivered: the application reads its events through `Door.read`. It holds a ticket for as
+long as it is open: a ring of few coordinators does not survive the crash of one (docs/ring.md).
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections.abc import Coroutine
 from contextlib import suppress
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from whence.api import Cluster
 from whence.bridge.envelope import Asked, Reader, Said, wrap
@@ -33,8 +35,6 @@ MAX_LINES = 256
 """Clients at a time; more are refused, and may ask another member. Each has at most one event under way."""
 IDLE_S = 300.0
 """Seconds without a word after which a line is closed."""
-REST_S = 2.0
-"""Seconds without an event of a client after which the ticket is given back."""
 
 
 class Door:
@@ -60,7 +60,6 @@ class Door:
         self._lines: set[asyncio.Task[None]] = set()
         self._under_way: dict[str, int] = {}
         self._waiting: list[asyncio.Future[None]] = []
-        self._resting: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -76,6 +75,7 @@ class Door:
             self._server = await asyncio.start_server(self._serve, host, port, ssl=self._safety.server)
         except OSError as error:
             raise UsageError(f"cannot open a door at {self.listen}: {error.strerror or error}") from None
+        self._in_background(self._voice.sit())
         return self
 
     async def __aexit__(
@@ -83,13 +83,11 @@ class Door:
     ) -> None:
         assert self._server is not None
         self._server.close()
-        if self._resting is not None:
-            self._resting.cancel()
         for task in (over := [*self._lines, *self._tasks]):
             task.cancel()
         if over:
             await asyncio.wait(over)
-        await self._voice.rest()
+        await self._voice.stand_up()
 
     # -- deliveries ---------------------------------------------------------------------------------------------
 
@@ -178,10 +176,13 @@ class Door:
             await self._delivered(client, number - 1)
             if self._last(client) < number and self._under_way.get(client, 0) < number:
                 self._under_way[client] = number
-                task = asyncio.create_task(self._publish(request))  # to its end, though the client may go
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                self._in_background(self._publish(request))  # to its end, though the client may go
         await self._delivered(client, number)
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _publish(self, request: Request) -> None:
         heading = Asked(request.client, request.number, request.everywhere)
@@ -194,11 +195,3 @@ class Door:
         finally:
             if self._under_way.get(request.client) == request.number:
                 del self._under_way[request.client]
-        if self._resting is not None:
-            self._resting.cancel()
-        self._resting = asyncio.get_running_loop().call_later(REST_S, self._rest)
-
-    def _rest(self) -> None:
-        task = asyncio.ensure_future(self._voice.rest())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)

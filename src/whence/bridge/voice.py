@@ -34,8 +34,13 @@ class Voice:
                 except LostTicket as lost:
                     ids += lost.published
                     log.warning("%s: %s; asking for another", self.cluster.name, lost)
-                    await self._stand_up()
+                    await self.stand_up()
         return ids
+
+    async def sit(self) -> None:
+        """Have a ticket before there is something to say."""
+        async with self._turn:
+            await self._seat()
 
     async def _seat(self) -> Seat:
         while self._sitting is None:
@@ -46,13 +51,8 @@ class Voice:
                 log.warning("%s; still trying", none)
         return self._sitting[1]
 
-    async def _stand_up(self) -> None:
+    async def stand_up(self) -> None:
+        """Give the ticket back, if it has one."""
         sitting, self._sitting = self._sitting, None
         if sitting is not None:
             await sitting[0].__aexit__(None, None, None)
-
-    async def rest(self) -> None:
-        """Give the ticket back until there is something to say, unless something is being said."""
-        if not self._turn.locked():
-            async with self._turn:
-                await self._stand_up()
