@@ -23,7 +23,7 @@ import msgspec
 
 from whence.cast import CastMessage, Item, News, make
 from whence.cast.base import CastOutput, CastSend, First, Heard, MemberDown, MemberUp
-from whence.clock import AnyFrame, Entry, EventId, FreeId, Incarnation, MemberId, address_of, merge
+from whence.clock import AnyFrame, Entry, EventId, FreeId, Incarnation, MemberId, address_of
 from whence.config import Config
 from whence.errors import RemoteError, UsageError, WrongKind
 from whence.order import RANK, Blocked, FreeOrdering, Ordering, Seal, StampedOrdering
@@ -293,7 +293,7 @@ class Member:
         if not self.joined or self._ambition is None:
             return
         ambition, self._ambition = self._ambition, None
-        self._contacts()
+        self.ring.contacts(self.cast.sample(3))
         if isinstance(ambition, Found):
             self._ring(self.ring.found(now, self._next_epoch()), now, out)
         else:
@@ -335,16 +335,12 @@ class Member:
             reason = "weaker"
         else:
             try:
-                clock = order.admit(sender)
+                clock = order.admit(sender, weaker=RANK[self.order] < request.rank)
             except UsageError:  # this member has nothing to share any more
                 reason = "busy"
         if clock is None:
             out.append(Send(sender, SnapshotRefused(request.nonce, reason), reliable=True))
             return
-        if RANK[self.order] < request.rank:
-            # Everything in the past of what we delivered is settled for the joiner: a loss perhaps, never an inversion.
-            T = merge(clock.T, clock.past)
-            clock = msgspec.structs.replace(clock, T=T, floor=tuple(inc for inc, _ in T), tails=(), ahead=())
         self._taken += 1
         token = f"{self.me}/{self._taken}"
         self._taking[token] = (now, sender, request, clock)
@@ -381,12 +377,8 @@ class Member:
         limits = self.config.limits
         whole = sum(map(len, payloads)) + 5 * len(payloads) + 5
         if whole > limits.max_frame_bytes or max(map(len, payloads), default=0) > limits.max_payload_bytes:
-            # The others would cut us off for it.
-            out.append(
-                Refused(
-                    "publish", f"at most {limits.max_payload_bytes} bytes an event, {limits.max_frame_bytes} a frame"
-                )
-            )
+            most = f"at most {limits.max_payload_bytes} bytes an event, {limits.max_frame_bytes} a frame"
+            out.append(Refused("publish", most))  # the others would cut us off for it
             return
         frame: AnyFrame
         if not isinstance(self.ordering, Ordering):
@@ -477,7 +469,7 @@ class Member:
         """Do what is due."""
         ring_at = self.ring.wake_at
         if ring_at is not None and ring_at <= now:
-            self._contacts()
+            self.ring.contacts(self.cast.sample(3))  # whom to ask who the coordinators are
             self._ring(self.ring.wake(now), now, out)
         order_at = self.ordering.wake_at
         if order_at is not None and order_at <= now:
@@ -509,10 +501,7 @@ class Member:
 
     def _order(self, steps: Iterable[OrderOutput], out: list[Output]) -> None:
         for step in steps:
-            if isinstance(step, OrderSend):
-                out.append(Send(step.to, step.message, step.reliable))
-            else:
-                out.append(step)
+            out.append(Send(step.to, step.message, step.reliable) if isinstance(step, OrderSend) else step)
 
     def _cast(self, steps: Iterable[CastOutput], now: int, out: list[Output]) -> None:
         for step in steps:
@@ -594,10 +583,6 @@ class Member:
                 return
             self._order(self.ordering.forgo(ticket, entry, now), out)
         self._closes = None
-
-    def _contacts(self) -> None:
-        """The ring may need somebody to ask who the coordinators are."""
-        self.ring.contacts(self.cast.sample(3))
 
 
 class _Join:

@@ -487,6 +487,15 @@ class Ordering(Layer[int, Frame]):
             ahead=tuple(self.held) if self.early else (),
         )
 
+    def admit(self, joiner: MemberId, weaker: bool = False) -> ClockState:
+        """The clock as data, for a snapshot."""
+        clock = self.state()
+        if not weaker:
+            return clock
+        # Everything in the past of what we delivered is settled for the joiner: a loss perhaps, never an inversion.
+        T = merge(clock.T, clock.past)
+        return msgspec.structs.replace(clock, T=T, floor=tuple(inc for inc, _ in T), tails=(), ahead=())
+
     def load(self, state: ClockState, now: int) -> None:
         """Take over a clock from a snapshot or a checkpoint."""
         n = self.config.tickets

@@ -185,8 +185,8 @@ class Layer(ABC, Generic[O, F]):
     def found(self, others: Sequence[MemberId]) -> None:
         """The cluster begins, with these others."""
 
-    def admit(self, joiner: MemberId) -> ClockState:
-        """The clock as data, for a snapshot."""
+    def admit(self, joiner: MemberId, weaker: bool = False) -> ClockState:
+        """The clock as data, for a snapshot; `weaker`: the joiner's order promises more than this member's."""
         return self.state()
 
     def _explain(self, base: Missing, tenure: tuple[O, int]) -> Missing:

@@ -369,7 +369,7 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
         """What this process goes on from after a crash."""
         return self._state(self.mechanism.save())
 
-    def admit(self, joiner: MemberId) -> ClockState:
+    def admit(self, joiner: MemberId, weaker: bool = False) -> ClockState:
         """What a joiner starts from; `UsageError`: not from this member (rule 5)."""
         return self._state(self.process.admit(self._number(joiner)))
 
