@@ -146,6 +146,7 @@ def draw(rows: list[Row]) -> Any:
         for one, key in zip(axes, ("latency_ms", "throughput", "message_bytes"), strict=True):
             bars(one, mine, "members", key, i, name)
     for one in axes:
+        one.margins(y=0.1)
         one.set_ylim(bottom=0)
     axes[0].legend(fontsize=8)
     return figure
@@ -243,6 +244,7 @@ def draw_live(rows: list[Row]) -> Any:
             for one, key in zip(axes, ("latency_rounds", "bytes_a_round", "latency_at_uplink_ms"), strict=True):
                 bars(one, mine, "members", key, i, f"{name}, {where}", 1.0, line)
     for one in axes:
+        one.margins(y=0.1)
         one.set_ylim(bottom=0)
     axes[0].legend(fontsize=8)
     return figure

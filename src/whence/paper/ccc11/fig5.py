@@ -148,6 +148,7 @@ def draw(rows: list[Row]) -> Any:
             success_bars(axes[2], mine, "p", i, name)
             x, y = [row["p"] for row in mine], [100 * row["predicted_success"] for row in mine]
             axes[2].plot(x, y, "--", linewidth=1, color=COLOURS[i], alpha=0.7, label=f"{variant} predicted")
+    axes[0].margins(y=0.1)
     axes[0].set_ylim(bottom=0)
     axes[1].set_yscale("symlog", linthresh=0.01)
     axes[1].set_ylim(bottom=0)
@@ -233,6 +234,7 @@ def draw_live(rows: list[Row], members: int) -> Any:
             label = name if where == "live" else None
             bars(axes[0], mine, "p", "latency_rounds", i, label or "", 1.0, line)
             bars(axes[1], mine, "p", "lost_ordered", i, label or "", 100, line)
+    axes[0].margins(y=0.1)
     axes[0].set_ylim(bottom=0)
     axes[1].set_yscale("symlog", linthresh=0.01)
     axes[1].set_ylim(bottom=0)
