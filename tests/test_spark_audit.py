@@ -559,6 +559,21 @@ def test_the_command_on_what_is_no_trace_at_all(
     assert pq.read_table(tmp_path / "out" / "quarantine").num_rows == 3
 
 
+def test_the_command_on_what_is_no_log_at_all(
+    spark: SparkSession,  # noqa: F811
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "a.log").write_text("noise\nand more\n")
+    (tmp_path / "logs" / "b.log").write_bytes(b"\xff\xfe\x00")
+    parser = r"(?<host>\S*) (?<clock>{.*})\n(?<event>.*)"
+    shiviz_logs = [tmp_path / "logs", "--format", "shiviz", "--parser", parser]
+    exit_code, said, told = audit_command(capsys, *shiviz_logs, "--out", tmp_path / "out")
+    assert exit_code == 2 and not said and "nothing readable" in told.splitlines()[-1]
+    assert pq.read_table(tmp_path / "out" / "quarantine").num_rows >= 2
+
+
 def wrong_inputs(place: Path) -> Iterator[tuple[list[object], str]]:
     (place / "empty").mkdir()
     (place / "file").write_text("")

@@ -41,6 +41,7 @@ def audit(args: argparse.Namespace) -> int:
             spark = session(args.master, args.memory, args.verbose)
             say("reading logs")
             logs = foreign.audit_logs(spark, args.paths, args.parser, args.out)
+            _need(logs.events, logs.quarantined, args)
             clean, said = logs.clean, msgspec.to_builtins(logs)
         else:
             pieces, _ = ingest.plan(ingest.find(args.paths))
@@ -53,10 +54,7 @@ def audit(args: argparse.Namespace) -> int:
             if warm is not None:
                 warm.join()
             found = audits.audit(spark, args.paths, args.out, progress=say, metrics=args.metrics)
-            if not found.rows and found.quarantined:
-                raise TraceError(
-                    f"nothing readable in {' '.join(map(str, args.paths))}: see the table {args.out / 'quarantine'}"
-                )
+            _need(found.rows, found.quarantined, args)
             clean, said = found.clean, asdict(found)
             say("drawing the page")
             again = f"whence audit {' '.join(map(str, args.paths))} --out {args.out}"
@@ -69,6 +67,14 @@ def audit(args: argparse.Namespace) -> int:
         if page is not None:
             console().print(f"the page: {escape(str(page))}", soft_wrap=True)
     return 0 if clean else 1
+
+
+def _need(rows: int, quarantined: int, args: argparse.Namespace) -> None:
+    """Where nothing could be read, nothing is clean."""
+    if not rows and quarantined:
+        raise TraceError(
+            f"nothing readable in {' '.join(map(str, args.paths))}: see the table {args.out / 'quarantine'}"
+        )
 
 
 class _Says:

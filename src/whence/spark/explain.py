@@ -1,42 +1,26 @@
-"""Why a delivery was wrong: at most three events, at which members, at which of their steps, in which order.
+"""A closer look at one violation. What is wrong is said by `violations.detail`, in a sentence that names the events;
+here is how the one came to be in the past of the other (`chain`), and the steps around it (`neighbourhood`,
+`export_shiviz`).
 
 Everything is found in the trace itself: that a cause comes before an effect is shown by who delivered the one and then
-published the other, never by the protocol's timestamps. The rows are filtered by Spark before anything else is done
-with them: what is joined are the steps of the events in question, one or two per member.
+published the other, never by the protocol's timestamps. Rows are filtered by Spark before anything else is done.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
-import msgspec
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from whence.errors import UsageError
+from whence.spark.pictures import short_trace
 from whence.trace import COLUMNS, Row, shiviz
 
-SCHEMA: Final = (
-    "run string, cluster string, member string, lseq bigint, event string, verdict string, text string, "
-    "steps array<struct<member:string,lseq:bigint,kind:string,event:string>>"
-)
-"""`text`: the explanation as a sentence. `steps`: the same for machines, causes before effects."""
-
-_GROUP = ["run", "cluster"]
 _COLUMNS = [column.name for column in COLUMNS]
 _REST = [name for name in _COLUMNS if name not in ("member", "lseq")]
-_KEY = ["run", "cluster", "member", "lseq"]
-
-
-def explain(events: DataFrame, verdicts: DataFrame) -> DataFrame:
-    """An explanation for every verdict that names a cause, and for duplicates and unknown events (see `SCHEMA`). Hand
-    in the verdicts that are to be explained: all of a bad run are many."""
-    pairs = _pairs(verdicts)
-    touched = _touched(events, pairs)
-    found = _via(events, _direct(pairs, touched), touched)
-    return found.select(*_KEY, "event", "verdict", _text().alias("text"), _steps().alias("steps"))
 
 
 def chain(events: DataFrame, violation: Mapping[str, Any]) -> list[Row]:
@@ -110,185 +94,9 @@ def neighbourhood(events: DataFrame, violation: Mapping[str, Any], radius: int =
 def export_shiviz(rows: DataFrame, path: str | os.PathLike[str]) -> int:
     """Write a neighbourhood as a ShiViz log; returns the number of its rows. A host is a member; records say which
     step of the member they are. This runs the query: hand in what a person can look at."""
-    found = [_row(r.asDict()) for r in rows.orderBy("member", "lseq").collect()]
-    count: dict[tuple[str, str, str], int] = {}
-    out = []
-    for row in found:
-        key = (row.run, row.cluster, row.member)
-        said = f"step {row.lseq}" + (f": {row.reason}" if row.reason else "")
-        # The viewer's clocks are counted from the rows that are there: a piece of a trace is a short trace.
-        out.append(msgspec.structs.replace(row, lseq=count.get(key, 0), reason=said))
-        count[key] = count.get(key, 0) + 1
-    shiviz.write_log(out, path)
-    return len(out)
-
-
-# -- how. Cause and effect are events; whoever published the effect is its teller, and knew the cause before
-
-
-def _pairs(verdicts: DataFrame) -> DataFrame:
-    """Cause and effect of every verdict to be explained; of a duplicate or an unknown event there is only the one."""
-    verdict = F.col("verdict")
-    alone = verdict.isin("duplicate", "unknown")
-    mine = verdicts.where(
-        alone | (F.col("cause_event").isNotNull() & verdict.isin("inverted", "over a gap", "after a gap"))
-    )
-    inverted = verdict == "inverted"
-    return mine.select(
-        *_KEY,
-        "event",
-        "verdict",
-        F.when(inverted | alone, F.col("event")).otherwise(F.col("cause_event")).alias("cause"),
-        F.when(inverted, F.col("cause_event")).when(~alone, F.col("event")).alias("effect"),
-    )
-
-
-def _touched(events: DataFrame, pairs: DataFrame) -> DataFrame:
-    """Where these events were published and delivered, and at which step; the first one, should there be several."""
-    wanted = pairs.select(*_GROUP, F.explode(F.array("cause", "effect")).alias("event")).where("event IS NOT NULL")
-    rows = events.where(F.col("kind").isin("publish", "deliver")).join(
-        F.broadcast(wanted.distinct()), [*_GROUP, "event"], "left_semi"
-    )
-    return rows.groupBy(*_GROUP, "event", F.col("member").alias("at"), "kind").agg(F.min("lseq").alias("step"))
-
-
-def _direct(pairs: DataFrame, touched: DataFrame) -> DataFrame:
-    """Adds the publishes (`cause_by`, `cause_step`; `teller`, `told`), the deliveries here (`effect_here`,
-    `cause_here`), and the teller's own first step with the cause, if it was before it published the effect (`knew`,
-    `knew_kind`)."""
-    first = touched.where("kind = 'publish'").groupBy(*_GROUP, "event").agg(F.min(F.struct("step", "at")).alias("x"))
-    of_cause, of_effect = (
-        first.select(*_GROUP, F.col("event").alias(of), F.col("x.at").alias(by), F.col("x.step").alias(step))
-        for of, by, step in (("cause", "cause_by", "cause_step"), ("effect", "teller", "told"))
-    )
-    delivered = touched.where("kind = 'deliver'")
-    cause_here, effect_here = (
-        delivered.select(
-            *_GROUP, F.col("at").alias("member"), F.col("event").alias(of), F.col("step").alias(f"{of}_here")
-        )
-        for of in ("cause", "effect")
-    )
-    knew = (
-        touched.groupBy(*_GROUP, F.col("event").alias("cause"), F.col("at").alias("teller"))
-        .agg(F.min(F.struct("step", "kind")).alias("x"))
-        .select(*_GROUP, "cause", "teller", F.col("x.step").alias("knew"), F.col("x.kind").alias("knew_kind"))
-    )
-    found = pairs.join(of_cause, [*_GROUP, "cause"], "left").join(of_effect, [*_GROUP, "effect"], "left")
-    found = found.join(cause_here, [*_GROUP, "member", "cause"], "left")
-    found = found.join(effect_here, [*_GROUP, "member", "effect"], "left")
-    found = found.join(knew, [*_GROUP, "cause", "teller"], "left")
-    before = F.col("knew") < F.col("told")
-    return found.withColumns({c: F.when(before, F.col(c)) for c in ("knew", "knew_kind")})
-
-
-def _via(events: DataFrame, direct: DataFrame, touched: DataFrame) -> DataFrame:
-    """Where the teller did not have the cause itself: adds `way`, an event `way.link` which the teller delivered
-    (`way.got`) before it published the effect, and whose publisher `way.by` had the cause (`way.knew`) before it
-    published the link (`way.step`). Of several the one that the teller delivered first."""
-    open_ = direct.where("effect IS NOT NULL AND knew IS NULL AND teller IS NOT NULL")
-    informed = (
-        touched.groupBy(*_GROUP, F.col("event").alias("cause"), F.col("at").alias("by"))
-        .agg(F.min(F.struct("step", "kind")).alias("x"))
-        .select(*_GROUP, "cause", "by", F.col("x.step").alias("by_knew"), F.col("x.kind").alias("by_kind"))
-    )
-    told = events.where("kind = 'publish'").select(
-        *_GROUP, F.col("member").alias("by"), F.col("lseq").alias("step"), F.col("event").alias("link")
-    )
-    heard = events.where("kind = 'deliver'").select(
-        *_GROUP, F.col("member").alias("teller"), F.col("lseq").alias("got"), F.col("event").alias("link")
-    )
-    ways = (
-        F.broadcast(open_.select(*_KEY, "cause", "teller", "told"))
-        .join(informed, [*_GROUP, "cause"])
-        .join(told, [*_GROUP, "by"])
-        .where("step > by_knew AND by != teller")
-        .join(heard, [*_GROUP, "teller", "link"])
-        .where("got < told")
-        .groupBy(*_KEY)
-        .agg(F.min(F.struct("got", "link", "by", F.col("by_knew").alias("knew"), "by_kind", "step")).alias("way"))
-    )
-    return direct.join(ways, _KEY, "left")
-
-
-def _past() -> Column:
-    """Why the cause is in the past of the effect."""
-    how = F.when(F.col("knew_kind") == "publish", F.lit("published")).otherwise(F.lit("delivered"))
-    told = F.format_string("published %s at step %d", "effect", "told")
-    shown = F.concat(F.format_string("%s %s %s at its step %d and ", "teller", how, "cause", "knew"), told)
-    way = F.concat(
-        F.format_string("%s had %s at its step %d and ", "way.by", "cause", "way.knew"),
-        F.format_string("published %s at step %d; ", "way.link", "way.step"),
-        F.format_string("%s delivered that at its step %d and ", "teller", "way.got"),
-        told,
-    )
-    far = F.concat("teller", F.lit(" "), told, F.lit(" with it in its past, by a longer way or a snapshot"))
-    return (
-        F.when(F.col("teller").isNull() | F.col("cause_by").isNull(), F.lit("a publish is not in this trace"))
-        .when(F.col("knew").isNotNull(), shown)
-        .when(F.col("way").isNotNull(), way)
-        .otherwise(far)
-    )
-
-
-def _text() -> Column:
-    verdict, here, now = F.col("verdict"), F.col("cause_here"), F.col("lseq")
-    inverted = F.concat(
-        F.format_string("%s delivered %s at its step %d, ", "member", "effect", "effect_here"),
-        F.format_string("and %s only at step %d; but ", "cause", "lseq"),
-        _past(),
-    )
-    later = (
-        F.when(here.isNull(), F.lit("never delivered it"))
-        .when(here > now, F.format_string("delivered it only at step %d", "cause_here"))
-        .otherwise(F.lit("had delivered it before it began anew"))
-    )
-    gap = F.concat(
-        F.format_string("%s delivered %s at its step %d without %s before it, ", "member", "effect", "lseq", "cause"),
-        F.lit("and "),
-        later,
-        F.lit("; but "),
-        _past(),
-    )
-    again = F.when(here < now, F.format_string("at its step %d, and again at step %d", "cause_here", "lseq")).otherwise(
-        F.format_string("at its step %d, and had it in the state that it began with", "lseq")
-    )
-    unknown = F.format_string("at its step %d, but nobody has published it", "lseq")
-    alone = F.concat("member", F.lit(" delivered "), "cause", F.lit(" "))
-    return (
-        F.when(verdict == "inverted", inverted)
-        .when(verdict == "duplicate", F.concat(alone, again))
-        .when(verdict == "unknown", F.concat(alone, unknown))
-        .otherwise(gap)
-    )
-
-
-def _steps() -> Column:
-    """The steps that the sentence names, causes first."""
-
-    def step(member: str, lseq: str, kind: str | Column, event: str) -> Column:
-        what = F.lit(kind) if isinstance(kind, str) else kind
-        there = F.col(lseq).isNotNull() & F.col(member).isNotNull() & F.col(event).isNotNull()
-        named = (
-            F.col(member).alias("member"),
-            F.col(lseq).alias("lseq"),
-            what.alias("kind"),
-            F.col(event).alias("event"),
-        )
-        return F.when(there, F.struct(*named))
-
-    published = (F.col("teller") == F.col("cause_by")) & (F.col("knew") == F.col("cause_step"))
-    steps = F.array(
-        step("cause_by", "cause_step", "publish", "cause"),
-        F.when(~published, step("teller", "knew", F.col("knew_kind"), "cause")),
-        F.when(F.col("way.by_kind") == "deliver", step("way.by", "way.knew", "deliver", "cause")),
-        step("way.by", "way.step", "publish", "way.link"),
-        step("teller", "way.got", "deliver", "way.link"),
-        step("teller", "told", "publish", "effect"),
-        step("member", "effect_here", "deliver", "effect"),
-        step("member", "cause_here", "deliver", "cause"),
-        F.when(F.col("effect").isNull(), step("member", "lseq", "deliver", "cause")),
-    )
-    return F.array_distinct(F.filter(steps, lambda x: x.isNotNull()))
+    found = short_trace([_row(r.asDict()) for r in rows.collect()])
+    shiviz.write_log(found, path)
+    return len(found)
 
 
 def _row(fields: Mapping[str, Any]) -> Row:

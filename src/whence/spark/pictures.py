@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -43,7 +45,8 @@ def draw(table: pa.Table, coded: Coded, wrong: pa.Table, run: str, cluster: str,
     for violation in chosen:
         rows = coded.row[steps.near(violation)]
         hidden = place / f".{uuid4().hex}"
-        shiviz.write_log(_log(table.take(rows[rows < table.num_rows]), run, cluster), hidden)
+        near = _rows(table.take(rows[rows < table.num_rows]), run, cluster)
+        shiviz.write_log(short_trace(near), hidden)
         hidden.rename(place / file_name(run, cluster, violation["rule"]))
     return len(chosen)
 
@@ -88,15 +91,18 @@ class _Steps:
         return np.unique(near)
 
 
-def _log(table: pa.Table, run: str, cluster: str) -> list[Row]:
-    """Steps are counted anew: a piece of a trace is a short trace."""
-    rows = table.to_pylist()
-    rows.sort(key=lambda row: (row["member"], row["lseq"]))
+def _rows(table: pa.Table, run: str, cluster: str) -> list[Row]:
+    names = ("member", "lseq", "t_ns", "kind", "event", "ticket", "reason", "peer", "order", "token")
+    return [Row(run=run, cluster=cluster, **{name: row[name] for name in names}) for row in table.to_pylist()]
+
+
+def short_trace(rows: list[Row]) -> list[Row]:
+    """A piece of a trace as a trace of its own, whose steps are counted anew: a record says which step it was."""
     out: list[Row] = []
-    count: dict[str, int] = {}
-    for row in rows:
-        at = count[row["member"]] = count.get(row["member"], -1) + 1
-        said = f"step {row['lseq']}" + (f": {row['reason']}" if row["reason"] else "")
-        names = ("member", "t_ns", "kind", "event", "ticket", "peer", "order", "token")
-        out.append(Row(run=run, cluster=cluster, lseq=at, reason=said, **{name: row[name] for name in names}))
+    count: Counter[tuple[str, str, str]] = Counter()
+    for row in sorted(rows, key=lambda row: (row.run, row.cluster, row.member, row.lseq)):
+        whose = (row.run, row.cluster, row.member)
+        said = f"step {row.lseq}" + (f": {row.reason}" if row.reason else "")
+        out.append(msgspec.structs.replace(row, lseq=count[whose], reason=said))
+        count[whose] += 1
     return out
