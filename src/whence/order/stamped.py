@@ -222,7 +222,7 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
     def _make_room(self, frame: StampedFrame, out: list[OrderOutput]) -> bool:
         """`H` and the names are bounded. Blocking mechanisms give up the oldest gap; those that wait for time, the
         newest frame."""
-        unknown = sum(name not in self.numbers for name in (frame.owner, *frame.processes))
+        unknown = sum(name not in self.numbers for name in dict.fromkeys((frame.owner, *frame.processes)))
         if len(self.names) + unknown > MAX_OWNERS:
             self.stats.overflow_frames += 1
             out.append(Dropped(frame, "overflow"))

@@ -105,12 +105,13 @@ class FirstGeneration(Rules):
         self.sent = 0
 
     def anchor(self) -> None:
-        lowest: Counts = {}
+        carried: dict[ProcessId, tuple[int, int]] = {}  # the first and the last
         for c in self.previous:
-            lowest.setdefault(c.sender, c.seq)
+            carried[c.sender] = (carried.get(c.sender, (c.seq, 0))[0], c.seq)
         for p, n in self.delivered.items():
-            if p != self.me and (named := lowest.get(p, n + 1) - 1):
-                self.after[p] = (named, self.sent + 1)
+            first, last = carried.get(p, (0, 0))
+            if p != self.me and (named := first - 1 if n == last else n):  # beyond the last: it was given up
+                self._name(p, named)
 
     def forget(self, message: Message) -> None:
         self.delivered[message.sender] = self.broken[message.sender] = message.seq
