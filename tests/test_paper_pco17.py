@@ -30,6 +30,11 @@ def test_every_experiment_is_listed_and_can_be_loaded(capsys: pytest.CaptureFixt
     assert "pco17/fig3" in capsys.readouterr().err
 
 
+def test_what_cannot_run_on_sockets_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["paper", "pco17/fig3", "--live", "--out", str(tmp_path)]) == 2
+    assert "ccc11/fig4 and ccc11/fig5" in capsys.readouterr().err
+
+
 def test_an_experiment_leaves_data_plot_and_claims(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fig3, "NS", (40, 60))
     monkeypatch.setattr(fig3, "KS", (2, 4))

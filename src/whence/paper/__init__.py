@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from whence.paper.frame import Context, Outcome
 
 EXPERIMENTS = {
-    "ccc11/fig4": "latency, throughput and message size against members, for 5, 25 and all coordinators",
+    "ccc11/fig4": "latency, throughput, message size against members; 5, 25 and all coordinators (--live: on sockets)",
     "ccc11/fig5": "latency, lost events and recovery against the load; gossip, causal, R1, R4 (--live: on sockets)",
     "ccc11/theorems": "Theorems 5.1 and 5.2, Lemmas 5.1 and 5.2: the bounds, the model and the protocol",
     "ccc11/availability": "section 4.4: joins succeed while p_f < (1 - alpha) / 2; messages of the ring",
@@ -38,9 +38,20 @@ EXPERIMENTS = {
 """Name -> what it shows; the module of the same name below this package does it."""
 
 
+LIVE = ("ccc11/fig4", "ccc11/fig5")
+"""Those that also run on real sockets. The others count what only a simulator sees (every arrival, every crash, every
+seed), or 10^8 deliveries."""
+
+
 def experiment(name: str) -> Callable[[Context], Outcome]:
     """The function that does an experiment."""
     if name not in EXPERIMENTS:
         raise UsageError(f"no experiment {name!r}: there are {', '.join(EXPERIMENTS)}")
     run: Callable[[Context], Outcome] = import_module(f"whence.paper.{name.replace('/', '.')}").run
-    return run
+
+    def checked(context: Context) -> Outcome:
+        if context.live and name not in LIVE:
+            raise UsageError(f"{name} needs the simulator; on real sockets there are {' and '.join(LIVE)}")
+        return run(context)
+
+    return checked
