@@ -124,13 +124,13 @@ def test_a_member_that_had_it_alone_dies_and_comes_back(tmp_path: Path) -> None:
 
     async def scene() -> None:
         net = MemoryNetwork()
-        some = [await Host(net, n, tmp_path / f"{n}").start() for n in range(3)]
+        some = [await Host(net, n, tmp_path / f"{n}").start() for n in range(5)]
         await may_publish(some)
-        lone = some[2]
+        lone = some[4]
         async with client([lone, some[0], some[1]], patience=1.0, copies=2) as ann:
             await ann.publish(b"first")
             ann.via.sort(key=lambda address: address != lone.door.address)
-            net.cut(["m2:1"], ["m0:1", "m1:1"])
+            net.cut(["m4:1"], ["m0:1", "m1:1", "m2:1", "m3:1"])
             publishing = asyncio.create_task(ann.publish(b"second"))
             await soon(lambda: publishing.done() or lone.payloads == [b"first", b"second"], "one has it")
             assert not publishing.done() or lone.payloads == [b"first"]
@@ -139,15 +139,14 @@ def test_a_member_that_had_it_alone_dies_and_comes_back(tmp_path: Path) -> None:
             await asyncio.wait_for(publishing, 2 * LIMIT)
             assert await ann.publish(b"third") == 3
         net.heal()
-        back = await Host(net, 2, tmp_path / "2").start()
-        for host in some[:2]:
+        back = await Host(net, 4, tmp_path / "4").start()
+        for host in some[:4]:
             await soon(lambda: host.payloads == [b"first", b"second", b"third"], f"{host.payloads}")  # noqa: B023
-        await soon(lambda: back.reader.last.get(("lobby", "x"), 3) == 3, "it goes on")
         await soon(lambda: b"third" in back.payloads, "it has caught up")
         if had_it:
-            await soon(lambda: all(host.reader.copies == 1 for host in some[:2]), "the copy has come, too")
+            await soon(lambda: all(host.reader.copies == 1 for host in some[:4]), "the copy has come, too")
             assert back.payloads.count(b"second") <= 1
-        for host in (*some[:2], back):
+        for host in (*some[:4], back):
             assert host.payloads.count(b"second") <= 1 and host.payloads.count(b"third") == 1
             await host.end()
 
@@ -292,7 +291,9 @@ def test_publish_from_the_shell_while_a_door_is_killed(tmp_path: Path, start: Ca
     who = ("--cluster", "lobby", "--secret-file", tmp_path / "secret.key")
     doors = [start("door", *who, "--json", "--order", "reliable")]
     seed = json.loads(doors[0].notice(r".*is in .*")[0])["address"]
-    doors += [start("door", *who, "--join", seed, "--json", "--order", "reliable") for _ in range(2)]
+    doors += [start("door", *who, "--join", seed, "--json", "--order", "reliable") for _ in range(3)]
+    for door in doors:
+        door.notice("may publish")  # of three coordinators one may crash, of two none
     told = [json.loads(door.notice(r".*is in .*")[0]) for door in doors]
     via = ",".join(told[n]["door"] for n in (1, 2, 0))
     publisher = start("publish", *who, "--via", via, "--json", "--client", "log", "--everywhere")
@@ -302,7 +303,7 @@ def test_publish_from_the_shell_while_a_door_is_killed(tmp_path: Path, start: Ca
     publisher.say(*(f"line {n}" for n in range(10, 20)))
     assert publisher.end() == 0, publisher.err
     assert [json.loads(line)["number"] for line in publisher.out] == list(range(1, 21))
-    for door in (doors[0], doors[2]):
+    for door in (doors[0], *doors[2:]):
         until(lambda: len(door.out) >= 20, "all is delivered")  # noqa: B023
         rows = [json.loads(line) for line in door.out]
         assert [row["payload"] for row in rows] == [f"line {n}" for n in range(20)]

@@ -14,7 +14,6 @@ import asyncio
 import logging
 import os
 from collections.abc import Coroutine
-from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -89,6 +88,10 @@ class Door:
             await asyncio.wait(over)
         await self._voice.stand_up()
 
+    async def ready(self) -> None:
+        """It has its ticket."""
+        await self._voice.sit()
+
     # -- deliveries ---------------------------------------------------------------------------------------------
 
     def read(self, event: Event) -> Said | None:
@@ -146,14 +149,15 @@ class Door:
             gone = asyncio.ensure_future(line.reader.read(1))  # nothing more is said before the answer
             try:
                 await asyncio.wait([answer, gone], return_when=asyncio.FIRST_COMPLETED)
-                if not answer.done():
+                if gone.done() or not answer.done():
                     return
                 answer.result()
             finally:
                 answer.cancel()
                 gone.cancel()
-                with suppress(asyncio.CancelledError, OSError):
-                    await gone
+                await asyncio.wait([answer, gone])  # which, unlike awaiting them, does not swallow our own end
+                if not gone.cancelled():
+                    gone.exception()  # a broken line is a closed one
             self.stats["door.accepted"] += 1
             await line.say(Accepted(word.number))
 

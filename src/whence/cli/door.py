@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import sys
 
@@ -38,6 +39,7 @@ async def _door(args: argparse.Namespace) -> int:
             door=opened.address,
             metrics=where,
         )
+        ready = asyncio.create_task(_tell_ready(opened, notice))
         output = Output(sys.stdout.fileno())
         show = _as_json if args.json else _as_text
         events = cluster.events()
@@ -47,9 +49,15 @@ async def _door(args: argparse.Namespace) -> int:
                 if read and not args.quiet:
                     await output.write("".join(map(show, read)).encode())
         finally:
+            ready.cancel()
             if watch is not None:
                 await watch.close()
     return 0
+
+
+async def _tell_ready(door: Door, notice: Notices) -> None:
+    await door.ready()
+    notice("may publish", ready=True)
 
 
 def _as_text(said: Said) -> str:
