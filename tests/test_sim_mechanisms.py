@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import subprocess
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from sim_runs import Run
+from whence.cli.main import main
 from whence.config import Config
 from whence.errors import ConfigError
 from whence.member import Member
@@ -173,6 +175,28 @@ for name in ("first-unstable", "interval", "delta"):
         for seed in ("1", "2")
     }
     assert len(found) == 1
+
+
+def test_a_mechanism_is_chosen_on_the_command_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """And runs with other settings have other names: both may go into one directory of traces."""
+    said = [
+        "--set",
+        "cluster.mechanism=identifiers",
+        "--set",
+        "duration=20r",
+        "--set",
+        "members=5",
+        "--set",
+        "fault=[]",
+    ]
+    assert main(["sim", "hostile-survey", *said, "--json", "--trace", str(tmp_path), "--format", "jsonl"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["lines"][0]["inversions"] == 0 and report["lines"][0]["header_bytes"] > 0
+    [file] = tmp_path.iterdir()
+    assert file.name.startswith("hostile-survey-mechanism-identifiers-") and "/" not in report["scenario"]
+    for bad, why in (("cluster.mechanism", "KEY=VALUE"), ("cluster.mechanism=sundial", "mechanism must be one of")):
+        assert main(["sim", "hostile-survey", "--set", bad]) == 2
+        assert why in capsys.readouterr().err
 
 
 def test_settings_that_make_no_sense_name_the_key() -> None:

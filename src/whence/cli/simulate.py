@@ -59,7 +59,9 @@ def wanted(args: argparse.Namespace) -> Loaded:
             settings[key] = tomllib.loads(f"value = {value}")["value"]
         except tomllib.TOMLDecodeError:
             settings[key] = value  # text need not be quoted
-    return changed(loaded.path, settings)
+    variant = "-".join(f"{key.rpartition('.')[2]}-{value}" for key, value in settings.items() if key != "network.file")
+    safe = "".join(c if c.isalnum() or c in ".-_" else "_" for c in variant)
+    return msgspec.structs.replace(changed(loaded.path, settings), variant=safe)
 
 
 def sim(args: argparse.Namespace) -> int:

@@ -283,11 +283,13 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     faults: tuple[Action, ...] = ()
     publishes: tuple[Publish, ...] = ()
     path: str = ""
+    variant: str = ""
+    """What tells it from the file as it is written, if anything does: runs of both may end up in one trace."""
 
     @property
     def name(self) -> str:
-        """What the scenario is called: its file's name without the ending."""
-        return Path(self.path).stem or "scenario"
+        """What the scenario is called: its file's name without the ending, and the variant."""
+        return (Path(self.path).stem or "scenario") + (f"-{self.variant}" if self.variant else "")
 
 
 def load(path: Path, data: Path | None = None) -> Loaded:
