@@ -77,9 +77,10 @@ class Identifiers(Rules):
 
     def obsolete(self, message: Message, now: int) -> str | None:
         assert isinstance(message.stamp, IdStamp)
-        if message.seq <= self.delivered.get(message.sender, 0):
+        have = self.delivered.get(message.sender, 0)
+        if message.seq <= have:
             return "duplicate"
-        if message.anchor or not self.dead:
+        if message.anchor or not self.dead or message.seq > have + 1:  # what is between may still come
             return None
         follows = ((message.sender, message.seq - 1), *message.stamp.after)
         return "broken" if any(one in self.dead for one in follows) else None
