@@ -212,7 +212,11 @@ def _loads(steps: list[Row]) -> list[Load]:
 
 
 def _tenures(steps: list[Row], start: int, end: int) -> list[Tenure]:
-    """From `ticket` rows (`granted`, `owner`, `released`, `lost`); one that is never closed ends with its owner."""
+    """From `ticket` rows (`granted`, `owner`, `released`, `lost`); one that is never closed ends with its owner.
+
+    A killed owner leaves no row. But whoever lives delivers what is published: if much came after its last step, it
+    was gone by then.
+    """
     found: list[Tenure] = []
     open_: dict[tuple[str, int], Tenure] = {}
     last = {row.member: row.t_ns for row in steps}
@@ -231,9 +235,13 @@ def _tenures(steps: list[Row], start: int, end: int) -> list[Tenure]:
         elif what in ("released", "lost"):
             tenure.end_s, tenure.how = at, what
             del open_[key]
+    ended = {row.member for row in steps if row.kind in ("leave", "crash")}
+    ended |= {row.peer for row in steps if row.kind == "join" and row.peer is not None}
+    busy = max((row.t_ns for row in steps if row.kind == "publish"), default=start) - (end - start) // 50
     for (member, _), tenure in open_.items():
-        tenure.end_s = (last[member] - start) / 1e9
-        tenure.how = "" if last[member] > end - (end - start) // 50 else "gone with its owner"
+        gone = member in ended or last[member] < busy
+        tenure.end_s = ((last[member] if gone else end) - start) / 1e9
+        tenure.how = "gone with its owner" if gone else ""
     return sorted(found, key=lambda t: (t.ticket, t.granted_s))
 
 
