@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from soak import mechanisms as soak_mechanisms
 
 from sim_runs import Run
 from whence.cli.main import main
@@ -160,6 +161,7 @@ import hashlib, sys
 sys.path.insert(0, {here!r})
 from test_sim_mechanisms import short
 from sim_runs import Run
+from soak import mechanisms as soak_mechanisms
 for name in ("first-unstable", "interval", "delta"):
     print(hashlib.blake2b(repr(Run(short(name), 7).rows).encode()).hexdigest())
 """
@@ -197,6 +199,13 @@ def test_a_mechanism_is_chosen_on_the_command_line(capsys: pytest.CaptureFixture
     for bad, why in (("cluster.mechanism", "KEY=VALUE"), ("cluster.mechanism=sundial", "mechanism must be one of")):
         assert main(["sim", "hostile-survey", "--set", bad]) == 2
         assert why in capsys.readouterr().err
+
+
+def test_the_soak_says_what_each_paid(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--seeds", "1", "--start", "3", "--jobs", "1", "--mechanism", "identifiers", "--mechanism", "delta"]
+    assert soak_mechanisms.main(arguments) == 0
+    said = capsys.readouterr().out
+    assert "identifiers       published" in said and "delta" in said and "2 runs, 0 broken" in said
 
 
 def test_settings_that_make_no_sense_name_the_key() -> None:
