@@ -167,6 +167,7 @@ def test_claims_of_figure_4_can_fail() -> None:
 def _live_rows(growing: float) -> list[dict[str, Any]]:
     return [
         {"where": where, "instance": name, "members": n, "lost_ordered": 0.0, "latency_rounds": 2.0}
+        | {"overslept_rounds": 0.0}
         | {"bytes_a_round": 100.0 * n**power, "latency_at_uplink_ms": 5.0 * n**power}
         for where in fig4.WHERE
         for name, power in (("5 updaters", 0.0), ("all updaters", growing))

@@ -26,6 +26,12 @@ ROUND_MS = 250.0
 DRAIN = 4 * TERMINATION
 """Rounds after the load in which events are still delivered: Theorem 5.1's T."""
 
+BUSY = (
+    "Other work on the machine: a process that wants to go on waits for a processor, at each of the two or three hops. "
+    "`overslept_rounds` is by how much a sleep was too long, on average."
+)
+"""Why latencies live may be above the simulator's."""
+
 
 class Live(msgspec.Struct, frozen=True, kw_only=True):
     """How large the live cluster is."""
@@ -65,6 +71,7 @@ def _one(workers: list[subprocess.Popen[str]], size: Live, variant: str, load: f
     latencies = sorted(us for c in counts for us in c.latencies_us)
     lost, inversions = 1 - delivered / max(1, pairs), sum(c.inversions for c in counts) / max(1, delivered)
     mean = fmean(latencies) / 1e3 if latencies else 0.0
+    overslept = [us for c in counts for us in c.overslept_us] or [0]
     return {
         "variant": variant,
         "load": load,
@@ -82,6 +89,7 @@ def _one(workers: list[subprocess.Popen[str]], size: Live, variant: str, load: f
         "latency_rounds": mean / ROUND_MS,
         "asked": sum(c.asked for c in counts),
         "answered": sum(c.recovered for c in counts),
+        "overslept_rounds": fmean(overslept) / 1e3 / ROUND_MS,
         "bytes_a_round": sum(c.sent_bytes for c in counts) / size.members / size.rounds,
     }
 

@@ -54,6 +54,8 @@ class Counts(msgspec.Struct):
     asked: int = 0
     sent_bytes: int = 0
     """From the begin to the end of the load, by all layers."""
+    overslept_us: list[int] = []
+    """By how much each sleep of a publisher was too long: how busy the machine was."""
 
 
 class Subject:
@@ -83,7 +85,9 @@ class Subject:
         length = self.task.round_ms / 1e3
         for _ in range(rounds):
             wait = self.rng.random() * length
+            wanted = time.monotonic_ns() + int(wait * 1e9)
             await asyncio.sleep(wait)
+            self.counts[number].overslept_us.append(max(0, time.monotonic_ns() - wanted) // 1000)
             for _ in range(int(p) + (self.rng.random() < p % 1)):
                 self.todo.put_nowait(b"%d " % number)
             await asyncio.sleep(length - wait)
