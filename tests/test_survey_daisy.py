@@ -198,3 +198,28 @@ def test_misuse_is_named() -> None:
     site.join_core(0, VectorClock(0), View(1, (0, 1)), 0)
     with pytest.raises(UsageError, match="already"):
         site.join_core(0, VectorClock(0), None, 0)
+
+
+@pytest.mark.parametrize("body", [b"", b"\x91", b"\x92\x03\x05", b"\x94\x01\x09\x01\x01"])
+def test_a_server_that_multicasts_nonsense_stops_nobody(body: bytes) -> None:
+    one, two = (Daisy(g, 0, VectorClock(0), View(1, (0,)), (0, 1)) for g in (0, 1))
+    for number, server in enumerate((one, two)):
+        server.join_core(number, Identifiers(number), View(1, (0, 1)), 0)
+    assert one.core is not None
+
+    def settle(outputs: list[object]) -> list[object]:
+        """Between the two servers, until nothing is under way."""
+        todo, seen = [(1, o) for o in outputs], list[object]()
+        while todo:
+            to, out = todo.pop(0)
+            seen.append(out)
+            if isinstance(out, ToServer):
+                server = (one, two)[out.to]
+                todo += [(1 - to, o) for o in server.receive_core(1 - out.to, out.wire, 0)]
+        return seen
+
+    settle(one._carry_out_core(one.core.multicast(body, 0), 0))
+    assert one.stats.refused == two.stats.refused == 1
+    said = settle(one.multicast(b"and on", 0))
+    assert (0, 0, 1, b"and on") in [(d.group, d.process, d.number, d.body) for d in said if isinstance(d, Delivered)]
+    assert two.have == {(0, 0): 1}

@@ -19,10 +19,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from whence.errors import UsageError
+from whence.errors import BadMessage, UsageError
 from whence.order.survey.base import Mechanism, ProcessId
 from whence.order.survey.reliable import Deliver, Install, Output, ReliableProcess, Send, View, Welcome, Wire
-from whence.order.survey.subgroup import Global, GroupId, Have, Origin, Saved, Subgroup, counts_of, have_of
+from whence.order.survey.subgroup import Global, GroupId, Have, Origin, Saved, Subgroup, counts_of, decode_body, have_of
 
 CORE = -1
 """`via` of what came from the core."""
@@ -126,7 +126,7 @@ class Daisy(Subgroup):
         return []
 
     def _control(self, body: bytes, now: int) -> list[object]:
-        for origin, n in counts_of(_in_core.decode(body).have).items():
+        for origin, n in counts_of(decode_body(_in_core, body).have).items():
             self.in_core[origin] = max(n, self.in_core.get(origin, 0))
         self._prune()
         return []
@@ -152,9 +152,11 @@ class Daisy(Subgroup):
         if self._core_busy:
             return []
         self._core_busy, out = True, list[object]()
-        while self._core_todo:
-            out += self._carry_out_core_one(self._core_todo.pop(0), now)
-        self._core_busy = False
+        try:
+            while self._core_todo:
+                out += self._carry_out_core_one(self._core_todo.pop(0), now)
+        finally:
+            self._core_busy = False
         return out
 
     def _carry_out_core_one(self, output: Output, now: int) -> list[object]:
@@ -165,9 +167,13 @@ class Daisy(Subgroup):
             case Send(to, wire):
                 return [ToServer(to, wire)]
             case Install(_, _, application):
-                return self._catch_up(_saved.decode(application), now) if application else []
+                return self._catch_up(decode_body(_saved, application), now) if application else []
             case Deliver(message):
-                what = _core_body.decode(message.body)
+                try:
+                    what = decode_body(_core_body, message.body)
+                except BadMessage:  # all servers refuse it alike
+                    self.stats.refused += 1
+                    return []
                 if isinstance(what, Reported):
                     self._learn(what)
                     return []

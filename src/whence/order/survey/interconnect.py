@@ -34,7 +34,7 @@ import msgspec
 from whence.errors import BadMessage, ConfigError, CyclicTopology
 from whence.order.survey.base import Mechanism, ProcessId
 from whence.order.survey.reliable import View
-from whence.order.survey.subgroup import Global, GroupId, Have, Origin, Subgroup, counts_of, have_of
+from whence.order.survey.subgroup import Global, GroupId, Have, Origin, Subgroup, counts_of, decode_body, have_of
 
 Name = TypeVar("Name")
 
@@ -253,7 +253,10 @@ class Interconnected(Subgroup):
         return out
 
     def _control(self, body: bytes, now: int) -> list[object]:
-        match _control.decode(body):
+        control = decode_body(_control, body)
+        if control.neighbour not in self.links:
+            raise BadMessage(f"subgroup {control.neighbour} is no neighbour of {self.group}")
+        match control:
             case Session() as session:
                 return self._begin(session, now)
             case Assign() as assign:

@@ -149,6 +149,7 @@ class OpenMember:
         """What clients wait for here: at most one each."""
         self.under_way: dict[ClientId, int] = {}
         self.duplicates = 0
+        self.refused = 0
 
     def multicast(self, body: bytes, now: int) -> list[object]:
         """A member's own message."""
@@ -198,7 +199,11 @@ class OpenMember:
                     if application:
                         self.done = dict(_done.decode(application).numbers)
                 case Deliver(message):
-                    what = _body.decode(message.body)
+                    try:
+                        what = _body.decode(message.body)
+                    except msgspec.MsgspecError:  # no member writes that; all refuse it alike
+                        self.refused += 1
+                        continue
                     if isinstance(what, Plain):
                         out.append(Delivered(message.sender, 0, what.body))
                     else:

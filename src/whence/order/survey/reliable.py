@@ -103,6 +103,10 @@ class Install(msgspec.Struct, frozen=True, gc=False):
 Output = Send | Deliver | Install
 
 
+MAX_VIEWS_AHEAD, MAX_EARLY = 64, 10_000
+"""How far ahead of this process the views of others may be, and how many markers of one such view are kept."""
+
+
 @dataclass
 class ReliableStats:
     """What agreement costs."""
@@ -114,6 +118,8 @@ class ReliableStats:
     """Messages sent again inside flushes."""
     dropped: int = 0
     """Messages of crashed senders that wait for a message that nobody has."""
+    refused: int = 0
+    """Markers of views that cannot be near."""
 
 
 @dataclass
@@ -316,13 +322,20 @@ class ReliableProcess:
         if self.change is None or wire.view != self.change.view.number:
             newest = self.change.view.number if self.change else self.view.number if self.view else 0
             if wire.view > newest:  # the membership service will tell of it here too
-                self.early.setdefault(wire.view, []).append((sender, wire))
+                self._keep_early(sender, wire, newest)
             return []
         if isinstance(wire, Flush):
             self.change.flushed[sender] = wire.stateful
         else:
             self.change.ready[sender] = None
         return []
+
+    def _keep_early(self, sender: ProcessId, wire: Flush | Ready, newest: int) -> None:
+        some = self.early.setdefault(wire.view, []) if wire.view <= newest + MAX_VIEWS_AHEAD else None
+        if some is None or len(some) >= MAX_EARLY:
+            self.stats.refused += 1
+        elif (sender, wire) not in some:
+            some.append((sender, wire))
 
     def _progress(self, now: int) -> list[Output]:
         """Say `Ready`, and install, as soon as it can be."""

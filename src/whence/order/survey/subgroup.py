@@ -14,11 +14,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 
+from whence.errors import BadMessage
 from whence.order.survey.base import Mechanism, Message, ProcessId
 from whence.order.survey.reliable import Deliver, Install, Output, ReliableProcess, Send, View, Welcome, Wire
+
+T = TypeVar("T")
 
 GroupId = int
 
@@ -90,7 +94,7 @@ class SubgroupStats:
     log_peak: int = 0
     log_dropped: int = 0
     refused: int = 0
-    """Messages between servers that belong to no connection there is now."""
+    """Messages between servers that belong to no connection there is now, and bodies that no member writes."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -177,9 +181,11 @@ class Subgroup(ABC):
         if self._busy:
             return []
         self._busy, out = True, list[object]()
-        while self._todo:
-            out += self._carry_out_one(self._todo.pop(0), now)
-        self._busy = False
+        try:
+            while self._todo:
+                out += self._carry_out_one(self._todo.pop(0), now)
+        finally:
+            self._busy = False
         return out
 
     def _carry_out_one(self, output: Output, now: int) -> list[object]:
@@ -191,14 +197,23 @@ class Subgroup(ABC):
                 return [ToMember(to, wire)]
             case Install(view, _, application):
                 if application:
-                    saved = _saved.decode(application)
+                    saved = decode_body(_saved, application)
                     self.have, self.log = counts_of(saved.have), list(saved.log)
                 return [Installed(view), *self._installed(view, now)]
             case Deliver(message):
                 return self._deliver(message, now)
 
     def _deliver(self, message: Message, now: int) -> list[object]:
-        what = _decode_plain(message.body)
+        try:
+            return self._read(message, now)
+        except BadMessage:  # all members refuse it alike
+            self.stats.refused += 1
+            return []
+
+    def _read(self, message: Message, now: int) -> list[object]:
+        if not _is_plain(message.body):
+            return self._control(message.body, now)
+        what = decode_body(_plain, message.body)
         match what:
             case Local(body):
                 return [Delivered(self.group, message.sender, 0, body)]
@@ -213,7 +228,6 @@ class Subgroup(ABC):
                     self.stats.log_dropped += 1
                 self.stats.log_peak = max(self.stats.log_peak, len(self.log))
                 return [Delivered(*what.origin, what.number, what.body), *self._global(what, now)]
-        return self._control(message.body, now)
 
     def _prune(self) -> None:
         self.log = [message for message in self.log if self._needed(message)]
@@ -229,9 +243,17 @@ def counts_of(have: Have) -> dict[Origin, int]:
     return {(group, process): n for group, process, n in have}
 
 
-_plain = msgspec.msgpack.Decoder(Local | Global)
+_plain: msgspec.msgpack.Decoder[Local | Global] = msgspec.msgpack.Decoder(Local | Global)
 
 
-def _decode_plain(body: bytes) -> Local | Global | None:
-    """An application's message, or None: a control message among the members. Their tag is the first element."""
-    return _plain.decode(body) if body[1] in (1, 2) else None
+def _is_plain(body: bytes) -> bool:
+    """An application's message; else a control message among the members. Their tag is the first element."""
+    return body[1:2] in (b"\x01", b"\x02")
+
+
+def decode_body(decoder: msgspec.msgpack.Decoder[T], body: bytes) -> T:
+    """What a member put into a message, or `BadMessage`."""
+    try:
+        return decoder.decode(body)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise BadMessage(f"no message of a member: {error}") from None
