@@ -80,6 +80,16 @@ def test_what_is_never_recovered_is_skipped_and_nothing_is_inverted(mechanism: s
     assert line.inversions == 0 and line.over_gap > 0 and line.given_up > 0 and line.lost > 0
 
 
+@pytest.mark.parametrize("mechanism", TIMED)
+def test_clocks_that_are_wrong_cost_events_and_nothing_else(mechanism: str) -> None:
+    """What goes by clocks assumes that they agree. An hour apart it drops what others date ahead, and does not wait."""
+    wrong = {"clocks.offset": "1h", "clocks.drift": 100, "cluster.abandon": "10r"}
+    outcome = run(short(mechanism, **wrong), 1)
+    assert outcome.violation is None, outcome.violation
+    [line] = outcome.report.lines
+    assert line.inversions == 0 and line.late > line.delivered
+
+
 QUIET = """
 members = 6
 round = "100ms"

@@ -16,7 +16,8 @@ it lost, a joiner gets a snapshot, a peer that breaks the protocol is cut off. W
    member sends now and then (`SurveyConfig.anchor_every`).
 4. **Stability.** Who carries messages until all have them (`first-unstable`) goes by the digests of the members it
    knows. There may be others, so what it does not carry any more it still names.
-5. **Joining.** A snapshot is what `admit` gives, with how far each owner's frames are in it; what the giver holds back
+5. **Clocks.** What would wait for longer than `abandon_ns`, because its clock is that far ahead of ours, is dropped.
+6. **Joining.** A snapshot is what `admit` gives, with how far each owner's frames are in it; what the giver holds back
    the joiner recovers.
 """
 
@@ -205,7 +206,7 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
         if number > cursor.taken:
             self.pursuits.want(owner, 0, number - 1, now, at_once=recovered)
         if frame.key in self.held:
-            self._hold(frame, message, recovered)
+            self._hold(frame, message, recovered, out)
 
     def _obsolete(
         self, frame: StampedFrame, sender: MemberId, age: int, recovered: bool, out: list[OrderOutput]
@@ -236,10 +237,14 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
             self._force(next(iter(self.held)), "overflow", out)
         return True
 
-    def _hold(self, frame: StampedFrame, message: Message, recovered: bool) -> None:
+    def _hold(self, frame: StampedFrame, message: Message, recovered: bool, out: list[OrderOutput]) -> None:
         self.stats.held_peak = max(self.stats.held_peak, len(self.held))
         wait = self.mechanism.wait(message, self.now)
         assert wait is not None
+        if wait.until is not None and wait.until - self.now > self.config.abandon_ns:
+            self.process.let_go(message.id, "ahead")  # somebody's clock is far beyond what such an order allows for
+            self._hand_up((), out)
+            return
         for process, _, last in wait.missing:
             self.pursuits.want(self.names[process], 0, last, self.now, at_once=recovered)
         if wait.until is None:  # where nothing is named, digests have to show it first
@@ -370,7 +375,7 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
         return self._state(self.mechanism.save())
 
     def admit(self, joiner: MemberId, weaker: bool = False) -> ClockState:
-        """What a joiner starts from; `UsageError`: not from this member (rule 5)."""
+        """What a joiner starts from; `UsageError`: not from this member (rule 6)."""
         return self._state(self.process.admit(self._number(joiner)))
 
     def _state(self, state: State) -> ClockState:

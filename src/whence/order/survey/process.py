@@ -20,7 +20,7 @@ class ProcessStats:
     received: int = 0
     delivered: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
-    """By reason: `duplicate`, `late`, `expired`, `broken`, `departed`, `overflow`."""
+    """By reason: `duplicate`, `late`, `expired`, `broken`, `departed`, `overflow`, `ahead`."""
     blocked: int = 0
     """Messages that could not be delivered when they arrived."""
     blocked_time: int = 0
@@ -118,6 +118,10 @@ class Process:
                 self.mechanism.skip(first, now)
             delivered += self.drain(now)
         return lost, delivered
+
+    def let_go(self, wanted: Id, reason: str) -> None:
+        """A held message is not wanted any more."""
+        self._drop_if(reason, self._held[wanted][0])
 
     def _before(self, message: Message, now: int) -> Message | None:
         """Something in hand that precedes it."""
