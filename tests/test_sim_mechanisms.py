@@ -77,7 +77,9 @@ def test_what_is_never_recovered_is_skipped_and_nothing_is_inverted(mechanism: s
     outcome = run(short(mechanism, **lossy), 4)
     assert outcome.violation is None, outcome.violation
     [line] = outcome.report.lines
-    assert line.inversions == 0 and line.over_gap > 0 and line.given_up > 0 and line.lost > 0
+    assert line.inversions == 0
+    if mechanism != "first-unstable":  # which brings everything along that others may miss
+        assert line.over_gap > 0 and line.given_up > 0 and line.lost > 0
 
 
 @pytest.mark.parametrize("mechanism", TIMED)
