@@ -12,15 +12,19 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import whence
 from bridge_world import Member, inversions, members
 from live import LIMIT, fast, run, until
 from whence.bridge import Bridge, Said, everywhere
+from whence.bridge.merge import CROSSINGS, copies_of, merged
 from whence.clock import address_of
-from whence.errors import CyclicTopology, UsageError
+from whence.errors import CyclicTopology, TraceError, UsageError
 from whence.net.memory import MemoryNetwork
+from whence.sim.oracle import judge
+from whence.trace import read as read_trace
 
 
 def answer(said: Said) -> bytes | None:
@@ -35,10 +39,18 @@ class World:
         self.stack = stack
         self.net = MemoryNetwork()
         self.clusters: dict[str, list[Member]] = {}
+        self.trace: Path | None = None
 
     async def cluster(self, name: str, count: int = 3) -> list[Member]:
         joins = [
-            whence.join(name, [f"{name}0:1"] if n else [], f"{name}{n}:1", transport=self.net, settings=fast())
+            whence.join(
+                name,
+                [f"{name}0:1"] if n else [],
+                f"{name}{n}:1",
+                transport=self.net,
+                settings=fast(),
+                trace=self.trace,
+            )
             for n in range(count)
         ]
         self.clusters[name] = await members(self.stack, joins, [answer] * count)
@@ -54,7 +66,7 @@ class World:
             }
             for name in links
         }
-        return Bridge(sides, directory, probe=more.pop("probe", 0.1), **more)
+        return Bridge(sides, directory, probe=more.pop("probe", 0.1), trace=self.trace, **more)
 
     async def start(self, bridge: Bridge) -> asyncio.Task[None]:
         await self.stack.enter_async_context(bridge)
@@ -94,9 +106,10 @@ async def all_read(everybody: list[Member], count: int) -> None:
 
 def test_question_before_answer_in_a_chain_of_three(tmp_path: Path) -> None:
     async def main(world: World) -> None:
+        world.trace = tmp_path
         for name in "ABC":
             await world.cluster(name)
-        first = world.bridge("AB", trace=tmp_path)
+        first = world.bridge("AB")
         await world.start(first)
         await world.start(world.bridge("BC"))
         for n in range(5):
@@ -119,9 +132,40 @@ def test_question_before_answer_in_a_chain_of_three(tmp_path: Path) -> None:
         crossed = [s for s in c0.steps if s[0] == "read" and s in world.clusters["A"][0].steps]
         assert len(crossed) == 35, "an event has one name everywhere"
         assert first.stats("A")["bridge.forwarded"] == 5 and first.stats("B")["bridge.local"] == 5
-        assert len((tmp_path / "crossings.jsonl").read_text().splitlines()) == 35
+        await until(lambda: len((tmp_path / CROSSINGS).read_text().splitlines()) == 70, "35 events over two bridges")
 
     in_world(main)
+    audit_as_one(tmp_path)
+
+
+def audit_as_one(trace: Path) -> None:
+    """The oracle, which knows nothing of bridges, on the clusters as one; and on the same with two deliveries of a
+    member exchanged, which it has to see."""
+    rows = list(merged(read_trace(trace), copies_of(trace)))
+    for cluster in "ABC":
+        assert judge([row for row in read_trace(trace) if row.cluster == cluster]).ok
+    report = judge(rows)
+    assert report.ok and report.total.deliveries > 9 * 35, report
+    c0 = next(row.member for row in rows if row.member.startswith("C/C0"))
+    read = [n for n, row in enumerate(rows) if row.member == c0 and row.kind == "deliver"]
+    born = {row.event: row.member for row in rows if row.kind == "publish"}
+    question = next(n for n in read if born[rows[n].event or ""].startswith("A/"))
+    last = read[-1]
+    rows[question], rows[last] = (
+        msgspec.structs.replace(rows[question], event=rows[last].event, origin=rows[last].origin),
+        msgspec.structs.replace(rows[last], event=rows[question].event, origin=rows[question].origin),
+    )
+    assert judge(rows).total.inverted > 0
+
+
+def test_a_note_that_a_kill_has_cut_short(tmp_path: Path) -> None:
+    note = '{"cluster":"A","event":"e","to":"B","as":"f"}\n'
+    (tmp_path / CROSSINGS).write_text(note + '{"cluster":"A","ev')
+    assert copies_of(tmp_path) == {("B", "f"): ("A", "e")}
+    (tmp_path / CROSSINGS).write_text('{"cluster":"A","ev\n' + note)
+    with pytest.raises(TraceError, match=r":1: no crossing"):
+        copies_of(tmp_path)
+    assert copies_of(tmp_path / "nowhere") == {}
 
 
 def test_one_bridge_between_three() -> None:
@@ -190,7 +234,7 @@ def test_a_bridge_that_ends_and_comes_back_loses_and_doubles_nothing(tmp_path: P
 def test_what_a_bridge_cannot_keep_it_refuses(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="causal or reliable"):
         Bridge({"A": {"order": "fifo"}, "B": {}})
-    with pytest.raises(UsageError, match="without tickets"):
+    with pytest.raises(UsageError, match="counts by tickets"):
         Bridge({"A": {"contract": whence.Contract()}, "B": {}})
     with pytest.raises(UsageError, match="two clusters"):
         Bridge({"A": {}})

@@ -4,5 +4,6 @@ from whence.bridge.client import Client
 from whence.bridge.door import Door
 from whence.bridge.envelope import Reader, Said, everywhere
 from whence.bridge.live import Bridge
+from whence.bridge.merge import merge
 
-__all__ = ["Bridge", "Client", "Door", "Reader", "Said", "everywhere"]
+__all__ = ["Bridge", "Client", "Door", "Reader", "Said", "everywhere", "merge"]

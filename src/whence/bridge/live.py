@@ -10,7 +10,6 @@ started with it after a crash goes on where the last one was.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import secrets
@@ -23,6 +22,7 @@ from typing import Any, Self, TextIO
 
 from whence.api import Cluster, join
 from whence.bridge.gateway import Forward, Gateway, Output, Passed
+from whence.bridge.merge import CROSSINGS, Crossing, lines
 from whence.bridge.voice import Voice
 from whence.clock import EventId, Frame
 from whence.errors import DiskError, UsageError
@@ -57,7 +57,7 @@ class Bridge:
         """`clusters`: by name, what `whence.join` needs for each (`order`: reliable unless causal is said).
         `directory`: what survives a crash; without it a crash loses what was under way. `unmarked`: `global` brings
         over what has no scope, too. `probe`: seconds to look for a circle in. `trace`: a directory for what every
-        member did, and for which event was which (`crossings.jsonl`)."""
+        member did, and for which event was which (`crossings.ndjson`, see merge.py)."""
         started = f"{time.time_ns() // 1_000_000:015d}-{secrets.token_hex(4)}"
         self.gateway = Gateway(tuple(clusters), started, unmarked=unmarked, max_payload=DEFAULT.max_payload_bytes)
         self.clusters: dict[str, Cluster] = {}
@@ -70,7 +70,7 @@ class Bridge:
             if options.setdefault("order", "reliable") not in ORDERS:
                 raise UsageError(f"{name}: a bridge joins in {' or '.join(ORDERS)} order, not {options['order']}")
             if options.get("contract") is not None:
-                raise UsageError(f"{name}: a cluster without tickets has no causal order that a bridge could keep")
+                raise UsageError(f"{name}: a bridge counts by tickets, and a cluster with a contract has none")
         self._probe = probe
         self._voices: dict[str, Voice] = {}
         self._readers: dict[str, Events] = {}
@@ -97,7 +97,7 @@ class Bridge:
         if self._trace is not None:
             self._trace.mkdir(parents=True, exist_ok=True)
             self._crossings = self._stack.enter_context(
-                (self._trace / "crossings.jsonl").open("a", encoding="utf-8", buffering=1)
+                (self._trace / CROSSINGS).open("a", encoding="utf-8", buffering=1)
             )
         for name, options in self._joins.items():
             if self.directory is not None:
@@ -172,8 +172,7 @@ class Bridge:
 
     def _record(self, passed: list[Passed]) -> None:
         if self._crossings is not None and passed:
-            rows = ({"cluster": p.source, "event": p.event, "to": p.to, "as": p.published} for p in passed)
-            self._crossings.write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+            self._crossings.write(lines(Crossing(p.source, p.event, p.to, p.published) for p in passed))
 
     def stats(self, cluster: str) -> dict[str, int]:
         """What became of the events of a cluster, and the counters of the member there."""
@@ -208,7 +207,7 @@ class Bridge:
 def _id_of(event: Event) -> EventId:
     frame = event.frame
     if not isinstance(frame, Frame):
-        raise UsageError("a cluster without tickets has no causal order that a bridge could keep")
+        raise UsageError("a bridge counts by tickets, and this cluster has none")
     return EventId(frame.ticket, frame.inc, event.seq, frame.owner)
 
 
