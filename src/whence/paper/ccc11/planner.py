@@ -19,7 +19,7 @@ SHOWN = {
 
 def run(context: Context) -> Outcome:
     """20 settings (4 with --quick), each simulated with several seeds."""
-    count, seeds, events = (4, 2, 80) if context.quick else (20, 4, 500)
+    count, seeds, events = (4, 2, 80) if context.quick else (20, 4, 200)
 
     def tell(done: int, total: int) -> None:
         if context.tell:
