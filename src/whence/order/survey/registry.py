@@ -31,8 +31,8 @@ class SurveyConfig(msgspec.Struct, frozen=True):
     max_carried: int = 10_000
     """`first`, `first-unstable`: messages carried by one message. Fewer: smaller messages, but those beyond are waited
     for."""
-    max_carried_bytes: int = 1 << 20
-    """The same in bytes: what is carried has to fit into a message of the wire with what carries it."""
+    max_carried_bytes: int = 512 << 10
+    """The same in bytes: with names and numbers it has to stay below `Limits.max_stamp_bytes`."""
     anchor_every: int = 8
     """Chained mechanisms over links that lose for good (order/stamped.py): each so many-th own multicast is an anchor.
     Fewer: smaller messages, but who has given one up loses on average half as many of that sender after it."""
