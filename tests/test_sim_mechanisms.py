@@ -227,5 +227,7 @@ def test_settings_that_make_no_sense_name_the_key() -> None:
         hostile("vector", {"cluster.order": "reliable"})
     survey = hostile("physical", {"cluster.survey": {"skew": "3ms", "delay": "2r"}}).scenario.cluster[0].survey
     assert survey is not None and (survey.skew, survey.delay) == (3_000_000, 500_000_000)
+    with pytest.raises(ConfigError, match="anchor_every must be at least 1"):
+        hostile("vector", {"cluster.survey": {"anchor_every": 0}})
     with pytest.raises(ConfigError, match="not a duration"):
         hostile("physical", {"cluster.survey": {"skew": 3}})

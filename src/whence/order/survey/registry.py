@@ -50,6 +50,11 @@ class SurveyConfig(msgspec.Struct, frozen=True):
     K: int = 4
     """`probabilistic`: entries per process, best at `ln 2 * R / X` with X messages in flight (PCO17)."""
 
+    def __post_init__(self) -> None:
+        for name, least in (("max_carried", 0), ("max_carried_bytes", 0), ("anchor_every", 1), ("lifetime", 1)):
+            if getattr(self, name) < least:
+                raise ConfigError(f"{name} must be at least {least}, not {getattr(self, name)}")
+
 
 def make(
     name: str,
