@@ -17,7 +17,7 @@ from whence.api import Cluster, Join, join, run
 from whence.errors import UsageError
 from whence.net.keys import read_secret
 from whence.net.metrics import Check
-from whence.net.transport import Faults
+from whence.net.transport import Faults, parse_address
 
 TICKET_PATIENCE_S = 15.0
 """Seconds without a ticket, though one is wanted, after which a node calls itself unwell."""
@@ -27,6 +27,8 @@ def joining(args: argparse.Namespace) -> Join:
     """`whence.join` as the arguments say."""
     if args.tls and args.udp:
         raise UsageError("--tls and --udp exclude each other: TLS protects streams only (--secret-file protects both)")
+    for seed in args.join:
+        parse_address(seed)  # what is no address is said at once, not after a time-out
     return join(
         args.cluster,
         args.join,

@@ -109,7 +109,7 @@ def _connection(command: argparse.ArgumentParser) -> None:
         help="no tickets: everybody publishes; such as target_error=0.001,rate=200,delay=0.02 (docs/probabilistic.md)",
     )
     how.add_argument(
-        "--tickets", type=_count, default=8, metavar="N", help="how many may publish at a time, the same for all (8)"
+        "--tickets", type=count, default=8, metavar="N", help="how many may publish at a time, the same for all (8)"
     )
     how.add_argument("--directory", type=Path, metavar="DIR", help="to go on from after kill -9")
     how.add_argument("--trace", type=Path, metavar="DIR", help="write every step into this directory (docs/trace.md)")
@@ -151,8 +151,8 @@ def _chat(command: argparse.ArgumentParser) -> None:
 
 
 def _up(command: argparse.ArgumentParser) -> None:
-    command.add_argument("members", type=_count, metavar="N", help="processes")
-    command.add_argument("--coordinators", type=_count, metavar="K", help="of them publish (default: all, at most 8)")
+    command.add_argument("members", type=count, metavar="N", help="processes")
+    command.add_argument("--coordinators", type=count, metavar="K", help="of them publish (default: all, at most 8)")
     command.add_argument("--seconds", type=positive, metavar="S", help="stop after so long (default: on Ctrl-C)")
     command.add_argument(
         "--load", type=positive, default=10.0, metavar="R", help="events a second of each (default 10)"
@@ -193,7 +193,8 @@ def share(text: str) -> float:
     return number
 
 
-def _count(text: str) -> int:
+def count(text: str) -> int:
+    """A number from 1 on, for argparse."""
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError("must be at least 1")

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -52,6 +53,7 @@ def parser() -> argparse.ArgumentParser:
         description="Causally ordered group communication at gossip scale.",
         formatter_class=raw,
     )
+    top.add_argument("-v", dest="talk", action="count", default=0, help="say more: what the parts log (-vv: all of it)")
     top.add_argument("--version", action="version", version=f"whence {whence.__version__}")
     commands = top.add_subparsers(
         dest="command", metavar="COMMAND", help="one of those below; each has its own --help", required=True
@@ -143,9 +145,9 @@ def _sim(command: argparse.ArgumentParser) -> None:
 
 def _soak(command: argparse.ArgumentParser) -> None:
     _scenario(command)
-    command.add_argument("--seeds", type=_positive, default=100, metavar="N", help="how many (default 100)")
+    command.add_argument("--seeds", type=live.count, default=100, metavar="N", help="how many (default 100)")
     command.add_argument("--start", type=int, default=0, metavar="S", help="the first seed (default 0)")
-    command.add_argument("--jobs", type=_positive, default=os.cpu_count() or 1, help="processes (default: all cores)")
+    command.add_argument("--jobs", type=live.count, default=os.cpu_count() or 1, help="processes (default: all cores)")
     command.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="where a shrunk scenario is written")
     command.add_argument("--no-shrink", action="store_true", help="only say which seeds fail")
     command.set_defaults(call=later("simulate", "soak"))
@@ -155,20 +157,14 @@ def _shrink(command: argparse.ArgumentParser) -> None:
     _scenario(command)
     command.add_argument("--seed", type=int, help="default: the scenario's own")
     command.add_argument("--out", type=Path, metavar="FILE", help="write the short scenario here")
-    command.add_argument("--runs", type=_positive, default=300, help="how many runs to spend at most (default 300)")
+    command.add_argument("--runs", type=live.count, default=300, help="how many runs to spend at most (default 300)")
     command.set_defaults(call=later("simulate", "shrink"))
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return number
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns its exit code."""
     args = parser().parse_args(argv)
+    _talk(args)
     call: Callable[[argparse.Namespace], int] = args.call
     try:
         return call(args)
@@ -181,3 +177,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `whence ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return CLEAN
+    except OSError as error:  # a file that cannot be written, a port that cannot be had
+        print(f"whence: {f'{error.filename}: ' if error.filename else ''}{error.strerror or error}", file=sys.stderr)
+        return BAD_INPUT
+
+
+def _talk(args: argparse.Namespace) -> None:
+    """Warnings are told by the commands themselves; with -v also what is below them."""
+    if not args.talk:
+        return
+    if hasattr(args, "verbose"):
+        args.verbose = True
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s"))
+    handler.addFilter(lambda record: record.levelno < logging.WARNING)
+    logger = logging.getLogger("whence")
+    logger.setLevel(logging.INFO if args.talk == 1 else logging.DEBUG)
+    logger.addHandler(handler)

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from whence.cli.scale import told
 from whence.cli.show import console
+from whence.errors import UsageError
 from whence.paper import EXPERIMENTS, experiment
 
 
@@ -24,8 +25,11 @@ def paper(args: argparse.Namespace) -> int:
     from whence.scale import read_latencies
 
     latencies = () if args.latencies is None else read_latencies(args.latencies)
-    outcome = run(Context(args.quick, args.seed, latencies, args.master, told(), args.live, str(args.data or "")))
     out = args.out or Path("out") / args.name
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"--out {out} is a file; name a directory")
+    with told() as tell:
+        outcome = run(Context(args.quick, args.seed, latencies, args.master, tell, args.live, str(args.data or "")))
     files = save(out, args.name, outcome)
     if args.json:
         claims = msgspec.to_builtins(outcome.claims)

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from whence.cli import live
 from whence.cli.later import later
 
 if TYPE_CHECKING:
@@ -54,9 +55,11 @@ def _plan(command: argparse.ArgumentParser) -> None:
     command.add_argument("--json", action="store_true", help="print one JSON object")
     command.add_argument("--toml", action="store_true", help="print a scenario that `whence sim` runs")
     command.add_argument("--check", action="store_true", help="simulate it: predicted next to measured")
-    command.add_argument("--verify", type=int, metavar="COUNT", help="plan and simulate so many random settings")
-    command.add_argument("--seeds", type=int, default=4, metavar="S", help="runs of a check (default 4)")
-    command.add_argument("--events", type=int, default=500, metavar="E", help="of a run of a check (default 500)")
+    command.add_argument("--verify", type=live.count, metavar="COUNT", help="plan and simulate so many random settings")
+    command.add_argument("--seeds", type=live.count, default=4, metavar="S", help="runs of a check (default 4)")
+    command.add_argument(
+        "--events", type=live.count, default=500, metavar="E", help="of a run of a check (default 500)"
+    )
     command.add_argument("--seed", type=int, default=0, help="of checks and random settings")
     command.add_argument("--master", metavar="URL", help="simulate on this Spark master")
     command.set_defaults(call=later("plan", "plan"))

@@ -3,33 +3,27 @@
 from __future__ import annotations
 
 import argparse
-import sys
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import msgspec
 from rich.table import Table
 
-from whence.cli.show import console
+from whence.cli.show import console, progress
 from whence.scale import Settings, read_latencies, run
 from whence.scale.run import Progress, Result
 
 
-def told(quiet_for: float = 1.0) -> Progress:
-    """Progress on standard error: a line that rewrites itself for people, a line now and then otherwise."""
-    last, live = [time.monotonic() + quiet_for], sys.stderr.isatty()
+@contextmanager
+def told() -> Iterator[Progress]:
+    """Tells what is going on and how far it is: a bar on standard error where somebody looks, nothing otherwise."""
+    with progress("starting") as bar:
 
-    def tell(done: float, what: str) -> None:
-        now = time.monotonic()
-        compiling = what.startswith("loading")
-        if not compiling and now < last[0]:
-            return
-        last[0] = now + (0.2 if live else 10.0)
-        line = f"whence: {what}" + ("" if compiling else f", {100 * done:.0f} %")
-        print(f"\r\x1b[K{line}" if live else line, end="" if live else "\n", file=sys.stderr, flush=True)
-        if live and done >= 1:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+        def tell(done: float, what: str) -> None:
+            if bar is not None:
+                bar[0].update(bar[1], completed=done, description=what)
 
-    return tell
+        yield tell
 
 
 def scale(args: argparse.Namespace) -> int:
@@ -51,7 +45,8 @@ def scale(args: argparse.Namespace) -> int:
         seed=args.seed,
         alerts=args.alerts,
     )
-    result = run(settings, args.threads, engine=args.engine, progress=told())
+    with told() as tell:
+        result = run(settings, args.threads, engine=args.engine, progress=tell)
     if args.json:
         print(msgspec.json.encode(result).decode())
     else:

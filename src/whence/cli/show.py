@@ -60,7 +60,12 @@ def progress(what: str, unit: str = "") -> Iterator[tuple[Progress, TaskID] | No
     if not sys.stderr.isatty():
         yield None
         return
-    columns = (TextColumn(what), BarColumn(), TextColumn("{task.percentage:3.0f} % " + unit), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.percentage:3.0f} % " + unit),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         yield bar, bar.add_task(what, total=1.0)
 

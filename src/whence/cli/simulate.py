@@ -19,7 +19,7 @@ import msgspec
 import whence
 from whence.cli.judged import write_page
 from whence.cli.show import console, progress, report_tables, soak_table
-from whence.errors import ConfigError
+from whence.errors import ConfigError, UsageError
 from whence.recorder import Sink
 from whence.sim.actions import show
 from whence.sim.chaos import expand
@@ -71,6 +71,8 @@ def sim(args: argparse.Namespace) -> int:
     if args.schedule:
         print(show(expand(loaded, seed)))
         return 0
+    if args.report is not None and args.report.is_dir():
+        raise UsageError(f"--report {args.report} is a directory; name a file")
     with progress("simulating") as bar, tracing(args, loaded, seed) as sink:
 
         def tick(now: int, end: int) -> None:

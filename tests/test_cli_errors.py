@@ -1,0 +1,104 @@
+"""Whatever is wrong is said in a line that a person can act on; what takes long shows a bar, to those who look."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from whence.cli import main
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "dir").mkdir()
+    (tmp_path / "bad.toml").write_text('members = "many"\n')
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "args, said",
+    [
+        ("sim nothere", "give a .toml file or one of: demo"),
+        ("sim bad.toml", "expected `int | array`, got `str` - at `members`"),
+        ("sim dir", "Is a directory"),
+        ("sim quiet --trace file", "Not a directory"),
+        ("sim quiet --report dir", "--report dir is a directory; name a file"),
+        ("sim world --data nothere.csv", "cannot read the latencies"),
+        ("sim demo --set network.loss=7", "at `network.loss`"),
+        ("soak nothere", "give a .toml file or one of"),
+        ("node --cluster x --insecure --join nonsense", "not an address: 'nonsense' (want host:port)"),
+        ("node --cluster x --insecure --directory file", "cannot use file"),
+        ("chat --cluster x --nick a --insecure --listen 127.0.0.1:70000", "want host:port"),
+        ("up 2 --coordinators 5", "at most all of them"),
+        ("keys init file", "cannot make the directory file"),
+        ("keys issue dir alice", "`whence keys init`"),
+        ("plan", "a plan needs --members, --publishers and --rate"),
+        ("plan --members 10 --publishers 20 --rate 1", "want 1 to 10, the members"),
+        ("scale --processes 10 --entries 2 --keys 5", "not from 1 to the number of entries"),
+        ("scale --latencies dir", "Is a directory"),
+        ("paper nothere", "no experiment 'nothere': there are"),
+        ("paper pco17/fig3 --out file", "--out file is a file; name a directory"),
+        ("demo --out file/x", "cannot be used (Not a directory)"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(args: str, said: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(args.split()) == 2
+    told = capsys.readouterr().err
+    assert said in told and told.startswith("whence: ") and told.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "args, said",
+    [
+        ("plan --members 4 --publishers 2 --rate 1 --check --seeds 0", "--seeds: must be at least 1"),
+        ("plan --verify -1", "--verify: must be at least 1"),
+        ("demo --rate nan", "--rate: must be above 0"),
+        ("demo --loss 3", "--loss: must be at least 0 and below 1"),
+        ("soak demo --jobs 0", "--jobs: must be at least 1"),
+    ],
+)
+def test_bad_arguments_are_named(args: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(args.split())
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "args",
+    ["sim quiet", "soak quiet --seeds 1 --jobs 1", "scale --processes 4 --entries 4 --keys 2 --deliveries 100"],
+)
+def test_progress_is_for_those_who_look(args: str) -> None:
+    command = [sys.executable, "-m", "whence.cli", *args.split()]
+    quiet = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)
+    assert quiet.stderr == ""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=theirs, env={**os.environ, "TERM": "xterm"})
+    os.close(theirs)
+    seen = b""
+    while True:
+        try:
+            piece = os.read(ours, 65536)
+        except OSError:  # Linux says so when nobody writes any more
+            break
+        if not piece:
+            break
+        seen += piece
+    os.close(ours)
+    assert process.wait(240) == 0
+    assert b" %" in seen
+
+
+def test_v_says_more(here: Path) -> None:
+    command = [sys.executable, "-m", "whence.cli", "-vv", "node", "--cluster", "x", "--insecure"]
+    command += ["--join", "127.0.0.1:1", "--timeout", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
+    assert done.returncode == 2
+    assert "whence.net: 127.0.0.1:1 cannot be reached" in done.stderr
