@@ -30,7 +30,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from whence.clock import AnyFrame, MemberId, StampedFrame
-from whence.errors import AbsurdClock, BadFrame, BadMessage, ConfigError, ForgedTicket, UsageError, WrongKind
+from whence.errors import AbsurdClock, BadFrame, BadMessage, ConfigError, ForgedTicket, TooLarge, UsageError, WrongKind
 from whence.order.checks import Seal
 from whence.order.config import OrderConfig
 from whence.order.explain import Blocked
@@ -46,6 +46,8 @@ from whence.order.survey.registry import make
 
 MAX_STAMP_BYTES = 2 << 20
 """Of a stamp or a state: as the wire has it, more would not arrive."""
+MAX_PLAIN_BYTES = 128 << 10
+"""Of a stamp that carries no messages: `MAX_OWNERS` dated counts."""
 UNKNOWN: Stretch = ("", 0, 1, 1)
 """Given up by a mechanism that cannot say what: at least one frame of somebody."""
 
@@ -162,6 +164,8 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
             raise WrongKind(f"a frame of another kind of cluster than one ordered by {self.config.mechanism}")
         if not 1 <= frame.count <= self.config.max_frame_events or frame.first < 1 or frame.number < 1:
             raise BadFrame(f"frame {frame.number} of {frame.count} events from {frame.first}")
+        if not self.mechanism.carries and len(frame.stamp) > MAX_PLAIN_BYTES:
+            raise TooLarge(f"a stamp of {len(frame.stamp)} bytes, allowed are {MAX_PLAIN_BYTES}")
         new: dict[MemberId, ProcessId] = {}  # nothing is remembered of a frame that is refused
         message = self._message(
             frame, lambda name: self.numbers.get(name, new.setdefault(name, len(self.names) + len(new)))
