@@ -11,6 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = {
+    "bridge": "3 answers, each after its question, in both clusters",
     "chat": "5 answers, each after its question",
     "document": r"In the end all 4 have:\n(.+\n){3}",
     "world": "3 avatars, each in one region, after 12 steps each",

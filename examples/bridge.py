@@ -1,0 +1,79 @@
+"""Two clusters and a bridge between them: Ann asks in the lobby, Bob answers in the hall, Eve and Zoe only read.
+
+    python examples/bridge.py
+
+What Ann says to the lobby stays there. Everywhere an answer comes after its question, though no clock of one cluster is
+known in the other. For bridges to use, see `whence bridge`.
+"""
+
+import asyncio
+
+import whence
+from whence.bridge import Bridge, Reader, Said, everywhere
+
+QUESTIONS = [b"tea?", b"milk?", b"sugar?"]
+
+
+async def ann(cluster: whence.Cluster) -> None:
+    """Asks everybody, and says something to the lobby alone."""
+    async with cluster.coordinate() as seat:
+        for question in QUESTIONS:
+            await seat.publish(b"(let us ask the hall)")
+            await seat.publish(everywhere(question))
+
+
+async def bob(cluster: whence.Cluster) -> None:
+    """Answers everybody."""
+    reader, answered = Reader(cluster.name), 0
+    async with cluster.coordinate() as seat:
+        async for event in cluster.events():
+            said = reader.read(event.id, event.payload)
+            if said is not None and said.payload in QUESTIONS:
+                await seat.publish(everywhere(said.payload.replace(b"?", b": yes!")))
+                answered += 1
+                if answered == len(QUESTIONS):
+                    return
+
+
+async def listen(cluster: whence.Cluster) -> list[Said]:
+    """Reads until every question is answered."""
+    reader, read = Reader(cluster.name), list[Said]()
+    async for event in cluster.events():
+        said = reader.read(event.id, event.payload)
+        if said is not None:
+            read.append(said)
+        if sum(b"yes!" in said.payload for said in read) == len(QUESTIONS):
+            break
+    return read
+
+
+async def main() -> None:
+    async with (
+        whence.join("lobby", insecure=True) as for_ann,
+        whence.join("lobby", [for_ann.address], insecure=True) as for_eve,
+        whence.join("hall", insecure=True) as for_bob,
+        whence.join("hall", [for_bob.address], insecure=True) as for_zoe,
+        Bridge(
+            {
+                "lobby": {"seeds": [for_ann.address], "insecure": True},
+                "hall": {"seeds": [for_bob.address], "insecure": True},
+            }
+        ) as bridge,
+    ):
+        carrying = asyncio.create_task(bridge.run())
+        readers = [asyncio.create_task(listen(cluster)) for cluster in (for_eve, for_zoe)]
+        await asyncio.gather(ann(for_ann), bob(for_bob))
+        eve, zoe = await asyncio.gather(*readers)
+        carrying.cancel()
+    for name, read in (("Eve, in the lobby", eve), ("Zoe, in the hall", zoe)):
+        print(f"{name}, reads:")
+        for said in read:
+            print(f"  {said.payload.decode():22} born in the {said.cluster}")
+        said_before = [said.payload for said in read]
+        for question in QUESTIONS:
+            assert said_before.index(question) < said_before.index(question.replace(b"?", b": yes!"))
+    print(f"{len(QUESTIONS)} answers, each after its question, in both clusters")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
