@@ -73,7 +73,7 @@ def test_an_event_lights_up_its_past_and_future(opened: Any, triangle: Path) -> 
     assert "q@a#1: published by a#1" in page.inner_text("#told")
     assert "0 events in its past, 1 in its future, 0 concurrent" in page.inner_text("#told")
     page.keyboard.press("n")
-    assert "1 events in its past, 0 in its future" in page.inner_text("#told")
+    assert "1 event in its past, 0 in its future" in page.inner_text("#told")
     page.keyboard.press("Escape")
     assert page.inner_text("#told") == "No event is chosen."
 
@@ -96,7 +96,9 @@ def test_a_violation_is_told_in_words(opened: Any, triangle: Path) -> None:
 def test_a_finding_shows_itself_in_the_diagram(opened: Any, triangle: Path) -> None:
     page = opened(triangle)
     page.click("#findings .show")
-    assert "c#1 delivered" in page.inner_text("#told")
+    said = page.inner_text("#told")
+    assert said.startswith("c#1 delivered answer@b#1 (b#1's 1st) and then q@a#1"), "the finding itself"
+    assert "answer@b#1: published by b#1" in said, "and the event"
     assert page.evaluate("document.activeElement.id") == "diagram"
 
 
@@ -131,6 +133,16 @@ def test_screen_readers_have_something_to_read(opened: Any, triangle: Path) -> N
     assert page.get_attribute("#told", "aria-live") == "polite"
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"
+
+
+def test_an_id_that_is_used_again_does_not_turn_time_around(opened: Any, tmp_path: Path) -> None:
+    rows = [*TRIANGLE, Row("r", "c", "a#1", 4, 20_000_000, "publish", event="q@a#1", origin="a#1")]
+    path = tmp_path / "again.html"
+    write(gather(rows, Found(), title="again", about="-"), path)
+    page = opened(path)
+    page.focus("#diagram")
+    page.keyboard.press("n")
+    assert "q@a#1: published by a#1 at 1.0 ms. 0 events in its past, 1 in its future" in page.inner_text("#told")
 
 
 def big(events: int, members: int) -> list[Row]:

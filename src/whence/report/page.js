@@ -15,7 +15,11 @@
   data.lives.forEach((life, i) => lifeOf.fill(i, life.first, life.last));
   const publishOf = new Int32Array(E).fill(-1);
   const count = new Uint32Array(E + 1);
-  for (let s = 0; s < N; s++) if (held[s] < 0) publishOf[eventOf[s]] = s; else count[eventOf[s] + 1]++;
+  for (let s = 0; s < N; s++) {
+    const e = eventOf[s];
+    if (held[s] >= 0) count[e + 1]++;
+    else if (publishOf[e] < 0 || at[s] < at[publishOf[e]]) publishOf[e] = s; // an id that is used again is still the first event
+  }
   for (let e = 0; e < E; e++) count[e + 1] += count[e];
   const deliveries = new Uint32Array(count[E]), filled = count.slice();
   for (let s = 0; s < N; s++) if (held[s] >= 0) deliveries[filled[eventOf[s]]++] = s;
@@ -65,7 +69,7 @@
     function spread(life, s) {
       for (let i = s + 1; i < since[life]; i++) {
         const e = eventOf[i];
-        if (held[i] < 0 && !mark[e]) { mark[e] = 1; todo.push(e); }
+        if (publishOf[e] === i && !mark[e]) { mark[e] = 1; todo.push(e); }
       }
       if (s >= since[life]) return;
       since[life] = s;
@@ -259,7 +263,7 @@
     let concurrent = E - 1;
     for (let i = 0; i < E; i++) if (before[i] || after[i]) concurrent--;
     const who = p >= 0 ? `published by ${data.lives[lifeOf[p]].name} at ${time(at[p])}` : "published outside this part of the run";
-    let text = `${data.events[e]}: ${who}. ${a} events in its past, ${b} in its future, ${concurrent} concurrent.`;
+    let text = `${data.events[e]}: ${who}. ${a} ${a === 1 ? "event" : "events"} in its past, ${b} in its future, ${concurrent} concurrent.`;
     if (step >= 0) text += " " + story(step);
     told.textContent = text;
     canvas.setAttribute("aria-label", "Space-time diagram. " + text);
@@ -271,6 +275,7 @@
   function story(s) {
     const verdict = flags[s] >> VERDICT, life = data.lives[lifeOf[s]];
     if (verdict === 0) return "";
+    if (verdict === 4) return `${life.name} delivered this a second time.`;
     if (verdict === 5) return `${life.name} delivered this, and nobody had published it.`;
     const allowed = wrong(s) || verdict === 3 ? "" : ` It asked for ${life.order} order, which allows that.`;
     let why = `Delivered ${VERDICTS[verdict]} at ${life.name}.${allowed}`;
@@ -291,7 +296,7 @@
     const table = document.createElement("table");
     const row = (cells, tag) => {
       const tr = table.insertRow();
-      for (const cell of cells) { const td = document.createElement(tag); td.textContent = cell; tr.append(td); }
+      for (const cell of cells) { const td = document.createElement(tag); td.textContent = cell; if (tag === "th") td.scope = "col"; tr.append(td); }
     };
     row(["member", "delivered", "after", "held", "how"], "th");
     const p = publishOf[e];
@@ -414,6 +419,7 @@
   for (const button of document.querySelectorAll(".show")) {
     button.addEventListener("click", () => {
       show(button.dataset.event, button.dataset.member);
+      told.textContent = `${button.parentElement.firstElementChild.nextSibling.textContent.trim()}. ${told.textContent}`;
       document.getElementById("diagram-section").scrollIntoView({ block: "start" });
       canvas.focus({ preventScroll: true });
     });
