@@ -54,6 +54,7 @@ def test_a_bridge_with_keys_of_its_own_for_each_cluster(tmp_path: Path, start: C
     addresses = [json.loads(node.notice(r".*is in .*")[0])["address"] for node in (ann, bob)]
     bridge = start(
         *("bridge", "--json", "--directory", tmp_path / "bridge", "--probe", 0.2, "--metrics", "127.0.0.1:0"),
+        *("--every", 0.1),
         *(*lobby, "bridge", "--join", addresses[0], "--to", "hall", *hall, "--join", addresses[1]),
     )
     bridge.notice("is open")
@@ -72,6 +73,7 @@ def test_a_bridge_with_keys_of_its_own_for_each_cluster(tmp_path: Path, start: C
     assert 'whence_bridge_local_total{cluster="lobby"} 1' in text
     status, text = asyncio.run(ask(where, "/health", LIMIT))
     assert status == 200 and json.loads(text)["ok"], text
+    until(lambda: bridge.out and json.loads(bridge.out[-1])["hall"]["bridge.forwarded"] == 1, "it tells how much")
     assert bridge.end(signal.SIGINT) == 0
     told = json.loads(bridge.err[-1])
     assert told["forwarded"] == {"lobby": 1, "hall": 1}

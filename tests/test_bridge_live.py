@@ -56,13 +56,13 @@ class World:
         self.clusters[name] = await members(self.stack, joins, [answer] * count)
         return self.clusters[name]
 
-    def bridge(self, links: str, directory: Path | None = None, **more: Any) -> Bridge:
+    def bridge(self, links: str, directory: Path | None = None, queue_events: int = 65_536, **more: Any) -> Bridge:
         sides = {
             name: {
                 "seeds": [f"{name}0:1"],
                 "listen": f"bridge{links}-{name}:1",
                 "transport": self.net,
-                "settings": fast(),
+                "settings": fast(queue_events=queue_events),
             }
             for name in links
         }
@@ -227,6 +227,43 @@ def test_a_bridge_that_ends_and_comes_back_loses_and_doubles_nothing(tmp_path: P
         await all_read(world.everybody(), 2 * total)
         each_once(world.everybody(), [b"%c%d" % (c, n) for n in range(total) for c in b"ab"])
         assert inversions([m.steps for m in world.everybody()]) == []
+
+    in_world(main)
+
+
+def test_a_bridge_that_is_behind_on_both_sides_does_not_wait_for_itself() -> None:
+    """With room for a few events only, and more of them in both directions than that."""
+
+    async def main(world: World) -> None:
+        A, B = await world.cluster("A"), await world.cluster("B")
+        bridge = world.bridge("AB", queue_events=4, probe=0.5)
+        await bridge.__aenter__()
+        world.stack.push_async_exit(bridge)
+        for n in range(300):
+            A[n % 3].say(everywhere(b"a%d" % n))
+            B[n % 3].say(everywhere(b"b%d" % n))
+        await until(lambda: all(c.buffers()["backlog"][0] > 4 for c in bridge.clusters.values()), "both are behind")
+        task = asyncio.create_task(bridge.run())
+        world.stack.push_async_callback(_stop, task)
+        await all_read(world.everybody(), 600)
+        each_once(world.everybody(), [b"%c%d" % (c, n) for n in range(300) for c in b"ab"])
+
+    in_world(main)
+
+
+def test_events_can_be_looked_at_before_they_are_taken() -> None:
+    async def main(world: World) -> None:
+        async with whence.join("A", listen="A0:1", transport=world.net, settings=fast()) as cluster:
+            events = cluster.events()
+            async with cluster.coordinate() as seat:
+                for n in range(5):
+                    await seat.publish(b"%d" % n)  # a frame each
+            assert [event.payload for event in events.waiting()] == [b"0", b"1", b"2", b"3", b"4"]
+            assert [event.payload for event in await events.batch()] == [b"0"]
+            assert [event.payload for event in await events.batch(3)] == [b"1", b"2", b"3"]
+            assert [event.payload for event in events.waiting()] == [b"4"]
+            assert [event.payload for event in await events.batch(10)] == [b"4"]
+            assert events.waiting() == []
 
     in_world(main)
 

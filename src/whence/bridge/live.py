@@ -39,7 +39,7 @@ is noticed in time. Shorter: a quicker start. A probe that comes later still end
 FRAMES = 64
 """Read and published at a time, if there are so many. More: fewer waits for the disk, more to do again after a
 crash."""
-LOOK_S = 0.05
+LOOK_S = 0.1
 
 
 class Bridge:
