@@ -17,6 +17,7 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, Final
 
+from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
@@ -53,8 +54,9 @@ async def _up(args: argparse.Namespace) -> int:
         secret.write_text(encode_secret(os.urandom(32)) + "\n", encoding="ascii")
         nodes = [Process(args, Path(home), number) for number in range(args.members)]
         try:
-            await nodes[0].start([], found=True)
-            await asyncio.gather(*(node.start(nodes[:1]) for node in nodes[1:]))
+            with Console(stderr=True).status(f"starting {args.members} processes"):  # seen on a terminal only
+                await nodes[0].start([], found=True)
+                await asyncio.gather(*(node.start(nodes[:1]) for node in nodes[1:]))
             await _watch(args, nodes)
         finally:
             await asyncio.gather(*(node.stop() for node in nodes))
