@@ -172,10 +172,15 @@ def test_one_bridge_between_three() -> None:
     async def main(world: World) -> None:
         for name in "ABC":
             await world.cluster(name, 2)
-        await world.start(world.bridge("ABC"))
-        for name in "ABC":
-            world.clusters[name][1].say(everywhere(b"from " + name.encode()))
-        await all_read(world.everybody(), 3)
+        async with world.bridge("ABC") as bridge:
+            task = asyncio.create_task(bridge.run())
+            for name in "ABC":
+                world.clusters[name][1].say(everywhere(b"from " + name.encode()))
+            await all_read(world.everybody(), 3)
+            await _stop(task)
+            assert all(cluster.may_publish for cluster in bridge.clusters.values())
+        for cluster in bridge.clusters.values():
+            assert cluster._node.left and not cluster.may_publish, "the tickets are given back"
         each_once(world.everybody(), [b"from A", b"from B", b"from C"])
 
     in_world(main)

@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from whence.cli.later import later
-from whence.cli.live import _connection, positive
-
-_RAW = argparse.RawDescriptionHelpFormatter
+from whence.cli.live import _command, _connection, positive
 
 BRIDGE = """\
 examples:
@@ -52,14 +50,6 @@ def add(commands: Any) -> None:
     _bridge(_command(commands, "bridge", "join clusters: events cross, causal order is kept", BRIDGE))
     _door(_command(commands, "door", "take part, and publish for those who are no members", DOOR))
     _publish(_command(commands, "publish", "publish in a cluster without being a member", PUBLISH))
-
-
-def _command(commands: Any, name: str, what: str, examples: str) -> argparse.ArgumentParser:
-    description = what[0].upper() + what[1:] + "."
-    parser: argparse.ArgumentParser = commands.add_parser(
-        name, help=what, description=description, epilog=examples, formatter_class=_RAW
-    )
-    return parser
 
 
 class _NextSide(argparse.Action):
