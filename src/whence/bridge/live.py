@@ -212,4 +212,4 @@ def _id_of(event: Event) -> EventId:
 
 
 def _file_name(cluster: str) -> str:
-    return "".join(c if c.isalnum() or c in "._-" else f"%{ord(c):x}" for c in cluster)
+    return "".join(c if c.isalnum() or c in "._-" else f"%{ord(c):06x}" for c in cluster)
