@@ -122,6 +122,13 @@ def test_it_fits_the_screen(opened: Any, triangle: Path, width: int, scheme: str
     assert dark == (scheme == "dark")
 
 
+def test_a_finger_reaches_every_lane(opened: Any, tmp_path: Path) -> None:
+    """A finger that moves up or down moves the page, so all members have to be there at once."""
+    write(gather(big(40, 60), Found(), title="many", about="-"), tmp_path / "many.html")
+    page = opened(tmp_path / "many.html", viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    assert page.locator("#diagram").bounding_box()["height"] > 60 * 14
+
+
 def test_screen_readers_have_something_to_read(opened: Any, triangle: Path) -> None:
     page = opened(triangle)
     unnamed = page.evaluate(

@@ -102,7 +102,8 @@
     gutter = Math.min(width * 0.28, 16 + Math.max(0, ...data.lanes.map((name) => pen.measureText(name).width)));
     lane = lanes > 60 ? 14 : 22;
     // On a touch screen the page scrolls up and down, so all lanes are there at once.
-    const room = matchMedia("(pointer: coarse)").matches ? 1600 : Math.max(260, window.innerHeight * 0.7);
+    const touched = matchMedia("(pointer: coarse)").matches || navigator.maxTouchPoints > 0;
+    const room = touched ? 1600 : Math.max(260, window.innerHeight * 0.7);
     height = Math.min(AXIS + lanes * lane + 8, room);
     canvas.style.height = height + "px";
     canvas.width = width * ratio; canvas.height = height * ratio;
