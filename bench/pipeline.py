@@ -3,7 +3,7 @@
 Rows per second (best of several, in a warm session), the ratio to the peer, CPU time and peak memory of all processes
 together, the cost of a row as the trace grows; precision and recall at 10^7 rows; the whole command on a tiny trace,
 cold and warm; a batch of the stream. `make bench BENCH=pipeline` takes 10^6 and 2 x 10^7 rows. In the environment,
-WHENCE_BENCH_ROWS=100000000 makes that 10^6, 10^7 and 10^8 (about 300 MB of trace a layout), and WHENCE_BENCH_LAYOUTS
+WHENCE_BENCH_ROWS=100000000 makes that 10^6, 10^7 and 10^8 (about 300 MB of trace a layout), and WHENCE_BENCH_PARTS
 chooses some of "run mixed giant tiny stream check".
 
 Each figure is measured in a process of its own: `python -m bench.pipeline CASE FOLDER`. CPU time is there because a
@@ -116,7 +116,7 @@ def write_trace(folder: Path, rows: int, layout: str) -> int:
 # -- cases: each prints its figures as one line of JSON
 
 REPEATS = 3
-LONG = 60.0
+LONG = 30.0
 """Seconds after which nothing is begun once more."""
 
 
@@ -311,17 +311,17 @@ def tiny(place: Path) -> Iterator[Row]:
 
 def main() -> list[Row]:
     most = int(os.environ.get("WHENCE_BENCH_ROWS", "20000000"))
-    layouts = os.environ.get("WHENCE_BENCH_LAYOUTS", "run mixed giant tiny stream check").split()
+    parts = os.environ.get("WHENCE_BENCH_PARTS", "run mixed giant tiny stream check").split()
     sizes = [1_000_000, 20_000_000] if most <= 20_000_000 else [1_000_000, 10_000_000, most]
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         for size in sizes:
             if size <= most:
-                rows += designs(place, size, layouts)
-        if "tiny" in layouts:
+                rows += designs(place, size, parts)
+        if "tiny" in parts:
             rows += tiny(place)
-        if "stream" in layouts:
+        if "stream" in parts:
             folder = place / "stream"
             folder.mkdir()
             write_trace(folder, 110_000, "giant")
@@ -329,7 +329,7 @@ def main() -> list[Row]:
             rows.append(
                 {"what": "stream, 5,000 rows a batch, rows to verdicts", **stream, "goal": "<= 0.5 s after the first"}
             )
-        if most >= 10_000_000 and "check" in layouts:
+        if most >= 10_000_000 and "check" in parts:
             (place / "check").mkdir()
             check, memory_gb = measured("check", str(place / "check"))
             rows.append({"what": "precision and recall, any layout", **check, "peak GB": memory_gb})

@@ -19,6 +19,7 @@ from sim_runs import Run
 from spark_session import spark  # noqa: F401
 from spark_traces import Injected, make, write
 from whence.cli import main
+from whence.errors import UsageError
 from whence.sim.oracle import Oracle
 from whence.sim.scenario import Loaded, parse
 from whence.sim.verdicts import Counts, OracleReport
@@ -448,6 +449,19 @@ def test_giant_runs_are_spread_over_workers(
         assert found.design == ("giant" if name == "many" else "runs")
         exactly(tmp_path / name, injected)
     assert_same_tables(tmp_path / "one", tmp_path / "many")
+
+
+def test_what_does_not_fit_into_a_worker_is_spread(
+    spark: SparkSession,  # noqa: F811
+    small: tuple[list[pa.Table], Injected],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    write(small[0], tmp_path / "in", layout="run")
+    monkeypatch.setattr(audits.session, "worker_memory", lambda spark: 10_000 * audits.ROW_BYTES)
+    assert audits.audit(spark, [tmp_path / "in"], tmp_path / "out").design == "giant"
+    with pytest.raises(UsageError, match="no design 'fastest'"):
+        audits.audit(spark, [tmp_path / "in"], tmp_path / "out", design="fastest")
 
 
 def assert_same_tables(a: Path, b: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -12,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 import pyarrow as pa
@@ -64,17 +66,26 @@ class Cluster:
         for name in ("worker-1", "worker-2"):
             self._until("Successfully registered", name)
 
+    def connect(self) -> str:
+        """A Spark Connect server (with a Spark of its own); its address."""
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        bound = {"spark.connect.grpc.binding.address": "127.0.0.1", "spark.connect.grpc.binding.port": port}
+        settings = [word for name, value in bound.items() for word in ("--conf", f"{name}={value}")]
+        server = ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "--master", "local[1]"]
+        self._run("connect", "org.apache.spark.deploy.SparkSubmit", *server, *settings, "spark-internal")
+        self._until("Spark Connect server started", "connect")
+        return f"sc://127.0.0.1:{port}"
+
     def _limits(self, name: str) -> list[str]:
         return ["--cores", "1", "--memory", "1g", "--work-dir", str(self.place / name)]
 
     def _start(self, name: str, what: str, *arguments: str) -> subprocess.Popen[bytes]:
-        command = [
-            str(HOME / "bin" / "spark-class"),
-            f"org.apache.spark.deploy.{what}",
-            "--webui-port",
-            "0",
-            *arguments,
-        ]
+        return self._run(name, f"org.apache.spark.deploy.{what}", "--webui-port", "0", *arguments)
+
+    def _run(self, name: str, what: str, *arguments: str) -> subprocess.Popen[bytes]:
+        command = [str(HOME / "bin" / "spark-class"), what, *arguments]
         with (self.place / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(
                 command, env=self.env, stdout=log, stderr=log, start_new_session=True, preexec_fn=_with_parent
@@ -126,16 +137,78 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with ExitStack() as stack:
-        yield Cluster(tmp_path, stack)
+        yield Cluster(tmp_path_factory.mktemp("cluster"), stack)
 
 
 def judged(out: Path, table: str) -> pa.Table:
     """A table with its rows in an order of their own."""
     found = pq.read_table(out / table)
     return found.sort_by([(name, "ascending") for name in KEYS[table]])
+
+
+GRIDS = {
+    "sim": """
+runner = "sim"
+seeds = 2
+[settings]
+scenario = "demo"
+duration = "2s"
+settle = "2s"
+[grid]
+network.loss = [0.0, 0.1]
+""",
+    "scale": """
+runner = "scale"
+seeds = 2
+[settings]
+processes = 50
+entries = 20
+deliveries = 1e5
+[grid]
+keys = [2, 3]
+""",
+}
+
+
+TIMES = re.compile("seconds|per_s$")
+"""Columns that say how fast it was."""
+
+
+@pytest.mark.parametrize("runner", GRIDS)
+def test_a_sweep(cluster: Cluster, spark: SparkSession, tmp_path: Path, runner: str) -> None:  # noqa: F811
+    """Points run on the workers, with our package shipped to them, and give what they give here."""
+    (tmp_path / "grid.toml").write_text(GRIDS[runner])
+    command = [sys.executable, "-m", "whence.cli", "sweep", str(tmp_path / "grid.toml"), "--out", str(tmp_path / "out")]
+    command += ["--master", cluster.url, "--memory", "1g", "--json"]
+    done = subprocess.run(command, env=cluster.env, capture_output=True, timeout=WAIT)
+    assert done.returncode == 0, done.stderr.decode()[-3000:]
+    assert json.loads(done.stdout)["points"] == 4
+    assert main(["sweep", str(tmp_path / "grid.toml"), "--out", str(tmp_path / "embedded"), "--json"]) == 0
+    found, here = (
+        sorted(
+            ({k: v for k, v in row.items() if not TIMES.search(k)} for row in pq.read_table(place).to_pylist()),
+            key=lambda row: (str(row["setting"]), str(row["seed"])),
+        )
+        for place in (tmp_path / "out" / "results", tmp_path / "embedded" / "results")
+    )
+    assert found == here and len(found) == 4 and all(row["error"] is None for row in found)
+
+
+@pytest.mark.skipif(find_spec("grpc") is None, reason="Spark Connect needs the packages of pyspark[connect]")
+def test_spark_connect(cluster: Cluster, spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
+    """An audit by way of a server that knows nothing of us: our package is sent to it."""
+    made, _ = spark_traces.make(10_000, runs=2, origins=5, members=40, wrongs=4)
+    spark_traces.write(made, tmp_path / "trace")
+    env = {**cluster.env, "SPARK_REMOTE": cluster.connect()}
+    command = [sys.executable, "-m", "whence.cli", "audit", str(tmp_path / "trace"), "--out", str(tmp_path / "out")]
+    done = subprocess.run([*command, "--json"], env=env, capture_output=True, timeout=2 * WAIT)
+    assert done.returncode == 1, done.stderr.decode()[-3000:]
+    assert main(["audit", str(tmp_path / "trace"), "--out", str(tmp_path / "embedded"), "--json"]) == 1
+    for table in KEYS:
+        assert judged(tmp_path / "out", table).equals(judged(tmp_path / "embedded", table)), table
 
 
 def test_a_worker_is_killed_in_mid_job(cluster: Cluster, spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811

@@ -32,6 +32,7 @@ import pyarrow.parquet as pq
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
+from whence.errors import UsageError
 from whence.spark import findings, ingest, measure, session
 from whence.spark.coding import READ, code, codes
 from whence.spark.ingest import Bad, Piece
@@ -44,12 +45,14 @@ SMALL: Final = 1_000_000
 TASK_ROWS: Final = 2_000_000
 """Rows of small runs that are put together for one task."""
 GIANT: Final = 40_000_000
-"""Rows of a run above which it is spread over workers. A worker takes some 100 bytes a row while it judges."""
+"""Rows of a run above which it is spread over workers, however much memory there is."""
+ROW_BYTES: Final = 100
+"""About what a worker takes for a row while it judges."""
 SHOWN: Final = 5
 """Violations of a run that are shown, of each rule; all of them are in the table."""
 
 _SUMMARY: Final = "run string, cluster string, summary string"
-_BLOCKS: Final = "run string, cluster string, rows long, block binary"
+_BLOCKS: Final = "run string, cluster string, rows long, block binary, piece int"
 
 Run = tuple[str, str]
 """And its cluster."""
@@ -258,7 +261,7 @@ def _by_shuffle(spark: SparkSession, pieces: Sequence[Piece], stage: str, withou
     n = max(session.partitions(rows, session.cores(spark)), 2 * session.cores(spark))
     return (
         packed.repartition(n, "run", "cluster")
-        .sortWithinPartitions("run", "cluster")
+        .sortWithinPartitions("run", "cluster", "piece")
         .mapInArrow(_judge(stage), _SUMMARY)
     )
 
@@ -268,25 +271,28 @@ Split = Callable[[str, str, pa.Table], Iterable[tuple[str, str, pa.Table]]]
 
 def blocks(spark: SparkSession, pieces: Sequence[Piece], stage: str, split: Split) -> DataFrame:
     """The rows of these pieces as blocks: compressed Arrow tables, text still as dictionaries. `split` cuts the rows of
-    a run in a piece further, or leaves some out."""
+    a run in a piece further, or leaves some out. With the blocks in the order of pieces, as files are written, mostly
+    nothing has to be sorted."""
 
-    def work(piece: Piece) -> Iterator[pa.RecordBatch]:
+    def work(job: tuple[int, Piece]) -> Iterator[pa.RecordBatch]:
+        number, piece = job
         for run, cluster, table in by_run(_read([piece], stage)):
             for name, part, mine in split(run, cluster, table):
                 if mine.num_rows:
-                    yield _block(name, part, mine)
+                    yield _block(name, part, mine, number)
 
-    return ingest.over(spark, pieces, work, _BLOCKS)
+    return ingest.over(spark, list(enumerate(pieces)), work, _BLOCKS)
 
 
-def _block(run: str, cluster: str, table: pa.Table) -> pa.RecordBatch:
+def _block(run: str, cluster: str, table: pa.Table, piece: int) -> pa.RecordBatch:
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression="lz4", unify_dictionaries=True)
     with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
         writer.write_table(table.unify_dictionaries().combine_chunks())
     data = pa.array([sink.getvalue().to_pybytes()], pa.binary())
     named = pa.array([run]), pa.array([cluster]), pa.array([table.num_rows])
-    return pa.RecordBatch.from_arrays([*named, data], names=["run", "cluster", "rows", "block"])
+    number = pa.array([piece], pa.int32())
+    return pa.RecordBatch.from_arrays([*named, data, number], names=["run", "cluster", "rows", "block", "piece"])
 
 
 def unpacked(blocks_of_one: Iterable[bytes]) -> pa.Table:
@@ -419,13 +425,18 @@ def audit(
     *,
     progress: Progress = lambda what: None,
     design: str | None = None,
-    giant: int = GIANT,
+    giant: int | None = None,
     metrics: bool = False,
 ) -> Summary:
     """Audit these traces and write the tables into `out`, all or none; and beside them ShiViz logs of the first
-    violations of each run. `progress` is told what is going on. `design`: instead of the one that fits the layout.
-    `giant`: rows above which a run is spread over workers. `metrics`: measure, too; that takes many times as long, as
+    violations of each run. `progress` is told what is going on. `design`: instead of the one that fits the layout
+    (`giant`: every run is spread over workers). `giant`: rows above which a run is spread, by default as many as fit
+    into a worker's share of memory. `metrics`: measure, too; that takes many times as long, as
     every row with all its columns goes through Spark, and is kept there (in memory, what does not fit on disk)."""
+    if design not in (None, "runs", "shuffle", "giant"):
+        raise UsageError(f"no design {design!r}; there are runs, shuffle and giant")
+    if giant is None:
+        giant = 0 if design == "giant" else min(GIANT, session.worker_memory(spark) // ROW_BYTES)
     files = ingest.find(paths)
     progress(f"reading the footers of {len(files):,} files")
     pieces, bad = ingest.plan(files)

@@ -67,9 +67,11 @@ def audit_giant(spark: SparkSession, pieces: Sequence[Piece], run: Run, stage: P
     buckets = max(2 * session.cores(spark), -(-rows // BUCKET_ROWS))
 
     first = blocks(spark, pieces, str(stage), _only(run, followed))
-    first.repartition(1).mapInArrow(_follow(run, needed, str(stage), str(place), number), "n long").collect()
+    first.repartition(1).sortWithinPartitions("piece").mapInArrow(
+        _follow(run, needed, str(stage), str(place), number), "n long"
+    ).collect()
     rest = blocks(spark, pieces, str(stage), _others(run, followed, buckets))
-    by_bucket = rest.repartition(buckets, "cluster").sortWithinPartitions("cluster")
+    by_bucket = rest.repartition(buckets, "cluster").sortWithinPartitions("cluster", "piece")
     by_bucket.mapInArrow(_judge(run, str(stage), str(place), number), "n long").collect()
     return _losses(run, stage, place, number)
 

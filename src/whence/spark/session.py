@@ -256,15 +256,26 @@ def _packed() -> Path:
     root = Path(whence.__file__).parent
     out = Path(tempfile.mkdtemp(prefix="whence-package-")) / "whence.zip"
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as pack:
-        for path in sorted(root.rglob("*")):
-            if path.is_file() and "__pycache__" not in path.parts:
+        for path in sorted(root.rglob("*")):  # directories, too: without an entry a room without __init__ is not found
+            if "__pycache__" not in path.parts:
                 pack.write(path, Path("whence") / path.relative_to(root))
     return out
 
 
+def worker_memory(spark: SparkSession) -> int:
+    """Bytes that a Python worker may take: what the JVM's third leaves, shared by those that run at one time. Workers
+    elsewhere are taken to be like this machine."""
+    return _machine_memory() * 2 // 3 // cores(spark)
+
+
 def _fitting_memory() -> str:
-    """A third of what this machine, or the container we are in, has; 1 to 32 GiB."""
+    """A third of the machine's; 1 to 32 GiB."""
+    return f"{min(32 << 10, max(1 << 10, _machine_memory() // 3 >> 20))}m"
+
+
+def _machine_memory() -> int:
+    """Of this machine, or of the container we are in."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     with contextlib.suppress(OSError, ValueError):
         total = min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
-    return f"{min(32 << 10, max(1 << 10, total // 3 >> 20))}m"
+    return total

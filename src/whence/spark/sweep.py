@@ -15,6 +15,7 @@ import fcntl
 import itertools
 import json
 import os
+import re
 import threading
 import time
 import tomllib
@@ -52,6 +53,9 @@ POINTS: Final = "point string, seed_number int, seed bigint, setting string"
 RESULTS: Final = f"{POINTS}, result string, error string, seconds double"
 """A point (its id, the number of its seed from 0, the seed, the setting as JSON), and what came of it: figures as JSON,
 or the error; and how long it took."""
+
+_SAID: Final = re.compile(r"[\w.]+Error: ")
+"""The line of a traceback that says what it was."""
 
 _TYPES: dict[str, pa.DataType] = {
     "point": pa.string(),
@@ -368,7 +372,8 @@ def _one_batch(spark: SparkSession, runner: str, batch: Sequence[Point], stop: t
         _still_there(spark)
         if len(batch) > 1:
             return [row for one in batch for row in _one_batch(spark, runner, [one], stop)]
-        said = next((line.strip() for line in str(reason).splitlines() if "Error" in line or "xited" in line), "")
+        lines = [line.strip() for line in str(reason).splitlines()]
+        said = next((line for line in lines if _SAID.match(line)), "") or next((x for x in lines if "xited" in x), "")
         error = f"the worker died: {said[:300] or type(reason).__name__}"
         return [{**msgspec.to_builtins(batch[0]), "result": None, "error": error, "seconds": 0.0}]
 
