@@ -118,6 +118,16 @@ def test_without_java_the_oracle_judges_and_that_is_said_first(tmp_path: Path) -
     assert again.returncode == 0, "twice in the same directory"
 
 
+@pytest.mark.skipif(shutil.which("java") is None, reason="no Java here")
+def test_where_spark_does_not_start_there_is_a_page_too(tmp_path: Path) -> None:
+    out = tmp_path / "demo"
+    broken = {**os.environ, "PYSPARK_SUBMIT_ARGS": "--no-such-option pyspark-shell"}
+    done = run(out, env=broken)
+    assert done.returncode == 0, done.stderr
+    assert "Spark did not start" in done.stderr and "so the built-in oracle judges" in done.stderr
+    assert (out / "report.html").exists()
+
+
 def test_what_is_not_its_own_stays(tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     (mine / "trace").mkdir(parents=True)

@@ -105,7 +105,12 @@ def demo(args: argparse.Namespace) -> int:
     audited = not args.no_audit and _can_audit()
     if run_until_stopped(_live(args), interrupted=INTERRUPTED) == INTERRUPTED:
         raise KeyboardInterrupt
-    return _audited(args) if audited else _judged(args)
+    if audited:
+        try:
+            return _audited(args)
+        except UsageError as error:  # Spark did not start
+            print(f"whence: {error}\nwhence: so the built-in oracle judges, instead of the audit", file=sys.stderr)
+    return _judged(args)
 
 
 def _make_room(out: Path) -> None:
