@@ -148,8 +148,8 @@ def _start(master: str, memory: str, verbose: bool, interpret: bool) -> SparkSes
     if master.startswith("local"):
         conf.set("spark.driver.host", "127.0.0.1").set("spark.driver.bindAddress", "127.0.0.1")
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # this machine's own name may lead nowhere
-        if not _known("localhost"):  # nor may that, in a bare root without /etc/hosts
-            conf.set("spark.python.unix.domain.socket.enabled", "true")
+    if not _known("localhost"):  # in a bare root without /etc/hosts
+        conf.set("spark.python.unix.domain.socket.enabled", "true")
     log = place / "spark.log"
     if not verbose:  # on Ctrl-C py4j logs, in part by the root logger, tracebacks of what it was waiting for
         logging.getLogger().addFilter(lambda record: "while sending command" not in str(record.msg))
@@ -163,7 +163,8 @@ def _start(master: str, memory: str, verbose: bool, interpret: bool) -> SparkSes
         except Exception as error:
             said = log.read_text(encoding="utf-8", errors="replace").strip() if log.exists() else ""
             last = next((line for line in reversed(said.splitlines()) if "rror" in line or "xception" in line), said)
-            raise UsageError(f"Spark did not start on {master}: {last.strip()[:400] or error}") from error
+            why = str(error) if isinstance(error, OSError) else last.strip()[:400] or str(error)
+            raise UsageError(f"Spark did not start on {master}: {why}") from error
     return SparkSession(context)
 
 
