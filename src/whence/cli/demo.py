@@ -119,7 +119,7 @@ def _make_room(out: Path) -> None:
         if (out / MARKER).exists():
             shutil.rmtree(out)
         elif out.is_dir() and any(out.iterdir()):
-            raise UsageError(f"{out} is not empty, and not of an earlier demo: give another --out")
+            raise UsageError(f"{out} is not empty, and not of an earlier demo: give another --out, or remove it")
         out.mkdir(parents=True, exist_ok=True)
         (out / MARKER).write_text("made by `whence demo`, which empties this directory each time\n", encoding="utf-8")
     except OSError as error:
