@@ -13,7 +13,7 @@ from typing import Any
 from whence.order.sizing import buffer_probability
 from whence.paper.ccc11.evaluation import FAILED, PATIENT, TERMINATION, UPLINK, VARIANTS
 from whence.paper.ccc11.live import BUSY, ROUND_MS, Live, measure
-from whence.paper.ccc11.seeds import COLOURS, bars, over_seeds, panels, rate, rounded, success_bars, tuned_runs
+from whence.paper.ccc11.seeds import COLOURS, LEAST, bars, over_seeds, panels, rate, rounded, success_bars, tuned_runs
 from whence.paper.frame import Claim, Context, Outcome, Row
 
 MODULE = "whence.paper.ccc11.evaluation"
@@ -158,7 +158,7 @@ def draw(rows: list[Row]) -> Any:
         "CCC11 Figure 5: 25 members, all coordinators; fanout 4, termination 5, buffer by Theorem 5.1",
         ("p, events of each member a round", "latency of an event (ms, mean)"),
         ("p, events of each member a round", "lost (ordered) events (%)"),
-        ("p, events of each member a round", "recoveries that succeed (%)"),
+        ("p, events of each member a round", f"recoveries that succeed (%; {LEAST} or more)"),
     )
     for i, (variant, name) in enumerate(NAMES.items()):
         mine = [row for row in rows if row["variant"] == variant]

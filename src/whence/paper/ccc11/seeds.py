@@ -95,9 +95,13 @@ def rate(row: Row) -> Row:
     return {"success": done / tried, "success_low": low, "success_high": high}
 
 
+LEAST = 10
+"""Attempts: the interval of fewer is nearly all there is."""
+
+
 def success_bars(axes: Any, rows: Sequence[Row], x: str, index: int, label: str) -> None:
-    """Success rates in per cent, with their intervals; the axis holds them all."""
-    rows = [row for row in rows if row["success"] is not None]
+    """Success rates in per cent, with their intervals, of `LEAST` attempts or more; the axis holds them all."""
+    rows = [r for r in rows if r["success"] is not None and (r["asked"] - r["overtaken"]) * r["seeds"] >= LEAST]
     if not rows:
         return
     axes.errorbar(

@@ -70,10 +70,10 @@ SUBGROUP = 5
 
 WORLD = """
 members = {members}
-round = "200ms"
+round = "500ms"
 duration = "{milliseconds}ms"
 settle = "2s"
-wire = true
+wire = {wire}
 snapshot_delay = "1ms"
 {more}
 [network]
@@ -91,19 +91,21 @@ per_second = {per_second}
 payload = "64B"
 start = "200ms"
 """
-"""Every multicast goes to all others at once, over links that reorder and lose nothing. Digests go out every 200 ms."""
+"""Every multicast goes to all others at once, over links that reorder and lose nothing. Digests go out every 500 ms."""
 SETTINGS = '[cluster.survey]\nskew = "0ms"\ndelay = "70ms"\nlifetime = "1s"\nmax_carried = 10000\n'
 """For what goes by clocks: they are right, and 70 ms is four standard deviations above the mean delay."""
 
 
-def world(order: str, processes: int, rate: float, senders: float, seconds: float, more: str = "") -> str:
-    """A group under load. `rate`: multicasts a second of each process that multicasts, a share `senders` of all."""
+def world(order: str, processes: int, rate: float, senders: float, seconds: float, join: str = "") -> str:
+    """A group under load. `rate`: multicasts a second of each process that multicasts, a share `senders` of all.
+    `join`: what is said at the top of a world in which somebody joins; there every message has its bytes."""
     publishing = max(1, round(senders * processes))
     settings = f'mechanism = "{order}"' if order in IN_THE_STACK else 'order = "probabilistic"'
     text = WORLD.format(
         members=processes,
         milliseconds=round(seconds * 1000) + 200,
-        more=more,
+        more=join,
+        wire="true" if join else "false",
         order=settings,
         peers=max(1, processes - 1),
         senders=publishing,
@@ -165,7 +167,7 @@ def join_and_crash(order: str, processes: int, seed: int = 0) -> Point:
     """One process crashes, and another one joins by a snapshot, under load: what is sent for it, and how long the
     joiner waits. Nobody else does."""
     head, _, tables = CHANGE.format(new=processes).partition("\n[[")
-    text = world(order, processes + 1, 5.0, 1.0, 2.0, more=head) + "[[" + tables
+    text = world(order, processes + 1, 5.0, 1.0, 2.0, join=head) + "[[" + tables
     report = simulate(parse(text), seed).report
     kinds = ("SnapshotRequest", "SnapshotRefused", "Snapshot", "Subscribe", "Welcome")
     sent = [report.traffic.get(kind, (0, 0)) for kind in kinds]
@@ -279,7 +281,7 @@ def run(context: Context) -> Outcome:
     change of the membership; the hostile world."""
     from whence.paper.frame import Outcome
 
-    sizes, rates, seconds = ((5, 10, 20), (5.0,), 2.0) if context.quick else ((5, 10, 20, 40), (2.0, 10.0), 5.0)
+    sizes, rates, seconds = ((5, 10, 20), (5.0,), 2.0) if context.quick else ((5, 10, 20, 40), (2.0, 8.0), 3.0)
     tasks: list[tuple[str, Any]] = []
     loaded = [order for order in ORDERS if order != "tickets"]
     for order, n, rate in ((o, n, r) for o in loaded for n in sizes for r in rates):
@@ -302,7 +304,7 @@ def run(context: Context) -> Outcome:
     for at, order in enumerate(ORDERS):
         if context.tell:
             context.tell(0.8 + 0.2 * at / len(ORDERS), f"{ORDERS[order][0]} in the hostile world")
-        rows.append(in_hostile(order, 1 if context.quick else 5, context.quick))
+        rows.append(in_hostile(order, 1 if context.quick else 3, context.quick))
     return Outcome(rows, _claims(rows, sizes, rates), _figure(rows, rates), note=_note(rows))
 
 
