@@ -281,7 +281,7 @@ def run(context: Context) -> Outcome:
     change of the membership; the hostile world."""
     from whence.paper.frame import Outcome
 
-    sizes, rates, seconds = ((5, 10, 20), (5.0,), 2.0) if context.quick else ((5, 10, 20, 40), (2.0, 8.0), 3.0)
+    sizes, rates, seconds = ((5, 10, 20), (5.0,), 2.0) if context.quick else ((5, 10, 20, 40), (2.0, 8.0), 2.0)
     tasks: list[tuple[str, Any]] = []
     loaded = [order for order in ORDERS if order != "tickets"]
     for order, n, rate in ((o, n, r) for o in loaded for n in sizes for r in rates):
