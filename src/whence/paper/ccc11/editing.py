@@ -35,6 +35,7 @@ ROUND_MS = 100
 LOSSES, QUICK = (0.0, 0.05, 0.15, 0.3), (0.0, 0.15)
 TRIED = ("causal", "R1", "R4")
 """Gossip alone hands out operations before what they build on: no text comes of that."""
+NEVER = 1 << 62
 SKIPPED = (
     "skipped: it needs a concurrent editing trace (.json or .json.gz, see examples/replay_editing.py): --data FILE"
 )
@@ -68,7 +69,10 @@ class _Reader(Metered):
                         self.author.hear(happened)
         author = self.author
         if author is not None and now >= self.next_at and self.may_publish and not isinstance(event, ports.Publish):
-            payloads = author.write(PER_ROUND)
+            try:
+                payloads = author.write(PER_ROUND)
+            except UsageError:  # its text lacks what was lost on the way: what it wrote then has no place in it now
+                payloads, self.next_at = [], NEVER
             if payloads:
                 self.next_at = now + ROUND_MS * 10**6
                 outs = [*outs, *self.handle(ports.Publish(tuple(payloads)), now)]
