@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import whence
+from bridge_world import patient
 from live import LIMIT, fast, run
 from live import until as soon
 from test_cli_live import Command, until
@@ -89,6 +90,7 @@ def client(some: list[Host], **more: Any) -> Client:
     return Client("lobby", [host.door.address for host in some], **{"insecure": True, **more})
 
 
+@patient
 def test_each_event_once_in_order_though_members_die() -> None:
     async def scene() -> None:
         _, some = await hosts(5)  # of three coordinators one may crash, of two none
@@ -119,6 +121,7 @@ def test_each_event_once_in_order_though_members_die() -> None:
     run(scene())
 
 
+@patient
 def test_a_member_that_had_it_alone_dies_and_comes_back(tmp_path: Path) -> None:
     """Its copy spreads when another member has published the event already: it is read once all the same."""
 
@@ -286,6 +289,7 @@ def start() -> Iterator[Callable[..., Command]]:
         command.process.wait(LIMIT)
 
 
+@patient
 def test_publish_from_the_shell_while_a_door_is_killed(tmp_path: Path, start: Callable[..., Command]) -> None:
     keys.init(tmp_path)
     who = ("--cluster", "lobby", "--secret-file", tmp_path / "secret.key")

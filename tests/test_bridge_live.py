@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 import whence
-from bridge_world import Member, inversions, members
+from bridge_world import Member, inversions, members, patient
 from live import LIMIT, fast, until
 from whence.bridge import Bridge, Said, everywhere
 from whence.bridge.merge import CROSSINGS, copies_of, merged
@@ -219,6 +219,7 @@ def test_a_bridge_that_would_close_a_circle_is_refused_and_the_others_go_on() ->
     in_world(main)
 
 
+@patient
 def test_a_bridge_that_ends_and_comes_back_loses_and_doubles_nothing(tmp_path: Path) -> None:
     """Stopped in the middle of its work, again and again."""
 
@@ -347,6 +348,7 @@ class Killable:
         return code
 
 
+@patient
 def test_a_bridge_killed_in_the_middle_of_load_and_started_again(tmp_path: Path) -> None:
     """Two clusters of three members over loopback, load in both, `kill -9` twice: every global event is everywhere
     once, and nothing before what it follows."""

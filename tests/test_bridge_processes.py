@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from bridge_world import patient
 from live import until as soon
 from test_bridge_live import free_port
 from test_cli_live import LIMIT, Command
@@ -49,6 +50,7 @@ def cluster(start: Callable[..., Command], name: str) -> tuple[list[Command], li
     return doors, [json.loads(door.notice(r".*is in .*")[0])["door"] for door in doors], seed
 
 
+@patient
 def test_questions_and_answers_across_a_bridge_that_is_killed(tmp_path: Path, start: Callable[..., Command]) -> None:
     lobby, lobby_doors, lobby_seed = cluster(start, "lobby")
     hall, hall_doors, hall_seed = cluster(start, "hall")
