@@ -375,6 +375,19 @@ def test_ctrl_c_leaves_cleanly() -> None:
     assert child.returncode != 0 and b"KeyboardInterrupt" in errors
 
 
+def test_who_publishes_when_the_cluster_is_abandoned_does_not_wait_for_ever() -> None:
+    async def scene() -> None:
+        async with whence.join("t", listen="a:1", transport=MemoryNetwork(), settings=fast()) as cluster:
+            seat = await cluster.coordinate().__aenter__()
+            publishing = asyncio.create_task(seat.publish(b"never"))
+            await asyncio.sleep(0)  # it is asked for, and the node has not stepped yet
+            cluster.abandon()
+            with pytest.raises(ClusterClosed):
+                await publishing
+
+    run(scene())
+
+
 def test_the_package_shows_the_api_and_nothing_else() -> None:
     assert set(whence.__all__) >= {"join", "Host", "Cluster", "Seat", "Event", "Events", "run"}
     with pytest.raises(AttributeError):

@@ -274,6 +274,7 @@ class Cluster:
         if self._reader is not None and not self._node.backlog.busy and self._node.failure is None:
             self._node.save_state()
         self._host.detach(self._node)
+        self._node.abandoned()
         if self._peers_timer is not None:
             self._peers_timer.cancel()
         self._tell()

@@ -362,10 +362,15 @@ class Node:
             ask.ids += names[at : at + n]
             at += n
 
+    def abandoned(self) -> None:
+        """It takes no step any more: whoever waits for a publish is told."""
+        self._refuse_asks()
+
     def _refuse_asks(self) -> None:
         asks, self._asks = self._asks, []
         for ask in asks:
-            ask.error = ClusterClosed(f"the node of {self.cluster} has stopped: {self.failure}")
+            why = f": {self.failure}" if self.failure is not None else ""
+            ask.error = ClusterClosed(f"the node of {self.cluster} has stopped{why}")
             ask.tell()
 
     # -- out ----------------------------------------------------------------------------------------------------
