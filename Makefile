@@ -26,7 +26,7 @@ $(STAMP): requirements.lock pyproject.toml
 	  echo "whence needs Python 3.11 or newer; '$(PYTHON)' is not. Try: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
 	  echo "'$(PYTHON)' cannot make a virtualenv. On Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
-	@$(BIN)/python -c '' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV)
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
 	@touch $@
@@ -52,6 +52,11 @@ bench: setup
 SEEDS ?= 1000
 soak: setup
 	$(BIN)/whence soak scenarios/hostile.toml --seeds $(SEEDS)
+
+# The same world under every mechanism of the survey.
+.PHONY: soak-mechanisms
+soak-mechanisms: setup
+	$(BIN)/python -m soak.mechanisms --seeds $(SEEDS)
 
 # Real processes: killed, cut apart, editing. EDITING is a concurrent editing trace; without one that part is skipped.
 SECONDS ?= 120

@@ -102,7 +102,9 @@ def _paper(command: argparse.ArgumentParser) -> None:
         "--latencies", type=Path, metavar="CSV", help="recorded round-trip times, where they are wanted"
     )
     command.add_argument("--data", type=Path, metavar="FILE", help="a recorded workload, where it is wanted")
-    command.add_argument("--live", action="store_true", help="on real sockets here, beside the simulator (ccc11/fig5)")
+    command.add_argument(
+        "--live", action="store_true", help="on real sockets here, beside the simulator (ccc11/fig4, fig5)"
+    )
     command.add_argument("--master", metavar="URL", help="run the points through a Spark sweep on this master")
     command.add_argument("--json", action="store_true", help="print the claims as JSON")
     command.set_defaults(call=later("paper", "paper"))

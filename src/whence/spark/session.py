@@ -93,9 +93,7 @@ def check_java() -> None:
     """Raises UsageError when there is no Java, or one that is too old for Spark."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    get = (
-        f"Spark needs Java {JAVA} or newer (such as https://adoptium.net; or: apt install openjdk-{JAVA}-jre-headless)"
-    )
+    get = f"Spark needs Java {JAVA} or newer (such as https://adoptium.net; or: apt install default-jre-headless)"
     if java is None:
         raise UsageError(f"no Java found: neither JAVA_HOME is set, nor is java in PATH. {get}")
     try:
