@@ -24,6 +24,7 @@ from rich.console import Console
 from whence.cli.connect import run_until_stopped
 from whence.cli.demo_members import Task
 from whence.cli.judged import write_page
+from whence.cli.later import missing
 from whence.cli.main import INTERRUPTED, parser
 from whence.errors import UsageError
 from whence.trace import read
@@ -135,7 +136,8 @@ def _can_audit() -> bool:
 
         check_java()
     except (UsageError, ImportError) as error:
-        print(f"whence: {error}\nwhence: so the built-in oracle will judge, instead of the audit", file=sys.stderr)
+        why = (missing(error) if isinstance(error, ModuleNotFoundError) else None) or error
+        print(f"whence: {why}\nwhence: so the built-in oracle will judge, instead of the audit", file=sys.stderr)
         return False
     return True
 

@@ -19,6 +19,15 @@ EXTRAS = {
 """Packages that a plain install lacks: what for, and the extra that brings them."""
 
 
+def missing(error: ModuleNotFoundError) -> UsageError | None:
+    """What to install; None: it is no package of an extra."""
+    package = (error.name or "").partition(".")[0]
+    if package not in EXTRAS:
+        return None
+    what, extra = EXTRAS[package]
+    return UsageError(f"{what} the {package} package: pip install 'whence[{extra}]'")
+
+
 def later(module: str, function: str) -> Callable[[argparse.Namespace], int]:
     """The function of a module of this room, imported when it is called."""
 
@@ -26,11 +35,7 @@ def later(module: str, function: str) -> Callable[[argparse.Namespace], int]:
         try:
             done: int = getattr(import_module(f"whence.cli.{module}"), function)(args)
         except ModuleNotFoundError as error:
-            package = (error.name or "").partition(".")[0]
-            if package not in EXTRAS:
-                raise
-            what, extra = EXTRAS[package]
-            raise UsageError(f"{what} the {package} package: pip install 'whence[{extra}]'") from None
+            raise missing(error) or error from None
         return done
 
     return call
