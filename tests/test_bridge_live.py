@@ -19,7 +19,7 @@ import whence
 from bridge_world import Member, inversions, members, patient
 from live import LIMIT, fast, until
 from whence.bridge import Bridge, Said, everywhere
-from whence.bridge.merge import CROSSINGS, copies_of, merged
+from whence.bridge.merge import CROSSINGS, copies_of, merge, merged
 from whence.clock import address_of
 from whence.errors import CyclicTopology, TraceError, UsageError
 from whence.net.memory import MemoryNetwork
@@ -155,6 +155,11 @@ def audit_as_one(trace: Path) -> None:
     rows = list(merged(read_trace(trace), copies_of(trace)))
     for cluster in "ABC":
         assert judge([row for row in read_trace(trace) if row.cluster == cluster]).ok
+    out = trace.with_name("all.jsonl")
+    assert merge(trace, out) == 70 and list(read_trace(out)) == rows
+    with pytest.raises(UsageError, match="there already"):
+        merge(trace, out)
+    assert not [row for row in rows if row.ticket is not None], "clusters have tickets of their own"
     report = judge(rows)
     assert report.ok and report.total.deliveries > 9 * 35, report
     c0 = next(row.member for row in rows if row.member.startswith("C/C0"))

@@ -6,8 +6,9 @@ it is a copy of, and the bridge's publishing of it counts as no publishing: what
 members are those of all clusters, with one publisher for each event. The audit needs to know nothing of bridges.
 
 Events that do not cross are in it, too, since they may be a reason for one that does; they are delivered nowhere else.
-So all members are said to promise causal order: nothing before its causes, nothing twice. What is missing is judged in
-each cluster by itself.
+So all members are said to promise causal order: nothing before its causes, nothing twice. What is missing, and who owns
+which ticket, is judged in each cluster by itself; here what follows an event of another cluster that stayed there is
+"over a gap".
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from whence.errors import TraceError
+from whence.errors import TraceError, UsageError
 from whence.trace import Row, open_trace, read
 
 CROSSINGS = "crossings.ndjson"
@@ -75,17 +76,18 @@ def merged(rows: Iterable[Row], copies: Copies, name: str = "all") -> Iterator[R
             peer=" ".join(f"{row.cluster}/{peer}" for peer in row.peer.split()) if row.peer else None,
             token=f"{row.cluster}/{row.token}" if row.token else None,
             order="causal" if row.order else None,
+            ticket=None,  # each cluster has its own
         )
-        if crossed and row.kind == "publish":
-            told = msgspec.structs.replace(
-                told, kind="step", event=None, origin=None, ticket=None, clock=None, bytes=None, reason="brought over"
-            )
+        if row.kind == "ticket" or (crossed and row.kind == "publish"):
+            told = msgspec.structs.replace(told, kind="step", event=None, origin=None, clock=None, bytes=None)
         yield told
 
 
 def merge(directory: str | os.PathLike[str], out: str | os.PathLike[str], name: str = "all") -> int:
     """Write the traces under a directory, of all clusters, as one trace: a `.jsonl` or `.parquet` file, for `whence
     audit`. Returns how many copies were found."""
+    if Path(out).exists():  # a writer of lines would go on at its end
+        raise UsageError(f"{out} is there already")
     copies = copies_of(directory)
     with open_trace(out) as writer:
         for row in merged(read(directory), copies, name):
