@@ -46,7 +46,7 @@ TASK_ROWS: Final = 2_000_000
 """Rows of small runs that are put together for one task."""
 GIANT: Final = 40_000_000
 """Rows of a run above which it is spread over workers, however much memory there is."""
-ROW_BYTES: Final = 100
+ROW_BYTES: Final = 200
 """About what a worker takes for a row while it judges."""
 SHOWN: Final = 5
 """Violations of a run that are shown, of each rule; all of them are in the table."""
