@@ -178,6 +178,28 @@ def test_rule_8_alone_with_a_newcomer_that_dies() -> None:
     assert w.run(40, lambda: w.ring(c).state is State.OWNER)
 
 
+def test_rule_8_who_is_new_in_l_vouches_at_once() -> None:
+    """An L that is adopted since enough of it vouched already: the others in it are asked then, not a round later."""
+    w, _ = build(8, k=3)
+    before = {m: w.ring(m).L for m in w.procs}
+    w.coordinate(w.add("new"))
+    adopted: dict[MemberId, int] = {}
+    vouched: dict[MemberId, int] = {}
+
+    def look() -> bool:
+        for m, L in before.items():
+            new = [z for z in w.ring(m).L if z not in L]
+            if new:
+                adopted.setdefault(m, w.now)
+            if new and all(z in w.ring(m).lease._until for z in new):
+                vouched.setdefault(m, w.now)
+        return False
+
+    w.run(8, look)
+    assert len(adopted) == w.config.window and set(vouched) == set(adopted)
+    assert max(vouched[m] - adopted[m] for m in adopted) <= w.config.answer_ns
+
+
 # --- 9 ---
 
 

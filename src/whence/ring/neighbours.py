@@ -297,9 +297,15 @@ class Neighbours(Core):
             self.L_nonce, self.next_L = nonce, None
             return
         fresh = self.next_L is None or self.next_L[1] != R
+        new = tuple(z for z in R if z not in self.L)
         self.next_L = (nonce, R)
-        if not self._adopt_if_vouched() and fresh:
-            self._poll(R)
+        if not self._adopt_if_vouched():
+            if fresh:
+                self._poll(R)
+        elif new:
+            # Not first in the next round: until they vouch, the others carry the lease alone, and k crashes among these
+            # would cost it.
+            self._poll(new)
 
     def _adopt_if_vouched(self) -> bool:
         if self.next_L is None or not self.lease.valid(self.next_L[1], self._now):
