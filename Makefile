@@ -17,6 +17,8 @@ help:
 	@echo "make test     lint, types, tests"
 	@echo "make bench    measure, one table (BENCH='--json' or names of benchmarks)"
 	@echo "make soak     1000 seeds of the hostile scenario (SEEDS=n for another number)"
+	@echo "make soak-mechanisms  the same under every mechanism of the survey (SEEDS=n each)"
+	@echo "make soak-live        real processes killed, cut apart, editing (SECONDS=n, EDITING=trace)"
 	@echo "make lock     pin the newest versions again"
 
 setup: $(STAMP)
