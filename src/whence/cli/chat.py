@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from whence.api import Cluster, Event
+from whence.bridge import Reader, Said
 from whence.cli.connect import Notices, joining, run_until_stopped
 from whence.cli.streams import Lines, Output, printable
 from whence.cli.terminal import Prompt
@@ -76,15 +77,18 @@ class _Talk:
 
     async def listen(self) -> None:
         """Show what is said."""
+        reader = Reader(self.cluster.name)
         async for event in self.cluster.events():
-            await self.show(self._line(event))
+            said = reader.read(event.id, event.payload)
+            if said is not None:
+                await self.show(self._line(event, said))
 
-    def _line(self, event: Event) -> str:
+    def _line(self, event: Event, said: Said) -> str:
         try:
-            word = _decoder.decode(event.payload)
+            word = _decoder.decode(said.payload)
             nick, text = word.nick[:32], word.text
         except (msgspec.DecodeError, UnicodeDecodeError):
-            nick, text = address_of(event.origin), event.payload.decode("utf-8", "replace")
+            nick, text = said.client or address_of(event.origin), said.payload.decode("utf-8", "replace")
         gap = "  (something before it was lost)" if event.over_gap else ""
         nick, text = (printable(part.encode("utf-8", "replace")) for part in (nick, text))
         return f"{time.strftime('%H:%M:%S')} <{nick}> {text}{gap}"

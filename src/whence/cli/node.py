@@ -11,6 +11,7 @@ from collections.abc import Coroutine
 from typing import Any, Final, Protocol
 
 from whence.api import Cluster, Event
+from whence.bridge import Reader, Said
 from whence.cli.connect import Notices, Wishes, joining, run_until_stopped
 from whence.cli.streams import Lines, Output, printable
 from whence.clock import address_of
@@ -76,32 +77,45 @@ async def _both(deliveries: Coroutine[Any, Any, None], input: Coroutine[Any, Any
 async def _deliveries(args: argparse.Namespace, cluster: Cluster, latency: Latency) -> None:
     output = Output(sys.stdout.fileno())
     show = _as_json if args.json else _as_text
+    reader = Reader(cluster.name)
     events = cluster.events()
     while batch := await events.batch():
         now = time.time_ns()
+        lines: list[str] = []
         for event in batch:
-            if event.payload.startswith(LOAD) and event.origin != cluster.me:
-                _measure(event.payload, now, latency)
-        if not args.quiet:
-            await output.write("".join([show(event, now) for event in batch]).encode())
+            said = reader.read(event.id, event.payload)
+            if said is None:  # bridges among themselves, or a client's event that was read already
+                continue
+            if said.payload.startswith(LOAD) and event.origin != cluster.me:
+                _measure(said.payload, now, latency)
+            if not args.quiet:
+                lines.append(show(event, said, now))
+        if lines:
+            await output.write("".join(lines).encode())
 
 
-def _as_json(event: Event, now: int) -> str:
+def _as_json(event: Event, said: Said, now: int) -> str:
     try:
-        payload, key = event.payload.decode(), "payload"
+        payload, key = said.payload.decode(), "payload"
     except UnicodeDecodeError:
-        payload, key = event.payload.hex(), "payload_hex"
-    said = {"id": event.id, "origin": event.origin, key: payload, "over_gap": event.over_gap, "t": now / 1e9}
+        payload, key = said.payload.hex(), "payload_hex"
+    line = {"id": event.id, "origin": event.origin, key: payload, "over_gap": event.over_gap, "t": now / 1e9}
+    if said.path:
+        line |= {"id": said.id, "origin": said.origin, "from": said.cluster}
+    if said.client:
+        line |= {"client": said.client, "number": said.number}
     if event.alert:
-        said |= {"alert": event.alert, "suspects": event.suspects}
-    return json.dumps(said, ensure_ascii=False) + "\n"
+        line |= {"alert": event.alert, "suspects": event.suspects}
+    return json.dumps(line, ensure_ascii=False) + "\n"
 
 
-def _as_text(event: Event, now: int) -> str:
+def _as_text(event: Event, said: Said, now: int) -> str:
     gap = "\t(something before it is missing)" if event.over_gap else ""
     if event.alert == 5:
         gap += "\t(something that depends on it may have come before it)"
-    return f"{address_of(event.origin)}\t{printable(event.payload)}{gap}\n"
+    who = said.client or address_of(said.origin if said.path else event.origin)
+    home = f"{said.cluster}/" if said.path else ""
+    return f"{printable((home + who).encode())}\t{printable(said.payload)}{gap}\n"
 
 
 def _measure(payload: bytes, now: int, latency: Latency) -> None:
