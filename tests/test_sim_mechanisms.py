@@ -49,7 +49,8 @@ def short(mechanism: str, **more: Any) -> Loaded:
 def test_all_that_order_a_multicast_are_there() -> None:
     assert set(MECHANISMS) - set(IN_THE_STACK) == {"probabilistic"}  # which has an engine of its own
     page = (Path(__file__).parent.parent / "docs" / "survey.md").read_text(encoding="utf-8")
-    assert re.findall(r"^\| `([\w-]+)` \|", page, re.MULTILINE) == ["mechanism", *IN_THE_STACK]
+    table = page.partition("| `mechanism` |")[2]
+    assert re.findall(r"^\| `([\w-]+)` \|", table, re.MULTILINE) == list(IN_THE_STACK)
 
 
 @pytest.mark.parametrize("mechanism", IN_THE_STACK)
