@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,21 +16,6 @@ from whence.cli import main
 from whence.cli.main import parser
 from whence.net import keys
 from whence.net.metrics import ask
-
-
-@pytest.fixture
-def start() -> Iterator[Callable[..., Command]]:
-    """Starts commands; whatever a failing test leaves behind is killed."""
-    started: list[Command] = []
-
-    def begin(*args: object) -> Command:
-        started.append(Command(*args))
-        return started[-1]
-
-    yield begin
-    for command in started:
-        command.process.kill()
-        command.process.wait(LIMIT)
 
 
 def payloads(node: Command) -> list[str]:

@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -272,21 +272,6 @@ def test_any_bytes_are_a_word_or_a_named_error(data: bytes) -> None:
 
 
 # -- processes --------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def start() -> Iterator[Callable[..., Command]]:
-    """Starts commands; whatever a failing test leaves behind is killed."""
-    started: list[Command] = []
-
-    def begin(*args: object) -> Command:
-        started.append(Command(*args))
-        return started[-1]
-
-    yield begin
-    for command in started:
-        command.process.kill()
-        command.process.wait(LIMIT)
 
 
 @patient

@@ -6,10 +6,8 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-
-import pytest
 
 from bridge_world import patient
 from live import until as soon
@@ -18,21 +16,6 @@ from test_cli_live import LIMIT, Command
 from whence.bridge import Client
 
 QUESTIONS = 60
-
-
-@pytest.fixture
-def start() -> Iterator[Callable[..., Command]]:
-    """Starts commands; whatever a failing test leaves behind is killed."""
-    started: list[Command] = []
-
-    def begin(*args: object) -> Command:
-        started.append(Command(*args))
-        return started[-1]
-
-    yield begin
-    for command in started:
-        command.process.kill()
-        command.process.wait(LIMIT)
 
 
 def payloads(door: Command) -> list[str]:

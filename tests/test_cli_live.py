@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -106,22 +106,6 @@ class Command:
         for reader in self._readers:
             reader.join(LIMIT)
         return code
-
-
-@pytest.fixture
-def start() -> Iterator[Callable[..., Command]]:
-    """Starts commands; whatever a failing test leaves behind is killed."""
-    started: list[Command] = []
-
-    def begin(*args: object) -> Command:
-        started.append(Command(*args))
-        return started[-1]
-
-    yield begin
-    for command in started:
-        if command.process.poll() is None:
-            command.process.kill()
-            command.process.wait()
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from whence.cli.later import later
-from whence.cli.live import _command, _connection, positive
+from whence.cli.live import add_command, add_connection, positive
 
 BRIDGE = """\
 examples:
@@ -47,9 +47,9 @@ For a script that may die, too: --client NAME --last N goes on after number N, a
 
 def add(commands: Any) -> None:
     """The commands, added to `whence`."""
-    _bridge(_command(commands, "bridge", "join clusters: events cross, causal order is kept", BRIDGE))
-    _door(_command(commands, "door", "take part, and publish for those who are no members", DOOR))
-    _publish(_command(commands, "publish", "publish in a cluster without being a member", PUBLISH))
+    _bridge(add_command(commands, "bridge", "join clusters: events cross, causal order is kept", BRIDGE))
+    _door(add_command(commands, "door", "take part, and publish for those who are no members", DOOR))
+    _publish(add_command(commands, "publish", "publish in a cluster without being a member", PUBLISH))
 
 
 class _NextSide(argparse.Action):
@@ -141,7 +141,7 @@ def _bridge(command: argparse.ArgumentParser) -> None:
 
 
 def _door(command: argparse.ArgumentParser) -> None:
-    _connection(command)
+    add_connection(command)
     what = command.add_argument_group("what")
     what.add_argument("--open", default="127.0.0.1:0", metavar="HOST:PORT", help="for clients; default: any free port")
     what.add_argument("--json", action="store_true", help="deliveries and notices as JSON lines")

@@ -67,13 +67,13 @@ examples:
 
 def add(commands: Any) -> None:
     """The live commands, added to `whence`."""
-    _node(_command(commands, "node", "take part in a cluster: lines in, deliveries out", NODE))
-    _chat(_command(commands, "chat", "talk in a cluster", CHAT))
-    _up(_command(commands, "up", "start a local cluster of N processes", UP))
-    _keys(_command(commands, "keys", "make a cluster's keys, issue them to members", KEYS))
+    _node(add_command(commands, "node", "take part in a cluster: lines in, deliveries out", NODE))
+    _chat(add_command(commands, "chat", "talk in a cluster", CHAT))
+    _up(add_command(commands, "up", "start a local cluster of N processes", UP))
+    _keys(add_command(commands, "keys", "make a cluster's keys, issue them to members", KEYS))
 
 
-def _command(commands: Any, name: str, what: str, examples: str) -> argparse.ArgumentParser:
+def add_command(commands: Any, name: str, what: str, examples: str) -> argparse.ArgumentParser:
     description = what[0].upper() + what[1:] + "."
     parser: argparse.ArgumentParser = commands.add_parser(
         name, help=what, description=description, epilog=examples, formatter_class=_RAW
@@ -81,7 +81,7 @@ def _command(commands: Any, name: str, what: str, examples: str) -> argparse.Arg
     return parser
 
 
-def _connection(command: argparse.ArgumentParser) -> None:
+def add_connection(command: argparse.ArgumentParser) -> None:
     """What it takes to be a member."""
     where = command.add_argument_group("where")
     where.add_argument("--cluster", required=True, metavar="NAME", help="the cluster's name, the same for all members")
@@ -133,7 +133,7 @@ def contract(text: str) -> Contract:
 
 
 def _node(command: argparse.ArgumentParser) -> None:
-    _connection(command)
+    add_connection(command)
     what = command.add_argument_group("what")
     what.add_argument("--coordinate", action="store_true", help="take a ticket and publish the lines of standard input")
     what.add_argument("--load", type=positive, metavar="R", help="publish R events a second instead (see `whence up`)")
@@ -145,7 +145,7 @@ def _node(command: argparse.ArgumentParser) -> None:
 
 
 def _chat(command: argparse.ArgumentParser) -> None:
-    _connection(command)
+    add_connection(command)
     command.add_argument("--nick", required=True, metavar="N", help="who you are")
     command.set_defaults(call=later("chat", "chat"))
 
