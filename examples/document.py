@@ -23,6 +23,15 @@ VERSES = {
 }
 
 
+def place(draft: str, typed: str) -> int:
+    """Where a person goes on who has typed so much of a line: wherever it ends by now, or on top of the page.
+
+    Begun at the end of the page, behind a line that is still being written, a line could come to stand between two
+    pieces of that one: both people would write at one place at once.
+    """
+    return draft.index(typed) + len(typed)
+
+
 class Desk:
     """One person's place: a member of the cluster, with a replica of its objects."""
 
@@ -42,7 +51,7 @@ class Desk:
         return cls(name, objects, cluster, live)
 
     async def write(self, text: str) -> None:
-        """Type it, a few characters at a time, wherever this person's line ends by now."""
+        """Type it, a few characters at a time."""
         pieces = [text[i : i + 8] for i in range(0, len(text), 8)]
         typed, lost = "", False
         while True:
@@ -51,7 +60,7 @@ class Desk:
                     if lost and (rest := self.page.unsent()):
                         await self.live.publish(seat, rest)
                     while pieces:
-                        at = self.page.draft.find(typed) + len(typed) if typed else len(self.page.draft)
+                        at = place(self.page.draft, typed)
                         typed += pieces[0]
                         await self.live.publish(seat, self.page.insert(at, pieces.pop(0)))
                         await asyncio.sleep(0.02)

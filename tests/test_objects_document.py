@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from examples.document import VERSES, place
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -140,6 +141,29 @@ def test_documents_converge_in_any_order_without_a_snapshot(rng: random.Random) 
     for n in order:
         watcher.apply(event(log[n][1], n + 1, owner=log[n][0]))
     assert watcher.document("d").text == editors[0].document("d").text and not watcher.document("d").waiting
+
+
+@given(st.randoms(use_true_random=False))
+@settings(max_examples=100, deadline=None)
+def test_lines_of_the_example_stay_whole_whoever_writes_first(rng: random.Random) -> None:
+    desks = [Objects(f"{name}#1") for name in VERSES]
+    rest = [[line[i : i + 8] for i in range(0, len(line), 8)] for line in VERSES.values()]
+    typed = [""] * len(desks)
+    log: list[tuple[str, bytes]] = []
+    had = [0] * len(desks)
+    while steps := [i for i, pieces in enumerate(rest) if pieces or had[i] < len(log)]:
+        i = rng.choice(steps)
+        if rest[i] and (had[i] == len(log) or rng.random() < 0.6):
+            page = desks[i].document("poem")
+            at_ = place(page.draft, typed[i])
+            typed[i] += rest[i][0]
+            log.append((desks[i].me, page.insert(at_, rest[i].pop(0))))
+        else:
+            owner, payload = log[had[i]]
+            had[i] += 1
+            desks[i].apply(event(payload, had[i], owner=owner))
+    (text,) = {objects.document("poem").text for objects in desks}
+    assert sorted(text.splitlines(True)) == sorted(VERSES.values())
 
 
 def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
