@@ -7,6 +7,7 @@ known in the other. For bridges to use, see `whence bridge`.
 """
 
 import asyncio
+from typing import Any
 
 import whence
 from whence.bridge import Bridge, Reader, Said, everywhere
@@ -47,18 +48,16 @@ async def listen(cluster: whence.Cluster) -> list[Said]:
     return read
 
 
+HOW: dict[str, Any] = {"insecure": True, "order": "reliable"}  # reliable: causal, and nothing is given up
+
+
 async def main() -> None:
     async with (
-        whence.join("lobby", insecure=True) as for_ann,
-        whence.join("lobby", [for_ann.address], insecure=True) as for_eve,
-        whence.join("hall", insecure=True) as for_bob,
-        whence.join("hall", [for_bob.address], insecure=True) as for_zoe,
-        Bridge(
-            {
-                "lobby": {"seeds": [for_ann.address], "insecure": True},
-                "hall": {"seeds": [for_bob.address], "insecure": True},
-            }
-        ) as bridge,
+        whence.join("lobby", **HOW) as for_ann,
+        whence.join("lobby", [for_ann.address], **HOW) as for_eve,
+        whence.join("hall", **HOW) as for_bob,
+        whence.join("hall", [for_bob.address], **HOW) as for_zoe,
+        Bridge({"lobby": {"seeds": [for_ann.address], **HOW}, "hall": {"seeds": [for_bob.address], **HOW}}) as bridge,
     ):
         carrying = asyncio.create_task(bridge.run())
         readers = [asyncio.create_task(listen(cluster)) for cluster in (for_eve, for_zoe)]

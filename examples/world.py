@@ -128,9 +128,10 @@ async def main() -> None:
         await asyncio.gather(*(play(player, host.address, secret) for player in WALKS))
         ends = {player: REGIONS[(start + VISITS - 1) % len(REGIONS)] for player, start in WALKS.items()}
         for player, end in ends.items():
-            changes = regions[end].live.changes()
-            while regions[end].objects.registers(player).get("steps") != VISITS * SIDE:
-                await anext(changes)
+            for region, presence in regions.items():
+                changes = presence.live.changes()
+                while presence.objects.registers(player).get("steps") != (VISITS * SIDE if region == end else None):
+                    await anext(changes)
         print(draw(regions))
         for player, end in ends.items():
             homes = [region for region in REGIONS if player in regions[region].avatars()]
