@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -192,6 +193,8 @@ def test_a_cut_cluster_merges_by_itself() -> None:
                     events = await collect(cluster, 21)
                     assert [e.payload for e in events] == [b"before", *(b"during %d" % n for n in range(20))]
         assert_causal(trace)
+        told = Counter(row.reason for row in trace.rows if row.kind == "fault")
+        assert told == {"cut off from 2 addresses": 3, "cut off from 3 addresses": 2, "all links are back": 5}
 
     run(main())
 

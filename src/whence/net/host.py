@@ -137,6 +137,7 @@ class Host:
         transport: Transport = self._make_transport()
         if self.faults is not None:
             transport = Lossy(transport, self.faults, self.stats)
+            self.faults.listeners.append(self._fault)
         await transport.start(self._received)
         self._transport = transport
 
@@ -163,6 +164,8 @@ class Host:
             timer.cancel()
         self._timers.clear()
         self._nodes.clear()
+        if self.faults is not None and self._fault in self.faults.listeners:
+            self.faults.listeners.remove(self._fault)
         if transport is not None:
             await transport.close()
 
@@ -200,6 +203,10 @@ class Host:
     def clusters(self) -> list[str]:
         """The clusters this host is in."""
         return list(self._nodes)
+
+    def _fault(self, what: str) -> None:
+        for node in self._nodes.values():
+            node.fault(what, time.time_ns())
 
     def wants_step(self, cluster: str) -> None:
         """The node of this cluster has something to do: it steps when this iteration of the loop is over."""

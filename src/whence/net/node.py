@@ -362,6 +362,11 @@ class Node:
             ask.ids += names[at : at + n]
             at += n
 
+    def fault(self, what: str, wall: int) -> None:
+        """Something was done to it on purpose: the trace should tell."""
+        if self._recorder is not None:
+            self._recorder.row("fault", wall, reason=what)
+
     def abandoned(self) -> None:
         """It takes no step any more: whoever waits for a publish is told."""
         self._refuse_asks()

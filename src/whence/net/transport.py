@@ -130,16 +130,24 @@ class Faults:
         if not 0 <= drop < 1:
             raise UsageError(f"drop must be at least 0 and below 1, not {drop}")
         self.drop = drop
+        self.listeners: list[Callable[[str], None]] = []
+        """Who is told in words of what was done: hosts, which put it into the traces of their members."""
         self._rng = random.Random(seed)
         self._cut: dict[str, None] = {}
 
     def cut(self, addresses: Iterable[str]) -> None:
         """Nothing goes to these addresses any more: half a partition; the other side does the same."""
         self._cut.update(dict.fromkeys(addresses))
+        self._tell(f"cut off from {len(self._cut)} addresses")
 
     def heal(self) -> None:
         """All links are back."""
         self._cut.clear()
+        self._tell("all links are back")
+
+    def _tell(self, what: str) -> None:
+        for listener in self.listeners:
+            listener(what)
 
     def lose(self, address: str, reliable: bool) -> bool:
         """Whether the next packet to this address is lost."""

@@ -147,14 +147,33 @@ def gather(rows: Iterable[Row], found: Found, *, title: str, about: str, command
         windows=_windows(steps, start, seconds),
         loads=_loads(steps),
         tenures=_tenures(steps, start, end),
-        marks=[
-            Mark((row.t_ns - start) / 1e9, row.member, _what(row), row.kind in ("fault", "crash", "cutoff"))
-            for row in sorted(steps, key=lambda row: row.t_ns)
-            if row.kind in ("fault", "crash", "leave", "cutoff")
-            or (row.kind == "join" and row.reason in ("snapshot", "checkpoint"))
-        ],
+        marks=_marks(steps, start),
         diagram=draw(steps, start, found.suspect, MAX_STEPS),
     )
+
+
+def _marks(steps: list[Row], start: int) -> list[Mark]:
+    """What is in the rows; and of whoever was killed, which leaves no row, its last step."""
+    found = [
+        (row.t_ns, Mark((row.t_ns - start) / 1e9, row.member, _what(row), row.kind in ("fault", "crash", "cutoff")))
+        for row in steps
+        if row.kind in ("fault", "crash", "leave", "cutoff")
+        or (row.kind == "join" and row.reason in ("snapshot", "checkpoint"))
+    ]
+    last = {row.member: row.t_ns for row in steps}
+    said = {row.member for row in steps if row.kind in ("leave", "crash")}
+    for member in sorted(_ended(steps) - said, key=_natural):
+        found.append((last[member], Mark((last[member] - start) / 1e9, member, "ended without a word", True)))
+    return [mark for _, mark in sorted(found, key=lambda timed: timed[0])]
+
+
+def _ended(steps: list[Row]) -> set[str]:
+    """Lives that are over: they said so, or the same process has a later one. `steps` have earlier lives first."""
+    lives: dict[str, list[str]] = {}
+    for member in dict.fromkeys(row.member for row in steps):
+        lives.setdefault(address(member), []).append(member)
+    former = {member for each in lives.values() for member in each[:-1]}
+    return former | {row.member for row in steps if row.kind in ("leave", "crash")}
 
 
 def _what(row: Row) -> str:
@@ -235,8 +254,7 @@ def _tenures(steps: list[Row], start: int, end: int) -> list[Tenure]:
         elif what in ("released", "lost"):
             tenure.end_s, tenure.how = at, what
             del open_[key]
-    ended = {row.member for row in steps if row.kind in ("leave", "crash")}
-    ended |= {row.peer for row in steps if row.kind == "join" and row.peer is not None}
+    ended = _ended(steps)
     busy = max((row.t_ns for row in steps if row.kind == "publish"), default=start) - (end - start) // 50
     for (member, _), tenure in open_.items():
         gone = member in ended or last[member] < busy
@@ -247,8 +265,7 @@ def _tenures(steps: list[Row], start: int, end: int) -> list[Tenure]:
 
 def _lost(steps: list[Row]) -> int:
     """Counted for members that began with nothing and never ended: to all of them every event was due."""
-    ended = {row.member for row in steps if row.kind in ("leave", "crash")}
-    ended |= {row.peer for row in steps if row.kind == "join" and row.peer is not None}
+    ended = _ended(steps)
     began = {row.member for row in steps if row.kind == "join" and row.reason == "genesis"}
     events = {row.event for row in steps if row.kind == "publish"}
     got = Counter(m for m, _ in {(r.member, r.event) for r in steps if r.kind == "deliver" and r.event in events})
