@@ -12,7 +12,8 @@ import time
 
 from ring_world import World, config
 from whence.clock import address_of, boot_of
-from whence.ring import State, quiet_violations, recovery_rounds, reunites
+from whence.ring import State, recovery_rounds
+from whence.ring.invariants import quiet_violations, reunites
 
 
 class Chaos:

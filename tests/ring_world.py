@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from whence.clock import MemberId, member_id
-from whence.ring import Announce, Lost, Released, RingConfig, RingSend, State, TolerantRing, Watch, violations
+from whence.ring import Announce, Lost, Released, RingConfig, RingSend, State, TolerantRing
 from whence.ring.core import Core
 from whence.ring.interface import BecameOwner, Excluded, Frozen, Granted, Rejected, RingOutput, Thawed
+from whence.ring.invariants import Watch, violations
 from whence.ring.messages import CLeave, RingMessage
 
 ROUND = 1_000_000

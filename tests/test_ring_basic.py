@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from ring_world import ROUND, Violation, World, config
-from whence.ring import BasicRing, Granted, Rejected, Released, RingSend, State, quiet_violations, violations
+from whence.ring import BasicRing, Granted, Rejected, Released, RingSend, State
+from whence.ring.invariants import quiet_violations, violations
 from whence.ring.messages import AckCJoin, AckCLeave, AckSucc, CJoin, CLeave, NackLeave, NewSucc, Seat, Tenure
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from ring_world import DELTA, ROUND, World, config
 from whence.clock import MemberId
-from whence.ring import State, quiet_violations, reunites
+from whence.ring import State
+from whence.ring.invariants import quiet_violations, reunites
 from whence.ring.messages import ERA_SHIFT, Rally, RingMessage, Seat, Who, Witness
 from whence.ring.reunion import closed_cycle
 

@@ -28,10 +28,10 @@ from whence.ring import (
     State,
     Thawed,
     TolerantRing,
-    quiet_violations,
 )
 from whence.ring.config import between, distance, need_acks, need_alive
 from whence.ring.edge import Edge
+from whence.ring.invariants import quiet_violations
 from whence.ring.messages import (
     AckCJoin,
     AckExclude,

@@ -14,13 +14,14 @@ from survey_net import Net
 from whence.clock.interval import SEED, encode, peek
 from whence.errors import BadFrame, BadMessage, ConfigError, RemoteError, TooLarge
 from whence.order.survey import Process, lossy, reliable
-from whence.order.survey.codec import Codec, decode_link, encode_link
+from whence.order.survey.codec import Codec
 from whence.order.survey.interconnect import Forward, Hello, Interconnected, LinkWire, Report
 from whence.order.survey.interval import IntervalStamp
 from whence.order.survey.probabilistic import KeyStamp
 from whence.order.survey.registry import MECHANISMS, SurveyConfig, make
 from whence.order.survey.reliable import View
 from whence.order.survey.subgroup import Delivered, Global, ToMember
+from whence.order.survey.wires import Wires, decode_link, encode_link
 
 FOUNDERS = (0, 1, 2)
 
@@ -98,7 +99,7 @@ def reliable_wires(name: str) -> list[reliable.Wire]:
 
     class Watched(test_survey_reliable.Group):
         def do(self, p: int, outputs: list[reliable.Output]) -> None:
-            codec = Codec(self.make(p))
+            codec = Wires(self.make(p))
             found.update({codec.encode(o.wire): o.wire for o in outputs if isinstance(o, reliable.Send)})
             super().do(p, outputs)
 
@@ -109,7 +110,7 @@ def reliable_wires(name: str) -> list[reliable.Wire]:
 
 
 @pytest.fixture(scope="module", params=["vector", "first", "interval"])
-def reliable_traffic(request: pytest.FixtureRequest) -> tuple[Codec, list[reliable.Wire]]:
+def reliable_traffic(request: pytest.FixtureRequest) -> tuple[Wires, list[reliable.Wire]]:
     wires = reliable_wires(request.param)
     assert {type(wire) for wire in wires} == {
         reliable.Data,
@@ -118,11 +119,11 @@ def reliable_traffic(request: pytest.FixtureRequest) -> tuple[Codec, list[reliab
         reliable.Ready,
         reliable.Welcome,
     }
-    return Codec(make(request.param, 0, tuple(range(4)))), wires
+    return Wires(make(request.param, 0, tuple(range(4)))), wires
 
 
 def test_the_words_of_a_group_with_views_survive_the_wire(
-    reliable_traffic: tuple[Codec, list[reliable.Wire]],
+    reliable_traffic: tuple[Wires, list[reliable.Wire]],
 ) -> None:
     codec, wires = reliable_traffic
     for wire in wires:
@@ -140,7 +141,7 @@ def damage(draw: st.DataObject, raw: bytes) -> bytes:
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_damaged_words_of_a_group_with_views_are_words_or_a_named_error(
-    reliable_traffic: tuple[Codec, list[reliable.Wire]], data: st.DataObject
+    reliable_traffic: tuple[Wires, list[reliable.Wire]], data: st.DataObject
 ) -> None:
     codec, wires = reliable_traffic
     kind = data.draw(st.sampled_from(sorted({type(w) for w in wires}, key=str)))
@@ -153,7 +154,7 @@ def test_damaged_words_of_a_group_with_views_are_words_or_a_named_error(
 
 
 @pytest.fixture(scope="module")
-def lossy_traffic() -> tuple[Codec, list[lossy.Wire]]:
+def lossy_traffic() -> tuple[Wires, list[lossy.Wire]]:
     a, b = (lossy.LossyProcess(p, make("vector", p, (0, 1)), (0, 1), Random(p)) for p in (0, 1))
     wires: list[lossy.Wire] = []
     for n in range(4):
@@ -164,10 +165,10 @@ def lossy_traffic() -> tuple[Codec, list[lossy.Wire]]:
     wires += [o.wire for o in a.receive(7, lossy.AskState(), 7) if isinstance(o, lossy.Send)] + [lossy.AskState()]
     kinds = {lossy.Data, lossy.Digest, lossy.Ask, lossy.AskState, lossy.Snapshot}
     assert {type(wire) for wire in wires} == kinds
-    return Codec(make("vector", 0, (0, 1))), wires
+    return Wires(make("vector", 0, (0, 1))), wires
 
 
-def test_the_words_over_lossy_links_survive_the_wire(lossy_traffic: tuple[Codec, list[lossy.Wire]]) -> None:
+def test_the_words_over_lossy_links_survive_the_wire(lossy_traffic: tuple[Wires, list[lossy.Wire]]) -> None:
     codec, wires = lossy_traffic
     for wire in wires:
         assert codec.decode_lossy(codec.encode(wire)) == wire
@@ -176,7 +177,7 @@ def test_the_words_over_lossy_links_survive_the_wire(lossy_traffic: tuple[Codec,
 @settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_damaged_words_over_lossy_links_are_words_or_a_named_error(
-    lossy_traffic: tuple[Codec, list[lossy.Wire]], data: st.DataObject
+    lossy_traffic: tuple[Wires, list[lossy.Wire]], data: st.DataObject
 ) -> None:
     codec, wires = lossy_traffic
     founder = data.draw(st.booleans())
@@ -221,7 +222,7 @@ def test_links_refuse_what_no_server_says() -> None:
     with pytest.raises(TooLarge):
         decode_link(bytes(11), max_bytes=10)
     with pytest.raises(BadFrame, match="view"):
-        codec = Codec(make("vector", 0, FOUNDERS))
+        codec = Wires(make("vector", 0, FOUNDERS))
         state = Process(0, make("vector", 0, FOUNDERS)).admit(1)
         codec.decode_reliable(codec.encode(reliable.Welcome(View(2, (1, 0)), state, ())))
 

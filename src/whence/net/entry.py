@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import os
 import random
@@ -163,9 +162,8 @@ class Entry:
         """The addresses of the peers when they were last written down."""
         if self.directory is None:
             return []
-        with contextlib.suppress(OSError, ValueError):
-            peers = json.loads((self.directory / "peers").read_text(encoding="utf-8"))
-            return [p for p in peers if isinstance(p, str)]
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
+            return msgspec.json.decode((self.directory / "peers").read_bytes(), type=list[str])
         return []
 
     def remember_peers(self, members: Sequence[MemberId]) -> None:
@@ -175,7 +173,7 @@ class Entry:
         peers = [address_of(m) for m in members[:MAX_KNOWN_PEERS]]
         new = self.directory / "peers.new"
         with contextlib.suppress(OSError):
-            new.write_text(json.dumps(peers), encoding="utf-8")
+            new.write_bytes(msgspec.json.encode(peers))
             new.replace(self.directory / "peers")
 
     def close(self) -> None:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import datetime
 import os
 import re
-import shutil
 import stat
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,7 +123,9 @@ def issue(
         for file, content in files.items():
             _write(bundle / file, content)
     except KeysError:
-        shutil.rmtree(bundle, ignore_errors=True)  # half of it would only be in the way of the next try
+        for file in files:  # half of it would only be in the way of the next try
+            (bundle / file).unlink(missing_ok=True)
+        bundle.rmdir()
         raise
     return [bundle / file for file in files]
 

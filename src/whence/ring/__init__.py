@@ -17,7 +17,6 @@ from whence.ring.interface import (
     State,
     Thawed,
 )
-from whence.ring.invariants import Watch, quiet_violations, reunites, violations
 from whence.ring.messages import GoneNews, JoinedNews, ReleasedNews, RingMessage, RingNews
 from whence.ring.tolerant import TolerantRing
 
@@ -43,9 +42,5 @@ __all__ = [
     "State",
     "Thawed",
     "TolerantRing",
-    "Watch",
-    "quiet_violations",
     "recovery_rounds",
-    "reunites",
-    "violations",
 ]

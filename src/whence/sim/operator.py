@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from whence import ports
-from whence.ring import State, reunites
+from whence.ring import State
+from whence.ring.invariants import reunites
 
 if TYPE_CHECKING:
     from whence.sim.world import World

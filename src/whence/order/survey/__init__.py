@@ -6,6 +6,7 @@
 | first, identifiers, vector, interval, physical, delta, probabilistic | the mechanisms |
 | unicast | causal order for single destinations |
 | registry, codec | mechanisms by name; their bytes |
+| wires | the bytes of the protocols below |
 | lossy | any mechanism over links that lose: recovery, digests, snapshots |
 | reliable | any mechanism over views: P1-P4, uniform delivery |
 | subgroup, interconnect, daisy | subgroups joined by servers: over FIFO links, over a causal multicast |
