@@ -7,7 +7,9 @@ one round are concurrent. Then the wrongs are put in, each at a member of its ow
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,8 @@ JOIN, TICKET, PUBLISH, DELIVER = range(4)
 REASONS = ("genesis", "owner 1.0.1", "owner 1.0.2")
 ROUND = 1_000_000
 """ns."""
+GROUP = 65_536
+"""Rows of a row group."""
 
 Wrong = tuple[str, str, str]
 """Run, member, event."""
@@ -83,13 +87,29 @@ def make(
     return tables, injected
 
 
+def make_long(
+    rows: int, parts: int, *, origins: int = 25, members: int = 200, wrongs: int = 20, seed: int = 1
+) -> Iterator[pa.Table]:
+    """One run, a part at a time, so that its size is not that of memory. The wrongs are in the first part."""
+    rounds = max(4, rows // parts // (members * origins + origins))
+    steps = np.zeros(members, np.int64)
+    for part in range(parts):
+        rng = np.random.default_rng((seed, part))
+        before = (part * rounds, steps)
+        yield _run("run-0000", rounds, origins, members, 0 if part else wrongs, "reliable", rng, Injected(), before)
+
+
 def event_of(origin: int, seq: int) -> str:
     return f"{origin}:1.0.1:{seq}@m{origin}#1"
 
 
 def _run(
-    run: str, rounds: int, origins: int, members: int, wrongs: int, order: str, rng: Any, injected: Injected
-) -> pa.Table:
+    run: str, rounds: int, origins: int, members: int, wrongs: int, order: str, rng: Any, injected: Injected,
+    before: tuple[int, Any] | None = None,
+) -> pa.Table:  # fmt: skip
+    """`before`: the rounds before the first one of these, and the steps of each member in them, to which these are
+    added."""
+    first, steps = before or (0, np.zeros(members, np.int64))
     at = _deliveries(rounds, origins, members, rng)
     names = [f"m{m}#1" for m in range(members)]
     who = iter(rng.permutation(np.arange(origins, members)).tolist())
@@ -108,11 +128,11 @@ def _run(
         m, r, slot = next(who), int(rng.integers(0, rounds - 2)), int(rng.integers(0, origins))
         again.append((r, m, slot))
         injected.duplicates.add((run, names[m], _name(at[r, m, slot], origins)))
-    rows = _steps(at, drop, again)
+    rows = _steps(at, drop, again, joined=first > 0)
     for _ in range(wrongs):
         _second_owner(rows, next(who), int(rng.integers(1, rounds - 1)), injected, run)
         _second_use(rows, int(rng.integers(0, origins)), int(rng.integers(1, rounds)), origins, injected, run)
-    return _table(run, rows, rounds, origins, members, order)
+    return _table(run, rows, (first, first + rounds), origins, steps, order)
 
 
 def _name(event: int, origins: int) -> str:
@@ -128,7 +148,9 @@ def _deliveries(rounds: int, origins: int, members: int, rng: Any) -> np.ndarray
     return out
 
 
-def _steps(at: np.ndarray[Any, Any], drop: list[tuple[int, int, int]], again: list[tuple[int, int, int]]) -> _Rows:
+def _steps(
+    at: np.ndarray[Any, Any], drop: list[tuple[int, int, int]], again: list[tuple[int, int, int]], joined: bool
+) -> _Rows:
     rounds, members, origins = at.shape
     member = np.broadcast_to(np.arange(members, dtype=np.int16)[None, :, None], (rounds, members, origins + 1))
     event = np.full((rounds, members, origins + 1), -1, np.int32)  # slot 0: an origin's publish
@@ -146,6 +168,8 @@ def _steps(at: np.ndarray[Any, Any], drop: list[tuple[int, int, int]], again: li
     rows = _Rows(member.ravel(), kind.ravel(), event.ravel(), np.full(event.size, -1, np.int8), t.ravel())
     keep = np.repeat(np.arange(event.size), times.ravel())
     rows.each(lambda column: column[keep])
+    if joined:
+        return rows
     first = np.arange(members, dtype=np.int16)
     owners = np.arange(origins, dtype=np.int16)
     new = {
@@ -183,14 +207,17 @@ def _insert(rows: _Rows, place: int, member: int, kind: int, event: int, reason:
         setattr(rows, name, np.insert(getattr(rows, name), place, value))
 
 
-def _table(run: str, rows: _Rows, rounds: int, origins: int, members: int, order: str) -> pa.Table:
-    n = len(rows.member)
+def _table(
+    run: str, rows: _Rows, rounds: tuple[int, int], origins: int, steps: np.ndarray[Any, Any], order: str
+) -> pa.Table:
+    n, members = len(rows.member), len(steps)
     by_member = np.argsort(rows.member, kind="stable")
     begin = np.searchsorted(rows.member[by_member], np.arange(members))
     lseq = np.empty(n, np.int64)
-    lseq[by_member] = np.arange(n) - begin[rows.member[by_member]]
+    lseq[by_member] = np.arange(n) + (steps - begin)[rows.member[by_member]]
+    steps += np.bincount(rows.member, minlength=members)
     names = [f"m{m}#1" for m in range(members)]
-    ids = [event_of(e % origins, e // origins + 1) for e in range(rounds * origins)]
+    ids = [event_of(e % origins, e // origins + 1) for e in range(rounds[0] * origins, rounds[1] * origins)]
     of_event = (rows.kind == PUBLISH) | (rows.kind == DELIVER)
     event = np.where(of_event, rows.event, -1)
     ticket = np.where(of_event, rows.event % origins, np.where(rows.kind == TICKET, rows.event, -1)).astype(np.int32)
@@ -206,7 +233,7 @@ def _table(run: str, rows: _Rows, rounds: int, origins: int, members: int, order
         "cluster": texts(zeros, ["main"]),
         "member": texts(rows.member, names),
         "lseq": lseq,
-        "t_ns": rows.t,
+        "t_ns": rows.t + rounds[0] * ROUND,
         "kind": texts(rows.kind, KINDS),
         "event": texts(event, ids),
         "origin": texts(np.where(event >= 0, event % origins, -1), names),
@@ -232,8 +259,23 @@ def write(tables: list[pa.Table], out: Path, *, layout: str = "run", files: int 
         ]
     paths = [out / f"part-{k:04d}.parquet" for k in range(len(parts))]
     for path, table in zip(paths, parts, strict=True):
-        pq.write_table(table, path, row_group_size=65_536, **ENCODINGS)
+        write_file([table], path)
     return paths
+
+
+def write_file(tables: Iterable[pa.Table], path: Path) -> int:
+    """One file, as our own writer makes it: the ids in a row group's dictionary are those of its own rows. (Of a column
+    that is a dictionary all of it is written with each group.) Gives the number of rows."""
+    first = next(each := iter(tables))
+    at, rows = first.schema.get_field_index("event"), 0
+    schema = first.schema.set(at, pa.field("event", pa.string()))
+    with pq.ParquetWriter(path, schema, **ENCODINGS) as writer:
+        for table in chain([first], each):
+            for group in range(0, table.num_rows, GROUP):
+                part = table.slice(group, GROUP)
+                writer.write_table(part.set_column(at, "event", part["event"].cast(pa.string())), row_group_size=GROUP)
+            rows += table.num_rows
+    return rows
 
 
 def _size(table: pa.Table, f: int, files: int) -> int:
