@@ -27,6 +27,7 @@ from whence.cli.streams import Lines, Output, printable
 from whence.net import keys
 from whence.net.metrics import ask
 from whence.sim.oracle import judge
+from whence.sim.scenario import config_of, load
 from whence.trace import read as read_trace
 
 LIMIT = 60.0
@@ -459,6 +460,40 @@ def test_up_killed_leaves_none_behind_either(start: Callable[..., Command]) -> N
 def test_up_shows_a_table(start: Callable[..., Command]) -> None:
     code, out, err = whence("up", 1, "--seconds", 1)
     assert (code, err) == (0, "") and "published" in out and re.search(r"127\.0\.0\.1:\d+", out)
+
+
+def test_what_is_planned_and_simulated_runs_live(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--settings` takes the scenario: gossip, order and buffers are the simulated ones."""
+    assert main(["plan", "--members", "12", "--publishers", "3", "--rate", "5", "--toml"]) == 0
+    plan = tmp_path / "plan.toml"
+    plan.write_text(capsys.readouterr().out)
+    node = ["node", "--cluster", "main", "--insecure", "--settings", str(plan)]
+    live = joining(parser().parse_args(node))._entry.config
+    scenario = load(plan).scenario
+    simulated = config_of(scenario, scenario.cluster[0], "causal", scenario.network.mean)
+    assert (live.tickets, live.round_ns, live.cast) == (simulated.tickets, simulated.round_ns, simulated.cast)
+    assert live.ordering == simulated.ordering
+    two = tmp_path / "two.toml"
+    two.write_text('[[cluster]]\nname = "a"\n[[cluster]]\nname = "b"\n')
+    assert main(["up", "2", "--settings", str(two)]) == 2 and "2 clusters" in capsys.readouterr().err
+
+
+def test_a_cluster_without_tickets_by_a_mechanism(start: Callable[..., Command], tmp_path: Path) -> None:
+    settings, trace = tmp_path / "vector.toml", tmp_path / "trace"
+    settings.write_text('members = 2\n[cluster]\nmechanism = "vector"\n')
+    common = ("--cluster", "free", "--insecure", "--settings", settings, "--trace", trace)
+    a = start("node", *common, "--coordinate")
+    b = start("node", *common, "--join", a.address, "--coordinate")
+    assert b.address
+    a.say("question")
+    until(lambda: b.heard("question"), "the question at b")
+    b.say("answer")
+    until(lambda: a.heard("answer"), "the answer at a")
+    assert b.end() == 0 and a.end() == 0
+    rows = list(read_trace(trace))
+    assert not any(row.kind == "ticket" for row in rows)
+    report = judge(rows)
+    assert report.ok, report
 
 
 # -- streams ----------------------------------------------------------------------------------------------------------

@@ -29,12 +29,14 @@ def joining(args: argparse.Namespace) -> Join:
         raise UsageError("--tls and --udp exclude each other: TLS protects streams only (--secret-file protects both)")
     for seed in args.join:
         parse_address(seed)  # what is no address is said at once, not after a time-out
+    tickets, settings = (args.tickets, None) if args.settings is None else cluster_settings(args.settings)
     return join(
         args.cluster,
         args.join,
         args.listen,
         order=args.order,
-        tickets=args.tickets,
+        tickets=tickets,
+        settings=settings,
         contract=args.contract,
         found=True if args.found else None,
         directory=args.directory,
@@ -45,6 +47,20 @@ def joining(args: argparse.Namespace) -> Join:
         faults=Faults(args.drop, seed=time.time_ns()) if args.drop else None,
         **security(args),
     )
+
+
+def cluster_settings(path: Path) -> tuple[int, dict[str, Any]]:
+    """Tickets and settings of the cluster in a scenario file: live as simulated. The ring's times stay those of live
+    clusters, where a busy machine holds processes up."""
+    from whence.sim.scenario import load, settings_of  # not for every node
+
+    scenario = load(path).scenario
+    if len(scenario.cluster) > 1:
+        raise UsageError(f"--settings {path}: it has {len(scenario.cluster)} clusters, and a node is in one")
+    cluster = scenario.cluster[0]
+    settings = settings_of(scenario, cluster, scenario.network.mean)
+    by_formula = {"time_to_terminate": None, "time_to_recover": None, "buffer": None, "history": 0}
+    return cluster.tickets, {**by_formula, **settings}
 
 
 def security(args: argparse.Namespace) -> dict[str, Any]:

@@ -53,6 +53,7 @@ examples:
   whence up 8 --coordinators 4 --load 200      four of them publish 200 events a second each
   whence up 5 --drop 0.05 --trace out          5 % of gossip is lost on purpose; what happened goes to out/
   whence up 3 --seconds 10 --json | tail -1    for scripts: one JSON object a second
+  whence plan --members 12 --publishers 3 --rate 5 --toml > mine.toml && whence up 12 --settings mine.toml
 
 Each is a `whence node` with a directory of its own. Kill one (its process id is in the table) and watch it come back.
 """
@@ -63,6 +64,9 @@ examples:
   whence keys issue keys alice                 what alice needs, in keys/alice/: copy that to her machine
   whence keys issue keys wall --role receiver  may read, and nobody accepts an event from it
 """
+
+
+SETTINGS = "a scenario file, such as `whence plan --toml` prints: its cluster's settings, the same for all"
 
 
 def add(commands: Any) -> None:
@@ -111,6 +115,7 @@ def add_connection(command: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--tickets", type=count, default=8, metavar="N", help="how many may publish at a time, the same for all (8)"
     )
+    how.add_argument("--settings", type=Path, metavar="FILE", help=SETTINGS)
     how.add_argument("--directory", type=Path, metavar="DIR", help="to go on from after kill -9")
     how.add_argument("--trace", type=Path, metavar="DIR", help="write every step into this directory (docs/trace.md)")
     how.add_argument("--udp", action="store_true", help="gossip by datagrams, the same for all (large messages: TCP)")
@@ -158,6 +163,7 @@ def _up(command: argparse.ArgumentParser) -> None:
         "--load", type=positive, default=10.0, metavar="R", help="events a second of each (default 10)"
     )
     command.add_argument("--order", choices=ORDERS, default="causal", help="of deliveries (default causal)")
+    command.add_argument("--settings", type=Path, metavar="FILE", help=SETTINGS)
     command.add_argument("--drop", type=share, default=0.0, metavar="P", help="lose this share of gossip, on purpose")
     command.add_argument("--udp", action="store_true", help="gossip by datagrams")
     command.add_argument("--trace", type=Path, metavar="DIR", help="write every step into this directory")

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from whence.cli.connect import run_until_stopped
+from whence.cli.connect import cluster_settings, run_until_stopped
 from whence.cli.show import console
 from whence.errors import UsageError
 from whence.net.guard import encode_secret
@@ -41,7 +41,9 @@ operator may decide that, and here it is us). Too many crashes at a time cost ev
 
 def up(args: argparse.Namespace) -> int:
     """Start, watch, stop."""
-    args.coordinators = args.coordinators or min(args.members, TICKETS)
+    tickets, settings = (TICKETS, {}) if args.settings is None else cluster_settings(args.settings)
+    args.free = args.order == "probabilistic" or bool(settings.get("mechanism") or settings.get("contract"))
+    args.coordinators = args.coordinators or min(args.members, tickets)
     if args.coordinators > args.members:
         raise UsageError(f"{args.coordinators} coordinators of {args.members} processes: at most all of them")
     return run_until_stopped(_up(args))
@@ -77,7 +79,7 @@ async def _watch(args: argparse.Namespace, nodes: list[Process]) -> None:
                 raise UsageError(f"all processes have ended; the last one said: {dead[-1].said}")
             for node in dead:
                 await node.start([other for other in nodes if other.alive])
-            if args.order == "probabilistic" or any(node.health.get("ticket") is not None for node in nodes):
+            if args.free or any(node.health.get("ticket") is not None for node in nodes):
                 publishing = time.monotonic()
             elif time.monotonic() - publishing > EMPTY_S:
                 publishing = time.monotonic()
@@ -173,6 +175,8 @@ class Process:
             command += ["--join", seed]
         if self._number < args.coordinators:
             command += ["--coordinate", "--load", str(args.load)]
+        if args.settings:
+            command += ["--settings", str(args.settings)]
         if args.trace:
             command += ["--trace", str(args.trace)]
         return command + (["--udp"] if args.udp else [])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import tomllib
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -227,12 +227,20 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         return {n: cluster.order_of.get(n, chosen[n]) for n in names}
 
 
-def config_of(scenario: Scenario, cluster: Cluster, order: str, latency: int) -> Config:
-    """The settings of a member: those of the scenario, and the rest by formula."""
+def settings_of(scenario: Scenario, cluster: Cluster, latency: int) -> dict[str, Any]:
+    """What the scenario says of a cluster, as arguments of `Config.sized`: all but its name, order and tickets."""
     w = cluster.workload
     coordinators = max(1, len(scenario.coordinators_of(cluster)))
     events = w.rate * coordinators or w.per_second * scenario.round / 1e9
     given = {
+        "members": len(scenario.members_of(cluster)),
+        "loss": scenario.network.loss,
+        "rate": events / w.batch or 1.0,
+        "round_ns": scenario.round,
+        "latency_ns": latency,
+        "mode": cluster.mode,
+        "view": cluster.view,
+        "recovery": cluster.recovery,
         "target": cluster.target,
         "k": cluster.k,
         "ring_k": cluster.ring_k,
@@ -245,19 +253,16 @@ def config_of(scenario: Scenario, cluster: Cluster, order: str, latency: int) ->
         "mechanism": cluster.mechanism,
         "survey": cluster.survey,
     }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def config_of(scenario: Scenario, cluster: Cluster, order: str, latency: int) -> Config:
+    """The settings of a member: those of the scenario, and the rest by formula."""
     config = Config.sized(
         cluster=cluster.name,
         tickets=cluster.tickets,
-        members=len(scenario.members_of(cluster)),
         order=order,  # type: ignore[arg-type]  # Config.sized refuses what is no order
-        loss=scenario.network.loss,
-        rate=events / w.batch or 1.0,
-        round_ns=scenario.round,
-        latency_ns=latency,
-        mode=cluster.mode,
-        view=cluster.view,
-        recovery=cluster.recovery,
-        **{name: value for name, value in given.items() if value is not None},  # type: ignore[arg-type]
+        **settings_of(scenario, cluster, latency),
     )
     if cluster.abandon is None:
         return config
