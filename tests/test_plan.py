@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from math import log
 from pathlib import Path
 
 import pytest
@@ -133,6 +134,45 @@ def test_arrivals_end_where_coverage_does() -> None:
     slow = sizing.arrivals(60, 4, 5, 0.0, latency=0.5)
     assert slow.cdf[64] < sizing.arrivals(60, 4, 5, 0.0).cdf[64]
     assert sizing.reach(60, 4, 5, 0.0, latency=0.5) > sizing.reach(60, 4, 5, 0.0)
+
+
+def test_events_that_travel_together_are_missed_together() -> None:
+    """One step, half miss an event. If every message has it, who misses it got none and misses all; if few have it, the
+    others are missed by chance."""
+    half = sizing.Arrivals(1.0, [0.5], [1.0])
+    assert planner.run_size(half, log(2), 6.0, 100) == pytest.approx(1 + 6 * 0.5 / 2)
+    assert planner.run_size(half, 1e6, 6.0, 100) == pytest.approx(1)
+    assert planner.run_size(sizing.Arrivals(1.0, [1.0], [1.0]), 4.0, 6.0, 1) == 1
+    # A single publisher: its 3 events of a round are in the same messages; with 0.5 a round each is alone.
+    assert planner.run_size(half, 1e6, 3.0, 1) == pytest.approx(1 + 2 / 2)
+    assert planner.run_size(half, 1e6, 2.5, 1) == pytest.approx(1 + (0.5 * 2 * 1 + 0.5 * 3 * 2) / 2.5 / 2)
+    assert planner.run_size(half, 1e6, 0.5, 1) == pytest.approx(1)
+
+
+def test_latency_where_most_events_wait_for_a_missing_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gossip so thin that half of the events miss somebody: right with runs of missing events, wrong without."""
+    thin = Question(members=10, publishers=6, rate=6.4, loss=0.024, target=0.3, latency_ns=13 * MS)
+    [check] = predict.check([thin], seeds=4, events=150)
+    p50 = next(c for c in check.compared if c.name == "latency_p50_ms")
+    assert p50.by_mean, p50
+    monkeypatch.setattr(planner, "run_size", lambda *_: 1.0)
+    assert predict.simulated(thin, 40).latency_p50_ms > 1.25 * p50.measured
+
+
+def test_what_is_missed_costs_questions_and_answers() -> None:
+    sure, thin = (planner.make(Question(**{**_fields(QUESTION), "target": t})) for t in (0.99999, 0.3))
+    gossip = thin.load / thin.round_ms * 1e3 * thin.sizes.frame
+    for p in (sure, thin):
+        copies = sizing.copies(40, p.fanout, p.termination, 0.05, latency=0.1)
+        asked = p.events_bytes_per_s - gossip * copies
+        want = 10 * (1 - p.coverage) * (p.k + 1) * (p.sizes.ask + p.coverage * p.sizes.frame)
+        assert asked == pytest.approx(want, abs=1e-6)
+
+
+def test_the_error_of_reach_grows_in_small_clusters() -> None:
+    assert planner.error("reach_gossip", 10) == 0.1
+    assert planner.error("reach_gossip", 20) == planner.error("reach_gossip", 500) == 0.05
+    assert planner.error("bytes_per_s", 10) == ERRORS["bytes_per_s"][1]
 
 
 def test_intervals() -> None:

@@ -82,7 +82,9 @@ def claims(checks: list[Check]) -> list[Claim]:
 def draw(rows: list[Row]) -> Any:
     """Measured against predicted; the band is the stated error."""
     names = [(f"predicted: {name}", "measured") for name in SHOWN.values()]
-    figure, axes = panels(f"whence plan at {len(rows)} random settings (band: stated error)", *names)
+    figure, axes = panels(
+        f"whence plan at {len(rows)} random settings (band: stated error, from 20 members on)", *names
+    )
     for one, name in zip(axes, SHOWN, strict=True):
         x = [row[f"{name}_predicted"] for row in rows]
         y = [row[f"{name}_measured"] for row in rows]

@@ -142,7 +142,7 @@ def _mean(values: list[float]) -> tuple[float, Interval]:
 
 
 def _compared(plan: Plan, name: str, measured: float, between: Interval) -> Compared:
-    stated, error = ERRORS[name]
+    stated, error = ERRORS[name][0], planner.error(name, plan.question.members)
     predicted = getattr(plan, name)
     low, high = between
     least = most = predicted
