@@ -28,6 +28,7 @@ from whence.net.transport import Faults
 from whence.objects import Objects
 from whence.objects.replay import NAME, Author, load
 from whence.sim.oracle import judge
+from whence.spawn import spawn
 from whence.trace import read
 
 LIMIT_S = 240.0
@@ -79,7 +80,7 @@ async def member(task: dict[str, Any]) -> None:
 
 @asynccontextmanager
 async def _process(task: dict[str, Any]) -> AsyncIterator[asyncio.subprocess.Process]:
-    process = await asyncio.create_subprocess_exec(
+    process = await spawn(
         sys.executable,
         "-m",
         "soak.editing",

@@ -27,6 +27,7 @@ from whence.cli.judged import write_page
 from whence.cli.later import missing
 from whence.cli.main import INTERRUPTED, parser
 from whence.errors import UsageError
+from whence.spawn import spawn
 from whence.trace import read
 
 PROCESSES = 5
@@ -51,7 +52,7 @@ class Machine:
     async def start(self, seeds: Sequence[str]) -> None:
         """Its members join; comes back when all have."""
         task = msgspec.structs.replace(self.task, seeds=list(seeds), addresses=self.addresses)
-        self._process = await asyncio.create_subprocess_exec(
+        self._process = await spawn(
             sys.executable,
             "-m",
             "whence.cli.demo_members",
