@@ -28,7 +28,6 @@ from whence.net.transport import Faults
 from whence.objects import Objects
 from whence.objects.replay import NAME, Author, load
 from whence.sim.oracle import judge
-from whence.spawn import spawn
 from whence.trace import read
 
 LIMIT_S = 240.0
@@ -80,7 +79,7 @@ async def member(task: dict[str, Any]) -> None:
 
 @asynccontextmanager
 async def _process(task: dict[str, Any]) -> AsyncIterator[asyncio.subprocess.Process]:
-    process = await spawn(
+    process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
         "soak.editing",

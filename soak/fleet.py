@@ -18,7 +18,6 @@ from soak.member import Task
 from whence.errors import WhenceError
 from whence.sim.oracle import judge
 from whence.sim.verdicts import OracleReport
-from whence.spawn import spawn
 from whence.trace import Row, read
 
 ROOT = Path(__file__).parent.parent
@@ -60,7 +59,7 @@ class Seat:
         if self.address:
             task.listen = self.address
         self.lives += 1
-        self._process = await spawn(
+        self._process = await asyncio.create_subprocess_exec(
             *self.prefix,
             sys.executable,
             "-m",

@@ -27,7 +27,6 @@ from whence.cli.judged import write_page
 from whence.cli.later import missing
 from whence.cli.main import INTERRUPTED, parser
 from whence.errors import UsageError
-from whence.spawn import spawn
 from whence.trace import read
 
 PROCESSES = 5
@@ -52,7 +51,7 @@ class Machine:
     async def start(self, seeds: Sequence[str]) -> None:
         """Its members join; comes back when all have."""
         task = msgspec.structs.replace(self.task, seeds=list(seeds), addresses=self.addresses)
-        self._process = await spawn(
+        self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
             "whence.cli.demo_members",

@@ -26,7 +26,6 @@ from whence.cli.show import console
 from whence.errors import UsageError
 from whence.net.guard import encode_secret
 from whence.net.metrics import ask
-from whence.spawn import spawn
 
 CLUSTER: Final = "up"
 TICKETS: Final = 8
@@ -149,7 +148,7 @@ class Process:
         seeds = [other.address for other in others if other.address and other is not self]
         self._joined.clear()
         self.starts += 1
-        self._process = await spawn(
+        self._process = await asyncio.create_subprocess_exec(
             *self._command(seeds),
             *(["--found"] if found else []),
             stdin=asyncio.subprocess.PIPE,

@@ -12,7 +12,6 @@ from typing import Final
 
 from whence.conform.messages import LINE_LIMIT
 from whence.errors import AdapterError
-from whence.spawn import spawn
 
 MAX_UNREAD: Final = 16 << 20
 """Bytes that wait to be read by a node; one that lets more gather is taken to hang."""
@@ -41,7 +40,7 @@ class Process:
         """`line` gets every line of its output; `failed` is told when it goes away by itself."""
         try:
             with errors.open("ab") as stderr:
-                process = await spawn(
+                process = await asyncio.create_subprocess_exec(
                     *command,
                     stdin=asyncio.subprocess.PIPE,
                     stdout=asyncio.subprocess.PIPE,
