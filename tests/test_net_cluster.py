@@ -16,6 +16,7 @@ from live import assert_causal, collect, fast, run, until
 from whence.clock import EventId
 from whence.errors import LostTicket, NotJoined, UsageError
 from whence.net import keys
+from whence.ports import Coordinate
 from whence.sim.oracle import judge
 from whence.testing import Faults
 from whence.trace import MemoryTrace, read
@@ -140,6 +141,10 @@ def test_tls_with_roles(tmp_path: Path) -> None:
                 await two.publish(b"2")
                 for cluster in (a, e):
                     assert [x.payload for x in await collect(cluster, 2)] == [b"1", b"2"]
+                assert not any(cluster.stats()["cut_off"] for cluster in (a, b))
+                e._node.feed(Coordinate())  # as if its program did not know what its certificate says
+                await until(lambda: a.stats()["cut_off"] + b.stats()["cut_off"], "who asks for a ticket is cut off")
+                assert e.me not in {**a.coordinators(), **b.coordinators()}.values()
         with pytest.raises(UsageError, match="tcp"):
             whence.join("live", tls=tmp_path / "alice", transport="udp")
 

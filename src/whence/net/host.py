@@ -321,7 +321,7 @@ class Host:
         elif target is not None and target != node.me:
             stats.other_life += 1
         else:
-            node.receive(header.sender, header.body, urgent=target is not None)
+            node.receive(header.sender, header.body, target is not None, connection.may_publish)
             if node.waiting_bytes > INBOX_BYTES and not self._held:
                 self._hold(True)
 

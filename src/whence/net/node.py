@@ -21,7 +21,7 @@ import msgspec
 
 from whence.cast.messages import Gossip, News
 from whence.clock import MemberId, address_of
-from whence.errors import ClusterClosed, LostTicket, RemoteError
+from whence.errors import BadMessage, ClusterClosed, LostTicket, RemoteError
 from whence.member import Member
 from whence.net.disk import Journal, Saved
 from whence.net.hello import direct
@@ -47,6 +47,7 @@ from whence.ports import (
     Wake,
 )
 from whence.recorder import Recorder
+from whence.ring.messages import CJoin
 from whence.wire import Message, decode, pack
 
 log = logging.getLogger("whence.net")
@@ -207,8 +208,8 @@ class Node:
         self._asks: list[Ask] = []
         self.waiting_bytes = 0
         """Bytes of packets that wait for a step."""
-        self._inbox: deque[tuple[MemberId, bytes | memoryview]] = deque()
-        self._urgent: list[tuple[MemberId, bytes | memoryview]] = []
+        self._inbox: deque[tuple[MemberId, bytes | memoryview, bool]] = deque()
+        self._urgent: list[tuple[MemberId, bytes | memoryview, bool]] = []
 
     # -- in: gathers until the next step ------------------------------------------------------------------------
 
@@ -221,13 +222,16 @@ class Node:
         self._asks.append(ask)
         self._wanted()
 
-    def receive(self, sender: MemberId, body: bytes | memoryview, urgent: bool = False) -> None:
-        """A message for this member, not yet decoded. Urgent ones, the ring's among them, do not wait behind gossip."""
+    def receive(
+        self, sender: MemberId, body: bytes | memoryview, urgent: bool = False, may_publish: bool = True
+    ) -> None:
+        """A message for this member, not yet decoded. Urgent ones, the ring's among them, do not wait behind gossip.
+        `may_publish`: its sender, by its certificate; whoever only receives gets no ticket."""
         self.stats.packets += 1
         if sender in self.member.cut_off:
             self.stats.cut_off += 1
             return
-        (self._urgent if urgent else self._inbox).append((sender, body))
+        (self._urgent if urgent else self._inbox).append((sender, body, may_publish))
         self.waiting_bytes += len(body)
         self._wanted()
 
@@ -276,20 +280,22 @@ class Node:
     def _take_packets(self, now: int, out: list[Output]) -> None:
         """What is urgent, then some of the others: a step is short, else the ring would think this member dead."""
         urgent, self._urgent = self._urgent, []
-        for sender, body in urgent:
+        for sender, body, may_publish in urgent:
             self.waiting_bytes -= len(body)
-            self._take(sender, body, now, out)
+            self._take(sender, body, may_publish, now, out)
         inbox = self._inbox
         for _ in range(min(len(inbox), STEP_PACKETS)):
-            sender, body = inbox.popleft()
+            sender, body, may_publish = inbox.popleft()
             self.waiting_bytes -= len(body)
-            self._take(sender, body, now, out)
+            self._take(sender, body, may_publish, now, out)
         if inbox:
             self._wanted()
 
-    def _take(self, sender: MemberId, body: bytes | memoryview, now: int, out: list[Output]) -> None:
+    def _take(self, sender: MemberId, body: bytes | memoryview, may_publish: bool, now: int, out: list[Output]) -> None:
         try:
             message = decode(body, self.member.config.limits)
+            if not may_publish and isinstance(message, CJoin):
+                raise BadMessage("a member that may only receive asks for a ticket")
         except RemoteError as error:
             self.stats.bad_bytes += 1
             out += self.member.handle(BadBytes(sender, f"{type(error).__name__}: {error}"), now)

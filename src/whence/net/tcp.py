@@ -23,6 +23,7 @@ from struct import Struct
 from typing import Any, cast
 
 from whence.errors import RemoteError, UsageError
+from whence.net.roles import PUBLISHER
 from whence.net.tls import peer as tls_peer
 from whence.net.transport import Connection, NetStats, Received, parse_address, show_address
 from whence.wire import Limits, StreamDecoder, frame_stream
@@ -431,7 +432,8 @@ class _Accepted(asyncio.Protocol, Connection):
         tls = transport.get_extra_info("ssl_object")
         if tls is not None:
             try:
-                self.name = tls_peer(tls).name
+                self.name, role = tls_peer(tls)
+                self.may_publish = role == PUBLISHER
             except RemoteError:
                 owner.stats.unauthentic += 1
                 self.close()

@@ -19,13 +19,15 @@ from whence.errors import UsageError
 class Connection:
     """Where a packet came from."""
 
-    __slots__ = ("name", "peer", "urgent")
+    __slots__ = ("may_publish", "name", "peer", "urgent")
 
     def __init__(self, peer: str | None = None) -> None:
         self.peer = peer
         """The address of the other end: from its greeting; None for datagrams, which have no connection."""
         self.name: str | None = None
         """Who it is by its certificate, where there is one."""
+        self.may_publish = True
+        """Its certificate does not say that it only receives."""
         self.urgent = False
         """It is the lane for the small and reliable packets."""
 
