@@ -34,7 +34,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from whence.errors import UsageError
 from whence.spark import findings, ingest, measure, session
-from whence.spark.coding import READ, code, codes
+from whence.spark.coding import READ, code, codes, picked
 from whence.spark.ingest import Bad, Piece
 from whence.spark.parts import Parts
 from whence.spark.pictures import draw
@@ -163,11 +163,8 @@ def counted(wrong: pa.Table) -> dict[str, Any]:
 
 def conflicts(table: pa.Table, rows: list[int]) -> list[Bad]:
     """Rows that contradict others of the same step."""
-    if not rows:
-        return []
-    part = table.take(rows)
     out = []
-    for row in part.to_pylist():
+    for row in picked(table, np.array(rows, np.int64)):
         file, position = row.pop("file"), row.pop("position")
         why = f"step {row['lseq']} of {row['member']} is told of in different ways"
         said = {name: value for name, value in row.items() if value is not None}
@@ -228,7 +225,7 @@ def _by_runs(spark: SparkSession, pieces: Sequence[Piece], stage: str, without: 
                     if (run, cluster) not in without:
                         yield _row(run, cluster, audit_run(table, run, cluster, parts))
 
-    return ingest.over(spark, jobs, work, _SUMMARY)
+    return ingest.over(spark, jobs, work, _SUMMARY, len(jobs))
 
 
 def together(pieces: Sequence[Piece]) -> list[list[list[Piece]]]:

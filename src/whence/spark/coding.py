@@ -129,6 +129,23 @@ def _indices(chunk: Any) -> Ints:
     return out
 
 
+def picked(table: pa.Table, rows: Longs) -> list[dict[str, Any]]:
+    """Some rows. `table.take` would put the chunks of whole columns together first."""
+    order = np.argsort(rows, kind="stable")
+    ascending = rows[order]
+    found: list[dict[str, Any]] = []
+    first = 0
+    for batch in table.to_batches() if len(rows) else ():
+        low, high = np.searchsorted(ascending, [first, first + batch.num_rows]).tolist()
+        if high > low:
+            mine: Any = ascending[low:high] - first
+            found += batch.take(pa.array(mine)).to_pylist()
+        first += batch.num_rows
+    back = np.empty(len(rows), np.int64)
+    back[order] = np.arange(len(rows))
+    return [found[k] for k in back.tolist()]
+
+
 @compiled
 def _translated(name: Ints, rank: Ints, code: Ints, kind_of: Small, event: Ints) -> tuple[Ints, Small, Ints]:
     """Member and kind of each row by our numbers, and the id of what it publishes or delivers."""
@@ -336,8 +353,8 @@ class _Joins:
     ) -> None:
         self.rows = np.flatnonzero(kind == kernel.JOIN)
         self.snapshots = np.flatnonzero(kind == kernel.SNAPSHOT)
-        said = table.select(["reason", "peer", "order", "token"]).take(self.rows).to_pylist()
-        taken = table["token"].take(self.snapshots).to_pylist()
+        said = picked(table.select(["reason", "peer", "order", "token"]), self.rows)
+        taken = [row["token"] for row in picked(table.select(["token"]), self.snapshots)]
         used = {row["token"] for row in said if row["reason"] != "genesis"} | set(needed.tokens if needed else ())
         self.tokens = known.tokens if known else sorted(str(t) for t in used & set(taken) if t is not None)
         number: dict[str | None, int] = {token: k for k, token in enumerate(self.tokens)}
@@ -423,11 +440,11 @@ def _alive(kind: Small, begin: Longs, superseded: Bytes) -> Bytes:
 
 
 def _tickets(rows: _Rows, mine: Longs) -> Tickets:
-    part = rows.table.select(["ticket", "reason"]).take(mine)
+    said = picked(rows.table.select(["ticket", "reason"]), mine)
     return Tickets(
         rows.member[mine].tolist(),
         rows.lseq[mine].tolist(),
         rows.t[mine].tolist(),
-        part["ticket"].to_pylist(),
-        part["reason"].cast(pa.string()).to_pylist(),
+        [row["ticket"] for row in said],
+        [row["reason"] for row in said],
     )

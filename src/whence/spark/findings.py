@@ -90,11 +90,13 @@ def warm() -> None:
 def coded_texts(values: Ints, names: pa.Array[Any]) -> Any:
     """Numbers as a dictionary column; negative ones are null."""
     gaps = len(values) and values.min() < 0
-    return pa.DictionaryArray.from_arrays(_array(values, values < 0 if gaps else None), names)
+    return pa.DictionaryArray.from_arrays(_array(values, values < 0 if gaps else None), names, safe=False)
 
 
-def _constant(value: str, n: int) -> Any:
-    return pa.DictionaryArray.from_arrays(_array(np.zeros(n, np.int32)), pa.array([value]))
+def _constants(n: int, *values: str) -> list[Any]:
+    """A column for each value, which is the same n times."""
+    zeros = _array(np.zeros(n, np.int32))
+    return [pa.DictionaryArray.from_arrays(zeros, pa.array([value]), safe=False) for value in values]
 
 
 def _sparse(values: NDArray[Any], at: Longs, n: int) -> Any:
@@ -179,18 +181,18 @@ def verdicts(a: Audited, run: str, cluster: str) -> pa.Table:
     orders = sorted(set(coded.order))
     order_of = np.array([orders.index(o) for o in coded.order] or [0], np.int32)
     suspects = np.flatnonzero(name)
+    constant = _constants(len(rows), run, cluster, *orders[:1])
     wrong = np.zeros(len(rows), bool)
     wrong[suspects] = broken(a, rows[suspects], member[suspects])
     columns = [
-        _constant(run, len(rows)),
-        _constant(cluster, len(rows)),
+        *constant[:2],
         coded_texts(member, coded.members),
         _array(lseq),
         coded_texts(event, coded.events),
         coded_texts(origin, names),
         _array(seq, no_seq),
         coded_texts(name, pa.array(VERDICTS)),
-        coded_texts(order_of[member], pa.array(orders)) if len(orders) > 1 else _constant(orders[0], len(rows)),
+        coded_texts(order_of[member], pa.array(orders)) if len(orders) > 1 else constant[2],
         *_causes(a, suspects, found.cause[rows[suspects]], len(rows)),
         _array(wrong),
     ]
@@ -234,8 +236,7 @@ def past_table(a: Audited, run: str, cluster: str) -> pa.Table:
     offsets = _array(np.arange(0, (events + 1) * origins, max(origins, 1), dtype=np.int32)[: events + 1])
     everything = np.arange(events, dtype=np.int32)
     columns = [
-        _constant(run, events),
-        _constant(cluster, events),
+        *_constants(events, run, cluster),
         coded_texts(coded.ids, coded.events),
         coded_texts(_origin_member(a, everything), coded.members),
         _seqs(past, everything),
@@ -248,8 +249,7 @@ def origins_table(a: Audited, run: str, cluster: str) -> pa.Table:
     """The table `origins`: which entry of a vector is whose."""
     n = len(a.coded.member_of)
     columns = [
-        _constant(run, n),
-        _constant(cluster, n),
+        *_constants(n, run, cluster),
         pa.array(np.arange(n, dtype=np.int32)),
         coded_texts(a.coded.member_of, a.coded.members),
     ]
@@ -276,8 +276,7 @@ def members(a: Audited, run: str, cluster: str) -> pa.Table:
     steps, count = _counts(coded.steps.begin, coded.lseq, a.found.verdict, END)
     inverted = count[:, j.INVERTED] + count[:, j.FIFO_INVERTED]
     columns = [
-        _constant(run, n),
-        _constant(cluster, n),
+        *_constants(n, run, cluster),
         coded.members,
         pa.array(coded.order, pa.string()),
         _array(coded.alive == 1),

@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 from whence.spark import findings, ingest, kernel, session
 from whence.spark import judge as j
 from whence.spark.audit import Summary, blocks, conflicts, counted, groups, summed, unpacked
-from whence.spark.coding import Coded, Known, Needed, code, codes
+from whence.spark.coding import Coded, Known, Needed, code, codes, picked
 from whence.spark.compiled import Bytes
 from whence.spark.ingest import Piece
 from whence.spark.parts import Parts
@@ -113,7 +113,7 @@ def _scouted(table: pa.Table, run: Run) -> tuple[set[str], set[tuple[str, str]],
     members = {str(names[m]) for m in np.unique(member[acts]).tolist()}
     special = np.flatnonzero(np.isin(kind, [place[k] for k in ("join", "snapshot") if k in place]))
     gave, tokens, peers = set(), set(), set()
-    for row in table.select(["member", "kind", "reason", "peer", "token"]).take(special).to_pylist():
+    for row in picked(table.select(["member", "kind", "reason", "peer", "token"]), special):
         if row["kind"] == "snapshot" and row["token"] is not None:
             gave.add((row["token"], row["member"]))
         elif row["token"] is not None and row["reason"] != "genesis":

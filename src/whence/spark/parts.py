@@ -63,14 +63,18 @@ def _schema(table: str, rows: pa.Table) -> pa.Schema:
 
 
 def _options(table: str) -> dict[str, Any]:
-    """Statistics are what makes text slow to write: only those that tell a reader which files to leave out. Numbers of
-    a dictionary hardly get smaller by zstd, so the one table that is large does without."""
+    """Statistics are what makes text slow to write: of the one table that is large there are only those that lead to
+    what is wrong (of which run a row group is its dictionary tells, too). Numbers of a dictionary hardly get smaller by
+    zstd, so that table does without. All ids of a run are one dictionary, however many they are: as text they take
+    several times as long."""
     numbers = [name for name, kind, _ in TABLES[table] if kind == "int64"]
+    large = table == "verdicts"
     return {
-        "compression": "snappy" if table == "verdicts" else "zstd",
+        "compression": "snappy" if large else "zstd",
         "store_schema": False,
         "use_dictionary": [name for name, kind, _ in TABLES[table] if kind == "text"],
         "column_encoding": dict.fromkeys(numbers, "DELTA_BINARY_PACKED"),
-        "write_statistics": [name for name, _, _ in TABLES[table] if name in ("run", "violation")],
+        "write_statistics": ["violation"] if large else [name for name, _, _ in TABLES[table] if name == "run"],
+        "dictionary_pagesize_limit": 1 << 28,
         "write_batch_size": 1 << 14,
     }

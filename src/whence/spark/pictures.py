@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from whence.spark.coding import Coded
+from whence.spark.coding import Coded, picked
 from whence.spark.compiled import Ints, Longs
 from whence.spark.kernel import PUBLISH
 from whence.trace import Row, shiviz
@@ -45,7 +45,7 @@ def draw(table: pa.Table, coded: Coded, wrong: pa.Table, run: str, cluster: str,
     for violation in chosen:
         rows = coded.row[steps.near(violation)]
         hidden = place / f".{uuid4().hex}"
-        near = _rows(table.take(rows[rows < table.num_rows]), run, cluster)
+        near = _rows(picked(table, rows[rows < table.num_rows]), run, cluster)
         shiviz.write_log(short_trace(near), hidden)
         hidden.rename(place / file_name(run, cluster, violation["rule"]))
     return len(chosen)
@@ -91,9 +91,9 @@ class _Steps:
         return np.unique(near)
 
 
-def _rows(table: pa.Table, run: str, cluster: str) -> list[Row]:
+def _rows(found: list[dict[str, Any]], run: str, cluster: str) -> list[Row]:
     names = ("member", "lseq", "t_ns", "kind", "event", "ticket", "reason", "peer", "order", "token")
-    return [Row(run=run, cluster=cluster, **{name: row[name] for name in names}) for row in table.to_pylist()]
+    return [Row(run=run, cluster=cluster, **{name: row[name] for name in names}) for row in found]
 
 
 def short_trace(rows: list[Row]) -> list[Row]:

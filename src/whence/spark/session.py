@@ -40,6 +40,11 @@ ROWS_A_PARTITION: Final = 2_000_000
 INTERPRETED: Final = 100_000
 """Rows below which the kernel is interpreted: tenths of a second, while compiling it the first time takes 20 s."""
 
+_UNPACKED: Final = "whence-package"
+"""Where executors have our package, in their working directory."""
+
+_MALLOC: Final = f"glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold={1 << 30}:glibc.malloc.trim_threshold={1 << 30}"
+
 _QUIET = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
@@ -73,7 +78,7 @@ def session(
     where = master or "local[*]"
     spark = _start(where, memory or _fitting_memory(), verbose, interpreted(rows))
     if not where.startswith("local"):
-        spark.sparkContext.addPyFile(str(_packed()))
+        spark.sparkContext.addArchive(f"{_packed()}#{_UNPACKED}")
     _fit(spark, rows)
     return spark
 
@@ -133,9 +138,10 @@ def _start(master: str, memory: str, verbose: bool, interpret: bool) -> SparkSes
             ("spark.sql.parquet.compression.codec", "zstd"),
             ("spark.sql.sources.useV1SourceList", "avro,csv,json,kafka,orc,text,parquet"),
             ("spark.python.worker.reuse", "true"),
-            # A worker takes the same large arrays for run after run: given back and taken anew they cost page faults.
-            ("spark.executorEnv.MALLOC_MMAP_THRESHOLD_", str(1 << 30)),
-            ("spark.executorEnv.MALLOC_TRIM_THRESHOLD_", str(1 << 30)),
+            # A worker takes the same large arrays for run after run: given back and taken anew they cost page faults,
+            # and those that are left cost less in large pages. Arrow's arrays, too, where it asks the C library.
+            ("spark.executorEnv.GLIBC_TUNABLES", _MALLOC),
+            ("spark.executorEnv.ARROW_DEFAULT_MEMORY_POOL", "system"),
             ("spark.ui.enabled", "true" if verbose else "false"),
             ("spark.ui.showConsoleProgress", "true" if verbose else "false"),
             ("spark.log.level", "WARN" if verbose else "ERROR"),
@@ -146,6 +152,8 @@ def _start(master: str, memory: str, verbose: bool, interpret: bool) -> SparkSes
     if master.startswith("local"):
         conf.set("spark.driver.host", "127.0.0.1").set("spark.driver.bindAddress", "127.0.0.1")
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # this machine's own name may lead nowhere
+    else:  # what is unpacked has files, so that numba finds what was kept, and keeps what it compiles
+        conf.set("spark.executorEnv.PYTHONPATH", _UNPACKED)
     if not _known("localhost"):  # in a bare root without /etc/hosts
         conf.set("spark.python.unix.domain.socket.enabled", "true")
     log = place / "spark.log"
@@ -251,14 +259,23 @@ def cores(spark: SparkSession) -> int:
 
 
 def _packed() -> Path:
-    """This package as a zip file, for workers on other machines."""
+    """This package as a zip file, for workers on other machines; with what numba has compiled here, which takes a
+    minute to compile anew. It is taken where the processor is the same."""
     root = Path(whence.__file__).parent
-    out = Path(tempfile.mkdtemp(prefix="whence-package-")) / "whence.zip"
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as pack:
+    place = Path(tempfile.mkdtemp(prefix="whence-package-"))
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    with zipfile.ZipFile(place / "whence.zip", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as pack:
         for path in sorted(root.rglob("*")):  # directories, too: without an entry a room without __init__ is not found
-            if "__pycache__" not in path.parts:
+            if "__pycache__" not in path.parts or _machine_code(path):
                 pack.write(path, Path("whence") / path.relative_to(root))
-    return out
+    return place / "whence.zip"
+
+
+def _machine_code(path: Path) -> bool:
+    """Kept by numba, from the module as it is now."""
+    module = path.parent.parent / f"{path.name.partition('.')[0]}.py"
+    mine = path.suffix in (".nbi", ".nbc") and module.exists()
+    return mine and path.stat().st_mtime > module.stat().st_mtime
 
 
 def worker_memory(spark: SparkSession) -> int:
