@@ -15,6 +15,7 @@ help:
 	@echo "make setup    a virtualenv in $(VENV) with the pinned versions of requirements.lock"
 	@echo "make demo     a live cluster in trouble, audited; ends with a page to look at"
 	@echo "make test     lint, types, tests"
+	@echo "make explore  the tests with new examples, where they are generated (TESTS=files)"
 	@echo "make bench    measure, one table (BENCH='--json' or names of benchmarks)"
 	@echo "make soak     1000 seeds of the hostile scenario (SEEDS=n for another number)"
 	@echo "make soak-mechanisms  the same under every mechanism of the survey (SEEDS=n each)"
@@ -38,6 +39,11 @@ demo: setup
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+# The property tests look for new examples.
+.PHONY: explore
+explore: setup
+	WHENCE_EXPLORE=1 $(BIN)/python -m pytest -n 2 --dist loadgroup $(TESTS)
 
 lint: setup
 	$(BIN)/ruff check

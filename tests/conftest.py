@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from test_cli_live import Command
+
+
+# The same examples each time, so that whoever runs the tests sees what we saw; new ones by `make explore`. How long an
+# example takes is no matter of a test: a machine may be busy.
+settings.register_profile("same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("explore", settings.get_profile("same"), derandomize=False)
+settings.load_profile("explore" if os.environ.get("WHENCE_EXPLORE") else "same")
 
 
 @pytest.fixture

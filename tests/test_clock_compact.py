@@ -51,7 +51,7 @@ def run(kind: type[SkClock], seed: int, fifo: bool = True) -> tuple[list[tuple[l
     return seen, sent
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 2**32))
 def test_the_clock_is_the_vector_clock(seed: int) -> None:
     seen, sent = run(SkClock, seed)

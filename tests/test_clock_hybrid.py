@@ -44,7 +44,7 @@ def run(kind: type[HybridClock], seed: int, skew: int, backwards: bool = False) 
     return wrong, far
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 2**32), st.integers(0, 1000), st.booleans())
 def test_effects_are_after_causes_and_time_is_within_the_skew(seed: int, skew: int, backwards: bool) -> None:
     wrong, far = run(HybridClock, seed, skew, backwards)

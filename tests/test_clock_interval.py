@@ -74,7 +74,7 @@ def disagreements(seen: History) -> int:
     return sum(leq(a, b) != (x <= y) for a, x in seen for b, y in seen)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(STEPS)
 def test_stamps_are_ordered_as_their_histories(steps: list[tuple[int, int, int]]) -> None:
     seen = history(steps)
@@ -118,7 +118,7 @@ def test_what_makes_no_sense_is_refused() -> None:
         join(SEED, SEED)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.binary(max_size=40))
 def test_hostile_bytes_are_a_stamp_or_a_named_error(data: bytes) -> None:
     try:

@@ -230,7 +230,7 @@ def errors(process: Process, past: dict[str, frozenset[str]]) -> list[str]:
     return wrong
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.data())
 def test_with_an_entry_each_it_is_the_vector_clock_and_never_wrong(data: st.DataObject) -> None:
     n = data.draw(st.integers(3, 5))
@@ -242,7 +242,7 @@ def test_with_an_entry_each_it_is_the_vector_clock_and_never_wrong(data: st.Data
         assert not any(any(a) for a in process.alerts.values())
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.data())
 def test_everything_is_delivered_and_no_error_goes_without_an_alert(data: st.DataObject) -> None:
     n, R = data.draw(st.integers(3, 6)), data.draw(st.integers(1, 5))
@@ -262,7 +262,7 @@ def test_everything_is_delivered_and_no_error_goes_without_an_alert(data: st.Dat
         assert all(covered for covered, witnessed in process.alerts.values() if witnessed)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.data())
 def test_a_message_that_is_causally_ready_is_never_delayed(data: st.DataObject) -> None:
     rng = Random(data.draw(st.integers(0, 10**6)))

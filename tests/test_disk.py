@@ -167,7 +167,7 @@ def test_killed_at_every_single_step(tmp_path: Path) -> None:
     assert 40 < deaths < 200, "the scenario was not longer than the kills"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 2**32))
 def test_killed_again_and_again(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
     rng, world, directory = random.Random(seed), World(), tmp_path_factory.mktemp("j")
@@ -386,7 +386,7 @@ class Disk(Files):
         self.left = 10**9
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(seed=st.integers(0, 2**32))
 def test_the_power_fails_again_and_again(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
     """What `save` has synced is there; of what the application processed since then some may be shown again."""

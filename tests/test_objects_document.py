@@ -115,7 +115,7 @@ def causal_shuffle(log: Log, rng: random.Random) -> list[int]:
 
 
 @given(st.randoms(use_true_random=False))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_documents_converge_in_every_causal_order_with_a_snapshot_in_between(rng: random.Random) -> None:
     log, editors = history(rng)
     texts = {o.document("d").text for o in editors} | {o.document("d").draft for o in editors}
@@ -131,7 +131,7 @@ def test_documents_converge_in_every_causal_order_with_a_snapshot_in_between(rng
 
 
 @given(st.randoms(use_true_random=False))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_documents_converge_in_any_order_without_a_snapshot(rng: random.Random) -> None:
     """The numbers do it: pycrdt alone does not (docs/objects.md)."""
     log, editors = history(rng)
@@ -144,7 +144,7 @@ def test_documents_converge_in_any_order_without_a_snapshot(rng: random.Random) 
 
 
 @given(st.randoms(use_true_random=False))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_lines_of_the_example_stay_whole_whoever_writes_first(rng: random.Random) -> None:
     desks = [Objects(f"{name}#1") for name in VERSES]
     rest = [[line[i : i + 8] for i in range(0, len(line), 8)] for line in VERSES.values()]

@@ -24,7 +24,6 @@ steps: st.SearchStrategy[Step] = st.one_of(
 )
 schedule = settings(
     max_examples=15,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
     phases=(Phase.explicit, Phase.reuse, Phase.generate),  # shrinking whole clusters takes minutes
 )

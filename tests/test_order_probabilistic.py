@@ -432,7 +432,7 @@ def random_run(data: st.DataObject, net: FreeNet, steps: int, moves: int) -> Non
         net[to].receive(frame)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(st.data())
 def test_with_an_entry_each_nothing_is_ever_inverted_whatever_moves(data: st.DataObject) -> None:
     net = FreeNet(data.draw(st.integers(3, 5)))
@@ -443,7 +443,7 @@ def test_with_an_entry_each_nothing_is_ever_inverted_whatever_moves(data: st.Dat
         assert sorted(member.log) == sorted(net.past) and not any(member.alerts.values())
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(st.data())
 def test_small_clocks_deliver_all_and_no_error_goes_without_an_alert(data: st.DataObject) -> None:
     R = data.draw(st.integers(1, 5))
@@ -455,7 +455,7 @@ def test_small_clocks_deliver_all_and_no_error_goes_without_an_alert(data: st.Da
         assert all(member.alerts[name] == 5 for name in member.inversions())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_losses_are_skipped_and_what_follows_is_delivered(data: st.DataObject) -> None:
     """Frames are lost for good at some members: nobody stays blocked, nobody sees anything twice."""
@@ -491,7 +491,7 @@ def test_the_papers_numbers() -> None:
 
 
 @given(st.floats(1e-6, 0.5), st.floats(0.01, 100), st.floats(0.001, 1))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_size_keeps_the_target_and_one_entry_less_does_not(target: float, X: float, p_nc: float) -> None:
     R = entries_for(target, X, p_nc)
     assert R == 4096 or expected_error(R, best_keys(R, X), X, p_nc) <= target

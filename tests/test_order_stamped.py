@@ -301,7 +301,7 @@ def test_a_carried_message_passes_the_checks_of_the_wire() -> None:
             c.ordering.vet(msgspec.structs.replace(good, stamp=bent), b.id)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.sampled_from(IN_THE_STACK), st.data())
 def test_whatever_bytes_a_stamp_has_only_remote_errors_come_of_it(mechanism: str, data: st.DataObject) -> None:
     net = Net(3, mechanism)
@@ -322,7 +322,7 @@ def test_whatever_bytes_a_stamp_has_only_remote_errors_come_of_it(mechanism: str
     net.pass_time(4 * PATIENCE)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.sampled_from(MECHANISMS), st.permutations(range(6)), st.data())
 def test_renumbering_there_and_back_changes_nothing(mechanism: str, order: list[int], data: st.DataObject) -> None:
     one, other = make(mechanism, 0, range(6)), make(mechanism, 1, range(6))

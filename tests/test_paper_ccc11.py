@@ -196,6 +196,29 @@ def test_claims_of_figure_5_can_fail() -> None:
     assert not all(c.holds for c in fig5.claims(_fig5_rows(0.1)))
 
 
+def _editing_rows(**worse: float) -> list[dict[str, Any]]:
+    """As one would have them; `worse`: figures of R1 where messages are lost."""
+    good = {"written": 1.0, "seconds": 9.0, "lost": 0.0, "same_text": 1.0, "asked": 1, "answered": 1}
+    rows = []
+    for variant in editing.TRIED:
+        for loss in (0.0, editing.USUAL):
+            row = {"variant": variant, "loss": loss, "latency_ms": 100.0, "latency_p99_ms": 200.0, **good}
+            if variant == "causal":
+                row |= {"written": 0.2, "same_text": 0.0}
+            rows.append(row | (worse if variant == "R1" and loss else {}))
+    return rows
+
+
+def test_claims_of_the_editing_session_can_fail() -> None:
+    def failed(**worse: float) -> int:
+        return [c.holds for c in editing.claims(_editing_rows(**worse))].count(False)
+
+    assert failed() == 0
+    assert failed(same_text=0.9) == 1
+    assert failed(same_text=0.9, lost=0.02) == 2
+    assert failed(same_text=0.0, lost=0.02, written=0.5) == 3
+
+
 def test_the_model_of_section_4_4() -> None:
     tried, found = availability.model(200, 0.5, 0.1, 500, 1)
     assert tried > 1000 and found == tried

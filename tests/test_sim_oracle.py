@@ -170,7 +170,7 @@ def rows_of(steps: list[Step]) -> list[Row]:
     return rows
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(histories(), st.randoms(use_true_random=False))
 def test_every_verdict_is_that_of_brute_force(steps: list[Step], rng: random.Random) -> None:
     oracle, brute = Oracle(), Brute()
@@ -207,7 +207,7 @@ def counted(report: OracleReport) -> tuple[object, ...]:
     return found, report.published, report.reused_ids
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(histories(), st.integers(2, 4))
 def test_a_frame_counts_as_its_events_do(steps: list[Step], size: int) -> None:
     frames, events = Oracle(), Oracle()

@@ -148,7 +148,7 @@ def found_in(log: Clocks) -> list[tuple[str, str]]:
     return [(finding.rule, finding.step.event) for finding in judge(as_steps(log))]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.integers(0, 2**32), st.integers(1, 6), st.integers(0, 80))
 def test_correct_clocks_are_clean_however_the_hosts_are_mixed(seed: int, hosts: int, length: int) -> None:
     log = execution(random.Random(seed), max(hosts, 2), length)
@@ -158,7 +158,7 @@ def test_correct_clocks_are_clean_however_the_hosts_are_mixed(seed: int, hosts: 
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(seed=st.integers(0, 2**32))
 def test_one_fault_is_one_finding_at_its_place(
     fault: Callable[[random.Random, Clocks], tuple[str, str] | None], seed: int

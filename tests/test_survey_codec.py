@@ -47,7 +47,7 @@ def test_messages_and_states_survive_the_wire(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_damaged_bytes_are_a_message_or_a_named_error(name: str, data: st.DataObject) -> None:
     net = traffic(name)
@@ -138,7 +138,7 @@ def damage(draw: st.DataObject, raw: bytes) -> bytes:
     return bytes(changed[: draw.draw(st.integers(1, len(raw)))])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_damaged_words_of_a_group_with_views_are_words_or_a_named_error(
     reliable_traffic: tuple[Wires, list[reliable.Wire]], data: st.DataObject
@@ -174,7 +174,7 @@ def test_the_words_over_lossy_links_survive_the_wire(lossy_traffic: tuple[Wires,
         assert codec.decode_lossy(codec.encode(wire)) == wire
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(data=st.data())
 def test_damaged_words_over_lossy_links_are_words_or_a_named_error(
     lossy_traffic: tuple[Wires, list[lossy.Wire]], data: st.DataObject
@@ -197,7 +197,7 @@ LINKS: list[LinkWire] = [
 
 
 @pytest.mark.parametrize("wire", LINKS, ids=lambda wire: type(wire).__name__)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_words_between_subgroups_survive_the_wire_and_damaged_ones_are_named(
     wire: LinkWire, data: st.DataObject

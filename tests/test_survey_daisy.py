@@ -141,13 +141,13 @@ def run(seed: int, crashes: tuple[int, ...] = (), kind: type[Daisy] = Daisy) -> 
     return net
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.integers(0, 2**32))
 def test_causal_through_the_core(seed: int) -> None:
     run(seed).check()
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(0, 2**32))
 def test_crashed_servers_are_replaced_and_nothing_is_lost_or_doubled(seed: int) -> None:
     net = run(seed, crashes=(70, 120, 180))

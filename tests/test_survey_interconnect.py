@@ -148,7 +148,7 @@ def run(links: Sequence[Place], seed: int, crashes: Sequence[int] = (), **settin
 
 
 @pytest.mark.parametrize("links", [CHAIN, STAR], ids=["chain", "star"])
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 2**32))
 def test_causal_across_subgroups_with_orders_of_their_own(links: Sequence[Place], seed: int) -> None:
     run(links, seed).check()
@@ -156,7 +156,7 @@ def test_causal_across_subgroups_with_orders_of_their_own(links: Sequence[Place]
 
 @pytest.mark.parametrize("spread", [False, True])
 @pytest.mark.parametrize("servers", [1, 2, 3])
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 2**32))
 def test_crashed_servers_are_replaced_and_nothing_is_lost_or_doubled(servers: int, spread: bool, seed: int) -> None:
     net = run(CHAIN, seed, crashes=(80, 120, 200), servers=servers, spread=spread)

@@ -106,7 +106,7 @@ def exactly_once(town: Town) -> bool:
     )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 2**32))
 def test_exactly_once_and_in_order_though_members_die(seed: int) -> None:
     town = run(seed)

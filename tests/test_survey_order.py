@@ -49,7 +49,7 @@ def run(make: Callable[[int], Mechanism], seed: int, n: int = 4, steps: int = 80
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 2**32), n=st.integers(3, 6))
 def test_causal_order_and_nothing_lost_or_doubled(name: str, seed: int, n: int) -> None:
     net = run(mechanisms(n)[name], seed, n)
@@ -59,7 +59,7 @@ def test_causal_order_and_nothing_lost_or_doubled(name: str, seed: int, n: int) 
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     steps=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 5)), min_size=5, max_size=30),
 )
@@ -173,7 +173,7 @@ def test_a_broken_rule_is_seen(make: Callable[[int], Mechanism]) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 2**32))
 def test_joiners_start_from_a_snapshot(name: str, seed: int) -> None:
     """Processes join in the middle of everything, without a flush: each from one member's state, then all that

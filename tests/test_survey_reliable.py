@@ -132,7 +132,7 @@ def run(
 
 @pytest.mark.parametrize("uniform", [False, True])
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(seed=st.integers(0, 2**32))
 def test_all_who_stay_agree(name: str, uniform: bool, seed: int) -> None:
     group = run(mechanisms(5)[name], seed, uniform)
@@ -206,7 +206,7 @@ def joins(name: str, seed: int, uniform: bool) -> Group:
 
 @pytest.mark.parametrize("uniform", [False, True])
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(seed=st.integers(0, 2**32))
 @example(seed=7033)  # one joins, multicasts and crashes in views that another never installs
 @example(seed=20071)  # a joiner hears of messages of a process that was gone before it came

@@ -86,7 +86,7 @@ class Timed:
 # --- physical timestamps
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 2**32), st.booleans())
 def test_with_clocks_and_delays_within_bounds_all_is_delivered_in_one_order(seed: int, hybrid: bool) -> None:
     net = Timed(lambda me: Physical(me, 20 * MS, 100 * MS, hybrid), seed, delay=100 * MS, skew=20 * MS)
@@ -150,7 +150,7 @@ def test_nonsense_bounds_are_refused() -> None:
 # --- deadlines
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 2**32))
 def test_what_arrives_in_time_is_delivered_in_time(seed: int) -> None:
     lifetime = 200 * MS

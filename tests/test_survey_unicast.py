@@ -49,7 +49,7 @@ def run(kind: type[UnicastProcess], seed: int, steps: int = 120) -> tuple[int, i
     return inversions, len(past) - sum(map(len, here)), sum(p.duplicates for p in processes), entries
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 2**32))
 def test_causal_and_complete(seed: int) -> None:
     inversions, undelivered, _, entries = run(UnicastProcess, seed)

@@ -60,7 +60,7 @@ def test_there_is_an_example_of_every_kind():
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.__name__)
 def test_round_trip_of_generated_messages(kind):
-    @settings(max_examples=30, deadline=None)
+    @settings(max_examples=30)
     @given(messages_of(kind))
     def check(message):
         validate(message)
@@ -71,7 +71,6 @@ def test_round_trip_of_generated_messages(kind):
     check()
 
 
-@settings(deadline=None)
 @given(news)
 def test_round_trip_of_news(item):
     assert decode_news(encode_news(item)) == item
@@ -333,7 +332,7 @@ def test_an_unknown_last_field_is_ignored():
 # ------------------------------------------------------------------------------------------------- hostile bytes
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(st.binary(max_size=200))
 @example(b"")
 @example(b"\xc1")
@@ -343,7 +342,7 @@ def test_random_bytes(data):
         decode_news(b"\xc1" + data)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(st.sampled_from(sorted(NUMBERS.values())), st.integers(0, 15), st.binary(max_size=200))
 def test_random_bytes_behind_a_known_number(number, length, data):
     survives(bytes((0x90 | length, number)) + data)
@@ -367,7 +366,7 @@ def test_every_bit_flipped(message):
             survives(bytes(flipped))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(messages, st.data())
 def test_bytes_replaced_inserted_and_removed(message, data):
     raw = bytearray(encode(message))
@@ -385,7 +384,7 @@ plain = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(messages, st.data())
 def test_one_value_replaced_by_another_of_any_type(message, data):
     """The structure is kept, so the wrong value gets past the first length."""

@@ -33,7 +33,6 @@ QUESTION = Recover(9, ((0, 7, 1, 4),))
 # ------------------------------------------------------------------------------------------------------- packets
 
 
-@settings(deadline=None)
 @given(addresses, members, messages)
 def test_round_trip(cluster, sender, message):
     assert unpack(pack(cluster, sender, message)) == Packet(cluster, sender, message)
@@ -96,7 +95,7 @@ def test_every_bit_flipped():
             unpack(bytes(flipped))
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(st.binary(max_size=100), st.booleans())
 def test_random_bytes(data, begun):
     with contextlib.suppress(RemoteError):
@@ -146,7 +145,6 @@ def test_a_packet_too_large_is_refused_unread():
 chunks = st.lists(st.binary(min_size=1, max_size=60), max_size=12)
 
 
-@settings(deadline=None)
 @given(chunks, st.data())
 def test_packets_come_out_as_they_went_in(packets, data):
     stream = b"".join(map(frame_stream, packets))
@@ -211,7 +209,7 @@ def test_what_is_held_is_bounded():
     assert 990 < most < 1004
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.binary(max_size=30), max_size=8))
 def test_random_streams(parts):
     decoder = StreamDecoder(Limits(max_message_bytes=40))

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from whence.cast.messages import Gossip, News, Subscribe, Welcome
 from whence.clock import NEVER, Digest, Frame
@@ -109,7 +109,6 @@ def test_owners_that_are_no_members(owner):
     refused(Gossip((replace(FIRST, owner=owner),), (1,)), BadMessage)
 
 
-@settings(deadline=None)
 @given(frames())
 def test_valid_frames_are_accepted(frame):
     check_frame(frame, Limits())
