@@ -70,7 +70,7 @@ def lines(p: Plan) -> list[tuple[str, str, str]]:
     theorem_2 = f"Theorem 5.2: 2 N p_f = {p.k_theorem}; nobody answers: < 1 - target"
     message = f"{p.sizes.fixed} + events in it x {p.sizes.frame:.0f}, by the codec"
     tail = " .. ".join(f"{ms:,.0f}" for ms in p.latency_p99_between_ms)
-    traffic = f"fanout x message / round, and the ring; {good['bytes_per_s']}"
+    traffic = f"fanout x message / round, the ring, recovery; {good['bytes_per_s']}"
     return [
         ("round", f"{p.round_ms:g} ms", "10 x latency, unless message size or uplink bind"),
         ("fanout", str(p.fanout), "cast.sizing.choose: the cheapest that reaches all with the target probability"),
@@ -85,7 +85,7 @@ def lines(p: Plan) -> list[tuple[str, str, str]]:
         ("time to recover", f"{p.time_to_recover_ms:g} ms", "the same; at least 4 latencies"),
         ("gossip message", f"{p.message_bytes:,.0f} bytes", message),
         ("sent by a member", f"{p.bytes_per_s:,.0f} bytes/s", traffic),
-        ("latency p50", f"{p.latency_p50_ms:,.0f} ms", f"D(t) = G(t) exp(-W(t)); {good['latency_p50_ms']}"),
+        ("latency p50", f"{p.latency_p50_ms:,.0f} ms", f"D(t) = G(t) exp(-W(t) / S); {good['latency_p50_ms']}"),
         ("latency p99", f"{p.latency_p99_ms:,.0f} ms", f"the same; {good['latency_p99_ms']} = {tail} ms"),
         ("reaches all by gossip", f"{p.reach_gossip:.7g}", f"cast.sizing.reach; {good['reach_gossip']}"),
         ("reaches all with recovery", _nines(p.reach), f"(1 - missed x unanswered)^(N-1); {good['reach']}"),
