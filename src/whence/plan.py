@@ -410,7 +410,8 @@ def run_size(arrivals: cast_sizing.Arrivals, messages: float, load: float, publi
     more = _in_one_round(load / publishers)
     for u in range(len(h)):
         overlap = sum(a * b for a, b in zip(h, h[u:], strict=False)) / (step * messages)
-        more += (2 if u else 1) * load * step * missed * (exp(overlap) - 1)
+        both = exp(min(overlap, -log(missed)))  # at most: missed for certain
+        more += (2 if u else 1) * load * step * missed * (both - 1)
     return 1 + more / 2
 
 
