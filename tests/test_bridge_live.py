@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import signal
 import socket
 import subprocess
@@ -21,7 +23,7 @@ from live import LIMIT, fast, until
 from whence.bridge import Bridge, Said, everywhere
 from whence.bridge.merge import CROSSINGS, copies_of, merge, merged
 from whence.clock import address_of
-from whence.errors import CyclicTopology, TraceError, UsageError
+from whence.errors import CyclicTopology, DiskError, TraceError, UsageError
 from whence.net.memory import MemoryNetwork
 from whence.sim.oracle import judge
 from whence.trace import read as read_trace
@@ -113,6 +115,23 @@ def healed(everybody: list[Member], bridges: set[str]) -> bool:
 
 async def all_read(everybody: list[Member], count: int) -> None:
     await until(lambda: all(len(m.payloads) >= count for m in everybody), f"{count} events everywhere")
+
+
+def test_a_ledger_that_cannot_be_synced_is_not_put_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(fd: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    bridge = Bridge({name: {"insecure": True} for name in ("a", "b")}, tmp_path)
+    bridge._save()
+    before = (tmp_path / "ledger").read_bytes()
+    bridge.gateway.is_member("a", "m:1#1")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(DiskError, match=r"ledger\.new: No space left"):
+        bridge._save()
+    assert (tmp_path / "ledger").read_bytes() == before
+    monkeypatch.undo()
+    bridge._save()
+    assert (tmp_path / "ledger").read_bytes() != before
 
 
 def test_question_before_answer_in_a_chain_of_three(tmp_path: Path) -> None:

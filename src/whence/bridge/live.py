@@ -27,6 +27,7 @@ from whence.bridge.voice import Voice
 from whence.clock import EventId, Frame
 from whence.errors import DiskError, UsageError
 from whence.events import Event, Events
+from whence.net.disk import Files
 from whence.wire import DEFAULT
 
 log = logging.getLogger("whence.bridge")
@@ -192,14 +193,18 @@ class Bridge:
             raise DiskError(f"cannot use {self.directory}: {error.strerror or error}") from error
 
     def _save(self) -> None:
-        """The old one or the new one is there, whenever the process dies."""
+        """The old one or the new one is there, whenever the process dies or the power fails."""
         data = self.gateway.ledger()
         if self.directory is None:
             return
         new = self.directory / "ledger.new"
         try:
-            new.write_bytes(data)
+            with new.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
             new.replace(self.directory / "ledger")
+            Files().sync_directory(self.directory)
         except OSError as error:
             raise DiskError(f"cannot write {new}: {error.strerror or error}") from error
 
