@@ -92,7 +92,15 @@ def test_the_package_is_packed_whole() -> None:
 
     names = zipfile.ZipFile(sessions._packed()).namelist()
     assert {"whence/__init__.py", "whence/spark/kernel.py", "whence/trace/schema.py"} <= set(names)
-    assert not [name for name in names if "__pycache__" in name]
+    assert all(name.endswith((".nbi", ".nbc")) for name in names if "__pycache__" in name)
+
+
+def test_what_numba_keeps_is_shipped_while_its_function_is_there(tmp_path: Path) -> None:
+    (tmp_path / "room.py").write_text("import numba\n\n@numba.njit(cache=True)\ndef f(): ...\n")
+    kept = {"room.f-3.py311.nbi", "room.f-3.py311.1.nbc", "room.C.f-3.py311.2.nbc"}
+    not_kept = {"room.f-4.py311.nbi", "room.f-9.py311.nbi", "gone.f-3.py311.nbi", "room.cpython-311.pyc", "x.nbi"}
+    found = {name for name in kept | not_kept if sessions._machine_code(tmp_path / "__pycache__" / name)}
+    assert found == kept
 
 
 # -- tables

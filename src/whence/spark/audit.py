@@ -268,12 +268,14 @@ Split = Callable[[str, str, pa.Table], Iterable[tuple[str, str, pa.Table]]]
 
 def blocks(spark: SparkSession, pieces: Sequence[Piece], stage: str, split: Split) -> DataFrame:
     """The rows of these pieces as blocks: compressed Arrow tables, text still as dictionaries. `split` cuts the rows of
-    a run in a piece further, or leaves some out. With the blocks in the order of pieces, as files are written, mostly
-    nothing has to be sorted."""
+    a run in a piece further, or leaves some out. Columns without any value (there are many) are left out, too. With
+    the blocks in the order of pieces, as files are written, mostly nothing has to be sorted."""
 
     def work(job: tuple[int, Piece]) -> Iterator[pa.RecordBatch]:
         number, piece = job
-        for run, cluster, table in by_run(_read([piece], stage)):
+        rows = _read([piece], stage)
+        filled = [name for name in rows.column_names if rows[name].null_count < rows.num_rows]
+        for run, cluster, table in by_run(rows.select(filled)):
             for name, part, mine in split(run, cluster, table):
                 if mine.num_rows:
                     yield _block(name, part, mine, number)
@@ -293,8 +295,13 @@ def _block(run: str, cluster: str, table: pa.Table, piece: int) -> pa.RecordBatc
 
 
 def unpacked(blocks_of_one: Iterable[bytes]) -> pa.Table:
-    """The rows of these blocks."""
-    return pa.concat_tables([pa.ipc.open_stream(block).read_all() for block in blocks_of_one])
+    """The rows of these blocks, with all columns."""
+    tables = [pa.ipc.open_stream(block).read_all() for block in blocks_of_one]
+    rows = pa.concat_tables(tables, promote_options="default")
+    for column in ingest.schema_of(READ[2:]):
+        if column.name not in rows.column_names:
+            rows = rows.append_column(column.name, pa.nulls(rows.num_rows, column.type))
+    return rows
 
 
 def groups(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, str, list[bytes]]]:

@@ -268,8 +268,8 @@ def code(table: pa.Table, needed: Needed | None = None, known: Known | None = No
     torn, missing = missing_steps(begin, lseq, END)
     events, ids = rows.events, event[row_of]
     if known is not None:
-        events = pa.concat_arrays([rows.events, known.ids])
-        ids = np.arange(len(rows.events), len(events), dtype=np.int32)
+        events, event = _known_ids(rows.events, event, number_of, known.ids)
+        ids = np.arange(len(known.ids), dtype=np.int32)
     return Coded(
         members=rows.members,
         events=events,
@@ -302,6 +302,14 @@ def _known_numbers(rows: _Rows, known: Known) -> tuple[Ints, Longs, Ints, Longs]
     number_of: Ints = found.fill_null(-1).to_numpy().astype(np.int32)
     place: Any = pc.index_in(pa.array(known.origins, pa.string()), value_set=rows.members)
     return number_of, np.empty(0, np.int64), place.to_numpy().astype(np.int32), known.base
+
+
+def _known_ids(here: pa.Array[Any], event: Ints, number_of: Ints, known: pa.Array[Any]) -> tuple[pa.Array[Any], Ints]:
+    """The ids that are known and those that are only here; and the ids on steps by them."""
+    place = np.append(number_of, np.int32(-1))  # the last is for -1: no event
+    unknown = np.flatnonzero(number_of < 0)
+    place[unknown] = np.arange(len(known), len(known) + len(unknown))
+    return pa.concat_arrays([known, here.take(unknown)]), place[event]
 
 
 def _rows(table: pa.Table, needed: Needed | None, known: Known | None) -> _Rows:

@@ -207,10 +207,11 @@ def _causes(a: Audited, rows: Longs, cause: Ints, n: int) -> list[Any]:
         texts = pa.nulls(n, pa.dictionary(pa.int32(), pa.string()))
         return [texts, pa.nulls(n, pa.int64()), texts]
     origin = past.origin[cause]
+    ids, which = np.unique(coded.ids[cause], return_inverse=True)  # all would be written, with each row group
     return [
         pa.DictionaryArray.from_arrays(_sparse(coded.member_of[origin], rows, n), coded.members),
         _sparse(cause - past.base[origin] + 1, rows, n),
-        pa.DictionaryArray.from_arrays(_sparse(coded.ids[cause], rows, n), coded.events),
+        pa.DictionaryArray.from_arrays(_sparse(which.astype(np.int32), rows, n), coded.events.take(ids)),
     ]
 
 

@@ -220,13 +220,14 @@ def _by_group(piece: Piece, columns: Sequence[str]) -> Read:
     return pa.concat_tables(tables), bad
 
 
-def _schema(columns: Sequence[str]) -> pa.Schema:
+def schema_of(columns: Sequence[str]) -> pa.Schema:
+    """Of rows with these columns, as they are read."""
     fields: list[Any] = [pa.field(name, _TYPES[_COLUMN[name].type]) for name in columns]
     return pa.schema([*fields, pa.field("position", pa.int64())])
 
 
 def _empty(columns: Sequence[str]) -> pa.Table:
-    return _schema(columns).empty_table()
+    return schema_of(columns).empty_table()
 
 
 def _read_parquet(piece: Piece, columns: Sequence[str]) -> Read:
@@ -360,7 +361,7 @@ def _read_jsonl(piece: Piece, columns: Sequence[str]) -> Read:
         lines = _lines_before(file, before) if wrong else 0
     bad = [Bad(piece.file, n + lines, why, x[:RAW_LIMIT].decode("utf-8", "replace").rstrip()) for n, why, x in wrong]
     arrays: list[Any] = [_column(rows, name) for name in columns]
-    return pa.table([*arrays, pa.array(at, pa.int64())], schema=_schema(columns)), bad
+    return pa.table([*arrays, pa.array(at, pa.int64())], schema=schema_of(columns)), bad
 
 
 def _column(rows: list[Row], name: str) -> Any:

@@ -10,12 +10,15 @@ from __future__ import annotations
 import uuid
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from whence.spark.tables import TABLES
+
+GROUP: Final = 1 << 22
+"""Rows of a row group. With each all of a dictionary is written: in small groups of a large run that is most of it."""
 
 
 class Parts:
@@ -36,7 +39,7 @@ class Parts:
         writer = self._open[table]
         if rows.schema.types == writer.schema.types:
             rows = pa.Table.from_arrays(rows.columns, schema=writer.schema)
-        writer.write_table(rows if rows.schema == writer.schema else rows.cast(writer.schema), row_group_size=1 << 20)
+        writer.write_table(rows if rows.schema == writer.schema else rows.cast(writer.schema), row_group_size=GROUP)
 
     def _hidden(self, table: str) -> Path:
         return self._stage / table / f".{self._task}-{self._mark}.partial"

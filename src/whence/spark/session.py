@@ -272,10 +272,14 @@ def _packed() -> Path:
 
 
 def _machine_code(path: Path) -> bool:
-    """Kept by numba, from the module as it is now."""
-    module = path.parent.parent / f"{path.name.partition('.')[0]}.py"
-    mine = path.suffix in (".nbi", ".nbc") and module.exists()
-    return mine and path.stat().st_mtime > module.stat().st_mtime
+    """Kept by numba, of a function that is still at that line: `__pycache__/module.function-line.....nbi`, `.nbc`.
+    (Whether it is still the same one numba knows.)"""
+    named = re.fullmatch(r"(\w+)\..+-(\d+)\..+\.nb[ic]", path.name)
+    module = path.parent.parent / f"{named[1]}.py" if named else path
+    if not named or not module.exists():
+        return False
+    line = module.read_text(encoding="utf-8").splitlines()[int(named[2]) - 1 :][:1]
+    return any(text.startswith("@") for text in line)
 
 
 def worker_memory(spark: SparkSession) -> int:
