@@ -173,7 +173,7 @@ def draw(rows: list[Row]) -> Any:
     axes[1].set_yscale("symlog", linthresh=0.01)
     axes[1].set_ylim(bottom=0)
     axes[0].legend(fontsize=8)
-    axes[2].legend(fontsize=8, loc="lower right")
+    axes[2].legend(fontsize=8, loc="lower left")
     return figure
 
 
