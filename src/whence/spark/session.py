@@ -43,7 +43,14 @@ INTERPRETED: Final = 100_000
 _UNPACKED: Final = "whence-package"
 """Where executors have our package, in their working directory."""
 
-_MALLOC: Final = f"glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold={1 << 30}:glibc.malloc.trim_threshold={1 << 30}"
+WORKER_MEMORY: Final = {
+    "GLIBC_TUNABLES": ":".join(
+        f"glibc.malloc.{name}" for name in ("hugetlb=1", f"mmap_threshold={1 << 30}", f"trim_threshold={1 << 30}")
+    ),
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+}
+"""A worker takes the same large arrays for run after run: given back and taken anew they cost page faults, and those
+that are left cost less in large pages. Arrow's arrays, too, where it asks the C library."""
 
 _QUIET = """\
 rootLogger.level = error
@@ -138,10 +145,7 @@ def _start(master: str, memory: str, verbose: bool, interpret: bool) -> SparkSes
             ("spark.sql.parquet.compression.codec", "zstd"),
             ("spark.sql.sources.useV1SourceList", "avro,csv,json,kafka,orc,text,parquet"),
             ("spark.python.worker.reuse", "true"),
-            # A worker takes the same large arrays for run after run: given back and taken anew they cost page faults,
-            # and those that are left cost less in large pages. Arrow's arrays, too, where it asks the C library.
-            ("spark.executorEnv.GLIBC_TUNABLES", _MALLOC),
-            ("spark.executorEnv.ARROW_DEFAULT_MEMORY_POOL", "system"),
+            *((f"spark.executorEnv.{name}", value) for name, value in WORKER_MEMORY.items()),
             ("spark.ui.enabled", "true" if verbose else "false"),
             ("spark.ui.showConsoleProgress", "true" if verbose else "false"),
             ("spark.log.level", "WARN" if verbose else "ERROR"),
