@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from html import escape
 
@@ -24,8 +25,10 @@ def _text(x: float, y: float, text: str, anchor: str = "middle", cls: str = "tic
     return f'<text class="{cls}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
 
 
-def _line(x1: float, y1: float, x2: float, y2: float, cls: str) -> str:
-    return f'<line class="{cls}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>'
+def _line(x1: float, y1: float, x2: float, y2: float, cls: str, title: str = "") -> str:
+    """`title` is shown under the pointer."""
+    told = f"><title>{escape(title)}</title></line>" if title else "/>"
+    return f'<line class="{cls}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"{told}'
 
 
 def ticks(top: float, most: int = 5) -> list[float]:
@@ -65,13 +68,17 @@ def _seconds_axis(seconds: float, height: int, x0: float = LEFT) -> tuple[list[s
 
 
 def _marks(marks: list[Mark], scale: float, height: int) -> list[str]:
-    """A thin line each; those that fall together are one."""
-    lines: dict[tuple[int, bool], str] = {}
+    """A thin line each; those that fall together are one, which says what it stands for."""
+    together: dict[tuple[int, bool], list[Mark]] = {}
     for mark in sorted(marks, key=lambda mark: not mark.fault)[:400]:
-        x = LEFT + mark.at_s * scale
-        line = _line(x, TOP, x, height - BOTTOM, "event" if mark.fault else "event quiet")
-        lines.setdefault((round(x / 2), mark.fault), line)
-    return list(lines.values())
+        together.setdefault((round((LEFT + mark.at_s * scale) / 2), mark.fault), []).append(mark)
+    lines = []
+    for (_, fault), some in together.items():
+        x = LEFT + some[0].at_s * scale
+        told = [f"{what} ({n} members)" if n > 1 else what for what, n in Counter(m.what for m in some).items()]
+        title = f"{some[0].at_s:.1f} s: {'; '.join(told[:5])}"
+        lines.append(_line(x, TOP, x, height - BOTTOM, "event" if fault else "event quiet", title))
+    return lines
 
 
 def latency(sorted_ms: list[float]) -> str:
