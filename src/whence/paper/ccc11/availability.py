@@ -228,8 +228,9 @@ WHY_NOT = (
 
 
 OTHERS = (
-    "Traced: the others were newcomers whose first lease was never renewed, though a quorum of their neighbours lived "
-    "(7 of 9 and 5 of 9): it ran out 3.2 rounds after they had got their tickets."
+    "Traced: the others were newcomers with a living quorum (7 of 9 and 5 of 9). Who had granted their tickets crashed; the "
+    "predecessor of that one did not know them, excluded everything up to the next coordinator that it knew, and whoever "
+    "agreed to that (ReqCoord) no longer vouches for what lies between."
 )
 
 
