@@ -228,7 +228,7 @@ WHY_NOT = (
 
 
 OTHERS = (
-    "Traced: the others were newcomers with a living quorum (7 of 9 and 5 of 9). Who had granted their tickets crashed; "
+    "Traced: the others were newcomers with a living quorum (7 and 5 of 9). Who had granted their tickets crashed; "
     "the predecessor of that one did not know them, excluded everything up to the next coordinator that it knew, and "
     "who agrees to that (ReqCoord) no longer vouches for what lies between."
 )
