@@ -148,7 +148,7 @@ def timed(work: Callable[[], Any]) -> tuple[Row, Any]:
 def embedded() -> Any:
     from whence.spark.session import session
 
-    return session("local[2]", os.environ.get("WHENCE_BENCH_MEMORY", "2g"))
+    return session("local[2]", os.environ.get("WHENCE_BENCH_MEMORY", "2g"), queries=False)
 
 
 def audit_case(design: str, folder: Path) -> Row:
@@ -321,30 +321,34 @@ def tiny(place: Path) -> Iterator[Row]:
     yield {"what": f"audit(), {written:,} rows, warm", "seconds": warm["seconds"], "goal": "<= 1 s"}
 
 
-def main() -> list[Row]:
+def figures() -> Iterator[Row]:
     most = int(os.environ.get("WHENCE_BENCH_ROWS", "20000000"))
     parts = os.environ.get("WHENCE_BENCH_PARTS", "run mixed giant tiny stream check").split()
     sizes = [1_000_000, 20_000_000] if most <= 20_000_000 else [1_000_000, 10_000_000, most]
-    rows: list[Row] = []
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         for size in sizes:
             if size <= most:
-                rows += designs(place, size, parts)
+                yield from designs(place, size, parts)
         if "tiny" in parts:
-            rows += tiny(place)
+            yield from tiny(place)
         if "stream" in parts:
             folder = place / "stream"
             folder.mkdir()
             write_trace(folder, 110_000, "giant")
             stream, _ = measured("stream", str(folder))
-            rows.append(
-                {"what": "stream, 5,000 rows a batch, rows to verdicts", **stream, "goal": "<= 0.5 s after the first"}
-            )
+            yield {"what": "stream, 5,000 rows a batch, rows to verdicts", **stream, "goal": "<= 0.5 s after the first"}
         if most >= 10_000_000 and "check" in parts:
             (place / "check").mkdir()
             check, memory_gb = measured("check", str(place / "check"))
-            rows.append({"what": "precision and recall, any layout", **check, "peak GB": memory_gb})
+            yield {"what": "precision and recall, any layout", **check, "peak GB": memory_gb}
+
+
+def main() -> list[Row]:
+    rows = []
+    for row in figures():
+        print(f"  {row}", file=sys.stderr, flush=True)  # it takes minutes
+        rows.append(row)
     return rows
 
 

@@ -215,7 +215,7 @@ def _row(run: str, cluster: str, summary: Summary) -> pa.RecordBatch:
 
 def _by_runs(spark: SparkSession, pieces: Sequence[Piece], stage: str, without: Collection[Run]) -> DataFrame:
     """A task has all the pieces of its runs."""
-    jobs = list(enumerate(together(pieces)))
+    jobs = list(enumerate(together(pieces, session.cores(spark))))
 
     def work(job: tuple[int, list[list[Piece]]]) -> Iterator[pa.RecordBatch]:
         number, runs = job
@@ -228,10 +228,11 @@ def _by_runs(spark: SparkSession, pieces: Sequence[Piece], stage: str, without: 
     return ingest.over(spark, jobs, work, _SUMMARY, len(jobs))
 
 
-def together(pieces: Sequence[Piece]) -> list[list[list[Piece]]]:
+def together(pieces: Sequence[Piece], cores: int = 1) -> list[list[list[Piece]]]:
     """Task -> runs -> pieces: the pieces of a run together, small runs together in one task, the largest tasks first.
     What is small is taken as a whole, whatever is in it."""
-    if sum(piece.rows for piece in pieces) <= SMALL:
+    total = sum(piece.rows for piece in pieces)
+    if session.interpreted(total) or (total <= SMALL and any(piece.of is None for piece in pieces)):
         return [[list(pieces)]]
     runs: dict[tuple[str, str] | None, list[Piece]] = {}
     for piece in pieces:
@@ -243,7 +244,7 @@ def together(pieces: Sequence[Piece]) -> list[list[list[Piece]]]:
         rows = sum(p.rows for p in mine)
         if rows > room:
             tasks.append([])
-            room = TASK_ROWS
+            room = min(TASK_ROWS, -(-total // (2 * cores)))
         tasks[-1].append(mine)
         room -= rows
     return tasks
