@@ -219,7 +219,7 @@ def claims(rows: list[Row]) -> list[Claim]:
 
 KEYS = ("loss", "written", "seconds", "lost", "same_text", "latency_ms", "latency_p99_ms", "asked", "answered")
 ONCE = (
-    "The papers ask for an event once, and R1 asks one member: question or answer is lost with probability 1 - (1-x)^2, "
+    "The papers ask for an event once, R1 asks one member: question or answer is lost with probability 1 - (1-x)^2, "
     "a tenth at 5 % loss, half at 30 %. One lost operation is enough for another text, and an author that lacks it "
     "cannot go on. So a document wants reliable order."
 )
