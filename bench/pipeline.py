@@ -3,8 +3,8 @@
 Rows per second (best of several, in a warm session), the ratio to the peer, CPU time and peak memory of all processes
 together, the cost of a row as the trace grows; precision and recall at 10^7 rows; the whole command on a tiny trace,
 cold and warm; a batch of the stream. `make bench BENCH=pipeline` takes 10^6 and 2 x 10^7 rows. In the environment,
-WHENCE_BENCH_ROWS=100000000 makes that 10^6, 10^7 and 10^8 (about 300 MB of trace a layout), and WHENCE_BENCH_PARTS
-chooses some of "run mixed giant tiny stream check".
+WHENCE_BENCH_ROWS="1000000 10000000 100000000" makes that 10^6, 10^7 and 10^8 (300 MB of trace), and WHENCE_BENCH_PARTS
+chooses some of "run mixed giant spread tiny stream check" (by default all but `spread`).
 
 Each figure is measured in a process of its own: `python -m bench.pipeline CASE FOLDER`. CPU time is there because a
 busy machine halves every rate, ours and the peer's: judge by ratios.
@@ -280,18 +280,27 @@ CASES: dict[str, Callable[[str, Path], Row]] = {
 # -- the table
 
 
-def designs(place: Path, rows: int, layouts: list[str]) -> Iterator[Row]:
+PARTS = (
+    ("run", "run", "runs"),
+    ("mixed", "mixed", "shuffle"),
+    ("giant", "giant", "giant"),
+    ("spread", "run", "giant"),  # every run over all workers: slower, and in less memory
+)
+"""Name, layout of the trace, design."""
+
+
+def designs(place: Path, rows: int, parts: list[str]) -> Iterator[Row]:
     """Each layout of a trace of so many rows, by the design that is meant for it, with the peer beside it."""
-    for layout, design in (("run", "runs"), ("mixed", "shuffle"), ("giant", "giant")):
-        if layout not in layouts:
+    for part, layout, design in PARTS:
+        if part not in parts:
             continue
-        folder = place / f"{layout}-{rows}"
+        folder = place / f"{part}-{rows}"
         folder.mkdir()
         written = write_trace(folder, rows, layout)
         ours, our_memory = measured(design, str(folder))
         measures = [(f"Spark, {design}", ours, our_memory)]
         peer: Row = {}
-        if layout != "giant" or rows <= PEER_RUN:
+        if design != "giant" or rows <= PEER_RUN:
             peer, peer_memory = measured("duckdb", str(folder))
             measures.append(("DuckDB + kernel", peer, peer_memory))
         if (ours["rows"], ours["violations"]) != (written, peer.get("violations", ours["violations"])):
@@ -322,14 +331,12 @@ def tiny(place: Path) -> Iterator[Row]:
 
 
 def figures() -> Iterator[Row]:
-    most = int(os.environ.get("WHENCE_BENCH_ROWS", "20000000"))
+    sizes = [int(rows) for rows in os.environ.get("WHENCE_BENCH_ROWS", "1000000 20000000").split()]
     parts = os.environ.get("WHENCE_BENCH_PARTS", "run mixed giant tiny stream check").split()
-    sizes = [1_000_000, 20_000_000] if most <= 20_000_000 else [1_000_000, 10_000_000, most]
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         for size in sizes:
-            if size <= most:
-                yield from designs(place, size, parts)
+            yield from designs(place, size, parts)
         if "tiny" in parts:
             yield from tiny(place)
         if "stream" in parts:
@@ -338,7 +345,7 @@ def figures() -> Iterator[Row]:
             write_trace(folder, 110_000, "giant")
             stream, _ = measured("stream", str(folder))
             yield {"what": "stream, 5,000 rows a batch, rows to verdicts", **stream, "goal": "<= 0.5 s after the first"}
-        if most >= 10_000_000 and "check" in parts:
+        if "check" in parts:
             (place / "check").mkdir()
             check, memory_gb = measured("check", str(place / "check"))
             yield {"what": "precision and recall, any layout", **check, "peak GB": memory_gb}
