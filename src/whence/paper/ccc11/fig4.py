@@ -60,8 +60,8 @@ def claims(rows: list[Row]) -> list[Claim]:
 
 
 GRID_STEPS = (
-    "Rounds are tried on a grid, one per cent apart, at most five times: where the last try is two steps too long, it is "
-    "2.01 % too long."
+    "Rounds are tried on a grid, one per cent apart, at most five times: where the last try is two steps too long, it "
+    "is 2.01 % too long."
 )
 CLIFF = (
     "A message holds at most 20 events. Where many are full, failures set in at the round that carries four full ones: "
