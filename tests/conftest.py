@@ -20,6 +20,12 @@ settings.register_profile("explore", settings.get_profile("same"), derandomize=F
 settings.load_profile("explore" if os.environ.get("WHENCE_EXPLORE") else "same")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The groups that stay on one worker come first, Spark's among them: begun last, the longest would run alone."""
+    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
+
+
 @pytest.fixture
 def start() -> Iterator[Callable[..., Command]]:
     """Starts `whence` commands; whatever a failing test leaves behind is killed."""
