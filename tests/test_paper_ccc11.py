@@ -226,6 +226,26 @@ def test_the_model_of_section_4_4() -> None:
     assert found < 0.9 * tried
 
 
+def test_claims_of_availability_can_fail() -> None:
+    """Nearly as measured: 4 of 40 joins fail, with k = 1 only, and all for want of a coordinator."""
+    row: dict[str, Any] = {"alpha": 0.5, "failure": 0.01, "share_of_limit": 0.04, "seeds": 2, "alive_per_round": 1.0}
+    row |= {"joins": 10, "core_joins": 8, "core_joined": 8, "reclaim_rounds": 2.5}
+    bad = {"k": 1, "joined": 8, "success": 0.8, "low": 0.6, "high": 0.9, "by_quorums": 0.8}
+    good = {"k": 4, "joined": 10, "success": 1.0, "low": 0.8, "high": 1.0, "by_quorums": 1.0}
+    rows = [{**row, **bad, "died": 1, "lapsed": 1, "by_quorum": 1}]
+    rows.append({**row, **good, "died": 0, "lapsed": 0, "by_quorum": 0})
+
+    def failed() -> list[str]:
+        return [c.text for c in availability.claims(rows) if not c.holds]
+
+    sentence, printed = failed()
+    assert "p_f < (1 - alpha) / 2" in sentence and "as printed" in printed
+    rows[0]["by_quorum"] = 0.5
+    assert any("in every such run" in text for text in failed())
+    rows[0]["core_joins"] = 10
+    assert any("while there is a coordinator" in text for text in failed())
+
+
 def test_lives_of_coordinators() -> None:
     actions, judged = availability_run.lives(availability_run.Setting(tickets=12, alpha=0.5, failure=0.1))
     crashed = [a.who for a in actions if isinstance(a, availability_run.Crash)]
