@@ -50,13 +50,14 @@ def children(pid: int) -> Iterator[int]:
 
 
 def memory(pid: int) -> int:
-    """Bytes: what the processes share (a forked worker with its parent) is counted once."""
-    total = 0
+    """Bytes that belong to these processes (not to files). To ask for it is cheap: `smaps` would tell, too, what forked
+    workers still share, and take a third of a core."""
+    pages = 0
     for each in children(pid):
-        with suppress(OSError, StopIteration, ValueError):
-            lines = Path(f"/proc/{each}/smaps_rollup").read_text().splitlines()
-            total += int(next(line.split()[1] for line in lines if line.startswith("Pss:"))) * 1024
-    return total
+        with suppress(OSError, ValueError):
+            _, resident, shared, *_ = map(int, Path(f"/proc/{each}/statm").read_text().split())
+            pages += resident - shared
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def cpu() -> float:
