@@ -81,8 +81,7 @@ def draw(rows: list[Row], members: int) -> Any:
         mine = [row for row in rows if row["variant"] == variant]
         bars(axes[0], mine, "load", "latency_ms", i, name)
         bars(axes[1], mine, "load", "lost_ordered", i, name, 100)
-    axes[0].margins(y=0.1)
-    axes[0].set_ylim(bottom=0)
+    axes[0].set_ylim(0, 1.1 * max(row["latency_ms"] for row in rows))
     axes[1].set_yscale("symlog", linthresh=0.01)
     axes[1].set_ylim(bottom=0)
     axes[0].legend(fontsize=8)
