@@ -289,7 +289,7 @@ def code(table: pa.Table, needed: Needed | None = None, known: Known | None = No
         elsewhere=rows.elsewhere,
         missing=missing,
         torn=[str(rows.members[m]) for m in np.flatnonzero(missing).tolist()] + (known.torn if known else []),
-        reused=_reused(kind, event, row, rows),
+        reused=_reused(kind, event, events, row, rows.t),
         tickets=_tickets(rows, row[kind == kernel.TICKET]),
         repeated=repeated,
         conflicts=conflicts,
@@ -421,15 +421,15 @@ def _once(rows: _Rows, order: Longs) -> tuple[Longs, int, Longs]:
     return order[keep], len(order) - int(keep.sum()) - len(conflicts), conflicts
 
 
-def _reused(kind: Small, event: Ints, row: Longs, rows: _Rows) -> Longs:
+def _reused(kind: Small, event: Ints, events: pa.Array[Any], row: Longs, t: Longs) -> Longs:
     """Steps that publish an id that was published before. An id is its text up to the owner: it has to be unique,
     whoever uses it."""
     steps = np.flatnonzero((kind == kernel.PUBLISH) & (event >= 0))
-    parts = pc.split_pattern(rows.events.take(event[steps]), "@", max_splits=1)
+    parts = pc.split_pattern(events.take(event[steps]), "@", max_splits=1)
     bare, names = codes(pc.list_element(parts, 0))
     if len(names) == len(steps):
         return np.empty(0, np.int64)
-    by_time = np.lexsort((steps, rows.t[row[steps]], bare))
+    by_time = np.lexsort((steps, t[row[steps]], bare))
     again = np.append(False, bare[by_time][1:] == bare[by_time][:-1])
     return np.sort(steps[by_time[again]])
 

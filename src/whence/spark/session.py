@@ -76,8 +76,8 @@ def session(
     server in SPARK_REMOTE, else embedded with all cores. `memory`: of the driver, which embedded is all of Spark's own
     ("4g"; default: a third of the machine's; the Python workers take theirs from the rest). `rows`: of the input, as
     far as known, for the number of partitions. `verbose`: let Spark talk. `queries`: Spark itself will work on many
-    rows, as for metrics and in notebooks. If not (an audit's rows never pass through it), the JVM's second compiler
-    takes more time than it saves: a fifth of an audit of 2 x 10^7 rows.
+    rows, as for metrics and in notebooks. If not (an audit's rows pass through it as blocks, if at all), the JVM's
+    second compiler takes more time than it saves: a fifth of an audit of 2 x 10^7 rows.
     """
     remote = master if master and master.startswith("sc://") else None if master else os.environ.get("SPARK_REMOTE")
     if remote:
