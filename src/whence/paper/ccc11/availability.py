@@ -228,9 +228,9 @@ WHY_NOT = (
 
 
 OTHERS = (
-    "Traced: the others were newcomers with a living quorum (7 and 5 of 9). Who had granted their tickets crashed; "
-    "the predecessor of that one did not know them, excluded everything up to the next coordinator that it knew, and "
-    "who agrees to that (ReqCoord) no longer vouches for what lies between."
+    "Looked at in the runs of seed 0: newcomers with a living quorum. Who had granted their tickets crashed; its "
+    "predecessor excluded everything up to a coordinator past them, and who agrees to that no longer vouches for what "
+    "lies between (ring.md rule 12)."
 )
 
 
