@@ -50,7 +50,7 @@ def audit(args: argparse.Namespace) -> int:
             if warm is not None:
                 warm.start()
             say("starting Spark (most of the time that a small audit takes)")
-            spark = session(args.master, args.memory, args.verbose, rows)
+            spark = session(args.master, args.memory, args.verbose, rows, queries=args.metrics)
             if warm is not None:
                 warm.join()
             found = audits.audit(spark, args.paths, args.out, progress=say, metrics=args.metrics)
