@@ -37,13 +37,15 @@ $(STAMP): requirements.lock pyproject.toml
 demo: setup
 	$(BIN)/whence demo
 
+# More than two cores' worth: tests of live clusters mostly wait.
+WORKERS ?= 3
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 # The property tests look for new examples.
 .PHONY: explore
 explore: setup
-	WHENCE_EXPLORE=1 $(BIN)/python -m pytest -n 2 --dist loadgroup $(TESTS)
+	WHENCE_EXPLORE=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(TESTS)
 
 lint: setup
 	$(BIN)/ruff check

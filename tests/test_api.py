@@ -338,8 +338,7 @@ def test_cancellation_leaves_cleanly() -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 def test_ctrl_c_leaves_cleanly() -> None:
     program = textwrap.dedent("""
-        import asyncio, signal, sys
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the tests were started in the background
+        import asyncio, sys
         sys.path.insert(0, sys.argv[1])
         import whence
         from live import fast, until

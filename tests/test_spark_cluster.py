@@ -26,7 +26,7 @@ import whence
 from spark_session import spark  # noqa: F401
 from whence.cli.main import main
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.xdist_group("spark-apart")
 
 HOME = Path(pyspark.__file__).parent
 WAIT = 280.0

@@ -37,7 +37,7 @@ from whence.spark.tables import arrow_schema
 from whence.trace import JsonlTrace, Row
 
 __all__ = ["spark"]
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.xdist_group("spark-apart")
 
 SCENARIOS = Path(__file__).parent.parent / "src" / "whence" / "scenarios"
 Verdicts = dict[tuple[str, str, str, int], dict[str, Any]]
