@@ -37,15 +37,13 @@ $(STAMP): requirements.lock pyproject.toml
 demo: setup
 	$(BIN)/whence demo
 
-# More than two cores' worth: tests of live clusters mostly wait.
-WORKERS ?= 3
 test: lint
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 # The property tests look for new examples.
 .PHONY: explore
 explore: setup
-	WHENCE_EXPLORE=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(TESTS)
+	WHENCE_EXPLORE=1 $(BIN)/python -m pytest -n 2 --dist loadgroup $(TESTS)
 
 lint: setup
 	$(BIN)/ruff check
