@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from whence.api import Cluster, Join, join, run
 from whence.errors import UsageError
@@ -19,6 +19,8 @@ from whence.net.keys import read_secret
 from whence.net.metrics import Check
 from whence.net.transport import Faults, parse_address
 
+TICKETS: Final = 8
+"""Unless said otherwise."""
 TICKET_PATIENCE_S = 15.0
 """Seconds without a ticket, though one is wanted, after which a node calls itself unwell."""
 
@@ -29,14 +31,14 @@ def joining(args: argparse.Namespace) -> Join:
         raise UsageError("--tls and --udp exclude each other: TLS protects streams only (--secret-file protects both)")
     for seed in args.join:
         parse_address(seed)  # what is no address is said at once, not after a time-out
-    tickets, settings = (args.tickets, None) if args.settings is None else cluster_settings(args.settings)
+    chosen = choose(args)
     return join(
         args.cluster,
         args.join,
         args.listen,
-        order=args.order,
-        tickets=tickets,
-        settings=settings,
+        order=chosen.order,
+        tickets=chosen.tickets,
+        settings=chosen.settings,
         contract=args.contract,
         found=True if args.found else None,
         directory=args.directory,
@@ -49,18 +51,34 @@ def joining(args: argparse.Namespace) -> Join:
     )
 
 
-def cluster_settings(path: Path) -> tuple[int, dict[str, Any]]:
-    """Tickets and settings of the cluster in a scenario file: live as simulated. The ring's times stay those of live
-    clusters, where a busy machine holds processes up."""
+class Chosen(NamedTuple):
+    """How a cluster is to be, by options or by a file."""
+
+    order: str
+    tickets: int
+    settings: dict[str, Any]
+
+
+def choose(args: argparse.Namespace) -> Chosen:
+    """`--settings`: the cluster in a scenario file, live as simulated. The ring's times stay those of live clusters,
+    where a busy machine holds processes up. The order is still each member's own."""
+    path: Path | None = args.settings
+    if path is None:
+        return Chosen(args.order or "causal", args.tickets or TICKETS, {})
+    if args.tickets is not None or args.contract is not None:
+        raise UsageError(f"--tickets and --contract are said in {path}, which --settings names: leave them out")
     from whence.sim.scenario import load, settings_of  # not for every node
 
     scenario = load(path).scenario
     if len(scenario.cluster) > 1:
         raise UsageError(f"--settings {path}: it has {len(scenario.cluster)} clusters, and a node is in one")
     cluster = scenario.cluster[0]
-    settings = settings_of(scenario, cluster, scenario.network.mean)
+    if cluster.abandon is not None:
+        raise UsageError(f"--settings {path}: abandon is for simulations alone")
+    order = args.order or (cluster.order if isinstance(cluster.order, str) else "causal")
     by_formula = {"time_to_terminate": None, "time_to_recover": None, "buffer": None, "history": 0}
-    return cluster.tickets, {**by_formula, **settings}
+    settings = settings_of(scenario, cluster, scenario.network.mean)
+    return Chosen(order, cluster.tickets, {**by_formula, **settings})
 
 
 def security(args: argparse.Namespace) -> dict[str, Any]:

@@ -105,7 +105,7 @@ def add_connection(command: argparse.ArgumentParser) -> None:
     who.add_argument("--tls", nargs=2, metavar=("DIR", "NAME"), help="whoever has a certificate; ours is in DIR/NAME")
     who.add_argument("--insecure", action="store_true", help="anybody on this machine")
     how = command.add_argument_group("how")
-    how.add_argument("--order", choices=ORDERS, default="causal", help="of deliveries here (default causal)")
+    how.add_argument("--order", choices=ORDERS, help="of deliveries here (default causal, or what --settings says)")
     how.add_argument(
         "--contract",
         type=contract,
@@ -113,7 +113,7 @@ def add_connection(command: argparse.ArgumentParser) -> None:
         help="no tickets: everybody publishes; such as target_error=0.001,rate=200,delay=0.02 (docs/probabilistic.md)",
     )
     how.add_argument(
-        "--tickets", type=count, default=8, metavar="N", help="how many may publish at a time, the same for all (8)"
+        "--tickets", type=count, metavar="N", help="how many may publish at a time, the same for all (default 8)"
     )
     how.add_argument("--settings", type=Path, metavar="FILE", help=SETTINGS)
     how.add_argument("--directory", type=Path, metavar="DIR", help="to go on from after kill -9")
@@ -162,13 +162,13 @@ def _up(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--load", type=positive, default=10.0, metavar="R", help="events a second of each (default 10)"
     )
-    command.add_argument("--order", choices=ORDERS, default="causal", help="of deliveries (default causal)")
+    command.add_argument("--order", choices=ORDERS, help="of deliveries (default causal, or what --settings says)")
     command.add_argument("--settings", type=Path, metavar="FILE", help=SETTINGS)
     command.add_argument("--drop", type=share, default=0.0, metavar="P", help="lose this share of gossip, on purpose")
     command.add_argument("--udp", action="store_true", help="gossip by datagrams")
     command.add_argument("--trace", type=Path, metavar="DIR", help="write every step into this directory")
     command.add_argument("--json", action="store_true", help="one JSON object a second instead of a table")
-    command.set_defaults(call=later("up", "up"))
+    command.set_defaults(call=later("up", "up"), tickets=None, contract=None)
 
 
 def _keys(command: argparse.ArgumentParser) -> None:

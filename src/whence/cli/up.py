@@ -21,14 +21,13 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from whence.cli.connect import cluster_settings, run_until_stopped
+from whence.cli.connect import choose, run_until_stopped
 from whence.cli.show import console
 from whence.errors import UsageError
 from whence.net.guard import encode_secret
 from whence.net.metrics import ask
 
 CLUSTER: Final = "up"
-TICKETS: Final = 8
 START_S: Final = 30.0
 """Seconds for a process to have joined."""
 STOP_S: Final = 15.0
@@ -41,7 +40,7 @@ operator may decide that, and here it is us). Too many crashes at a time cost ev
 
 def up(args: argparse.Namespace) -> int:
     """Start, watch, stop."""
-    tickets, settings = (TICKETS, {}) if args.settings is None else cluster_settings(args.settings)
+    args.order, tickets, settings = choose(args)
     args.free = args.order == "probabilistic" or bool(settings.get("mechanism") or settings.get("contract"))
     args.coordinators = args.coordinators or min(args.members, tickets)
     if args.coordinators > args.members:
@@ -169,7 +168,7 @@ class Process:
         args = self._args
         command = [sys.executable, "-m", "whence.cli", "node", "--cluster", CLUSTER, "--json", "--quiet"]
         command += ["--listen", self.address or "127.0.0.1:0", "--secret-file", str(self._home / "secret.key")]
-        command += ["--order", args.order, "--tickets", str(TICKETS), "--metrics", "127.0.0.1:0"]
+        command += ["--order", args.order, "--metrics", "127.0.0.1:0"]
         command += ["--directory", str(self._home / f"node{self._number}"), "--drop", str(args.drop)]
         for seed in seeds:
             command += ["--join", seed]
