@@ -30,8 +30,8 @@ TESTS = ROOT / "tests"
 sys.path.insert(0, str(TESTS))
 
 import pyarrow as pa  # noqa: E402
-
 import spark_traces  # noqa: E402  # the generator of the tests
+
 from whence.spark.session import WORKER_MEMORY  # noqa: E402
 
 Row = dict[str, Any]

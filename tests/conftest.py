@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
-    from test_cli_live import Command
+    from tests.cli.test_live import Command
 
 
 # The same examples each time, so that whoever runs the tests sees what we saw; new ones by `make explore`. How long an
@@ -35,7 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture
 def start() -> Iterator[Callable[..., Command]]:
     """Starts `whence` commands; whatever a failing test leaves behind is killed."""
-    from test_cli_live import LIMIT, Command
+    from tests.cli.test_live import LIMIT, Command
 
     started: list[Command] = []
 

@@ -21,7 +21,7 @@ nearly ln N. The papers do not mention it: their fanout 4 and termination 5 reac
 1/`_SLOTS` round, after the exact first throw.
 
 Neglected: that fates are not quite independent, the luck of the second throw (out of step), views that are not
-complete, load beyond `max_events`. `tests/test_cast_sizing.py` compares it with the real protocol: good to about two
+complete, load beyond `max_events`. `tests/cast/test_sizing.py` compares it with the real protocol: good to about two
 per cent.
 """
 

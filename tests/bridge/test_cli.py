@@ -1,0 +1,104 @@
+"""`whence bridge` as people and scripts use it: keys of its own for each cluster, metrics, signals, what it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_live import LIMIT, Command, until
+from whence.bridge import everywhere
+from whence.cli import main
+from whence.cli.main import parser
+from whence.net import keys
+from whence.net.metrics import ask
+
+
+def payloads(node: Command) -> list[str]:
+    """The deliveries of `whence node --json`, which knows of bridges."""
+    return [json.loads(line)["payload"] for line in list(node.out)]
+
+
+def test_a_bridge_with_keys_of_its_own_for_each_cluster(tmp_path: Path, start: Callable[..., Command]) -> None:
+    keys.init(tmp_path / "a")
+    for name in ("ann", "bridge"):
+        keys.issue(tmp_path / "a", name)
+    keys.init(tmp_path / "b")
+    secret = tmp_path / "b" / "secret.key"
+    lobby = ("--cluster", "lobby", "--tls", tmp_path / "a")
+    hall = ("--secret-file", secret)
+    ann = start("node", *lobby, "ann", "--coordinate", "--json")
+    bob = start("node", "--cluster", "hall", *hall, "--coordinate", "--json")
+    addresses = [json.loads(node.notice(r".*is in .*")[0])["address"] for node in (ann, bob)]
+    bridge = start(
+        *("bridge", "--json", "--directory", tmp_path / "bridge", "--probe", 0.2, "--metrics", "127.0.0.1:0"),
+        *("--every", 0.1),
+        *(*lobby, "bridge", "--join", addresses[0], "--to", "hall", *hall, "--join", addresses[1]),
+    )
+    bridge.notice("is open")
+    ann.say("only here", everywhere(b"hello").decode())
+    until(lambda: "hello" in payloads(bob), "it has crossed")
+    bob.say(everywhere(b"hello, too").decode())
+    until(lambda: "hello, too" in payloads(ann), "and back")
+    assert payloads(bob) == ["hello", "hello, too"]
+    assert payloads(ann) == ["only here", "hello", "hello, too"]
+    crossed = json.loads(bob.out[0])
+    born = next(row for row in map(json.loads, ann.out) if row["payload"] == "hello")
+    assert crossed["from"] == "lobby" and "from" not in born
+    assert (crossed["id"], crossed["origin"]) == (born["id"], born["origin"]), "the one name it has everywhere"
+
+    where = json.loads(bridge.notice(r".*is in .*")[0])["metrics"]
+    status, text = asyncio.run(ask(where, "/metrics", LIMIT))
+    assert status == 200
+    assert 'whence_bridge_forwarded_total{cluster="lobby"} 1' in text
+    assert 'whence_bridge_local_total{cluster="lobby"} 1' in text
+    status, text = asyncio.run(ask(where, "/health", LIMIT))
+    assert status == 200 and json.loads(text)["ok"], text
+    until(lambda: bridge.out and json.loads(bridge.out[-1])["hall"]["bridge.forwarded"] == 1, "it tells how much")
+    assert bridge.end(signal.SIGINT) == 0
+    told = json.loads(bridge.err[-1])
+    assert told["forwarded"] == {"lobby": 1, "hall": 1}
+    assert ann.end() == 0 and bob.end() == 0, "the tickets were given back: nobody waits for the bridge"
+
+
+def test_a_circle_ends_with_its_name(start: Callable[..., Command]) -> None:
+    first = [start("node", "--cluster", name, "--insecure", "--stay", "--json") for name in ("lobby", "hall")]
+    seeds = [json.loads(node.notice(r".*is in .*")[0])["address"] for node in first]
+    sides = ("--cluster", "lobby", "--join", seeds[0], "--insecure", "--to", "hall", "--join", seeds[1], "--insecure")
+    one = start("bridge", *sides, "--probe", 0.2)
+    one.notice("is open")
+    two = start("bridge", *sides, "--probe", LIMIT)
+    assert two.process.wait(LIMIT) == 2
+    until(lambda: any("circle: lobby - hall - lobby" in line for line in two.err), f"why: {two.err}")
+    assert one.process.poll() is None
+    assert one.end(signal.SIGTERM) == 0
+
+
+@pytest.mark.parametrize(
+    "args, why",
+    [
+        ("", "two clusters or more"),
+        ("--cluster a --join 127.0.0.1:1 --insecure", "two clusters or more"),
+        ("--cluster a --join 127.0.0.1:1 --to b", "founds no cluster"),
+        ("--cluster a --join 127.0.0.1:1 --insecure --to a --join 127.0.0.1:1 --insecure", "named once"),
+        ("--cluster a --join 127.0.0.1:1 --to b --join 127.0.0.1:1", "who may take part"),
+    ],
+)
+def test_what_makes_no_sense_is_said_in_one_line(args: str, why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bridge", *args.split()]) == 2
+    said = capsys.readouterr().err
+    assert why in said and len(said.splitlines()) == 1
+
+
+def test_options_belong_to_the_cluster_named_before(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "bridge --cluster a --join x:1 --join y:1 --udp --to b --join z:1 --tls d n --order causal --tickets 3"
+    a, b = parser().parse_args(words.split()).sides
+    assert (a.cluster, a.join, a.udp, a.tls, a.order, a.tickets) == ("a", ["x:1", "y:1"], True, None, "reliable", 8)
+    assert (b.cluster, b.join, b.udp, b.tls, b.order, b.tickets) == ("b", ["z:1"], False, ["d", "n"], "causal", 3)
+    with pytest.raises(SystemExit):
+        parser().parse_args(["bridge", "--join", "x:1"])
+    assert "--cluster NAME comes before it" in capsys.readouterr().err

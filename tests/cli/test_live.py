@@ -1,0 +1,596 @@
+"""The live commands as people and scripts use them: real processes on loopback, ports that the system chooses, signals,
+pipes and terminals. Nothing waits for time: every wait is for a condition, with a limit."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pty
+import re
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from whence.cli import main
+from whence.cli.connect import joining
+from whence.cli.main import parser
+from whence.cli.streams import Lines, Output, printable
+from whence.net import keys
+from whence.net.metrics import ask
+from whence.sim.oracle import judge
+from whence.sim.scenario import config_of, load
+from whence.trace import read as read_trace
+
+LIMIT = 60.0
+"""Seconds after which a condition counts as never to come true: far above what any of them takes."""
+
+
+def until(condition: Callable[[], Any], what: str) -> Any:
+    """Wait for it; returns what it returned."""
+    deadline = time.monotonic() + LIMIT
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"{what}: not within {LIMIT} s"
+        time.sleep(0.01)
+    return found
+
+
+class Command:
+    """A `whence` process and what it has said so far."""
+
+    def __init__(self, *args: object) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "whence.cli", *map(str, args)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        self.out: list[str] = []
+        self.err: list[str] = []
+        self._readers = [
+            threading.Thread(target=self._read, args=(stream, lines), daemon=True)
+            for stream, lines in ((self.process.stdout, self.out), (self.process.stderr, self.err))
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    @staticmethod
+    def _read(stream: Any, lines: list[str]) -> None:
+        for line in stream:
+            lines.append(line.decode().rstrip("\n"))
+
+    def say(self, *lines: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write("".join(f"{line}\n" for line in lines).encode())
+        self.process.stdin.flush()
+
+    def heard(self, *texts: str) -> bool:
+        """Each of these is in some line of standard output."""
+        return all(any(text in line for line in list(self.out)) for text in texts)
+
+    def notice(self, pattern: str) -> re.Match[str]:
+        """Wait for a notice."""
+
+        def found() -> re.Match[str] | None:
+            matches = (re.search(pattern, line) for line in list(self.err))
+            hit = next((m for m in matches if m), None)
+            assert hit or self.process.poll() is None, f"it ended: {self.err}"
+            return hit
+
+        match: re.Match[str] = until(found, f"notice {pattern!r}")
+        return match
+
+    @property
+    def address(self) -> str:
+        return self.notice(r"(127\.0\.0\.1:\d+) is in ")[1]
+
+    @property
+    def metrics(self) -> str:
+        return self.notice(r"metrics at http://([^/]+)/")[1]
+
+    def end(self, how: int | None = None) -> int:
+        """End its input, or send a signal; returns its exit code."""
+        if how is not None:
+            self.process.send_signal(how)
+        assert self.process.stdin is not None
+        if how is None:
+            self.process.stdin.close()
+        code = self.process.wait(LIMIT)
+        for reader in self._readers:
+            reader.join(LIMIT)
+        return code
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with keys."""
+    root = tmp_path_factory.mktemp("live")
+    keys.init(root / "keys")
+    keys.issue(root / "keys", "alice")
+    keys.issue(root / "keys", "wall", "receiver")
+    return root
+
+
+def whence(*args: object) -> tuple[int, str, str]:
+    """A command to its end."""
+    done = subprocess.run(
+        [sys.executable, "-m", "whence.cli", *map(str, args)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=LIMIT,
+    )
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+# -- node -----------------------------------------------------------------------------------------------------------
+
+
+def test_three_nodes_exchange_lines(start: Callable[..., Command], home: Path, tmp_path: Path) -> None:
+    """Two publish, one only receives; the trace of all three passes the oracle; each ends in another way."""
+    trace = tmp_path / "trace"
+    common = ("--cluster", "lobby", "--secret-file", home / "keys" / "secret.key", "--trace", trace, "--udp")
+    a = start("node", *common, "--coordinate")
+    join = ("--join", a.address)
+    b = start("node", *common, *join, "--coordinate", "--json", "--drop", "0.05")
+    c = start("node", *common, *join, "--order", "reliable", "--metrics", "127.0.0.1:0", "--stay")
+    for node in (a, b):
+        node.notice("may publish, under ticket")
+    assert c.address  # it is in the cluster, too: who joins later gets the state, not the lines
+    a.say("one", "two", "grüße")
+    until(lambda: b.heard("one", "two", "grüße"), "a's lines at b")
+    b.say("three", "", "\x1b[31mred")
+    for node in (a, b, c):
+        until(lambda node=node: node.heard("one", "two", "grüße", "three", "red"), "all lines everywhere")
+    _check_lines(a, b, c)
+
+    status, text = asyncio.run(ask(c.metrics, "/metrics"))
+    assert status == 200 and 'whence_order_delivered_total{cluster="lobby"} 6' in text
+    status, text = asyncio.run(ask(c.metrics, "/health"))
+    health = json.loads(text)
+    assert status == 200 and health["ok"] and health["clusters"]["lobby"]["members"] == 3
+
+    assert b.end(signal.SIGINT) == 0 and a.end() == 0 and c.end(signal.SIGTERM) == 0
+    _check_trace(trace, {"a": a.address, "b": json.loads(b.err[0])["address"]})
+
+
+def _check_lines(a: Command, b: Command, c: Command) -> None:
+    at_b = [json.loads(line) for line in b.out]
+    assert [e["payload"] for e in at_b] == ["one", "two", "grüße", "three", "", "\x1b[31mred"]
+    assert all(e["over_gap"] is False and e["t"] > 1e9 for e in at_b) and len({e["id"] for e in at_b}) == 6
+    assert {e["origin"].split("#")[0] for e in at_b[:3]} == {a.address}
+    other = at_b[3]["origin"].split("#")[0]
+    lines = [f"{a.address}\t{text}" for text in ("one", "two", "grüße")]
+    lines += [f"{other}\t{text}" for text in ("three", "", "\N{REPLACEMENT CHARACTER}[31mred")]
+    assert a.out == c.out == lines  # nobody's terminal turns red
+
+
+def _check_trace(trace: Path, publishers: dict[str, str]) -> None:
+    """All three have written to the end; tickets were given back; no effect came before its cause."""
+    assert len(list(trace.glob("*.jsonl"))) == 3
+    rows = list(read_trace(trace))
+    assert sum(row.kind == "leave" for row in rows) == 3
+    back = {row.member.split("#")[0] for row in rows if row.kind == "ticket" and "released" in str(row.reason)}
+    assert publishers["b"] in back  # a was the last coordinator: there was nobody to give it to
+    report = judge(rows, settled=True)
+    assert report.ok, report
+
+
+def test_killed_and_restarted_it_goes_on_where_it_was(start: Callable[..., Command], tmp_path: Path) -> None:
+    a = start("node", "--cluster", "lobby", "--insecure", "--coordinate")
+    b_args = ("node", "--cluster", "lobby", "--insecure", "--join", a.address, "--order", "reliable", "--coordinate")
+    b_args = (*b_args, "--directory", tmp_path / "b", "--json")
+    b = start(*b_args)
+    c = start("node", "--cluster", "lobby", "--insecure", "--join", a.address, "--coordinate")
+    for node in (a, b, c):  # three, for of two coordinators none survives a crash of one
+        node.notice("may publish")
+    a.say("1", "2")
+    b.say("mine")
+    until(lambda: b.heard('"1"', '"2"', '"mine"') and a.heard("mine"), "the first events")
+    b.process.kill()
+    assert b.end() == -signal.SIGKILL
+    a.say("3", "4")
+    until(lambda: a.heard("\t3", "\t4"), "a goes on alone")
+    again = start(*b_args)
+    until(lambda: again.heard('"3"', '"4"'), "what was missed")
+    again.notice("may publish")
+    again.say("mine again")
+    until(lambda: a.heard("mine again"), "b publishes again")
+    until(lambda: again.heard("mine again"), "and sees it")
+    assert again.end() == 0 and c.end() == 0 and a.end() == 0
+    first, second = ([json.loads(line) for line in node.out] for node in (b, again))
+    repeated = {e["id"] for e in first} & {e["id"] for e in second}
+    assert repeated <= {first[-1]["id"]}  # the kill may have hit between the print and its being noted
+    assert [e["payload"] for e in second if e["id"] not in repeated] == ["3", "4", "mine again"]
+
+
+def test_a_wrong_secret_gets_no_answer_and_disturbs_nobody(start: Callable[..., Command], home: Path) -> None:
+    keys.init(home / "other")
+    a = start(
+        "node",
+        "--cluster",
+        "lobby",
+        "--secret-file",
+        home / "keys" / "secret.key",
+        "--metrics",
+        "127.0.0.1:0",
+        "--coordinate",
+    )
+    wrong = ("--secret-file", home / "other" / "secret.key", "--timeout", "1")
+    code, out, err = whence("node", "--cluster", "lobby", "--join", a.address, *wrong)
+    assert code == 2 and out == "" and re.fullmatch(r"whence: .*no answer.*\n", err), err
+    _, text = asyncio.run(ask(a.metrics, "/metrics"))
+    assert float(re.findall(r"whence_net_unauthentic_total\{\S+ (\S+)", text)[0]) > 0
+    assert 'whence_members{cluster="lobby"} 1' in text
+    a.say("still here")
+    until(lambda: a.heard("still here"), "a works on")
+    assert a.end() == 0
+
+
+def test_certificates_and_roles(start: Callable[..., Command], home: Path) -> None:
+    a = start("node", "--cluster", "lobby", "--tls", home / "keys", "alice", "--coordinate")
+    wall = start("node", "--cluster", "lobby", "--tls", home / "keys" / "wall", "wall", "--join", a.address)
+    wall.notice("is in 'lobby'")
+    a.notice("may publish")
+    a.say("hello")
+    until(lambda: wall.heard("hello"), "the line")
+    wall.say("me too")
+    wall.notice("1 lines not published: this node only receives")
+    assert wall.end() == 0
+    code, _, err = whence(
+        "node", "--cluster", "lobby", "--tls", home / "keys", "wall", "--join", a.address, "--coordinate"
+    )
+    assert code == 2 and "may only receive" in err
+    assert a.end() == 0
+
+
+def test_ctrl_c_while_nobody_answers(start: Callable[..., Command]) -> None:
+    lonely = start("node", "--cluster", "lobby", "--insecure", "--join", "127.0.0.1:9", "--timeout", "1000")
+    handled = f"/proc/{lonely.process.pid}/status"
+    if not Path(handled).exists():
+        pytest.skip("needs /proc to see when the signal is handled")
+
+    def ready() -> bool:
+        caught = re.findall(r"SigCgt:\s*(\w+)", Path(handled).read_text())[0]
+        return bool(int(caught, 16) >> (signal.SIGTERM - 1) & 1)
+
+    until(ready, "its signal handlers")
+    assert lonely.end(signal.SIGINT) == 0 and lonely.err == []
+
+
+def test_nobody_reads_the_output_any_more(start: Callable[..., Command]) -> None:
+    """`whence node ... | head -1`."""
+    node = subprocess.Popen(
+        [sys.executable, "-m", "whence.cli", "node", "--cluster", "x", "--insecure", "--coordinate"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert node.stdin is not None and node.stdout is not None and node.stderr is not None
+    node.stdin.write(b"".join(b"%d\n" % i for i in range(5000)))
+    node.stdin.flush()
+    assert node.stdout.readline().endswith(b"\t0\n")
+    node.stdout.close()
+    until(lambda: _more(node), "its end")
+    assert b"Traceback" not in node.stderr.read() and node.returncode == 0
+
+
+def _more(node: subprocess.Popen[bytes]) -> bool:
+    assert node.stdin is not None
+    try:
+        node.stdin.write(b"more\n")
+        node.stdin.flush()
+    except BrokenPipeError:
+        return node.wait(LIMIT) is not None
+    return node.poll() is not None
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ("node --cluster x", "who may take part"),
+        ("node --cluster x --insecure --listen 10.0.0.1:7001", "loopback"),
+        ("node --cluster x --insecure --listen nonsense", "host:port"),
+        ("node --cluster x --insecure --metrics nonsense", "host:port"),
+        (f"node --cluster {'x' * 80} --insecure", "cluster name"),
+        ("node --cluster x --secret-file no-such-file", "no-such-file is missing"),
+        ("node --cluster x --tls no-such-directory alice", "no-such-directory"),
+        ("node --cluster x --tls keys alice --udp", "exclude each other"),
+        ("node --cluster x --insecure --join 127.0.0.1:9 --timeout 0.1", "no answer"),
+        ("chat --cluster x --insecure --nick \x1b", "printable"),
+        ("up 2 --coordinators 3", "3 coordinators of 2"),
+        ("keys issue no-such-directory alice", "is missing"),
+        ("keys issue no-such-directory ../x", "not a member's name"),
+    ],
+)
+def test_bad_input_is_exit_2_and_one_line(args: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(args.split(" ")) == 2
+    out, err = capsys.readouterr()
+    assert err.startswith("whence: ") and said in err and err.count("\n") == 1 and not out
+
+
+def test_what_is_not_installed_is_named(tmp_path: Path) -> None:
+    """Without the extra `net` an insecure cluster works; whoever wants keys is told what to install."""
+    (tmp_path / "cryptography").mkdir()
+    (tmp_path / "cryptography" / "__init__.py").write_text("raise ModuleNotFoundError('hidden', name='cryptography')")
+    (tmp_path / "uvloop.py").write_text("raise ModuleNotFoundError('hidden', name='uvloop')")
+    (tmp_path / "s.key").write_text("whence-secret:" + "A" * 44)
+    (tmp_path / "s.key").chmod(0o600)
+
+    def run(*args: object) -> subprocess.CompletedProcess[bytes]:
+        command = [sys.executable, "-m", "whence.cli", *map(str, args)]
+        path = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        return subprocess.run(command, input=b"hi\n", capture_output=True, timeout=LIMIT, env=path)
+
+    for args in (("keys", "init", tmp_path / "k"), ("node", "--cluster", "x", "--secret-file", tmp_path / "s.key")):
+        done = run(*args)
+        assert done.returncode == 2 and b"pip install 'whence[net]'" in done.stderr and done.stderr.count(b"\n") == 1
+    done = run("node", "--cluster", "x", "--insecure", "--coordinate")
+    assert done.returncode == 0 and done.stdout.endswith(b"\thi\n")
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        "node",
+        "node --cluster x --insecure --order total",
+        "node --cluster x --insecure --drop 1",
+        "node --cluster x --insecure --tickets 0",
+        "node --cluster x --insecure --secret-file f",
+        "node --cluster x --insecure --load 0",
+        "chat --cluster x --insecure",
+        "up",
+        "up 0",
+        "keys",
+        "keys issue d n --role king",
+    ],
+)
+def test_bad_arguments_are_exit_2(args: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as bad:
+        main(args.split(" "))
+    assert bad.value.code == 2 and "usage: whence" in capsys.readouterr().err
+
+
+def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("node", "chat", "up", "keys"):
+        with pytest.raises(SystemExit) as done:
+            main([command, "--help"])
+        assert done.value.code == 0 and f"examples{', each' if command == 'node' else ''}" in capsys.readouterr().out
+
+
+# -- keys, chat, up ---------------------------------------------------------------------------------------------------
+
+
+def test_keys_are_made_once_and_private(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = tmp_path / "keys"
+    assert main(["keys", "init", str(root)]) == 0
+    assert main(["keys", "issue", str(root), "alice"]) == 0
+    assert main(["keys", "issue", str(root), "wall", "--role", "receiver"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    files = [path for path in root.rglob("*") if path.is_file()]
+    assert {str(path) for path in files} <= set(said)
+    assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in files)
+    assert (root / "alice" / "publisher.key").exists() and not (root / "wall" / "publisher.key").exists()
+    assert main(["keys", "init", str(root)]) == 2 and main(["keys", "issue", str(root), "alice"]) == 2
+    assert keys.load(root / "alice").name == "alice"
+
+
+def test_people_chat(start: Callable[..., Command]) -> None:
+    """Ann at a terminal, Bob through pipes."""
+    try:
+        master, slave = pty.openpty()
+    except OSError as error:
+        pytest.skip(f"no terminal can be had here: {error}")
+    args = [sys.executable, "-m", "whence.cli", "chat", "--cluster", "tea", "--insecure", "--nick", "ann"]
+    ann = subprocess.Popen(args, stdin=slave, stdout=slave, stderr=subprocess.PIPE, start_new_session=True)
+    os.close(slave)
+    shown: list[bytes] = []
+
+    def read() -> None:
+        while True:
+            try:
+                data = os.read(master, 4096)
+            except OSError:
+                return
+            shown.append(data)
+
+    threading.Thread(target=read, daemon=True).start()
+    assert ann.stderr is not None
+    address = re.findall(r"at (127\.0\.0\.1:\d+)", ann.stderr.readline().decode())[0]
+    bob = start("chat", "--cluster", "tea", "--insecure", "--nick", "bob", "--join", address)
+    bob.notice("bob is in 'tea'")
+    os.write(master, b"tea?x\x7f\n")
+    until(lambda: bob.heard("<ann> tea?"), "ann's question")
+    os.write(master, b"half a li")
+    bob.say("yes, with \x1b[2Jmilk")
+    until(lambda: "milk" in b"".join(shown).decode(), "bob's answer")
+    screen = b"".join(shown).decode()
+    assert "<bob> yes, with \N{REPLACEMENT CHARACTER}[2Jmilk\r\n" in screen
+    assert screen.endswith("ann> half a li")  # what is being typed stays below
+    os.write(master, b"\x15/who\n\x04")
+    assert ann.wait(LIMIT) == 0
+    until(lambda: f"  {address} (ticket" in b"".join(shown).decode(), "who is here")
+    bob.say("/quit")
+    assert bob.process.wait(LIMIT) == 0
+    os.close(master)
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_up_keeps_its_processes_alive_and_leaves_none_behind(start: Callable[..., Command], tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    up = start("up", 3, "--load", 20, "--json", "--trace", trace)
+
+    def nodes() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads(up.out[-1])["nodes"] if up.out else []
+        return found
+
+    until(lambda: nodes() and all(n.get("delivered", 0) > 20 and n["ticket"] is not None for n in nodes()), "a load")
+    pids = [n["pid"] for n in nodes()]
+    os.kill(pids[2], signal.SIGKILL)
+    until(lambda: nodes()[2]["starts"] == 2 and nodes()[2]["pid"] and nodes()[2].get("ok"), "a restart")
+    pids.append(nodes()[2]["pid"])
+    assert up.end(signal.SIGINT) == 0 and up.err == []
+    assert not any(alive(pid) for pid in pids)
+    report = judge(read_trace(trace), settled=False)
+    assert report.ok, report
+
+
+def test_up_killed_leaves_none_behind_either(start: Callable[..., Command]) -> None:
+    up = start("up", 1, "--json")
+    until(lambda: up.out, "its first look")
+    pids = [n["pid"] for n in json.loads(up.out[0])["nodes"]]
+    assert up.end(signal.SIGKILL) == -signal.SIGKILL
+    until(lambda: not any(alive(pid) for pid in pids), "their end")
+
+
+def test_up_shows_a_table(start: Callable[..., Command]) -> None:
+    code, out, err = whence("up", 1, "--seconds", 1)
+    assert (code, err) == (0, "") and "published" in out and re.search(r"127\.0\.0\.1:\d+", out)
+
+
+def test_what_is_planned_and_simulated_runs_live(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--settings` takes the scenario: gossip, order and buffers are the simulated ones."""
+    assert main(["plan", "--members", "12", "--publishers", "3", "--rate", "5", "--toml"]) == 0
+    plan = tmp_path / "plan.toml"
+    plan.write_text(capsys.readouterr().out)
+    node = ["node", "--cluster", "main", "--insecure", "--settings", str(plan)]
+    live = joining(parser().parse_args(node))._entry.config
+    scenario = load(plan).scenario
+    simulated = config_of(scenario, scenario.cluster[0], "causal", scenario.network.mean)
+    assert (live.tickets, live.round_ns, live.cast) == (simulated.tickets, simulated.round_ns, simulated.cast)
+    assert live.ordering == simulated.ordering
+    assert joining(parser().parse_args([*node, "--order", "reliable"]))._entry.config.order == "reliable"
+    assert main([*node, "--tickets", "9"]) == 2 and "--tickets" in capsys.readouterr().err
+    reliable = tmp_path / "reliable.toml"
+    reliable.write_text('[cluster]\norder = "reliable"\n')
+    assert joining(parser().parse_args([*node[:-1], str(reliable)]))._entry.config.order == "reliable"
+    reliable.write_text('[cluster]\nabandon = "5s"\n')
+    assert main([*node[:-1], str(reliable)]) == 2 and "abandon" in capsys.readouterr().err
+    two = tmp_path / "two.toml"
+    two.write_text('[[cluster]]\nname = "a"\n[[cluster]]\nname = "b"\n')
+    assert main(["up", "2", "--settings", str(two)]) == 2 and "2 clusters" in capsys.readouterr().err
+
+
+def test_a_cluster_without_tickets_by_a_mechanism(start: Callable[..., Command], tmp_path: Path) -> None:
+    settings, trace = tmp_path / "vector.toml", tmp_path / "trace"
+    settings.write_text('members = 2\n[cluster]\nmechanism = "vector"\n')
+    common = ("--cluster", "free", "--insecure", "--settings", settings, "--trace", trace)
+    a = start("node", *common, "--coordinate")
+    b = start("node", *common, "--join", a.address, "--coordinate")
+    assert b.address
+    a.say("question")
+    until(lambda: b.heard("question"), "the question at b")
+    b.say("answer")
+    until(lambda: a.heard("answer"), "the answer at a")
+    assert b.end() == 0 and a.end() == 0
+    rows = list(read_trace(trace))
+    assert not any(row.kind == "ticket" for row in rows)
+    report = judge(rows)
+    assert report.ok, report
+
+
+# -- streams ----------------------------------------------------------------------------------------------------------
+
+
+def test_lines_of_any_kind_of_input(tmp_path: Path) -> None:
+    async def lines_of(data: bytes, max_line: int) -> tuple[list[bytes], int]:
+        path = tmp_path / "in"
+        path.write_bytes(data)
+        with path.open("rb") as file:
+            lines, found = Lines(file.fileno(), max_line), []
+            while (batch := await lines.next()) is not None:
+                found += batch
+            assert await lines.next() is None
+            return found, lines.too_long
+
+    def read(data: bytes, max_line: int = 100) -> tuple[list[bytes], int]:
+        return asyncio.run(lines_of(data, max_line))
+
+    assert read(b"") == ([], 0)
+    assert read(b"a\nb\r\n\nc") == ([b"a", b"b", b"", b"c"], 0)
+    assert read(b"x" * 101 + b"\nok\n") == ([b"ok"], 1)
+    assert read(b"x" * 300_000 + b"\nok\n" + b"y" * 300_000) == ([b"ok"], 2)
+    many = [b"%d" % i for i in range(100_000)]
+    assert read(b"\n".join(many)) == (many, 0)
+
+
+def test_a_slow_reader_does_not_hold_up_the_loop() -> None:
+    async def main() -> None:
+        source, sink = os.pipe()
+        output, beats = Output(sink), 0
+        data = [bytes([65 + i]) * 50_000 for i in range(8)]
+        writing = asyncio.gather(*(output.write(part) for part in data))
+        for _ in range(20):
+            await asyncio.sleep(0.001)
+            beats += 1
+        assert not writing.done() and beats == 20  # the pipe is full, the loop is free
+        got = bytearray()
+        while len(got) < 400_000:
+            got += await asyncio.to_thread(os.read, source, 65536)
+        await writing
+        assert got == b"".join(data)
+        os.close(source)
+        with pytest.raises(BrokenPipeError):
+            await output.write(b"x")
+        os.close(sink)
+
+    asyncio.run(main())
+
+
+def test_nothing_that_moves_a_cursor_is_printable() -> None:
+    assert printable("tea\tfür 2 ☕".encode()) == "tea\tfür 2 ☕"
+    bad = "\N{REPLACEMENT CHARACTER}"
+    assert (
+        printable("\x1b[2J\r\x00\u202e\x9b".encode()) == f"{bad}[2J{bad}{bad}{bad}{bad}" and printable(b"\xff") == bad
+    )
+
+
+# -- docs/live.md -----------------------------------------------------------------------------------------------------
+
+PAGE = (Path(__file__).parents[2] / "docs" / "live.md").read_text(encoding="utf-8")
+
+
+def test_the_commands_of_the_page_make_sense(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that end are run; of the others the arguments are understood, and the files they name are there."""
+    monkeypatch.chdir(tmp_path)
+    lines = [
+        line.partition("  #")[0].split()
+        for block in re.findall(r"```sh\n(.*?)```", PAGE, re.S)
+        for line in block.splitlines()
+    ]
+    commands = [words[1:] for words in lines if words[0] == "whence"]
+    assert {words[0] for words in commands} == {"node", "chat", "up", "keys"}
+    for words in commands:
+        args = parser().parse_args(words)
+        if words[0] == "keys":
+            assert main(words) == 0
+        elif words[0] in ("node", "chat"):
+            joining(args)
+
+
+def test_the_example_of_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+    exec(compile(code, "docs/live.md", "exec"), {})
+    assert capsys.readouterr().out == "b'hello' True\n"
+
+
+def test_the_metrics_of_the_page_exist(start: Callable[..., Command]) -> None:
+    node = start("node", "--cluster", "lobby", "--insecure", "--metrics", "127.0.0.1:0")
+    _, text = asyncio.run(ask(node.metrics, "/metrics"))
+    named = set(re.findall(r"`((?:whence|process)_\w+)[`{]", PAGE))
+    assert len(named) > 20 and named <= set(re.findall(r"^# TYPE (\S+)", text, re.M))
+    assert node.end() == 0

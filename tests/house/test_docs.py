@@ -1,0 +1,117 @@
+"""docs/protocols.md, tuning.md and operations.md are true: commands, figures, knobs, metrics, pictures."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from whence import plan as planner
+from whence.api import LIVE, NODE
+from whence.cli.connect import joining
+from whence.cli.main import parser
+from whence.config import Config
+from whence.trace import Row
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = ("protocols", "tuning", "operations")
+
+
+def read(page: str) -> str:
+    return (DOCS / f"{page}.md").read_text(encoding="utf-8")
+
+
+def commands(page: str) -> list[list[str]]:
+    blocks = re.findall(r"```sh\n(.*?)```", read(page), re.DOTALL)
+    return [line.split() for block in blocks for line in block.splitlines()]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_commands_succeed(page: str, tmp_path: Path) -> None:
+    """In one directory, one after the other. A node does not end by itself: its arguments and keys are looked at."""
+    assert commands(page)
+    for name, *words in commands(page):
+        assert name == "whence"
+        if words[0] == "audit" and shutil.which("java") is None:
+            continue  # it needs Java 17 or newer
+        if words[0] == "node":
+            args = parser().parse_args(words)
+            args.tls[0] = str(tmp_path / args.tls[0])
+            joining(args)
+            continue
+        run = [sys.executable, "-m", "whence.cli", *words]
+        done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False)
+        assert done.returncode == 0, f"{' '.join(words)}: {done.stderr}"
+        assert done.stdout
+
+
+def test_the_figures_of_the_planner() -> None:
+    found = re.findall(r"^\| `(--members .*?)` \| (\d+) \| (\d+) \| ([\d,]+) \| (\d+), (\d+) \|$", read("tuning"), re.M)
+    assert len(found) == 6
+    for options, *said in found:
+        args = parser().parse_args(["plan", *options.split()])
+        given = {name: getattr(args, name) for name in ("members", "publishers", "rate", "loss", "target", "mode")}
+        made = planner.make(planner.Question(**given))
+        figures = (made.fanout, made.termination, made.bytes_per_s / 1000, made.latency_p50_ms, made.latency_p99_ms)
+        assert [f"{figure:,.0f}" for figure in figures] == said, options
+
+
+def test_the_knobs_exist() -> None:
+    rows = re.findall(r"^\| (`.*?`) \|", read("tuning").partition("## The knobs")[2], re.M)
+    named = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    known = {*Config.sized.__kwdefaults__, "tickets", "members", *LIVE, *NODE}
+    assert len(named) > 15 and set(named) <= known
+
+
+def test_the_metrics_are_those_of_the_live_page() -> None:
+    """That those exist is seen to by tests/cli/test_live.py."""
+    named = set(re.findall(r"`(whence_\w+)`", read("operations")))
+    assert len(named) > 8 and named <= set(re.findall(r"`(whence_\w+)", read("live")))
+
+
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("draw", DOCS / "img" / "draw.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_pictures_are_there_and_can_be_drawn_again(tmp_path: Path) -> None:
+    script().main(tmp_path)
+    drawn = sorted(path.name for path in tmp_path.glob("*.svg"))
+    assert drawn == sorted(re.findall(r"\(img/(\w+\.svg)\)", read("protocols")))
+    for name in drawn:
+        ElementTree.parse(tmp_path / name)
+        ElementTree.parse(DOCS / "img" / name)
+
+
+def test_what_is_said_about_the_pictures() -> None:
+    draw = script()
+    spread = [row for row in draw.rows_of(draw.GOSSIP) if row.kind == "deliver"]
+    assert len(spread) == 10 and max(row.t_ns for row in spread) < 5.3e9
+    at_n2 = [row for row in draw.rows_of(draw.HOLD) if row.member == "n2#1" and row.kind in ("receive", "deliver")]
+    assert [(row.kind, row.origin, row.reason) for row in at_n2] == [
+        ("receive", "n1#1", None),
+        ("receive", "n0#1", "recovered"),
+        ("deliver", "n0#1", None),
+        ("deliver", "n1#1", None),
+    ]
+    ring = steps(draw.rows_of(draw.RING))
+    assert [who for _, who, what in ring if what == "owner"].count("n5#1") == 1
+    assert any(what == "released" and who == "n2#1" for _, who, what in ring)
+    reunion = steps(draw.rows_of(draw.REUNION))
+    lost = {who for at, who, what in reunion if what == "lost" and at < 17}
+    again = {who for at, who, what in reunion if what == "owner" and at > 27}
+    assert lost == again == {"n0#1", "n1#1", "n2#1", "n3#1"}
+
+
+def steps(rows: list[Row]) -> list[tuple[float, str, str]]:
+    return [(r.t_ns / 1e9, r.member, (r.reason or "").partition(" ")[0]) for r in rows if r.kind == "ticket"]

@@ -1,0 +1,29 @@
+"""docs/objects.md: its example runs, and its numbers are the code's."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from whence.objects import Objects, container, document, operations, registers
+
+TEXT = (Path(__file__).parents[2] / "docs" / "objects.md").read_text(encoding="utf-8")
+
+
+def test_the_example_prints_what_it_says() -> None:
+    code = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)[0]
+    said = re.search(r"# prints: (.*)", code)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert said and done.stdout.strip() == said[1], done.stderr
+
+
+def test_the_numbers_are_the_codes() -> None:
+    assert f"{registers.MAX_TOMBSTONES:,} deleted registers" in TEXT
+    assert f"{container.MAX_CLOSED:,} closed objects" in TEXT
+    assert f"{container.MAX_OBJECTS:,} objects" in TEXT
+    assert f"{document.MAX_WAITING:,} document updates" in TEXT
+    assert f"at most {operations.MAX_VALUE >> 10} KiB each" in TEXT
+    assert f"{Objects().limit >> 20} MiB unless told otherwise" in TEXT
+    assert operations.PREFIX.hex(" ").upper() in TEXT

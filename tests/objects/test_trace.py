@@ -1,0 +1,118 @@
+"""Two people typing into one document, as recorded: replayed through members with loss, four more only watching."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.member.net import MS
+from tests.objects.net import ObjectsNet
+from whence.errors import UsageError
+from whence.objects import events_of
+from whence.objects.replay import NAME, Author, Recording, load
+
+pytest.importorskip("pycrdt")
+
+DATA = Path(__file__).parents[3] / "shared" / "data" / "friendsforever.json.gz"
+
+LIVE = {"mode": "eager", "latency_ns": 5 * MS, "rate": 64.0, "buffer": 4096, "time_to_recover": 5.0}
+"""As in a live cluster: a causal member gives nothing up while it can still be had."""
+
+
+def replay(net: ObjectsNet, recording: Recording) -> None:
+    """The first members are the authors."""
+    authors = [Author(recording, i, net.name(i)) for i in range(len(recording.authors))]
+    heard = [0] * len(authors)
+    idle = 0
+    while not all(a.done for a in authors):
+        wrote = False
+        for i, author in enumerate(authors):
+            frames = net[i].frames
+            while heard[i] < len(frames):
+                for event in events_of(frames[heard[i]]):
+                    author.hear(event)
+                heard[i] += 1
+            if net[i].member.may_publish and (operations := author.write()):
+                assert net.post(i, *operations)
+                wrote = True
+        idle = 0 if wrote else idle + 1
+        assert idle < 20_000, "the authors wait for each other for ever"
+        net.run(2 * MS)
+    net.settle()
+
+
+@pytest.mark.parametrize("order", ["causal", "reliable"])
+def test_everybody_ends_with_the_recorded_text(order: str) -> None:
+    if not DATA.exists():
+        pytest.skip("the recorded editing trace (friendsforever.json.gz) is not here")
+    recording = load(DATA)
+    assert [len(a) for a in recording.authors] == [12124, 13954]
+    net = ObjectsNet([order] * 6, loss=0.05, jitter=4, tickets=2, seed=11, **LIVE)
+    replay(net, recording)
+    for holder in net.holders():
+        document = holder.objects.document(NAME)
+        assert document.text == recording.final, holder.member.me
+        assert not document.waiting and not holder.objects.stats.malformed
+        assert holder.objects.stats.applied == 26_078
+    assert sum(h.member.stats()["order.recovered"] for h in net.holders()) > 100, "the loss must have been felt"
+
+
+def test_a_newcomer_in_the_middle_ends_with_the_text_too() -> None:
+    """A small recording made here: three authors, merges, deletions."""
+    recording = small()
+    net = ObjectsNet(["reliable"] * 4, loss=0.2, jitter=8, seed=2)
+    net.join(7, "reliable")
+    replay(net, recording)
+    assert net[7].installed is not None
+    assert {h.objects.document(NAME).text for h in net.holders()} == {recording.final}
+
+
+def test_the_authors_hold_back_what_came_early() -> None:
+    """Without holding back, positions would be wrong: author 1 never saw what author 0 wrote in the meantime."""
+    recording = small()
+    zero = Author(recording, 0, "a#1")
+    assert len(zero.write(most=2)) == 2
+    assert len(zero.write()) == 1, "the fourth waits for author 1"
+    assert zero.write() == [] and not zero.done
+
+
+def small() -> Recording:
+    from whence.objects.replay import Txn
+
+    a = [
+        Txn((0, 0, 0), [(0, 0, "hello")]),
+        Txn((1, 0, 0), [(5, 0, " world")]),
+        Txn((2, 0, 0), [(0, 1, "J")]),
+        Txn((3, 1, 1), [(0, 0, ">")]),
+    ]
+    b = [Txn((1, 0, 0), [(5, 0, "!"), (0, 0, "(")])]
+    c = [Txn((2, 1, 0), [(1, 2, "")])]
+    return Recording([a, b, c], ">(Jllo world!")  # the smaller client id comes first
+
+
+@pytest.mark.parametrize("data", [b"{}", b"\x1f\x8bno", b"", json.dumps({"txns": 1}).encode()])
+def test_a_file_that_is_none_is_named(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "trace.json"
+    path.write_bytes(data)
+    with pytest.raises(UsageError, match=r"trace\.json"):
+        load(path)
+
+
+def test_a_small_file_is_read(tmp_path: Path) -> None:
+    txns = [
+        {"parents": [], "agent": 0, "patches": [[0, 0, "a"]], "numChildren": 2},
+        {"parents": [0], "agent": 1, "patches": [[1, 0, "b"]]},
+        {"parents": [0], "agent": 0, "patches": [[0, 1, ""]]},
+        {"parents": [1, 2], "agent": 1, "patches": []},
+    ]
+    path = tmp_path / "trace.json.gz"
+    path.write_bytes(gzip.compress(json.dumps({"endContent": "b", "numAgents": 2, "txns": txns}).encode()))
+    recording = load(path)
+    assert [[t.needs for t in author] for author in recording.authors] == [[(0, 0), (1, 0)], [(1, 0), (2, 1)]]
+    txns[2]["parents"] = []
+    path.write_bytes(gzip.compress(json.dumps({"endContent": "b", "numAgents": 2, "txns": txns}).encode()))
+    with pytest.raises(UsageError, match="transaction 2"):
+        load(path)

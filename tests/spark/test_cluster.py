@@ -1,0 +1,237 @@
+"""A real standalone Spark master with two workers on loopback, one of which is killed in mid-job: the same result."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from importlib.util import find_spec
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyspark
+import pytest
+from pyspark.sql import SparkSession
+
+import whence
+from tests.spark import traces as spark_traces
+from tests.spark.session import spark  # noqa: F401
+from whence.cli.main import main
+
+pytestmark = pytest.mark.xdist_group("spark-apart")
+
+HOME = Path(pyspark.__file__).parent
+WAIT = 280.0
+"""Seconds after which something is taken as broken. Nothing is measured by it."""
+
+
+KEYS = {
+    "verdicts": ("run", "cluster", "member", "lseq"),
+    "violations": ("run", "cluster", "rule", "member", "lseq", "event", "detail"),
+    "members": ("run", "cluster", "member"),
+}
+
+
+class Cluster:
+    """A master and its workers, each in a session of its own, by which its executors are known."""
+
+    def __init__(self, place: Path, stack: ExitStack) -> None:
+        self.place = place
+        self.stack = stack
+        self.env = {
+            **{k: v for k, v in os.environ.items() if not k.startswith(("SPARK", "PYSPARK"))},
+            "SPARK_HOME": str(HOME),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LOCAL_DIRS": str(place / "local"),
+            "PYSPARK_PYTHON": sys.executable,
+        }
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.url = f"spark://127.0.0.1:{port}"
+        self.master = self._start("master", "master.Master", "--host", "127.0.0.1", "--port", str(port))
+        self._until("Starting Spark master", "master")
+        self.workers = [
+            self._start(name, "worker.Worker", "--host", "127.0.0.1", *self._limits(name), self.url)
+            for name in ("worker-1", "worker-2")
+        ]
+        for name in ("worker-1", "worker-2"):
+            self._until("Successfully registered", name)
+
+    def connect(self) -> str:
+        """A Spark Connect server (with a Spark of its own); its address."""
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        bound = {"spark.connect.grpc.binding.address": "127.0.0.1", "spark.connect.grpc.binding.port": port}
+        settings = [word for name, value in bound.items() for word in ("--conf", f"{name}={value}")]
+        server = ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "--master", "local[1]"]
+        self._run("connect", "org.apache.spark.deploy.SparkSubmit", *server, *settings, "spark-internal")
+        self._until("Spark Connect server started", "connect")
+        return f"sc://127.0.0.1:{port}"
+
+    def _limits(self, name: str) -> list[str]:
+        return ["--cores", "1", "--memory", "1g", "--work-dir", str(self.place / name)]
+
+    def _start(self, name: str, what: str, *arguments: str) -> subprocess.Popen[bytes]:
+        return self._run(name, f"org.apache.spark.deploy.{what}", "--webui-port", "0", *arguments)
+
+    def _run(self, name: str, what: str, *arguments: str) -> subprocess.Popen[bytes]:
+        command = [str(HOME / "bin" / "spark-class"), what, *arguments]
+        with (self.place / f"{name}.log").open("wb") as log:
+            process = subprocess.Popen(
+                command, env=self.env, stdout=log, stderr=log, start_new_session=True, preexec_fn=_with_parent
+            )
+        self.stack.callback(_end, process)
+        return process
+
+    def _until(self, said: str, name: str) -> None:
+        end = time.monotonic() + WAIT
+        log = self.place / f"{name}.log"
+        while said not in log.read_text(errors="replace"):
+            assert time.monotonic() < end, f"{name} does not come up: {log.read_text(errors='replace')[-2000:]}"
+            time.sleep(0.05)
+
+    def first_at_work(self, job: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:
+        """The first worker whose executor has a Python worker: that has a task of ours."""
+        end = time.monotonic() + WAIT
+        while job.poll() is None:
+            assert time.monotonic() < end, "no executor has got a task"
+            sessions = _sessions_of("pyspark.daemon")
+            for worker in self.workers:
+                if worker.pid in sessions:
+                    return worker
+            time.sleep(0.02)
+        raise AssertionError(f"the job is over: {job.communicate()[1].decode()[-3000:]}")
+
+    def lost_executor(self) -> bool:
+        return "Removing worker" in (self.place / "master.log").read_text(errors="replace")
+
+
+def _sessions_of(command: str) -> set[int]:
+    """The sessions in which such a command runs (Python workers make process groups of their own)."""
+    found = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError, ValueError, IndexError):
+            if command.encode() in (process / "cmdline").read_bytes():
+                found.add(int((process / "stat").read_text().rpartition(")")[2].split()[3]))
+    return found
+
+
+def _with_parent() -> None:
+    """In the child: it dies when this test process does, however that ends. (prctl, PR_SET_PDEATHSIG)"""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with ExitStack() as stack:
+        yield Cluster(tmp_path_factory.mktemp("cluster"), stack)
+
+
+def judged(out: Path, table: str) -> pa.Table:
+    """A table with its rows in an order of their own."""
+    found = pq.read_table(out / table)
+    return found.sort_by([(name, "ascending") for name in KEYS[table]])
+
+
+TIMES = ("seconds", "result_seconds", "total_seconds", "deliveries_per_s")
+"""Figures that tell of the machine."""
+
+SIM = """
+runner = "sim"
+seeds = 2
+[settings]
+scenario = "demo"
+duration = "2s"
+settle = "2s"
+[grid]
+network.loss = [0.0, 0.1]
+"""
+SCALE = """
+runner = "scale"
+seeds = 2
+[settings]
+processes = 30
+entries = 10
+deliveries = 20000
+[grid]
+keys = [2, 3]
+"""
+
+
+@pytest.mark.parametrize("grid", [SIM, SCALE], ids=["sim", "scale"])
+def test_a_sweep(cluster: Cluster, spark: SparkSession, tmp_path: Path, grid: str) -> None:  # noqa: F811
+    """Points run on the workers, with our package shipped to them, and give what they give here. Here first: what numba
+    has compiled is shipped, too, so that executors compile nothing."""
+    (tmp_path / "grid.toml").write_text(grid)
+    assert main(["sweep", str(tmp_path / "grid.toml"), "--out", str(tmp_path / "embedded"), "--json"]) == 0
+    command = [sys.executable, "-m", "whence.cli", "sweep", str(tmp_path / "grid.toml"), "--out", str(tmp_path / "out")]
+    command += ["--master", cluster.url, "--memory", "1g", "--json"]
+    done = subprocess.run(command, env=cluster.env, capture_output=True, timeout=WAIT)
+    assert done.returncode == 0, done.stderr.decode()[-3000:]
+    assert json.loads(done.stdout)["points"] == 4
+    found, here = (
+        sorted(
+            ({k: v for k, v in row.items() if k not in TIMES} for row in pq.read_table(place).to_pylist()),
+            key=lambda row: (str(row["setting"]), str(row["seed"])),
+        )
+        for place in (tmp_path / "out" / "results", tmp_path / "embedded" / "results")
+    )
+    assert found == here and len(found) == 4 and all(row["error"] is None for row in found)
+    ours = {path.name for path in Path(whence.__file__).parent.rglob("*.nbc")}
+    theirs = {path.name for path in cluster.place.rglob("whence-package/**/*.nbc")}
+    if ours:  # else numba keeps it elsewhere, or not at all
+        assert theirs <= ours
+
+
+@pytest.mark.skipif(find_spec("grpc") is None, reason="Spark Connect needs the packages of pyspark[connect]")
+def test_spark_connect(cluster: Cluster, spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
+    """An audit by way of a server that knows nothing of us: our package is sent to it."""
+    made, _ = spark_traces.make(10_000, runs=2, origins=5, members=40, wrongs=4)
+    spark_traces.write(made, tmp_path / "trace")
+    env = {**cluster.env, "SPARK_REMOTE": cluster.connect()}
+    command = [sys.executable, "-m", "whence.cli", "audit", str(tmp_path / "trace"), "--out", str(tmp_path / "out")]
+    done = subprocess.run([*command, "--json"], env=env, capture_output=True, timeout=WAIT)
+    assert done.returncode == 1, done.stderr.decode()[-3000:]
+    assert main(["audit", str(tmp_path / "trace"), "--out", str(tmp_path / "embedded"), "--json"]) == 1
+    for table in KEYS:
+        assert judged(tmp_path / "out", table).equals(judged(tmp_path / "embedded", table)), table
+
+
+def test_a_worker_is_killed_in_mid_job(cluster: Cluster, spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
+    made, injected = spark_traces.make(1_100_000, runs=10, origins=20, members=100, wrongs=20)
+    spark_traces.write(made, tmp_path / "trace", layout="mixed", files=12)
+    command = [sys.executable, "-m", "whence.cli", "audit", str(tmp_path / "trace")]
+    command += ["--out", str(tmp_path / "out"), "--master", cluster.url, "--memory", "1g", "--json"]
+    process = subprocess.Popen(command, env=cluster.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        victim = cluster.first_at_work(process)
+        os.killpg(victim.pid, signal.SIGKILL)
+        assert process.poll() is None, "the job was over before the worker was killed"
+        said, noise = process.communicate(timeout=WAIT)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 1, noise.decode()[-3000:]  # violations were found
+    found = json.loads(said)
+    assert found["design"] == "shuffle" and found["violations"]["causal"] == len(injected.inverted) == 20
+    assert cluster.lost_executor(), "the master has not lost a worker"
+    assert main(["audit", str(tmp_path / "trace"), "--out", str(tmp_path / "embedded"), "--json"]) == 1
+    for table in KEYS:
+        assert judged(tmp_path / "out", table).equals(judged(tmp_path / "embedded", table)), table
+    assert pq.read_table(tmp_path / "out" / "verdicts").num_rows > 1_000_000
