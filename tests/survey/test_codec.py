@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.survey import test_reliable as test_survey_reliable
+from tests.survey.group import Group, joins
 from tests.survey.net import Net
 from whence.clock.interval import SEED, encode, peek
 from whence.errors import BadFrame, BadMessage, ConfigError, RemoteError, TooLarge
@@ -97,15 +97,13 @@ def reliable_wires(name: str) -> list[reliable.Wire]:
     """What a group with crashes and joiners has sent, one kind after the other."""
     found: dict[bytes, reliable.Wire] = {}
 
-    class Watched(test_survey_reliable.Group):
+    class Watched(Group):
         def do(self, p: int, outputs: list[reliable.Output]) -> None:
             codec = Wires(self.make(p))
             found.update({codec.encode(o.wire): o.wire for o in outputs if isinstance(o, reliable.Send)})
             super().do(p, outputs)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(test_survey_reliable, "Group", Watched)
-        test_survey_reliable.joins(name, 1, True)
+    joins(name, 1, True, Watched)
     return list(found.values())
 
 
