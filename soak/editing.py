@@ -40,18 +40,18 @@ async def member(task: dict[str, Any]) -> None:
     """Join, say so; on a line of input begin; at the end say which text there is, and stay for the others."""
     recording = load(task["path"])
     objects = Objects()
-    joining = whence.join(
-        "editing",
-        task["seeds"],
-        secret=bytes.fromhex(task["secret"]),
-        order=task["order"],
-        tickets=len(recording.authors),
-        transport=task["transport"],
-        trace=task["trace"],
-        faults=Faults(task["drop"], seed=task["number"]),
-        state=objects.state,
-        restore=objects.restore,
-    )
+    options: dict[str, Any] = {
+        "secret": bytes.fromhex(task["secret"]),
+        "order": task["order"],
+        "tickets": len(recording.authors),
+        "transport": task["transport"],
+        "trace": task["trace"],
+        "faults": Faults(task["drop"], seed=task["number"]),
+        "state": objects.state,
+        "restore": objects.restore,
+    }
+    seeds = task["seeds"]
+    joining = whence.join("editing", seeds, **options) if seeds else whence.found("editing", **options)
     async with joining as cluster:
         author = Author(recording, task["number"], cluster.me) if task["number"] < len(recording.authors) else None
         reader = Reader(cluster, objects, author)

@@ -124,21 +124,21 @@ def tell(what: dict[str, Any]) -> None:
 
 async def main(task: Task) -> None:
     faults = Faults(task.drop, seed=random.getrandbits(32))
-    joining = whence.join(
-        task.cluster,
-        task.seeds,
-        task.listen,
-        found=task.found or None,
-        secret=bytes.fromhex(task.secret),
-        order=task.order,
-        tickets=task.tickets,
-        transport=task.transport,
-        directory=task.directory,
-        trace=task.trace,
-        faults=faults,
-        settings=task.settings,
-        timeout=task.timeout,
-    )
+    options: dict[str, Any] = {
+        "secret": bytes.fromhex(task.secret),
+        "order": task.order,
+        "tickets": task.tickets,
+        "transport": task.transport,
+        "directory": task.directory,
+        "trace": task.trace,
+        "faults": faults,
+        "settings": task.settings,
+        "timeout": task.timeout,
+    }
+    if task.found or not task.seeds:
+        joining = whence.found(task.cluster, task.listen, seeds=task.seeds, **options)
+    else:
+        joining = whence.join(task.cluster, task.seeds, task.listen, **options)
     process = Process(task, await joining.__aenter__(), faults)
     tell(process.look())
     work = [asyncio.create_task(process.read()), asyncio.create_task(process.obey())]

@@ -15,10 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import whence
 from tests.bridge.world import patient
 from tests.cli.commands import Command, until
-from tests.net.live import LIMIT, fast, run
+from tests.net.live import LIMIT, enter, fast, run
 from tests.net.live import until as soon
 from whence.bridge import Client, Door, Reader, Said
 from whence.bridge.line import Accepted, Line, Refused, Request, Safety, decode
@@ -35,7 +34,7 @@ class Host:
     def __init__(self, net: MemoryNetwork, n: int, directory: Path | None = None, **safety: Any) -> None:
         self.read: list[Said] = []
         self.reader = Reader("lobby")
-        self._join = whence.join(
+        self._join = enter(
             "lobby",
             ["m0:1"] if n else [],
             f"m{n}:1",

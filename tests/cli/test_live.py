@@ -148,7 +148,7 @@ def test_a_wrong_secret_gets_no_answer_and_disturbs_nobody(start: Callable[..., 
 def test_certificates_and_roles(start: Callable[..., Command], home: Path) -> None:
     a = start("node", "--cluster", "lobby", "--tls", home / "keys", "alice", "--coordinate")
     wall = start("node", "--cluster", "lobby", "--tls", home / "keys" / "wall", "wall", "--join", a.address)
-    wall.notice("is in 'lobby'")
+    wall.notice("has joined 'lobby'")
     a.notice("may publish")
     a.say("hello")
     until(lambda: wall.heard("hello"), "the line")
@@ -316,7 +316,7 @@ def test_people_chat(start: Callable[..., Command]) -> None:
     assert ann.stderr is not None
     address = re.findall(r"at (127\.0\.0\.1:\d+)", ann.stderr.readline().decode())[0]
     bob = start("chat", "--cluster", "tea", "--insecure", "--nick", "bob", "--join", address)
-    bob.notice("bob is in 'tea'")
+    bob.notice("bob has joined 'tea'")
     os.write(master, b"tea?x\x7f\n")
     until(lambda: bob.heard("<ann> tea?"), "ann's question")
     os.write(master, b"half a li")

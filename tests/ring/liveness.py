@@ -16,7 +16,7 @@ from whence.clock import MemberId, address_of, boot_of
 from whence.ring import Lost, RingConfig
 
 LIVE = {"k": 3, "delta_ns": ROUND // 4}
-"""The ring of a live cluster (`whence.net.entry.LIVE`): delta is a quarter of a round."""
+"""The ring of a live cluster (`whence.net.entry.Settings`): delta is a quarter of a round."""
 LIMIT = 30
 """Rounds after the last fault within which everybody has a ticket again."""
 

@@ -21,6 +21,7 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
+from whence.api import OrderName
 from whence.cli.connect import run_until_stopped
 from whence.cli.demo_members import Task
 from whence.cli.judged import write_page
@@ -30,7 +31,7 @@ from whence.errors import UsageError
 from whence.trace import read
 
 PROCESSES = 5
-ORDERS = ("reliable", "causal", "causal", "causal", "unordered")
+ORDERS: tuple[OrderName, ...] = ("reliable", "causal", "causal", "causal", "unordered")
 """In each process: a publisher that must get everything, three readers, and one that shows what gossip alone gives."""
 TICKETS = 8
 ABOUT = "live: 25 members in five processes; one in ten gossip messages lost, a kill -9, a partition"

@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 
 import whence
+from whence.api import Options
 from whence.errors import ClusterClosed, LostTicket, NoTicket, WhenceError
 from whence.net.transport import Faults
 
@@ -29,7 +30,7 @@ class Task(msgspec.Struct, kw_only=True):
     """What a process is told."""
 
     names: list[str]
-    orders: list[str]
+    orders: list[whence.OrderName]
     talkers: int
     """How many of the members, from the first on, take a ticket and talk."""
     seeds: list[str] = []
@@ -89,17 +90,18 @@ async def main(task: Task) -> None:
         tasks: list[asyncio.Task[None]] = []
         for i, (name, order) in enumerate(zip(task.names, task.orders, strict=True)):
             known = [*task.seeds, *(c.address for c in clusters)]
-            joining = whence.join(
-                "demo",
-                known,
-                task.addresses[i] if task.addresses else "127.0.0.1:0",
-                order=order,
-                tickets=task.tickets,
-                secret=bytes.fromhex(task.secret),
-                directory=Path(task.home) / name,
-                trace=Path(task.home) / "trace",
-                faults=faults[i],
-                timeout=30.0,
+            listen = task.addresses[i] if task.addresses else "127.0.0.1:0"
+            options: Options = {
+                "order": order,
+                "tickets": task.tickets,
+                "secret": bytes.fromhex(task.secret),
+                "directory": Path(task.home) / name,
+                "trace": Path(task.home) / "trace",
+                "faults": faults[i],
+                "timeout": 30.0,
+            }
+            joining = (
+                whence.join("demo", known, listen, **options) if known else whence.found("demo", listen, **options)
             )
             cluster = await stack.enter_async_context(joining)
             clusters.append(cluster)

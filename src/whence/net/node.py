@@ -15,7 +15,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -105,7 +105,7 @@ class Backlog:
         self.events = 0
         self.bytes = 0
         self.read = False
-        """Somebody has asked for events: from now on nothing is thrown away, and who is behind is waited for."""
+        """The application has asked for events: from now on nothing is thrown away, and publishing waits for it."""
         self.busy = False
         """The application has an event in hand."""
         self.full = False
@@ -118,12 +118,12 @@ class Backlog:
         self.events += out.frame.count
         self.bytes += len(out.frame.body)
         while not self.read and self._over(1) and len(self.items) > 1:
-            self.unread += self.take_frame().frame.count if isinstance(self.items[0], Deliver) else self._skip()
+            if isinstance(self.items[0], Deliver):
+                self.unread += self.take_frame().frame.count - self.skip
+                self.skip = 0
+            else:
+                self.items.popleft()  # the state at this point will never be
         self.full = self.read and (self._over(1) or (self.full and self._over(2)))
-
-    def _skip(self) -> int:
-        self.items.popleft()  # the state at this point will never be
-        return 0
 
     def take_frame(self) -> Deliver:
         """The first item, which is a frame."""
@@ -136,6 +136,14 @@ class Backlog:
 
     def _over(self, part: int) -> bool:
         return self.events * part > self.max_events or self.bytes * part > self.max_bytes
+
+
+class MemberChange(msgspec.Struct, frozen=True):
+    """A member came or went, as far as this member knows."""
+
+    member: MemberId
+    change: Literal["joined", "gone"]
+    """`gone`: it left, was silent for too long, was cut off, or is there again as another life."""
 
 
 class Ask:
@@ -194,11 +202,16 @@ class Node:
         self.refused = ""
         """Why it will never join."""
         self._lost_at: int | None = None
+        self.watchers: list[Callable[[MemberChange], None]] = []
+        """Called for each member that comes or goes."""
+        self._view: dict[MemberId, None] = {}
+        self._view_changes = 0
         self.contract: Contracted | None = None
         """What was last said of the contract of a cluster without tickets."""
         self.on_contract: Callable[[Contracted], None] | None = None
         self.changed = Signal()
-        """Told after a step in which the member joined or left, its ticket changed, or the backlog moved."""
+        """Told after a step in which the member joined or left, its ticket or the view changed, or the backlog
+        moved."""
         self._ship = ship
         self._wanted = wanted
         self._recorder = recorder
@@ -350,6 +363,14 @@ class Node:
             message, items=tuple(i for i, _ in kept), ages=tuple(a for _, a in kept), digest=None, heads=()
         )
 
+    def take_frame(self) -> Deliver:
+        """The first item of the backlog, which is a frame; publishes that waited for room go on."""
+        was_full = self.backlog.full
+        item = self.backlog.take_frame()
+        if was_full and not self.backlog.full:
+            self.changed.tell()
+        return item
+
     # -- publish ------------------------------------------------------------------------------------------------
 
     def _publish(self, asks: list[Ask], now: int, out: list[Output]) -> None:
@@ -406,6 +427,8 @@ class Node:
     def abandoned(self) -> None:
         """It takes no step any more: whoever waits for something is told."""
         self.closed = True
+        if self.backlog.read and not self.backlog.busy and self.failure is None:
+            self.save_state()
         self._refuse_asks()
         self.changed.tell()
 
@@ -454,7 +477,12 @@ class Node:
                     self._say_contract(o)
                 case Moved():
                     log.info("%s in %s: generation of R = %d, K = %d", self.me, self.cluster, o.entries, o.keys)
-        self.stats.unread = self.backlog.unread
+        if self.backlog.unread > self.stats.unread:  # nobody reads: the disk must not keep them either
+            unread, self.stats.unread = self.backlog.unread - self.stats.unread, self.backlog.unread
+            self.done(unread)
+        if self._view_changes != self.member.cast.stats.view_changes:
+            changed = True
+            self._view_changed()
         parcels = self._parcels(out)
         if parcels:
             self._ship(parcels)
@@ -476,6 +504,15 @@ class Node:
         )
         if self.on_contract is not None:
             self.on_contract(said)
+
+    def _view_changed(self) -> None:
+        self._view_changes = self.member.cast.stats.view_changes
+        before, self._view = self._view, dict.fromkeys(self.member.cast.members())
+        changes = [MemberChange(m, "gone") for m in before if m not in self._view]
+        changes += [MemberChange(m, "joined") for m in self._view if m not in before]
+        for change in changes:
+            for tell in list(self.watchers):
+                tell(change)
 
     def _say_ticket(self, said: Ticket) -> None:
         """Log the loss of the right to publish, and its return: nothing else may show it to a silent application."""

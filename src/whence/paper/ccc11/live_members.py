@@ -13,11 +13,12 @@ import random
 import sys
 import time
 from contextlib import AsyncExitStack, suppress
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 import whence
+from whence.api import Options, OrderName
 from whence.clock import Entry, Frame
 from whence.errors import LostTicket, NoTicket
 from whence.testing import Faults
@@ -114,16 +115,16 @@ async def main(task: Task) -> None:
     async with AsyncExitStack() as stack:
         subjects: list[Subject] = []
         for i in range(task.members):
-            joining = whence.join(
-                "fig5",
-                [*task.seeds, *(s.cluster.address for s in subjects)],
-                order=task.order,
-                tickets=task.tickets,
-                secret=bytes.fromhex(task.secret),
-                settings=task.settings,
-                faults=Faults(task.loss, seed=rng.getrandbits(32)),
-                timeout=60.0,
-            )
+            known = [*task.seeds, *(s.cluster.address for s in subjects)]
+            options: Options = {
+                "order": cast(OrderName, task.order),
+                "tickets": task.tickets,
+                "secret": bytes.fromhex(task.secret),
+                "settings": task.settings,
+                "faults": Faults(task.loss, seed=rng.getrandbits(32)),
+                "timeout": 60.0,
+            }
+            joining = whence.join("fig5", known, **options) if known else whence.found("fig5", **options)
             subject = Subject(await stack.enter_async_context(joining), task, random.Random(rng.random()), counts)
             subjects.append(subject)
             work.append(asyncio.create_task(subject.listen()))
