@@ -18,7 +18,6 @@ from pathlib import Path
 import msgspec
 
 import whence
-from whence.api import Options
 from whence.errors import ClusterClosed, LostTicket, NoTicket, WhenceError
 from whence.net.transport import Faults
 
@@ -91,7 +90,7 @@ async def main(task: Task) -> None:
         for i, (name, order) in enumerate(zip(task.names, task.orders, strict=True)):
             known = [*task.seeds, *(c.address for c in clusters)]
             listen = task.addresses[i] if task.addresses else "127.0.0.1:0"
-            options: Options = {
+            options: whence.Options = {
                 "order": order,
                 "tickets": task.tickets,
                 "secret": bytes.fromhex(task.secret),

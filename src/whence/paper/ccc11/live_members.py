@@ -18,7 +18,6 @@ from typing import Any, cast
 import msgspec
 
 import whence
-from whence.api import Options, OrderName
 from whence.clock import Entry, Frame
 from whence.errors import LostTicket, NoTicket
 from whence.testing import Faults
@@ -116,8 +115,8 @@ async def main(task: Task) -> None:
         subjects: list[Subject] = []
         for i in range(task.members):
             known = [*task.seeds, *(s.cluster.address for s in subjects)]
-            options: Options = {
-                "order": cast(OrderName, task.order),
+            options: whence.Options = {
+                "order": cast(whence.OrderName, task.order),
                 "tickets": task.tickets,
                 "secret": bytes.fromhex(task.secret),
                 "settings": task.settings,
