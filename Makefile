@@ -72,7 +72,7 @@ soak: setup
 soak-mechanisms: setup
 	$(BIN)/python -m soak.mechanisms --seeds $(SEEDS)
 
-# Real processes: killed, cut apart, editing. EDITING is a concurrent editing trace; without one that part is skipped.
+# Real processes: killed, cut apart, editing. EDITING is a concurrent editing trace; without one a synthetic session.
 SECONDS ?= 120
 EDITING ?=
 .PHONY: soak-live

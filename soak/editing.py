@@ -1,8 +1,9 @@
-"""`python -m soak.editing PATH`: a recorded editing session, replayed by its authors through a cluster of processes
-with loss, other members only watching. Every member has to end with the recorded text, and the oracle
+"""`python -m soak.editing [PATH]`: an editing session, replayed by its authors through a cluster of processes
+with loss, other members only watching. Every member has to end with the session's text, and the oracle
 has to find nothing.
 
-PATH is a concurrent editing trace (github.com/josephg/editing-traces, `.json` or `.json.gz`).
+PATH is a concurrent editing trace (github.com/josephg/editing-traces, `.json` or `.json.gz`). Without it the session
+is `friendsforever.json.gz` of the directory that WHENCE_DATA names, or a synthetic one.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import whence
 from soak.fleet import ROOT, SoakFailed, secret, tell
 from whence.net.transport import Faults
 from whence.objects import Objects
-from whence.objects.replay import NAME, Author, load
+from whence.objects.replay import NAME, Author, session
 from whence.sim.oracle import judge
 from whence.trace import read
 
@@ -38,7 +39,7 @@ LIMIT_S = 240.0
 
 async def member(task: dict[str, Any]) -> None:
     """Join, say so; on a line of input begin; at the end say which text there is, and stay for the others."""
-    recording = load(task["path"])
+    recording = session(task["path"])
     objects = Objects()
     joining = whence.join(
         "editing",
@@ -112,7 +113,7 @@ def _next(process: asyncio.subprocess.Process) -> None:
 
 
 async def soak(
-    path: Path,
+    path: Path | str,
     home: Path,
     *,
     drop: float = 0.05,
@@ -122,8 +123,14 @@ async def soak(
     limit: float = LIMIT_S,
 ) -> dict[str, Any]:
     """Replay it; what came of it."""
-    recording = load(path)
-    common = {"path": str(path.resolve()), "secret": secret(), "order": order, "transport": transport, "drop": drop}
+    recording = session(path)
+    common = {
+        "path": str(Path(path).resolve()) if path else "",
+        "secret": secret(),
+        "order": order,
+        "transport": transport,
+        "drop": drop,
+    }
     common["trace"] = str(home / "trace")
     async with asyncio.timeout(limit), AsyncExitStack() as stack:
         processes: list[asyncio.subprocess.Process] = []
@@ -159,7 +166,7 @@ async def soak(
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m soak.editing", description=__doc__)
-    parser.add_argument("path", type=Path, nargs="?")
+    parser.add_argument("path", nargs="?", default="")
     parser.add_argument("--drop", type=float, default=0.05, help="share of gossip lost on purpose")
     parser.add_argument("--watchers", type=int, default=4)
     parser.add_argument("--order", choices=("causal", "reliable"), default="causal")
@@ -169,9 +176,6 @@ def main() -> int:
     args = parser.parse_args()
     if args.member:
         whence.run(member(json.loads(args.member)))
-        return 0
-    if args.path is None or not args.path.exists():
-        print(f"skipped: there is no recorded editing trace ({args.path or 'no PATH given'})")
         return 0
     home = Path(tempfile.mkdtemp(prefix="whence-soak-"))
     transport = "udp" if args.udp else "tcp"
