@@ -106,12 +106,12 @@ def synthetic(seed: int = 1, authors: int = 2, transactions: int = 3000) -> Reco
         cursors[a] = rng.randint(0, len(editors[a].draft))
         for _ in range(min(rng.randint(1, 24), transactions - sum(map(len, written)))):
             patch, cursors[a] = _stroke(rng, cursors[a], len(editors[a].draft))
-            update = decode(editors[a].splices([patch]))
-            assert isinstance(update, Update)
+            edit = decode(editors[a].splices([patch]))
+            assert isinstance(edit, Update)
             stamp = Stamp(0, 0, 0, a, 1, len(written[a]) + 1, f"author{a}")
             written[a].append(Txn(tuple(len(written[a]) if b == a else merged[a][b] for b in range(authors)), [patch]))
-            updates[a].append((stamp, update))
-            reader.apply(stamp, update)
+            updates[a].append((stamp, edit))
+            reader.apply(stamp, edit)
     return Recording(written, reader.text)
 
 
