@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 import whence
-from tests.net.live import LIMIT, assert_causal, collect, fast, run, until
+from tests.net.live import LIMIT, assert_causal, collect, fast, until
+from tests.net.virtual import run
 from whence.errors import ClusterClosed, ConfigError, LostTicket, NoTicket, NotJoined, UsageError
 from whence.ports import Resign
 from whence.testing import MemoryNetwork

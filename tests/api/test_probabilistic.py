@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 import whence
-from tests.net.live import LIMIT, assert_causal, collect, fast, run, until
+from tests.net.live import LIMIT, assert_causal, collect, fast, until
+from tests.net.virtual import run
 from whence.errors import ConfigError, UsageError
 from whence.net.metrics import exposition
 from whence.ports import Contracted

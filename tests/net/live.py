@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import whence
@@ -20,15 +20,6 @@ half a second; recovery as patient as live."""
 
 LIMIT = 30.0
 """Seconds after which a condition counts as never to come true: far above what any of them takes."""
-
-
-def run(main: Coroutine[Any, Any, T]) -> T:
-    """`asyncio.run` with a limit."""
-
-    async def limited() -> T:
-        return await asyncio.wait_for(main, 2 * LIMIT)
-
-    return asyncio.run(limited())
 
 
 async def until(condition: Callable[[], object], what: str = "condition", limit: float = LIMIT) -> None:

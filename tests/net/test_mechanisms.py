@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import whence
-from tests.net.live import assert_causal, collect, fast, run, until
+from tests.net.live import assert_causal, collect, fast, until
+from tests.net.virtual import run
 from whence.errors import ConfigError, UsageError
 from whence.order import MECHANISMS, SurveyConfig
 from whence.sim.oracle import judge

@@ -11,8 +11,6 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 from unittest.mock import patch
 
-from tests.net.live import LIMIT
-
 T = TypeVar("T")
 
 STEP_NS = 10_000
@@ -57,7 +55,7 @@ class Selector(selectors.DefaultSelector):  # type: ignore[valid-type,misc]
         return []
 
 
-def run(main: Coroutine[Any, Any, T], limit: float = 20 * LIMIT) -> T:
+def run(main: Coroutine[Any, Any, T], limit: float = 600.0) -> T:
     """`asyncio.run` in virtual time, with a limit in virtual seconds."""
     clock = Clock()
 
