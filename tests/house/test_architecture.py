@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "whence"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
-CORE = ("clock", "cast", "ring", "order", "wire", "ports", "member")
+CORE = ("clock", "cast", "ring", "order", "wire", "ports", "member", "judge")
 IMPURE = {"asyncio", "os", "secrets", "select", "selectors", "socket", "subprocess", "threading", "time", "uuid"}
 EVERYBODY = {"", "errors"}  # the package itself (its version) and the errors
 VOCABULARIES = {"clock", "config", "ports"}  # whoever may know a room may speak the vocabulary that room speaks
@@ -109,6 +109,21 @@ def test_the_core_is_pure(path: Path) -> None:
 def test_the_oracle_does_not_trust_what_it_judges() -> None:
     modules = [m for f in ("oracle", "verdicts") for m in imports(ast.parse((PACKAGE / "sim" / f"{f}.py").read_text()))]
     assert {m for m in modules if m.startswith("whence")} == {"whence.errors", "whence.sim.verdicts", "whence.trace"}
+
+
+def test_the_judge_does_not_trust_what_it_judges() -> None:
+    mine = [path for path in MODULES if room_of(path) == "judge"]
+    modules = {m for path in mine for m in imports(ast.parse(path.read_text(encoding="utf-8")))}
+    known = {".".join(m.split(".")[:2]) for m in modules if m.split(".")[0] == "whence"}
+    assert mine and known <= {"whence.errors", "whence.judge", "whence.trace"}
+
+
+def test_the_judge_needs_no_arrays() -> None:
+    """Only the batch form may use NumPy and numba: the rest is in every installation."""
+    for path in MODULES:
+        if room_of(path) == "judge" and path.parent.name != "batch":
+            needed = {m.split(".")[0] for m in imports(ast.parse(path.read_text(encoding="utf-8")))}
+            assert not needed & {"numpy", "numba", "pyarrow", "pyspark"}, path
 
 
 def test_the_table_is_read_as_written() -> None:

@@ -19,8 +19,8 @@ from whence.cli.main import main
 from whence.config import Config
 from whence.errors import ConfigError
 from whence.member import Member
-from whence.order import IN_THE_STACK, StampedOrdering
-from whence.order.survey import MECHANISMS, Message, Wait
+from whence.order import MECHANISMS, StampedOrdering
+from whence.order.survey import Message, Wait
 from whence.sim.mechanisms import TIMED, hostile
 from whence.sim.oracle import judge
 from whence.sim.run import run
@@ -47,13 +47,12 @@ def short(mechanism: str, **more: Any) -> Loaded:
 
 
 def test_all_that_order_a_multicast_are_there() -> None:
-    assert set(MECHANISMS) - set(IN_THE_STACK) == {"probabilistic"}  # which has an engine of its own
     page = (Path(__file__).parents[2] / "docs" / "survey.md").read_text(encoding="utf-8")
     table = page.partition("| `mechanism` |")[2]
-    assert re.findall(r"^\| `([\w-]+)` \|", table, re.MULTILINE) == list(IN_THE_STACK)
+    assert re.findall(r"^\| `([\w-]+)` \|", table, re.MULTILINE) == list(MECHANISMS)
 
 
-@pytest.mark.parametrize("mechanism", IN_THE_STACK)
+@pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_the_hostile_world_inverts_nothing(mechanism: str, seed: int) -> None:
     done = Run(short(mechanism), seed).clean()
@@ -66,7 +65,7 @@ def test_the_hostile_world_inverts_nothing(mechanism: str, seed: int) -> None:
         assert report.total.lost < 0.02 * report.total.deliveries
 
 
-@pytest.mark.parametrize("mechanism", IN_THE_STACK)
+@pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_pushed_at_once_with_losses_only(mechanism: str) -> None:
     outcome = run(short(mechanism, **{"cluster.mode": "eager", "cluster.workload.rate": 1.0}), 3)
     assert outcome.violation is None, outcome.violation
@@ -74,7 +73,7 @@ def test_pushed_at_once_with_losses_only(mechanism: str) -> None:
     assert line.inversions == 0 and line.published > 200
 
 
-@pytest.mark.parametrize("mechanism", IN_THE_STACK)
+@pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_what_is_never_recovered_is_skipped_and_nothing_is_inverted(mechanism: str) -> None:
     """Without recovery every loss of gossip is for good: the rules of skipping are all there is."""
     lossy = {"cluster.recovery": "off", "cluster.mode": "eager", "network.loss": 0.3, "cluster.workload.rate": 1.0}
@@ -117,7 +116,7 @@ rate = 0.5
 """
 
 
-@pytest.mark.parametrize("mechanism", IN_THE_STACK)
+@pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_without_losses_everybody_gets_everything(mechanism: str) -> None:
     outcome = run(parse(QUIET.format(mechanism=mechanism, more="")), 1)
     assert outcome.violation is None, outcome.violation  # the check `lost` among others
@@ -129,7 +128,7 @@ def test_without_losses_everybody_gets_everything(mechanism: str) -> None:
         assert line.blocked > 0 and line.blocked_ms > 0
 
 
-@pytest.mark.parametrize("mechanism", IN_THE_STACK)
+@pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_one_founds_and_all_others_come_and_go(mechanism: str) -> None:
     more = 'bootstrap = "join"\n[chaos]\nleave = "3r"\naway = "4r"\nstart = "6r"'
     outcome = run(parse(QUIET.format(mechanism=mechanism, more=more)), 2)
