@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 
 import whence
 from tests.cli.commands import Command, until
-from tests.net.live import LIMIT, fast
+from tests.net.live import LIMIT, fast, run
 from tests.net.live import until as soon
-from tests.net.virtual import run
 from whence.bridge import Client, Door, Reader, Said
 from whence.bridge.line import Accepted, Line, Refused, Request, Safety, decode
 from whence.cli import main

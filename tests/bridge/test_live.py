@@ -18,8 +18,7 @@ import pytest
 
 import whence
 from tests.bridge.world import Member, free_port, inversions, members
-from tests.net.live import LIMIT, fast, until
-from tests.net.virtual import run
+from tests.net.live import LIMIT, fast, run, until
 from whence.bridge import Bridge, Said, everywhere
 from whence.bridge.merge import CROSSINGS, copies_of, merge, merged
 from whence.clock import address_of

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import whence
+from tests.net.virtual import runner
 from whence.sim.oracle import judge
 from whence.trace import MemoryTrace
 
@@ -20,6 +21,16 @@ half a second; recovery as patient as live."""
 
 LIMIT = 30.0
 """Seconds after which a condition counts as never to come true: far above what any of them takes."""
+
+
+def run(main: Coroutine[Any, Any, T], limit: float = 20 * LIMIT) -> T:
+    """`asyncio.run` in virtual time, with a limit in virtual seconds."""
+
+    async def limited() -> T:
+        return await asyncio.wait_for(main, limit)
+
+    with runner() as loop:
+        return loop.run(limited())
 
 
 async def until(condition: Callable[[], object], what: str = "condition", limit: float = LIMIT) -> None:
@@ -42,6 +53,12 @@ async def collect(cluster: whence.Cluster, count: int, limit: float = LIMIT) -> 
 
     await asyncio.wait_for(read(), limit)
     return found
+
+
+async def say(cluster: whence.Cluster, *payloads: bytes) -> str:
+    """Publish events, and return the id of the last."""
+    async with cluster.publisher() as publisher:
+        return (await publisher.publish_many(payloads))[-1]
 
 
 def assert_causal(trace: MemoryTrace, settled: bool = True) -> None:

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 import whence
-from tests.net.live import assert_causal, collect, fast, until
-from tests.net.virtual import run
+from tests.net.live import assert_causal, collect, fast, run, until
 from whence.clock import EventId
 from whence.errors import LostTicket, NotJoined, UsageError
 from whence.net import keys

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 import whence
-from tests.net.live import collect, fast, until
-from tests.net.virtual import run
+from tests.net.live import collect, fast, run, until
 from whence.cast.messages import Subscribe
 from whence.errors import RemoteError, UsageError
 from whence.net.hello import Answer, Ask, Greeting, decode_hello, direct, encode_hello, read_direct

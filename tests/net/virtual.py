@@ -6,12 +6,10 @@ from __future__ import annotations
 import asyncio
 import selectors
 import time
-from collections.abc import Coroutine
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 from unittest.mock import patch
-
-T = TypeVar("T")
 
 STEP_NS = 10_000
 """What one turn of the loop takes: a loop that only yields gets on, too."""
@@ -27,7 +25,7 @@ class Clock:
         self.wall_ns = time.time_ns() - self.now_ns
 
     @contextmanager
-    def everywhere(self) -> Any:
+    def everywhere(self) -> Iterator[None]:
         with (
             patch("time.monotonic", lambda: self.now_ns / 1e9),
             patch("time.monotonic_ns", lambda: self.now_ns),
@@ -55,15 +53,12 @@ class Selector(selectors.DefaultSelector):  # type: ignore[valid-type,misc]
         return []
 
 
-def run(main: Coroutine[Any, Any, T], limit: float = 600.0) -> T:
-    """`asyncio.run` in virtual time, with a limit in virtual seconds."""
+@contextmanager
+def runner() -> Iterator[asyncio.Runner]:
+    """An `asyncio.Runner` in virtual time."""
     clock = Clock()
-
-    async def limited() -> T:
-        return await asyncio.wait_for(main, limit)
-
     with (
         clock.everywhere(),
-        asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(Selector(clock))) as runner,
+        asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(Selector(clock))) as made,
     ):
-        return runner.run(limited())
+        yield made

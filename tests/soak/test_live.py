@@ -12,8 +12,7 @@ from soak.fleet import overlapping
 
 import whence
 from soak import editing, kill, partition
-from tests.net.live import collect, fast, until
-from tests.net.virtual import run
+from tests.net.live import collect, fast, run, until
 from whence.net.disk import Journal
 from whence.sim.oracle import judge
 from whence.trace import Row, read
