@@ -85,6 +85,11 @@ class TraceError(WhenceError):
     """A trace that cannot be read or written; the message names file, position and reason."""
 
 
+class UnknownOrder(TraceError, UsageError):
+    """A member promises a delivery order that this version does not know, so nothing it does can be judged; the message
+    names the member and the known orders."""
+
+
 class KeysError(UsageError):
     """A key, certificate or secret file is missing, in the way, or not what it should be; the message names it."""
 

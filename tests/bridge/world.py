@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import socket
 import subprocess
 import warnings
 from collections.abc import Callable, Coroutine, Sequence
@@ -139,3 +140,9 @@ def inversions(logs: Sequence[Sequence[Step]]) -> list[str]:
         for name, at in read.items():
             wrong += [f"member {n} read {cause} after {name}" for cause in past[name] if read.get(cause, -1) > at]
     return wrong
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -10,7 +10,7 @@ import pytest
 import whence
 from tests.net.live import assert_causal, collect, fast, run, until
 from whence.errors import ConfigError, UsageError
-from whence.order import IN_THE_STACK, SurveyConfig
+from whence.order import MECHANISMS, SurveyConfig
 from whence.sim.oracle import judge
 from whence.testing import MemoryNetwork
 from whence.trace import MemoryTrace
@@ -21,7 +21,7 @@ TIMES = SurveyConfig(delay=1_000_000_000, lifetime=60_000_000_000)
 """Of those that go by clocks: what `physical` waits for everything, and `delta` at most."""
 
 
-@pytest.mark.parametrize("mechanism", IN_THE_STACK)
+@pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_a_question_and_its_answers_among_three(mechanism: str) -> None:
     async def main() -> None:
         trace = MemoryTrace()

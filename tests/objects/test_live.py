@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import whence
-from tests.objects.test_kernel import event
-from tests.objects.test_trace import small
+from tests.objects.events import event
+from tests.objects.recordings import small
 from whence.errors import ClusterClosed
 from whence.objects import Full, Moved, Objects
 from whence.objects.live import Live

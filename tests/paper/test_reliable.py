@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.survey.net import Truth, mechanisms
 from whence.errors import UsageError
 from whence.order.survey import Id, Mechanism, VectorClock
-from whence.order.survey.reliable import (
+from whence.paper.survey.reliable import (
     Data,
     Deliver,
     Flush,

@@ -33,8 +33,8 @@ import msgspec
 
 from whence.errors import BadMessage, ConfigError, CyclicTopology
 from whence.order.survey.base import Mechanism, ProcessId
-from whence.order.survey.reliable import View
-from whence.order.survey.subgroup import Global, GroupId, Have, Origin, Subgroup, counts_of, decode_body, have_of
+from whence.paper.survey.reliable import View
+from whence.paper.survey.subgroup import Global, GroupId, Have, Origin, Subgroup, counts_of, decode_body, have_of
 
 Name = TypeVar("Name")
 
@@ -50,7 +50,7 @@ def check_acyclic(links: Sequence[tuple[Name, Name]]) -> None:
             names = " - ".join(map(str, [*circle, a]))
             raise CyclicTopology(
                 f"the links join subgroups in a circle: {names}. A message would come to a subgroup on two ways and be "
-                f"multicast there twice: drop one of these links, or join the servers by a causal multicast (daisy)"
+                f"multicast there twice: drop one of these links"
             )
         paths.setdefault(a, {})[b] = None
         paths.setdefault(b, {})[a] = None

@@ -20,7 +20,7 @@ import msgspec
 
 from whence.errors import BadMessage
 from whence.order.survey.base import Mechanism, Message, ProcessId
-from whence.order.survey.reliable import Deliver, Install, Output, ReliableProcess, Send, View, Welcome, Wire
+from whence.paper.survey.reliable import Deliver, Install, Output, ReliableProcess, Send, View, Welcome, Wire
 
 T = TypeVar("T")
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tests.survey.net import mechanisms
 from whence.errors import ConfigError, CyclicTopology
 from whence.order.survey import Mechanism, VectorClock
-from whence.order.survey.interconnect import Interconnected, ToGroup, check_acyclic
-from whence.order.survey.reliable import View
-from whence.order.survey.subgroup import Delivered, Installed, ToMember
+from whence.paper.survey.interconnect import Interconnected, ToGroup, check_acyclic
+from whence.paper.survey.reliable import View
+from whence.paper.survey.subgroup import Delivered, Installed, ToMember
 
 Place = tuple[int, int]
 Name = tuple[int, int, str]

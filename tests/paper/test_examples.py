@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from whence.clock.compact import SkClock
 from whence.errors import UsageError
 from whence.order.survey import Carried, FirstGeneration, Message, VectorClock, sequence
+from whence.paper.survey.compact import SkClock
 from whence.paper.survey.examples import EX1_VECTORS, EX3, M1, M2, M3, M4, Comparison, comparisons, ex3, replay, vectors
 
 
