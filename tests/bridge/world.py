@@ -15,7 +15,6 @@ from typing import Any
 import whence
 from tests.net.live import LIMIT
 from whence.bridge import Reader, Said, everywhere
-from whence.errors import LostTicket, NoTicket
 
 
 def patient(test: Callable[..., None]) -> Callable[..., None]:
@@ -77,18 +76,10 @@ class Member:
     async def speak(self) -> None:
         """Publish what is to be said. An own event counts as said when it is read: it is delivered here at once, and
         what was read between asking and publishing is in its past for sure only if it was read before."""
-        left: list[bytes] = []
-        while True:
-            try:
-                async with self.cluster.coordinate(LIMIT) as seat:
-                    while True:
-                        left = left or [await self._queue.get()]
-                        before = len(self.steps)
-                        [name] = await seat.publish_many(left)
-                        self.steps.insert(before, ("say", name))
-                        left = []
-            except (LostTicket, NoTicket) as error:
-                left = left[len(getattr(error, "published", ())) :]
+        async with self.cluster.publisher(timeout=LIMIT) as publisher:
+            while True:
+                payload, before = await self._queue.get(), len(self.steps)
+                self.steps.insert(before, ("say", await publisher.publish(payload)))
 
 
 async def members(

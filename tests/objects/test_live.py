@@ -99,7 +99,7 @@ def test_a_newcomer_in_mid_stream_misses_nothing_and_sees_nothing_twice() -> Non
             async def load(seat: whence.Seat, live: Live) -> None:
                 o = live.objects
                 for n in range(300):
-                    await live.publish(seat, o.counter("hits").add(1), o.registers("last").set(seat.cluster.me, n))
+                    await live.publish(seat, o.counter("hits").add(1), o.registers("last").set(live.cluster.me, n))
                     text = o.document("notes")
                     await live.publish(seat, text.insert(len(text.draft) // 2, "x"))
                     if n % 10 == 0:

@@ -19,7 +19,6 @@ from typing import Any, Final
 import msgspec
 
 from whence.api import Cluster, Event, join
-from whence.errors import LostTicket, NoTicket
 from whence.fleet.channel import Channel, program
 from whence.fleet.load import Pace, payload, published_at
 from whence.fleet.task import Seat, Task
@@ -28,7 +27,6 @@ from whence.net.transport import Faults
 from whence.order import Contract, Ordering, SurveyConfig
 from whence.recorder import show_clock
 
-TICKET_S: Final = 5.0
 HEARD: Final = 16
 """Events that wait for an answer; more are not answered."""
 STRUCTS: Final = {"contract": Contract, "survey": SurveyConfig}
@@ -125,25 +123,25 @@ class Application:
             self._heard.set()
 
     async def publish(self) -> None:
-        """Publish at the rate; a lost ticket is asked for again."""
-        pace = Pace(self.seat.rate, self.rng, time.monotonic(), self.task.bursts)
-        while not self.hushed.is_set():
-            with suppress(LostTicket, NoTicket):
-                async with self.cluster.coordinate(TICKET_S) as seat:
-                    while (due := await self._due(pace)) and not self.hushed.is_set():
-                        await seat.publish_many([payload(time.time_ns())] * due)
+        """Publish at the rate until hushed. What is due while there is no ticket is not made up for."""
+        async with self.cluster.publisher() as publisher:
+            pace = Pace(self.seat.rate, self.rng, time.monotonic(), self.task.bursts)
+            while due := await self._due(pace):
+                await publisher.ready()  # waiting for a ticket is no latency
+                if not self.hushed.is_set():
+                    await publisher.publish_many([payload(time.time_ns())] * due)
 
     async def _due(self, pace: Pace) -> int:
-        """Wait until something is to be published: by the rate, or because there is something to answer."""
-        while True:
-            due = pace.due(time.monotonic()) + self._answers
-            if due or self.hushed.is_set():
+        """Wait until something is to be published: by the rate, or because there is something to answer. 0: no more."""
+        while not self.hushed.is_set():
+            if due := pace.due(time.monotonic()) + self._answers:
                 self._answers = 0
                 self._heard.clear()
                 return due
             with suppress(TimeoutError):
                 async with asyncio.timeout(pace.wait(time.monotonic())):
                     await self._heard.wait()
+        return 0
 
     def hush(self) -> None:
         self.hushed.set()

@@ -9,13 +9,11 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from contextlib import suppress
 
 import msgspec
 
 from whence.api import Cluster
 from whence.clock import Entry, Frame
-from whence.errors import LostTicket, NoTicket
 from whence.fleet import task as fleet
 from whence.fleet.channel import Channel, program
 from whence.fleet.member import joined
@@ -53,22 +51,20 @@ class Subject:
 
     def __init__(self, cluster: Cluster, task: Task, rng: random.Random, counts: dict[int, Counts]) -> None:
         self.cluster, self.task, self.rng, self.counts = cluster, task, rng, counts
-        self.todo: asyncio.Queue[bytes] = asyncio.Queue()
+        self.todo: asyncio.Queue[int] = asyncio.Queue()
         self.ready = asyncio.Event()
         self._past: dict[int, Entry] = {}
 
     async def coordinate(self) -> None:
-        while True:
-            with suppress(LostTicket, NoTicket, TimeoutError):
-                async with self.cluster.coordinate(timeout=60.0) as seat:
-                    self.ready.set()
-                    while True:
-                        payload = await self.todo.get()
-                        number = int(payload.split(b" ", 1)[0])
-                        # The time of the publish itself, not of the wish: waiting here is not the network's.
-                        now = b"%d %d " % (number, time.monotonic_ns())
-                        await seat.publish(now.ljust(self.task.payload, b"."))
-                        self.counts[number].published += 1
+        async with self.cluster.publisher() as publisher:
+            await publisher.ready()
+            self.ready.set()
+            while True:
+                number = await self.todo.get()
+                # The time of the publish itself, not of the wish: waiting here is not the network's.
+                now = b"%d %d " % (number, time.monotonic_ns())
+                await publisher.publish(now.ljust(self.task.payload, b"."))
+                self.counts[number].published += 1
 
     async def publish(self, number: int, p: float, rounds: int) -> None:
         length = self.task.round_ms / 1e3
@@ -78,7 +74,7 @@ class Subject:
             await asyncio.sleep(wait)
             self.counts[number].overslept_us.append(max(0, time.monotonic_ns() - wanted) // 1000)
             for _ in range(int(p) + (self.rng.random() < p % 1)):
-                self.todo.put_nowait(b"%d " % number)
+                self.todo.put_nowait(number)
             await asyncio.sleep(length - wait)
 
     async def listen(self) -> None:
