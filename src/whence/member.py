@@ -519,7 +519,7 @@ class Member:
         news = decode_news(step.item.body)
         self._ring(self.ring.hear(news, now), now, out)
         if isinstance(news, JoinedNews):
-            self.ordering.note_owner(news.seat.ticket, news.seat.inc, news.seat.member)
+            self.ordering.note_owner(news.holder.ticket, news.holder.inc, news.holder.member)
 
     def _ring(self, steps: Iterable[RingOutput], now: int, out: list[Output]) -> None:
         for step in steps:

@@ -15,6 +15,7 @@ import pytest
 
 from soak import mechanisms as soak_mechanisms
 from tests.sim.runs import Run
+from tests.sim.survey import short
 from whence.cli.main import main
 from whence.config import Config
 from whence.errors import ConfigError
@@ -24,26 +25,7 @@ from whence.order.survey import Message, Wait
 from whence.sim.mechanisms import TIMED, hostile
 from whence.sim.oracle import judge
 from whence.sim.run import run
-from whence.sim.scenario import Loaded, parse
-
-SHORT: dict[str, Any] = {
-    "members": 8,
-    "duration": "50r",
-    "settle": "40r",
-    "cluster.workload.rate": 0.3,
-    "chaos.start": "6r",
-    "chaos.crash": "10r",
-    "chaos.leave": "25r",
-    "fault": [
-        {"at": "10r", "kind": "crash", "who": "n5", "for": "6r", "disk": True},
-        {"at": "15r", "kind": "partition", "who": ["n1", "n2", "n3"], "for": "8r"},
-    ],
-}
-"""The hostile world, shorter, with more crashes for its length."""
-
-
-def short(mechanism: str, **more: Any) -> Loaded:
-    return hostile(mechanism, {**SHORT, **more})
+from whence.sim.scenario import parse
 
 
 def test_all_that_order_a_multicast_are_there() -> None:
@@ -174,7 +156,7 @@ def test_the_same_seed_gives_the_same_trace_whatever_the_hashes() -> None:
     code = """
 import hashlib, sys
 sys.path.insert(0, {here!r})
-from tests.sim.test_mechanisms import short
+from tests.sim.survey import short
 from tests.sim.runs import Run
 from soak import mechanisms as soak_mechanisms
 for name in ("first-unstable", "interval", "delta"):

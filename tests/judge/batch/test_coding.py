@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.spark import traces as spark_traces
-from whence.spark import findings
-from whence.spark.coding import code, picked
+from whence.judge.batch import audited, tables
+from whence.judge.batch.coding import code, picked
 
 
 @given(st.lists(st.integers(1, 5), max_size=4), st.data())
@@ -25,8 +25,8 @@ def test_picked_is_take(sizes: list[int], data: st.DataObject) -> None:
 def test_a_long_run_made_in_parts_is_one_run() -> None:
     """The trace of the bench for runs that do not fit into memory."""
     made = list(spark_traces.make_long(30_000, 3, origins=5, members=40, wrongs=4))
-    a = findings.audited(code(pa.concat_tables(made)))
+    a = audited.audited(code(pa.concat_tables(made)))
     assert len(made) == 3 and not a.coded.missing.any() and not a.coded.repeated and not a.circles
-    rules = Counter(findings.violations(a, "run", "main")["rule"].to_pylist())
+    rules = Counter(tables.violations(a, "run", "main")["rule"].to_pylist())
     assert (rules["causal"], rules["integrity"], rules["agreement"], rules["two owners"]) == (4, 4, 4, 4)
     assert a.past.whole[-1].max() == len(a.past.origin) // 5  # nobody's past ends where a part does

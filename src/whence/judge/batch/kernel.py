@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from whence.spark.compiled import Bytes, Ints, Longs, Small, compiled
+from whence.judge.batch.compiled import Bytes, Ints, Longs, Small, compiled
 
 OTHER, PUBLISH, DELIVER, JOIN, SNAPSHOT, GONE, TICKET = range(7)
 """Kinds of rows. TICKET is nothing to this kernel."""

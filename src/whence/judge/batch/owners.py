@@ -12,8 +12,10 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow.compute as pc
 
-from whence.spark import kernel
-from whence.spark.coding import Coded
+from whence.judge.batch import kernel
+from whence.judge.batch.coding import Coded
+from whence.judge.findings import Finding
+from whence.judge.promises import TWO_OWNERS
 
 
 class Tenure(NamedTuple):
@@ -32,34 +34,38 @@ class Tenure(NamedTuple):
     """The last one."""
 
 
-class TwoOwners(NamedTuple):
-    """`later` began while `earlier` had not ended."""
-
-    earlier: Tenure
-    later: Tenure
-
-
 _ID = r"^(?P<ticket>[0-9]+):(?P<incarnation>[^:@]*):(?P<seq>[0-9]+)@"
 
 
-def two_owners(coded: Coded) -> list[TwoOwners]:
+def two_owners(coded: Coded) -> list[Finding]:
     """All pairs of neighbouring tenures of a ticket that overlap, by the time they began."""
     by_ticket: dict[int, list[Tenure]] = {}
     for tenure in _tenures(coded):
         by_ticket.setdefault(tenure.ticket, []).append(tenure)
-    found: list[TwoOwners] = []
+    found: list[Finding] = []
     for ticket in sorted(by_ticket):
         longest: Tenure | None = None
         owned: dict[str, Tenure] = {}
         for tenure in sorted(by_ticket[ticket], key=lambda x: (x.start, x.end, x.member)):
             same = owned.setdefault(tenure.incarnation, tenure)
             if same.member != tenure.member:  # one incarnation is one owner's, whenever
-                found.append(TwoOwners(same, tenure))
+                found.append(_told(coded, same, tenure))
             elif longest is not None and _overlap(coded, longest, tenure):
-                found.append(TwoOwners(longest, tenure))
+                found.append(_told(coded, longest, tenure))
             if longest is None or tenure.end > longest.end:
                 longest = tenure
     return found
+
+
+def _told(coded: Coded, earlier: Tenure, later: Tenure) -> Finding:
+    name, other = str(coded.members[later.member]), str(coded.members[earlier.member])
+    last, first = (str(coded.events[int(coded.event[r])]) if r >= 0 else None for r in (earlier.last, later.first))
+    said = (
+        f"{other} owned ticket {earlier.ticket} as {earlier.incarnation} from {earlier.start} to {earlier.end} ns, "
+        f"and {name} as {later.incarnation} from {later.start} to {later.end} ns"
+    )
+    seen = tuple(event for event in (last, first) if event is not None)
+    return Finding(rule=TWO_OWNERS, member=name, step=later.lseq, event=first, witnesses=seen, sentence=said)
 
 
 def _tenures(coded: Coded) -> list[Tenure]:

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from whence.spark import kernel
-from whence.spark.compiled import Bytes, Ints, Longs, Small, compiled
+from whence.judge.batch import kernel
+from whence.judge.batch.compiled import Bytes, Ints, Longs, Small, compiled
 
 TEXTS: Final = ("member", "kind", "event", "reason", "peer", "order", "token")
 READ: Final = ("run", "cluster", "lseq", "t_ns", "ticket", *TEXTS)

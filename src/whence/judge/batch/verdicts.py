@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from whence.spark.compiled import Bytes, Ints, Longs, Small, compiled
-from whence.spark.kernel import (
+from whence.judge.batch.compiled import Bytes, Ints, Longs, Small, compiled
+from whence.judge.batch.kernel import (
     CHECKPOINT,
     DELIVER,
     GENESIS,
@@ -28,9 +28,10 @@ from whence.spark.kernel import (
     wait,
     work_list,
 )
+from whence.judge.promises import Verdict
 
-IN_ORDER, INVERTED, FIFO_INVERTED, OVER_GAP, AFTER_GAP, DUPLICATE, UNKNOWN = range(7)
-"""Verdicts. FIFO_INVERTED: inverted, and after a later event of the same origin."""
+IN_ORDER, INVERTED, FIFO_INVERTED, OVER_GAP, AFTER_GAP, DUPLICATE, UNKNOWN = map(int, Verdict)
+"""As plain numbers, for numba."""
 
 HOLE, PASSED = 1, 2
 """Skipped: due to this member, or not (the state it began with lacked it, or steps that may tell of it are missing)."""
