@@ -294,7 +294,7 @@ def test_misuse_is_named() -> None:
         config("causal", 2, hold=0)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     seed=st.integers(0, 1 << 32),
     order=st.sampled_from(ORDERS),

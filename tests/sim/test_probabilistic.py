@@ -134,6 +134,7 @@ per_second = 250
     assert 5 < ordering.overseer.gauge.in_flight < 10  # 250 a second, 30 ms
 
 
+@pytest.mark.long
 def test_the_measured_error_rate_keeps_what_the_contract_promises() -> None:
     text = """
 members = 12
