@@ -23,7 +23,7 @@ import msgspec
 
 from whence.cast import CastMessage, Item, News, make
 from whence.cast.base import CastOutput, CastSend, First, Heard, MemberDown, MemberUp
-from whence.clock import AnyFrame, Entry, MemberId, address_of, body_size
+from whence.clock import AnyFrame, Entry, Incarnation, MemberId, address_of, body_size
 from whence.config import Config
 from whence.errors import RemoteError, UsageError, WrongKind
 from whence.order import RANK, Blocked, OrderContext, Ordering, Seal
@@ -387,7 +387,8 @@ class Member:
 
     def _next_epoch(self) -> int:
         """Above every epoch this member has ever seen."""
-        return max(self._epoch, self.ring.epoch, self.ordering.epoch) + 1
+        published = (Incarnation.unpack(inc).epoch for inc, _ in self.ordering.T)
+        return max(self._epoch, self.ring.epoch, *published) + 1
 
     # -- receive ------------------------------------------------------------------------------------------------
 

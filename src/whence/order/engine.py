@@ -404,8 +404,8 @@ class TicketOrdering(Layer[int, Frame]):
         return message.lacks
 
     @property
-    def epoch(self) -> int:
-        return max(Incarnation.unpack(inc).epoch for inc, _ in self.clock.T)
+    def T(self) -> Sequence[Entry]:
+        return self.clock.T
 
     def note_owner(self, ticket: int, inc: int, owner: MemberId) -> None:
         self.owners.note(ticket, inc, owner)

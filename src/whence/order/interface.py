@@ -140,9 +140,9 @@ class Ordering(ABC):
     """It waits for what is missing rather than skip it (`reliable`)."""
 
     @property
-    def epoch(self) -> int:
-        """The highest epoch of an incarnation under which something was delivered."""
-        return 0
+    def T(self) -> Sequence[Entry]:
+        """The causal present: the newest event delivered on each ticket."""
+        return ()
 
     def note_owner(self, ticket: int, inc: int, owner: MemberId) -> None:  # noqa: B027
         """The ring says who owns this incarnation of a ticket."""
