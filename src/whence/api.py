@@ -32,7 +32,7 @@ from whence.net.node import MemberChange, Node
 from whence.net.roles import PublisherSeal
 from whence.net.transport import parse_address
 from whence.options import Options
-from whence.order import Blocked, Contract, FreeOrdering
+from whence.order import Blocked, Contract
 from whence.order.config import OrderName
 from whence.ports import Contracted, Leave, Move
 from whence.publisher import Coordination, Publisher, Seat, Tickets, finish
@@ -51,15 +51,15 @@ VIEW_TIMEOUT = 1.0
 class Clock:
     """The (N, R, K) clock of a member of a cluster without tickets (docs/probabilistic.md)."""
 
-    def __init__(self, node: Node, ordering: FreeOrdering) -> None:
+    def __init__(self, node: Node) -> None:
         self._node = node
-        self._ordering = ordering
 
     @property
     def size(self) -> tuple[int, int]:
         """R and K of the clock that this member publishes under."""
-        clock = self._ordering.queue.current
-        return clock.R, clock.K
+        size = self._node.member.ordering.clock_size
+        assert size is not None
+        return size
 
     @property
     def contract(self) -> Contracted | None:
@@ -69,7 +69,7 @@ class Clock:
     def measured(self) -> dict[str, float]:
         """The clock's size, and what was measured of its contract over about the last 2000 frames (X, P_nc, two upper
         bounds of the error rate, the promise)."""
-        return self._ordering.measured()
+        return self._node.member.ordering.measured()
 
     def move(self, entries: int, keys: int) -> None:
         """Go on with a clock of this size; the others follow when they see it. Nothing stops."""
@@ -86,8 +86,7 @@ class Cluster:
         receives_only = isinstance(entry.seal, PublisherSeal) and not entry.seal.may_publish
         self._tickets = Tickets(node, entry.host, entry.founder, receives_only)
         self._reader: Events | None = None
-        ordering = node.member.ordering
-        self.clock = Clock(node, ordering) if isinstance(ordering, FreeOrdering) else None
+        self.clock = Clock(node) if node.member.ordering.clock_size is not None else None
         """The (N, R, K) clock; None in a cluster with tickets, or with a mechanism."""
 
     @property

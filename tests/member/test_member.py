@@ -205,7 +205,7 @@ def test_why_blocked_tells_what_is_missing() -> None:
     blocked = net[2].member.why_blocked(str(frame.ids()[0]))
     assert blocked.state == "held" and [(m.first, m.last) for m in blocked.missing] == [(1, 2)]
     assert "events 1..2" in str(blocked)
-    with pytest.raises(ValueError, match="not an event id"):
+    with pytest.raises(UsageError, match="not an event id"):
         net[2].member.why_blocked("nonsense")
     with pytest.raises(UsageError, match="the cluster has 3"):
         net[2].member.why_blocked(f"9:{inc}:1@m0#1")
