@@ -1,8 +1,9 @@
-"""`python -m soak.editing PATH`: a recorded editing session, replayed by its authors through a cluster of processes
-with loss, other members only watching. Every member has to end with the recorded text, and the oracle
+"""`python -m soak.editing [PATH]`: an editing session, replayed by its authors through a cluster of processes
+with loss, other members only watching. Every member has to end with the session's text, and the oracle
 has to find nothing.
 
-PATH is a concurrent editing trace (github.com/josephg/editing-traces, `.json` or `.json.gz`).
+PATH is a concurrent editing trace (github.com/josephg/editing-traces, `.json` or `.json.gz`). Without it the session
+is `friendsforever.json.gz` of the directory that WHENCE_DATA names, or a synthetic one.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from soak.editor import LIMIT_S, Editing
 from soak.verdict import tell
 from whence.fleet.fleet import Fleet
 from whence.fleet.task import Seat
-from whence.objects.replay import load
+from whence.objects.replay import session
 from whence.sim.oracle import judge
 
 ROOT = Path(__file__).parent.parent
 
 
 async def soak(
-    path: Path,
+    path: Path | str,
     home: Path,
     *,
     drop: float = 0.05,
@@ -38,11 +39,12 @@ async def soak(
     limit: float = LIMIT_S,
 ) -> dict[str, Any]:
     """Replay it; what came of it."""
-    recording = load(path)
+    recording = session(path)
     authors = len(recording.authors)
+    place = str(Path(path).resolve()) if path else ""
     async with asyncio.timeout(limit), Fleet(home, traced=home / "trace") as fleet:
         for number in range(authors + watchers):
-            task = Editing(cluster="editing", seats=[Seat(order=order)], path=str(path.resolve()), number=number)
+            task = Editing(cluster="editing", seats=[Seat(order=order)], path=place, number=number)
             task.tickets, task.transport, task.drop = authors, transport, drop
             fleet.member(task, "soak.editor", cwd=ROOT)
         await fleet.start()
@@ -68,16 +70,13 @@ async def soak(
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m soak.editing", description=__doc__)
-    parser.add_argument("path", type=Path, nargs="?")
+    parser.add_argument("path", nargs="?", default="")
     parser.add_argument("--drop", type=float, default=0.05, help="share of gossip lost on purpose")
     parser.add_argument("--watchers", type=int, default=4)
     parser.add_argument("--order", choices=("causal", "reliable"), default="causal")
     parser.add_argument("--udp", action="store_true")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    if args.path is None or not args.path.exists():
-        print(f"skipped: there is no recorded editing trace ({args.path or 'no PATH given'})")
-        return 0
     home = Path(tempfile.mkdtemp(prefix="whence-soak-"))
     transport = "udp" if args.udp else "tcp"
     work = soak(args.path, home, drop=args.drop, watchers=args.watchers, order=args.order, transport=transport)

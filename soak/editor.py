@@ -12,7 +12,7 @@ from whence.fleet.channel import Channel, program
 from whence.fleet.member import joined
 from whence.fleet.task import Task
 from whence.objects import Objects
-from whence.objects.replay import NAME, Author, load
+from whence.objects.replay import NAME, Author, session
 
 LIMIT_S = 240.0
 
@@ -26,7 +26,7 @@ class Editing(Task, kw_only=True):
 
 async def member(task: Editing, channel: Channel) -> None:
     """The whole life of the process. On `replay` it writes its part; the answer says what the text came to."""
-    recording, objects = load(task.path), Objects()
+    recording, objects = session(task.path), Objects()
     async with joined(task, random.Random(task.seed), state=objects.state, restore=objects.restore) as members:
         cluster = members.clusters[0]
         author = Author(recording, task.number, cluster.me) if task.number < len(recording.authors) else None

@@ -24,7 +24,7 @@ from whence.fleet.load import Pace, payload, published_at
 from whence.fleet.task import Seat, Task
 from whence.net.metrics import Latency, Wishes, health
 from whence.net.transport import Faults
-from whence.order import Contract, Ordering, SurveyConfig
+from whence.order import Contract, SurveyConfig
 from whence.recorder import show_clock
 
 HEARD: Final = 16
@@ -155,7 +155,7 @@ class Application:
         if deep:
             found |= {
                 "core": node.member.ring.state.value,
-                "clock": show_clock(node.member.ordering.clock.T) if isinstance(node.member.ordering, Ordering) else "",
+                "clock": show_clock(node.member.ordering.T),
                 "failure": None if node.failure is None else str(node.failure),
                 "stats": {k: n for k, n in self.cluster.stats().items() if n},
             }
