@@ -1,4 +1,4 @@
-"""Random chaos, a few hundred seeds of it; `python tests/ring_chaos.py COUNT` runs as many as wanted."""
+"""Random chaos, a few hundred seeds of it; `python -m tests.ring.chaos COUNT` runs as many as wanted."""
 
 from __future__ import annotations
 
