@@ -346,9 +346,9 @@ def stale_update(make: Make) -> None:
     ask(w, p, far)
     assert w.run(5, lambda: w.ring(s).ctx.pred.member == p)
     w.run(3)
+    w.delay = lambda a, b, m: -1 if a == s and isinstance(m, Update | ReqCoord) else None  # others keep their lists
     w.act(s, lambda ring, now: ring.receive(far, old, now))
     w.cut[p, s] = w.cut[s, p] = None
-    w.delay = lambda a, b, m: -1 if a == s and isinstance(m, Update | ReqCoord) else None  # others keep their lists
     w.run(10)
     assert w.said(Excluded, p)
 

@@ -287,10 +287,11 @@ class Cancel(_Message, frozen=True, tag=49):
 
 _Applying = CJoin | Reject | AckCJoin | Decline
 _Founding = Who | Rally | Witness
+_Edges = NewSucc | AckSucc
 _Leaving = CLeave | AckCLeave | NackLeave
-_Edges = NewSucc | AckSucc | Poll | Alive | Update | AckUpdate
+_Lease = Poll | Alive | Update | AckUpdate
 _Excluding = Exclude | AckExclude | ReqCoord | AckCoord | NackCoord | Cancel
-RingMessage = _Applying | _Founding | _Leaving | _Edges | _Excluding
+RingMessage = _Applying | _Founding | _Edges | _Leaving | _Lease | _Excluding
 
 
 # --- news, carried by PrCast; tags of their own ---
