@@ -414,6 +414,18 @@ def test_a_cluster_without_tickets_by_a_mechanism(start: Callable[..., Command],
     assert report.ok, report
 
 
+def test_no_payload_is_a_command(start: Callable[..., Command]) -> None:
+    """Payloads that look like a load's, to a node that takes part in a load and to one that does not."""
+    a = start("node", "--cluster", "x", "--insecure", "--coordinate")
+    b = start("node", "--cluster", "x", "--insecure", "--join", a.address)
+    c = start("node", "--cluster", "x", "--insecure", "--join", a.address, "--coordinate", "--load", "5", "--json")
+    assert b.address and c.notice('"address": ')
+    a.notice("may publish")
+    a.say("\0load " + "9" * 400, "whence load " + "9" * 400, ("whence load " + "9" * 19).ljust(64, "."), "the end")
+    until(lambda: b.heard("the end") and c.heard("the end"), "the last of them")
+    assert [node.end() for node in (c, b, a)] == [0, 0, 0]
+
+
 # -- streams ----------------------------------------------------------------------------------------------------------
 
 
