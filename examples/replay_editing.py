@@ -1,9 +1,10 @@
-"""Replay a recorded editing session through a live cluster with loss, and check that everybody ends with the same text.
+"""Replay an editing session through a live cluster with loss, and check that everybody ends with the same text.
 
-    python examples/replay_editing.py PATH [--drop 0.05] [--watchers 4] [--order causal] [--transport tcp] [--json]
+    python examples/replay_editing.py [PATH] [--drop 0.05] [--watchers 4] [--order causal] [--transport tcp] [--json]
 
-PATH is a concurrent editing trace (github.com/josephg/editing-traces, `.json` or `.json.gz`). Each author and each
-watcher is a member with sockets of its own on loopback, all in this process. Exit code 0: all texts are as recorded.
+PATH is a concurrent editing trace (github.com/josephg/editing-traces, `.json` or `.json.gz`). Without it the session
+is `friendsforever.json.gz` of the directory that WHENCE_DATA names, or a synthetic one. Each author and each
+watcher is a member with sockets of its own on loopback, all in this process. Exit code 0: all texts are the session's.
 """
 
 from __future__ import annotations
@@ -14,14 +15,13 @@ import json
 import sys
 import time
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any
 
 import whence
-from whence.errors import LostTicket, WhenceError
+from whence.errors import WhenceError
 from whence.objects import Objects
 from whence.objects.live import as_event
-from whence.objects.replay import NAME, Author, Recording, load
+from whence.objects.replay import NAME, Author, Recording, session
 from whence.testing import Faults, MemoryNetwork
 
 SECRET = "anything will do on loopback"
@@ -47,21 +47,16 @@ class Reader:
             self.heard.set()
 
     async def write(self) -> None:
-        """Publish the author's part. A ticket that the ring took away is asked for again."""
-        todo: list[bytes] = []
-        while self.author is not None and (todo or not self.author.done):
-            async with self.cluster.coordinate(timeout=60.0) as seat:
-                try:
-                    while todo or not self.author.done:
-                        self.heard.clear()
-                        todo = todo or self.author.write()
-                        if todo:
-                            await seat.publish_many(todo)
-                            todo = []
-                        else:
-                            await self.heard.wait()
-                except LostTicket as lost:
-                    todo = todo[len(lost.published) :]
+        """Publish the author's part."""
+        if self.author is None:
+            return
+        async with self.cluster.publisher() as publisher:
+            while not self.author.done:
+                self.heard.clear()
+                if todo := self.author.write():
+                    await publisher.publish_many(todo)
+                else:
+                    await self.heard.wait()
 
     async def has(self, operations: int, patience: float) -> bool:
         """Wait until all operations are applied; not longer than `patience` seconds without any progress."""
@@ -92,19 +87,13 @@ async def replay(
         readers: list[Reader] = []
         for i in range(len(recording.authors) + watchers):
             objects = Objects()
-            cluster = await stack.enter_async_context(
-                whence.join(
-                    "replay",
-                    [readers[0].cluster.address] if readers else [],
-                    order=order,
-                    tickets=len(recording.authors),
-                    secret=SECRET,
-                    transport=transport,
-                    faults=Faults(drop, seed=i),
-                    state=objects.state,
-                    restore=objects.restore,
-                )
+            how: dict[str, Any] = {"order": order, "tickets": len(recording.authors), "secret": SECRET}
+            how |= {"transport": transport, "faults": Faults(drop, seed=i)}
+            how |= {"state": objects.state, "restore": objects.restore}
+            entry = (
+                whence.join("replay", readers[0].cluster.address, **how) if readers else whence.found("replay", **how)
             )
+            cluster = await stack.enter_async_context(entry)
             author = Author(recording, i, cluster.me) if i < len(recording.authors) else None
             readers.append(Reader(cluster, objects, author))
         reading = [asyncio.create_task(r.read()) for r in readers]
@@ -135,7 +124,7 @@ def row(reader: Reader, recording: Recording, took: float) -> dict[str, Any]:
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("path", type=Path)
+    parser.add_argument("path", nargs="?", default="")
     parser.add_argument("--drop", type=float, default=0.05, help="share of gossip messages dropped on purpose")
     parser.add_argument("--watchers", type=int, default=4)
     parser.add_argument("--order", choices=("causal", "reliable"), default="causal")
@@ -143,7 +132,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="one JSON object per member")
     args = parser.parse_args(argv)
     try:
-        recording = load(args.path)
+        recording = session(args.path)
         rows = whence.run(
             replay(recording, drop=args.drop, watchers=args.watchers, order=args.order, transport=args.transport)
         )

@@ -8,6 +8,7 @@ from typing import Any
 from bench.peers.worker import Job, Meter, measure, run
 
 import whence
+from whence.fleet.channel import Channel
 from whence.net.transport import Faults
 
 SECRET = b"\x09" * 32
@@ -27,14 +28,8 @@ class Ours:
 
     async def connect(self, addresses: list[str]) -> None:
         job = self._job
-        self._join = whence.join(
-            "bench",
-            addresses[:1] if job.number else [],
-            host=self._host,
-            order=job.order,
-            tickets=job.tickets,
-            timeout=30.0,
-        )
+        options: dict[str, Any] = {"host": self._host, "order": job.order, "tickets": job.tickets, "timeout": 30.0}
+        self._join = whence.join("bench", addresses[:1], **options) if job.number else whence.found("bench", **options)
         self._cluster = await self._join.__aenter__()
         self._reading = asyncio.create_task(self._read())
         self._seat = await self._cluster.coordinate(timeout=30.0).__aenter__()
@@ -67,9 +62,9 @@ class Ours:
         return {"stats": {name: stats[name] for name in names if stats.get(name)}}
 
 
-async def main(job: Job, meter: Meter) -> None:
+async def main(job: Job, channel: Channel, meter: Meter) -> None:
     ours = Ours(job, meter)
-    await measure(job, ours, meter, ours.figures)
+    await measure(job, channel, ours, meter, ours.figures)
 
 
 if __name__ == "__main__":

@@ -35,6 +35,10 @@ class LostTicket(NotPublished):
     """The ring took the ticket away. A `Publisher` gets another by itself; a seat ends with its ticket."""
 
 
+class TimedOut(TimeoutError, WhenceError):
+    """What was waited for did not come true in time."""
+
+
 class NotJoined(TimeoutError, WhenceError):
     """The cluster could not be joined in time; the message says which seeds gave no answer."""
 
@@ -113,3 +117,8 @@ class JournalInUse(DiskError, UsageError):
 class AdapterError(WhenceError):
     """A system under the conformance kit does not start, does not speak the format, hangs or dies; the message names
     the node and what it did."""
+
+
+class FleetError(WhenceError):
+    """A process of a fleet does not start, does not answer or has died; the message names it and shows the end of its
+    output."""

@@ -15,10 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import whence
-from tests.bridge.world import patient
 from tests.cli.commands import Command, until
-from tests.net.live import LIMIT, fast, run
+from tests.net.live import LIMIT, enter, fast, run
 from tests.net.live import until as soon
 from whence.bridge import Client, Door, Reader, Said
 from whence.bridge.line import Accepted, Line, Refused, Request, Safety, decode
@@ -35,7 +33,7 @@ class Host:
     def __init__(self, net: MemoryNetwork, n: int, directory: Path | None = None, **safety: Any) -> None:
         self.read: list[Said] = []
         self.reader = Reader("lobby")
-        self._join = whence.join(
+        self._join = enter(
             "lobby",
             ["m0:1"] if n else [],
             f"m{n}:1",
@@ -90,7 +88,6 @@ def client(some: list[Host], **more: Any) -> Client:
     return Client("lobby", [host.door.address for host in some], **{"insecure": True, **more})
 
 
-@patient
 def test_each_event_once_in_order_though_members_die() -> None:
     async def scene() -> None:
         _, some = await hosts(5)  # of three coordinators one may crash, of two none
@@ -121,7 +118,6 @@ def test_each_event_once_in_order_though_members_die() -> None:
     run(scene())
 
 
-@patient
 def test_a_member_that_had_it_alone_dies_and_comes_back(tmp_path: Path) -> None:
     """Its copy spreads when another member has published the event already: it is read once all the same."""
 
@@ -274,16 +270,15 @@ def test_any_bytes_are_a_word_or_a_named_error(data: bytes) -> None:
 # -- processes --------------------------------------------------------------------------------------------------------
 
 
-@patient
 def test_publish_from_the_shell_while_a_door_is_killed(tmp_path: Path, start: Callable[..., Command]) -> None:
     keys.init(tmp_path)
     who = ("--cluster", "lobby", "--secret-file", tmp_path / "secret.key")
     doors = [start("door", *who, "--json", "--order", "reliable")]
-    seed = json.loads(doors[0].notice(r".*is in .*")[0])["address"]
+    seed = json.loads(doors[0].notice(r".*has (founded|joined) .*")[0])["address"]
     doors += [start("door", *who, "--join", seed, "--json", "--order", "reliable") for _ in range(3)]
     for door in doors:
         door.notice("may publish")  # of three coordinators one may crash, of two none
-    told = [json.loads(door.notice(r".*is in .*")[0]) for door in doors]
+    told = [json.loads(door.notice(r".*has (founded|joined) .*")[0]) for door in doors]
     via = ",".join(told[n]["door"] for n in (1, 2, 0))
     publisher = start("publish", *who, "--via", via, "--json", "--client", "log", "--everywhere")
     publisher.say(*(f"line {n}" for n in range(10)))

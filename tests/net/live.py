@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 import whence
+from tests.net.virtual import runner
+from whence.api import Join
 from whence.sim.oracle import judge
 from whence.trace import MemoryTrace
 
@@ -22,13 +24,14 @@ LIMIT = 30.0
 """Seconds after which a condition counts as never to come true: far above what any of them takes."""
 
 
-def run(main: Coroutine[Any, Any, T]) -> T:
-    """`asyncio.run` with a limit."""
+def run(main: Coroutine[Any, Any, T], limit: float = 20 * LIMIT) -> T:
+    """`asyncio.run` in virtual time, with a limit in virtual seconds."""
 
     async def limited() -> T:
-        return await asyncio.wait_for(main, 2 * LIMIT)
+        return await asyncio.wait_for(main, limit)
 
-    return asyncio.run(limited())
+    with runner() as loop:
+        return loop.run(limited())
 
 
 async def until(condition: Callable[[], object], what: str = "condition", limit: float = LIMIT) -> None:
@@ -51,6 +54,11 @@ async def collect(cluster: whence.Cluster, count: int, limit: float = LIMIT) -> 
 
     await asyncio.wait_for(read(), limit)
     return found
+
+
+def enter(name: str, seeds: Sequence[str], listen: str = "127.0.0.1:0", **options: Any) -> Join:
+    """Join through the seeds; the first member, which has none, founds."""
+    return whence.join(name, seeds, listen, **options) if seeds else whence.found(name, listen, **options)
 
 
 async def say(cluster: whence.Cluster, *payloads: bytes) -> str:

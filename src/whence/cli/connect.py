@@ -11,44 +11,43 @@ import sys
 import time
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
-from whence.api import Cluster, Join, join, run
+from whence.api import Cluster, Join, Options, OrderName, found, join, run
 from whence.errors import UsageError
 from whence.net.keys import read_secret
-from whence.net.metrics import Check
-from whence.net.transport import Faults, parse_address
+from whence.net.transport import Faults
 
 TICKETS: Final = 8
 """Unless said otherwise."""
-TICKET_PATIENCE_S = 15.0
-"""Seconds without a ticket, though one is wanted, after which a node calls itself unwell."""
 
 
 def joining(args: argparse.Namespace) -> Join:
-    """`whence.join` as the arguments say."""
+    """`whence.found` without `--join`, or with `--found`; else `whence.join`."""
     if args.tls and args.udp:
         raise UsageError("--tls and --udp exclude each other: TLS protects streams only (--secret-file protects both)")
-    for seed in args.join:
-        parse_address(seed)  # what is no address is said at once, not after a time-out
     chosen = choose(args)
-    return join(
-        args.cluster,
-        args.join,
-        args.listen,
-        order=chosen.order,
-        tickets=chosen.tickets,
-        settings=chosen.settings,
-        contract=args.contract,
-        found=True if args.found else None,
-        directory=args.directory,
-        trace=args.trace,
-        transport="udp" if args.udp else "tcp",
-        timeout=args.timeout,
-        advertise=args.advertise,
-        faults=Faults(args.drop, seed=time.time_ns()) if args.drop else None,
-        **security(args),
-    )
+    options: Options = {
+        "order": cast(OrderName, chosen.order),  # `Settings.config` checks it
+        "tickets": chosen.tickets,
+        "settings": chosen.settings,
+        "contract": args.contract,
+        "directory": args.directory,
+        "trace": args.trace,
+        "transport": "udp" if args.udp else "tcp",
+        "timeout": args.timeout,
+        "advertise": args.advertise,
+        "faults": Faults(args.drop, seed=time.time_ns()) if args.drop else None,
+    }
+    options.update(security(args))  # type: ignore[typeddict-item]
+    if args.found or not args.join:
+        return found(args.cluster, args.listen, seeds=args.join, **options)
+    return join(args.cluster, args.join, args.listen, **options)
+
+
+def entered(cluster: Cluster) -> str:
+    """Which of the two this process did."""
+    return f"has {'founded' if cluster.founded else 'joined'} {cluster.name!r}"
 
 
 class Chosen(NamedTuple):
@@ -113,30 +112,6 @@ class Notices(logging.Handler):
     def __call__(self, text: str, **fields: object) -> None:
         line = json.dumps({"notice": text, **fields}) if self._json else f"whence: {text}"
         print(line, file=sys.stderr, flush=True)
-
-
-class Wishes:
-    """What a node wants and may not have: reasons for `/health`."""
-
-    def __init__(self, cluster: Cluster, seeds: bool, ticket: bool) -> None:
-        self._cluster = cluster
-        self._seeds = seeds
-        self._ticket = ticket
-        self._had_ticket = time.monotonic()
-
-    @property
-    def checks(self) -> list[Check]:
-        return [check for check, on in ((self._alone, self._seeds), (self._silenced, self._ticket)) if on]
-
-    def _alone(self) -> str | None:
-        return None if len(self._cluster.members()) > 1 else f"{self._cluster.name}: knows no other member"
-
-    def _silenced(self) -> str | None:
-        now = time.monotonic()
-        if self._cluster.may_publish:
-            self._had_ticket = now
-        without = now - self._had_ticket
-        return f"{self._cluster.name}: no ticket for {without:.0f} s" if without > TICKET_PATIENCE_S else None
 
 
 def run_until_stopped(work: Coroutine[Any, Any, int], interrupted: int = 0) -> int:

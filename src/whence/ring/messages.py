@@ -1,12 +1,7 @@
 """What the members of a ring say to each other (CCC11 Algorithms 1-4), and what they tell everybody by PrCast.
 
-Rules of ring.md that the vocabulary itself carries:
-
-4.  Members are `(process, incarnation)`. A MemberId is one life of a process, a `Tenure` one membership of it;
-    every message between coordinators names the tenure of both ends (`mine`, `yours`) and is dropped on a mismatch.
-6.  CLEAVE carries the successor, its ticket and incarnation, and the table of last incarnation and seq per ticket.
-14. What is asked carries a nonce, and the answer repeats it. Nonces of one process only ever grow.
-15. ALIVE is addressed to a (ticket, incarnation); UPDATE carries the sender's.
+Rules 4, 6, 14 and 15: every message between coordinators names the tenure of both ends (`mine`, `yours`) and is
+dropped on a mismatch; what is asked carries a nonce, and the answer repeats it. Nonces of one process only ever grow.
 
 Tags are stable: new messages are appended, numbers are never used again. Ring messages have 32..63.
 Incarnations travel packed (`Incarnation.packed`), which compares as the triple does. An **era** is `(epoch, term)`
@@ -15,7 +10,8 @@ packed the same way: an incarnation without its count.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -27,15 +23,19 @@ ERA_SHIFT = 24
 MAX_EPOCH = 1 << 64 - 2 * ERA_SHIFT
 
 
+def term_of(era: int) -> int:
+    return era & (1 << ERA_SHIFT) - 1
+
+
 class Tenure(NamedTuple):
-    """One membership of a process: the ticket it holds and the incarnation it holds it under."""
+    """One holding of a ticket, by one life of one process: the ticket and the incarnation."""
 
     ticket: int
     inc: int
 
 
-class Seat(NamedTuple):
-    """A tenure and who has it. This is what L and R are sets of."""
+class Holder(NamedTuple):
+    """A tenure and who has it. L and R are lists of holders."""
 
     member: MemberId
     ticket: int
@@ -44,6 +44,10 @@ class Seat(NamedTuple):
     @property
     def tenure(self) -> Tenure:
         return Tenure(self.ticket, self.inc)
+
+    @property
+    def epoch(self) -> int:
+        return self.inc >> 2 * ERA_SHIFT
 
     def __str__(self) -> str:
         return f"{self.ticket}:{Incarnation.unpack(self.inc)}@{self.member}"
@@ -65,6 +69,21 @@ class Row(NamedTuple):
 
 class _Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
     pass
+
+
+class _Between(_Message, frozen=True):
+    """From one tenure to another (rule 4), under a nonce (rule 14)."""
+
+    nonce: int
+    mine: Tenure
+    yours: Tenure
+
+
+class _Answer(_Message, frozen=True):
+    """To the tenure that asked under this nonce."""
+
+    nonce: int
+    yours: Tenure
 
 
 # --- joining (Algorithms 1 and 3) ---
@@ -95,9 +114,9 @@ class AckCJoin(_Message, frozen=True, tag=34):
     """The nonce of the UPDATE that this message is."""
     mine: Tenure
     yours: Tenure
-    succ: Seat
-    L: tuple[Seat, ...]
-    inherited: tuple[tuple[Seat, ...], ...]
+    succ: Holder
+    L: tuple[Holder, ...]
+    inherited: tuple[tuple[Holder, ...], ...]
     """What `succ` may hold as its L (rule 13, for an edge that changes hands)."""
     rows: tuple[Row, ...]
 
@@ -115,7 +134,7 @@ class Who(_Message, frozen=True, tag=51):
     nonce: int
 
 
-# --- founding again, by those who were coordinators (reunion.py) ---
+# --- founding again, by those who were coordinators (docs/ring.md, "A dead ring") ---
 
 
 class Rally(_Message, frozen=True, tag=52):
@@ -124,8 +143,8 @@ class Rally(_Message, frozen=True, tag=52):
 
     nonce: int
     epoch: int
-    cycle: tuple[Seat, ...]
-    """All seats of the dead ring, in successor order (with an `epoch`)."""
+    cycle: tuple[Holder, ...]
+    """All tenures of the dead ring, in successor order (with an `epoch`)."""
     founders: tuple[MemberId, ...]
     """Whom the others have let found before, and who are asked, too."""
 
@@ -135,17 +154,17 @@ class Witness(_Message, frozen=True, tag=53):
 
     nonce: int
     alive: bool
-    """I have a seat, or am founding: the ring is not dead."""
+    """I have a ticket, or am founding: the ring is not dead."""
     era: int
     pledged: int
     """The highest epoch under which I have let somebody found the ring again (0: none)."""
     to: tuple[MemberId, ...]
     """Everybody whom I have let found, as far as they have not told me since that they did not."""
-    ended: tuple[tuple[Seat, ...], ...]
-    """Seats that I had, lost and did not hand over, each with my last successor; if that one was a newcomer that had
+    ended: tuple[tuple[Holder, ...], ...]
+    """Tenures that I had, lost and did not hand over, each with my last successor; if that one was a newcomer that had
     not confirmed yet, also with the successor before it."""
-    never: tuple[Seat, ...]
-    """Seats that were granted to me and that I never owned."""
+    never: tuple[Holder, ...]
+    """Tenures that were granted to me and that I never owned."""
 
 
 # --- the edge between neighbours in the fault-free protocol (Algorithm 1) ---
@@ -168,76 +187,55 @@ class AckSucc(_Message, frozen=True, tag=36):
 # --- leaving (Algorithm 1; rules 2-6, 19) ---
 
 
-class CLeave(_Message, frozen=True, tag=37):
+class CLeave(_Between, frozen=True, tag=37):
     """I have stopped publishing and want to leave; take over what I coordinate."""
 
-    nonce: int
-    mine: Tenure
-    yours: Tenure
-    succ: Seat
+    succ: Holder
     answers: int
     """The nonce of the last UPDATE accepted from the receiver: which edge this CLEAVE belongs to (0: fault-free)."""
-    held: tuple[tuple[Seat, ...], ...]
+    held: tuple[tuple[Holder, ...], ...]
     """What `succ` may hold as its L (rule 13)."""
     rows: tuple[Row, ...]
 
 
-class AckCLeave(_Message, frozen=True, tag=38):
+class AckCLeave(_Answer, frozen=True, tag=38):
     """You are out."""
 
-    nonce: int
-    yours: Tenure
 
-
-class NackLeave(_Message, frozen=True, tag=39):
+class NackLeave(_Answer, frozen=True, tag=39):
     """Not now: go on as coordinator (rule 5)."""
-
-    nonce: int
-    yours: Tenure
 
 
 # --- the lease and the edge between neighbours in the fault-tolerant protocol (Algorithm 2) ---
 
 
-class Poll(_Message, frozen=True, tag=40):
+class Poll(_Between, frozen=True, tag=40):
     """Do you vouch for me? Sent to every member of L in every round."""
 
-    nonce: int
-    mine: Tenure
-    yours: Tenure
     era: int
     seq: int
     """The last event published under `mine`."""
 
 
-class Alive(_Message, frozen=True, tag=41):
+class Alive(_Between, frozen=True, tag=41):
     """I vouch for you, from when you sent the poll (rule 14). `promised`: the nonce of the REQCOORD of yours that I
     keep a promise for (0: none); if nothing came of it and your CANCEL was lost, send it again."""
 
-    nonce: int
-    mine: Tenure
-    yours: Tenure
     era: int
     promised: int = 0
 
 
-class Update(_Message, frozen=True, tag=42):
+class Update(_Between, frozen=True, tag=42):
     """You are my successor; let R be your L. `takeover`: tenures below these are over (rule 15)."""
 
-    nonce: int
-    mine: Tenure
-    yours: Tenure
     era: int
-    R: tuple[Seat, ...]
+    R: tuple[Holder, ...]
     takeover: tuple[Tenure, ...]
 
 
-class AckUpdate(_Message, frozen=True, tag=43):
+class AckUpdate(_Between, frozen=True, tag=43):
     """You are my predecessor. `adopted`: the nonce of the UPDATE whose R is my L (0: none of yours yet)."""
 
-    nonce: int
-    mine: Tenure
-    yours: Tenure
     adopted: int
     confirmed: bool
     """False: on probation (rule 10)."""
@@ -254,39 +252,29 @@ class Exclude(_Message, frozen=True, tag=44):
     ticket: int
 
 
-class AckExclude(_Message, frozen=True, tag=45):
+class AckExclude(_Between, frozen=True, tag=45):
     """My L."""
 
-    nonce: int
-    mine: Tenure
-    yours: Tenure
     era: int
-    L: tuple[Seat, ...]
+    L: tuple[Holder, ...]
 
 
-class ReqCoord(_Message, frozen=True, tag=46):
+class ReqCoord(_Between, frozen=True, tag=46):
     """I take over the tickets strictly between mine and `until`, under `era`."""
 
-    nonce: int
-    mine: Tenure
-    yours: Tenure
     until: int
     era: int
 
 
-class AckCoord(_Message, frozen=True, tag=47):
+class AckCoord(_Answer, frozen=True, tag=47):
     """I shall vouch for nobody there below that era; `rows`: what I know of these tickets."""
 
-    nonce: int
-    yours: Tenure
     rows: tuple[Row, ...]
 
 
-class NackCoord(_Message, frozen=True, tag=48):
+class NackCoord(_Answer, frozen=True, tag=48):
     """No: I have seen this era (ask again with a higher one), or you are excluded yourself."""
 
-    nonce: int
-    yours: Tenure
     era: int
 
 
@@ -297,39 +285,22 @@ class Cancel(_Message, frozen=True, tag=49):
     mine: Tenure
 
 
-RingMessage = (
-    CJoin
-    | Reject
-    | AckCJoin
-    | Decline
-    | Who
-    | Rally
-    | Witness
-    | NewSucc
-    | AckSucc
-    | CLeave
-    | AckCLeave
-    | NackLeave
-    | Poll
-    | Alive
-    | Update
-    | AckUpdate
-    | Exclude
-    | AckExclude
-    | ReqCoord
-    | AckCoord
-    | NackCoord
-    | Cancel
-)
+_Applying = CJoin | Reject | AckCJoin | Decline
+_Founding = Who | Rally | Witness
+_Edges = NewSucc | AckSucc
+_Leaving = CLeave | AckCLeave | NackLeave
+_Lease = Poll | Alive | Update | AckUpdate
+_Excluding = Exclude | AckExclude | ReqCoord | AckCoord | NackCoord | Cancel
+RingMessage = _Applying | _Founding | _Edges | _Leaving | _Lease | _Excluding
 
 
 # --- news, carried by PrCast; tags of their own ---
 
 
 class JoinedNews(_Message, frozen=True, tag=1):
-    """`seat` is an owner now (CCC11: "PrCast: p owns t")."""
+    """`holder` is an owner now (CCC11: "PrCast: p owns t")."""
 
-    seat: Seat
+    holder: Holder
 
 
 class GoneNews(_Message, frozen=True, tag=2):
@@ -341,9 +312,9 @@ class GoneNews(_Message, frozen=True, tag=2):
 
 
 class ReleasedNews(_Message, frozen=True, tag=3):
-    """`seat` left gracefully; `seq` is its last event."""
+    """`holder` left gracefully; `seq` is its last event."""
 
-    seat: Seat
+    holder: Holder
     seq: int
 
 
@@ -352,23 +323,12 @@ RingNews = JoinedNews | GoneNews | ReleasedNews
 
 def check_news(news: RingNews, tickets: int) -> None:
     """Raise BadMessage when the news names a ticket that does not exist."""
-    named = list(news.tickets) if isinstance(news, GoneNews) else [news.seat.ticket]
-    _tickets_exist(news, named, tickets)
+    _tickets_exist(news, news.tickets if isinstance(news, GoneNews) else (news.holder.ticket,), tickets)
 
 
 def check_message(message: RingMessage, tickets: int) -> None:
     """Raise BadMessage for what no member of a ring of that many tickets can have sent."""
-    named: list[int] = []
-    for field in ("mine", "yours", "tenure", "succ"):
-        place: Tenure | Seat | None = getattr(message, field, None)
-        if place is not None:
-            named.append(place.ticket)
-    for field in ("L", "R", "takeover", "rows", "cycle", "never"):
-        places: tuple[Seat | Tenure | Row, ...] = getattr(message, field, ())
-        named.extend(place.ticket for place in places)
-    for field in ("inherited", "held", "ended"):
-        lists: tuple[tuple[Seat, ...], ...] = getattr(message, field, ())
-        named.extend(seat.ticket for seats in lists for seat in seats)
+    named = list(_named(msgspec.structs.astuple(message)))
     match message:
         case Reject(known=known):
             named.extend(ticket for ticket, _ in known)
@@ -378,14 +338,23 @@ def check_message(message: RingMessage, tickets: int) -> None:
             named.append(wish)
         case Rally(epoch=epoch) | Witness(pledged=epoch) if epoch >= MAX_EPOCH:
             raise BadMessage(f"{type(message).__name__} names epoch {epoch}; the last one is {MAX_EPOCH - 1}")
-        case Witness(ended=ended) if any(len(seats) not in (2, 3) for seats in ended):
-            raise BadMessage("Witness tells of a seat without its successor")
+        case Witness(ended=ended) if any(len(held) not in (2, 3) for held in ended):
+            raise BadMessage("Witness tells of a tenure without its successor")
         case _:
             pass
     _tickets_exist(message, named, tickets)
 
 
-def _tickets_exist(what: RingMessage | RingNews, named: list[int], tickets: int) -> None:
+def _named(fields: tuple[Any, ...]) -> Iterator[int]:
+    """The tickets of all tenures, holders and rows among these."""
+    for value in fields:
+        if isinstance(value, Tenure | Holder | Row):
+            yield value.ticket
+        elif isinstance(value, tuple):
+            yield from _named(value)
+
+
+def _tickets_exist(what: RingMessage | RingNews, named: Iterable[int], tickets: int) -> None:
     for ticket in named:
         if not 0 <= ticket < tickets:
             raise BadMessage(f"{type(what).__name__} names ticket {ticket}; there are 0..{tickets - 1}")

@@ -32,7 +32,7 @@ PATIENCE = 8
 
 
 def quorum(size: int) -> int:
-    """How many of an L of this size must vouch for an owner: k + 1 at full size (ring.md rule 8)."""
+    """How many of an L of this size must vouch for an owner: k + 1 at full size (docs/ring.md, rule 8)."""
     return (size + 1) // 2
 
 
@@ -102,7 +102,7 @@ class Watched(Member):
     def neighbours(self) -> list[str]:
         """Its L, which only the fault-tolerant ring has."""
         ring: Any = self.ring
-        return [address_of(z.member) for z in ring.L]
+        return [address_of(z.member) for z in ring.neighbours.L]
 
     def handle(self, event: ports.Input, now: int) -> list[ports.Output]:
         before = self.neighbours()
