@@ -104,3 +104,7 @@ class JournalInUse(DiskError, UsageError):
 class AdapterError(WhenceError):
     """A system under the conformance kit does not start, does not speak the format, hangs or dies; the message names
     the node and what it did."""
+
+
+class HistoryError(WhenceError):
+    """A client history that cannot be read or checked; the message names the file, the line and the text."""
