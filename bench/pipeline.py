@@ -26,11 +26,10 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-TESTS = ROOT / "tests"
-sys.path.insert(0, str(TESTS))
+sys.path.insert(0, str(ROOT))
 
 import pyarrow as pa  # noqa: E402
-import spark_traces  # noqa: E402  # the generator of the tests
+from tests.spark import traces as spark_traces  # noqa: E402  # the generator of the tests
 
 from whence.spark.session import WORKER_MEMORY  # noqa: E402
 
@@ -71,7 +70,7 @@ def cpu() -> float:
 
 def measured(*arguments: str) -> tuple[Row, float]:
     """What the case says, and its peak memory in GB."""
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src"), str(TESTS)])}
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
     if arguments[0] == "duckdb":
         env |= WORKER_MEMORY  # what our workers have
     command = [sys.executable, "-m", "bench.pipeline", *arguments]
@@ -168,8 +167,8 @@ def duckdb_case(_: str, folder: Path) -> Row:
 
     import duckdb
 
+    from whence.judge.batch.coding import READ
     from whence.spark.audit import Summary, audit_run
-    from whence.spark.coding import READ
     from whence.spark.parts import Parts
 
     base = duckdb.connect(config={"threads": 2})

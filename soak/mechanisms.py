@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 
-from whence.sim.mechanisms import IN_THE_STACK, hostile
+from whence.sim.mechanisms import MECHANISMS, hostile
 from whence.sim.run import run
 
 SUMS = ("published", "delivered", "inversions", "lost", "late", "over_gap", "recovered")
@@ -32,10 +32,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m soak.mechanisms", description=__doc__)
     parser.add_argument("--seeds", type=int, default=100, help="of each mechanism (default 100)")
     parser.add_argument("--start", type=int, default=0, help="the first seed (default 0)")
-    parser.add_argument("--mechanism", action="append", choices=IN_THE_STACK, help="default: all; may be repeated")
+    parser.add_argument("--mechanism", action="append", choices=MECHANISMS, help="default: all; may be repeated")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: all cores)")
     args = parser.parse_args(arguments)
-    wanted = args.mechanism or IN_THE_STACK
+    wanted = args.mechanism or MECHANISMS
     points = [(name, seed) for seed in range(args.start, args.start + args.seeds) for name in wanted]
     began, broken = time.monotonic(), 0
     totals: dict[str, Counter[str]] = {name: Counter() for name in wanted}

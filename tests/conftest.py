@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-if TYPE_CHECKING:
-    from tests.cli.test_live import Command
-
+from tests.cli.commands import LIMIT, Command
 
 # The same examples each time, so that whoever runs the tests sees what we saw; new ones by `make explore`. How long an
 # example takes is no matter of a test: a machine may be busy.
@@ -35,8 +32,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture
 def start() -> Iterator[Callable[..., Command]]:
     """Starts `whence` commands; whatever a failing test leaves behind is killed."""
-    from tests.cli.test_live import LIMIT, Command
-
     started: list[Command] = []
 
     def begin(*args: object) -> Command:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from whence.api import Cluster, Contract, Event, Events, Host, Seat, join, run
+    from whence.api import Cluster, Contract, Event, Events, Host, Publisher, Seat, join, run
 
 __version__ = "0.1.0"
 
-_API = ("Cluster", "Contract", "Event", "Events", "Host", "Seat", "join", "run")
-__all__ = ["Cluster", "Contract", "Event", "Events", "Host", "Seat", "__version__", "join", "run"]
+_API = ("Cluster", "Contract", "Event", "Events", "Host", "Publisher", "Seat", "join", "run")
+__all__ = ["Cluster", "Contract", "Event", "Events", "Host", "Publisher", "Seat", "__version__", "join", "run"]
 
 
 def __getattr__(name: str) -> Any:

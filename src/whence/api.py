@@ -1,8 +1,7 @@
-"""What an application writes against: join a cluster, read its events, take a seat, publish.
+"""What an application writes against: join a cluster, read its events, publish.
 
-    async with whence.join("lobby", seeds=["127.0.0.1:7001"], secret=...) as cluster:
-        async with cluster.coordinate() as seat:
-            await seat.publish(b"hello")
+    async with whence.join("lobby", seeds=["127.0.0.1:7001"], secret=...) as cluster, cluster.publisher() as publisher:
+        await publisher.publish(b"hello")
         async for event in cluster.events():
             print(event.origin, event.payload)
 
@@ -15,115 +14,34 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from whence.clock import Incarnation, MemberId, address_of
-from whence.errors import ClusterClosed, LostTicket, NoTicket, NotJoined, UsageError
+from whence.clock import MemberId, address_of
+from whence.errors import ClusterClosed, NotJoined, UsageError
 from whence.events import Event, Events
 from whence.net.entry import LIVE, NODE, Entry, live_config
 from whence.net.host import Host
 from whence.net.keys import Keys
 from whence.net.keys import load as load_keys
 from whence.net.memory import MemoryNetwork
-from whence.net.node import Ask, Node
+from whence.net.node import Node
 from whence.net.roles import PublisherSeal
 from whence.net.transport import Faults
 from whence.order import FREE_ORDERS, RANK, TICKET_ORDERS, Blocked, Contract, FreeOrdering
-from whence.ports import Contracted, Coordinate, Leave, Move, Resign
-from whence.ring.interface import State
+from whence.ports import Contracted, Leave, Move
+from whence.publisher import Coordination, Publisher, Seat, Tickets, finish
 from whence.trace import TraceWriter
 
 T = TypeVar("T")
 
 LEAVE_TIMEOUT = 6.0
 """Seconds that leaving may take: the ring's own patience is 20 rounds."""
-RELEASE_TIMEOUT = 5.0
-"""Seconds to wait for the ring to take a ticket back at the end of a seat."""
-PART_BYTES = 256 << 10
-PART_EVENTS = 4096
 PEERS_EVERY = 2.0
 """Seconds between two looks whether the peers kept in a directory have changed."""
-
-
-class Seat:
-    """The right to publish, for as long as the block lasts and the ring agrees."""
-
-    def __init__(self, cluster: Cluster, ticket: int | None, inc: Incarnation | None) -> None:
-        self.cluster = cluster
-        self.ticket = ticket
-        """None in a cluster without tickets."""
-        self.inc = inc
-
-    async def publish(self, payload: bytes) -> str:
-        """Publish one event; returns its id when it is on its way. Waits while peers or the own application are behind.
-        Raises LostTicket if the ring took the ticket away: then nothing was published."""
-        return (await self.publish_many((payload,)))[0]
-
-    async def publish_many(self, payloads: Sequence[bytes], *, unread: bool = False) -> list[str]:
-        """Publish events in this order, many in one frame: far cheaper than one by one. On LostTicket, its `published`
-        holds the ids of those that were published. `unread`: do not wait while the own application is behind with its
-        reading; for who reads in one cluster only as fast as it publishes in another (a bridge), else both would
-        wait."""
-        cluster, node = self.cluster, self.cluster._node
-        cap = node.member.config.limits.max_payload_bytes
-        if payloads and (longest := max(map(len, payloads))) > cap:
-            raise UsageError(f"an event holds at most {cap} bytes, not {longest}")
-        ids: list[str] = []
-        for part in _parts(payloads):
-            await cluster._room(unread)
-            try:
-                self._check()
-                ask = Ask(part, asyncio.get_running_loop().create_future())
-                node.publish(ask)
-                ids += await ask.done
-            except LostTicket as error:
-                error.published = (*ids, *error.published)
-                raise
-        return ids
-
-    def _check(self) -> None:
-        node = self.cluster._node
-        if self.cluster._closed or node.left:
-            raise ClusterClosed(f"cluster {node.cluster!r} was left")
-        if (node.member.ring.ticket, node.member.ring.inc) != (self.ticket, self.inc):
-            why = f" ({node.lost})" if node.lost else ""
-            raise LostTicket(f"ticket {self.ticket} is lost{why}: leave the block and coordinate again")
-
-
-def _parts(payloads: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    """So much at a time that back pressure has a say in between."""
-    if len(payloads) <= PART_EVENTS and sum(map(len, payloads)) <= PART_BYTES:
-        if payloads:
-            yield payloads
-        return
-    start = size = 0
-    for i, payload in enumerate(payloads):
-        if i > start and (size + len(payload) > PART_BYTES or i - start >= PART_EVENTS):
-            yield payloads[start:i]
-            start, size = i, 0
-        size += len(payload)
-    yield payloads[start:]
-
-
-class Coordination:
-    """`async with cluster.coordinate() as seat`."""
-
-    def __init__(self, cluster: Cluster, timeout: float) -> None:
-        self._cluster = cluster
-        self._timeout = timeout
-
-    async def __aenter__(self) -> Seat:
-        return await self._cluster._sit_down(self._timeout)
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        await _see_through(self._cluster._stand_up())
 
 
 class Cluster:
@@ -136,13 +54,11 @@ class Cluster:
         self._founder = entry.founder
         self._on_alert = entry.on_alert
         node.on_contract = entry.on_contract
+        receives_only = isinstance(entry.seal, PublisherSeal) and not entry.seal.may_publish
+        self._tickets = Tickets(node, entry.host, entry.founder, receives_only)
         self._reader: Events | None = None
-        self._seats = 0
-        self._closed = False
-        self._waiters: list[asyncio.Future[None]] = []
         self._peers: list[MemberId] = []
         self._peers_timer: asyncio.TimerHandle | None = None
-        node.changed.append(self._tell)
 
     @property
     def name(self) -> str:
@@ -185,21 +101,10 @@ class Cluster:
             raise UsageError("this cluster has tickets or a mechanism, and no (N, R, K) clock")
         self._node.feed(Move(entries, keys))
 
-    async def publish(self, payload: bytes) -> str:
-        """In a cluster without tickets: publish one event, at any time (`Seat.publish`)."""
-        return (await self.publish_many((payload,)))[0]
-
-    async def publish_many(self, payloads: Sequence[bytes]) -> list[str]:
-        """In a cluster without tickets: publish events, in this order (`Seat.publish_many`)."""
-        if not self._node.member.config.free:
-            raise UsageError("publishing needs a ticket here: async with cluster.coordinate() as seat")
-        self._check_role()
-        return await Seat(self, None, None).publish_many(payloads)
-
     @property
     def may_publish(self) -> bool:
         """It holds a ticket now, or needs none."""
-        return self._node.member.may_publish
+        return self._node.may_publish
 
     def members(self) -> list[MemberId]:
         """The members known here, itself first."""
@@ -247,133 +152,57 @@ class Cluster:
         if previous is not None:  # what it had not handed out yet
             self._reader._frame, self._reader._at = previous._frame, previous._at
             previous._frame = []
-            self._tell()
+            self._node.changed.tell()
         self._node.backlog.read = True
         return self._reader
 
+    def publisher(self, *, timeout: float | None = None, wait_for_reader: bool = True) -> Publisher:
+        """A block in which this member publishes, whatever happens to its ticket:
+
+            async with cluster.publisher() as publisher:
+                await publisher.publish(b"hello")
+
+        `timeout`: seconds that a publish waits for a ticket before it raises NoTicket; None: as long as it takes.
+        `wait_for_reader`: publishing waits while the own application is behind with its reading. False is for
+        applications whose reading waits for something else, as a bridge's does."""
+        return Publisher(self._tickets, timeout, wait_for_reader)
+
     def coordinate(self, timeout: float = 10.0) -> Coordination:
-        """A block in which this member may publish. Entering waits for a ticket, or raises NoTicket; leaving gives it
-        back. The founder keeps its ticket until it leaves the cluster: without a coordinator there is no ring."""
-        return Coordination(self, timeout)
+        """A block with one ticket, for those who want the seat itself. Entering waits for a ticket, or raises NoTicket;
+        publishing raises LostTicket when the ring takes it away; leaving gives it back. The founder keeps its ticket
+        until it leaves the cluster: without a coordinator there is no ring."""
+        return Coordination(self._tickets, timeout)
 
     async def leave(self) -> None:
         """Give the ticket back, tell the others, stop. Done by leaving the `join` block."""
-        if self._closed:
+        node = self._node
+        if node.closed:
             return
-        self._node.feed(Leave())
-        over = time.monotonic() + LEAVE_TIMEOUT
-        await self._until(lambda: self._node.left or self._node.failure is not None, over)
+        node.feed(Leave())
+        await node.changed.until(lambda: not node.open, time.monotonic() + LEAVE_TIMEOUT)
         await self._host.drained(1.0)
         self.abandon()
 
     def abandon(self) -> None:
         """Stop at once, without a word: as a crash looks to the others."""
-        if self._closed:
+        if self._node.closed:
             return
-        self._closed = True
         if self._reader is not None and not self._node.backlog.busy and self._node.failure is None:
             self._node.save_state()
         self._host.detach(self._node)
         self._node.abandoned()
         if self._peers_timer is not None:
             self._peers_timer.cancel()
-        self._tell()
 
     def _keep_peers(self) -> None:
         """So that a restart finds somebody even if the seeds are gone."""
-        if self._closed or self._entry.directory is None:
+        if self._node.closed or self._entry.directory is None:
             return
         peers = self.members()[1:]
         if peers != self._peers and peers:
             self._peers = peers
             self._entry.remember_peers(peers)
         self._peers_timer = asyncio.get_running_loop().call_later(PEERS_EVERY, self._keep_peers)
-
-    # -- tickets ------------------------------------------------------------------------------------------------
-
-    async def _sit_down(self, timeout: float) -> Seat:
-        member = self._node.member
-        self._check_role()
-        deadline = time.monotonic() + timeout
-        self._seats += 1
-        try:
-            if self._seats == 1 and not (self._founder and (member.ring.ticket is not None or self._founding)):
-                self._node.feed(Coordinate())
-            done = await self._until(lambda: self._closed or self._node.left or member.may_publish, deadline)
-        except BaseException:
-            await _see_through(self._stand_up())
-            raise
-        if self._closed or self._node.left:
-            raise ClusterClosed(f"cluster {self.name!r} was left")
-        if not done:
-            reason = self._why_no_ticket()
-            await _see_through(self._stand_up())
-            raise NoTicket(f"no ticket of {self.name!r} within {timeout:g} s: {reason}")
-        return Seat(self, member.ring.ticket, member.ring.inc)
-
-    def _check_role(self) -> None:
-        if isinstance(self._entry.seal, PublisherSeal) and not self._entry.seal.may_publish:
-            raise UsageError("this member may only receive: publishing needs the key that role 'publisher' is issued")
-
-    @property
-    def _founding(self) -> bool:
-        return self._node.member.ring.state is State.FOUNDING or self._node.how is None
-
-    def _why_no_ticket(self) -> str:
-        member = self._node.member
-        ring, total = member.ring, member.config.tickets
-        if not member.joined:
-            return "this member has not joined yet"
-        if ring.may_publish:
-            return f"ticket {ring.ticket} is there, but its former owners' events are still being recovered"
-        known = ring.coordinators()
-        if ring.state is State.FOUNDING:
-            return "the ring is being founded: it waits until every lease of an earlier one has run out"
-        if not known:
-            return "no coordinator is known: the cluster's founder has left, or cannot be reached"
-        if len(known) >= total:
-            return f"all {total} tickets are taken, by {', '.join(sorted(set(known.values())))}"
-        return (
-            f"state {ring.state.value}, {len(known)} of {total} tickets are taken; the ring may be busy with a failure"
-        )
-
-    async def _stand_up(self) -> None:
-        self._seats -= 1
-        if self._seats or self._founder or self._closed:
-            return
-        self._node.feed(Resign())
-        ring = self._node.member.ring
-        over = time.monotonic() + RELEASE_TIMEOUT
-        await self._until(lambda: ring.ticket is None or self._seats > 0 or self._closed, over)
-
-    # -- waiting ------------------------------------------------------------------------------------------------
-
-    def _tell(self) -> None:
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-
-    async def _change(self) -> None:
-        waiter = asyncio.get_running_loop().create_future()
-        self._waiters.append(waiter)
-        await waiter
-
-    async def _until(self, condition: Callable[[], bool], deadline: float) -> bool:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(deadline - time.monotonic()):
-                while not condition():
-                    await self._change()
-                return True
-        return condition()
-
-    async def _room(self, unread: bool = False) -> None:
-        """Back pressure: wait while the own application (unless it stays `unread`) or the peers are behind."""
-        node = self._node
-        while node.backlog.full and not unread and not self._closed and node.failure is None:
-            await self._change()
-        if self._host.congested():
-            await self._host.drained(1.0)
 
 
 class Join:
@@ -400,7 +229,7 @@ class Join:
         node, saved = entry.open()
         cluster = self._cluster = Cluster(entry, node)
         await entry.start(node, saved)
-        joined = await cluster._until(lambda: bool(node.how or node.failure is not None or node.refused), deadline)
+        joined = await node.changed.until(lambda: bool(node.how or node.failure is not None or node.refused), deadline)
         if node.failure is not None:
             raise ClusterClosed(f"{node.cluster!r} was not joined: {node.failure}") from node.failure
         if node.refused:
@@ -415,7 +244,7 @@ class Join:
     ) -> None:
         assert self._cluster is not None
         try:
-            await _see_through(self._cluster.leave())
+            await finish(self._cluster.leave())
         finally:
             await self._close()
 
@@ -519,16 +348,6 @@ def run(main: Coroutine[Any, Any, T]) -> T:
         return runner.run(main)
 
 
-async def _see_through(ending: Coroutine[Any, Any, None]) -> None:
-    """Do it to its end though we are being cancelled; cancelled again, do it no longer."""
-    task = asyncio.ensure_future(ending)
-    try:
-        await asyncio.shield(task)
-    except asyncio.CancelledError:
-        task.cancel()
-        raise
-
-
 __all__ = [
     "LIVE",
     "Cluster",
@@ -540,6 +359,7 @@ __all__ = [
     "Host",
     "Join",
     "MemoryNetwork",
+    "Publisher",
     "Seat",
     "join",
     "live_config",

@@ -20,15 +20,19 @@ class CyclicTopology(ConfigError):
     the circle."""
 
 
-class NoTicket(TimeoutError, WhenceError):
-    """No ticket could be had in time; the message says what stood in the way."""
-
-
-class LostTicket(WhenceError):
-    """The ring took the ticket away: what was to be published is not. Leave the seat and coordinate again."""
+class NotPublished(WhenceError):
+    """Something that was to be published is not."""
 
     published: tuple[str, ...] = ()
     """Of many that were to be published, the ids of those that were."""
+
+
+class NoTicket(NotPublished, TimeoutError):
+    """There was no ticket in time; the message says why, and what to do."""
+
+
+class LostTicket(NotPublished):
+    """The ring took the ticket away. A `Publisher` gets another by itself; a seat ends with its ticket."""
 
 
 class NotJoined(TimeoutError, WhenceError):
@@ -83,6 +87,11 @@ class Unauthentic(RemoteError):
 
 class TraceError(WhenceError):
     """A trace that cannot be read or written; the message names file, position and reason."""
+
+
+class UnknownOrder(TraceError, UsageError):
+    """A member promises a delivery order that this version does not know, so nothing it does can be judged; the message
+    names the member and the known orders."""
 
 
 class KeysError(UsageError):

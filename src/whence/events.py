@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Self
 
 import msgspec
 
 from whence.clock import AnyFrame, Frame, Incarnation, MemberId
 from whence.errors import ClusterClosed
+from whence.net.node import Node
 from whence.ports import Deliver
 
 if TYPE_CHECKING:
     from whence.api import Cluster
+
+_reader: ContextVar[Events | None] = ContextVar("whence_reader", default=None)
+"""The reader that this task, or the one that started it, has its events from."""
+
+
+def reading(node: Node) -> bool:
+    """Whether the calling task is busy with an event of this node: then nothing may wait for its reader."""
+    reader = _reader.get()
+    return reader is not None and reader.node is node and reader.in_hand
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
@@ -56,7 +67,7 @@ class Events(AsyncIterator[Event]):
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._node = cluster._node
+        self.node = cluster._node
         self._frame: list[Event] = []
         self._at = 0
         self._handed = 0
@@ -64,7 +75,14 @@ class Events(AsyncIterator[Event]):
     def __aiter__(self) -> Self:
         return self
 
+    @property
+    def in_hand(self) -> bool:
+        """Events were handed out, and the next was not asked for."""
+        return self._handed > 0
+
     async def __anext__(self) -> Event:
+        if _reader.get() is not self:
+            _reader.set(self)
         if self._handed:
             self._done()
         if self._at >= len(self._frame) and not await self._next_frame():
@@ -77,12 +95,14 @@ class Events(AsyncIterator[Event]):
     async def batch(self, frames: int = 1) -> list[Event]:
         """The events of one frame, or of up to so many that are here, at least one event; empty when the cluster was
         left. Cheaper than one by one."""
+        if _reader.get() is not self:
+            _reader.set(self)
         if self._handed:
             self._done()
         if self._at >= len(self._frame) and not await self._next_frame():
             return []
         rest, self._at = self._frame[self._at :], len(self._frame)
-        items = self._node.backlog.items
+        items = self.node.backlog.items
         while (frames := frames - 1) > 0 and items and isinstance(items[0], Deliver):
             rest += self._take()
         self._handed = len(rest)
@@ -92,7 +112,7 @@ class Events(AsyncIterator[Event]):
         """The events that come next, as far as they are here: looked at, not taken. Those that an earlier life was
         done with may be among the first."""
         rest = self._frame[self._at :]
-        for item in self._node.backlog.items:
+        for item in self.node.backlog.items:
             if isinstance(item, Deliver):
                 rest += _events(item)
         return rest
@@ -102,16 +122,16 @@ class Events(AsyncIterator[Event]):
         if self._handed:
             self._done()
         if self._at >= len(self._frame):
-            self._node.backlog.busy = False
-            self._node.save_state()
+            self.node.backlog.busy = False
+            self.node.save_state()
 
     def _done(self) -> None:
         handed, self._handed = self._handed, 0
-        self._node.done(handed)
+        self.node.done(handed)
 
     async def _next_frame(self) -> bool:
         """All events so far are done with: on to the next frame."""
-        node, backlog = self._node, self._node.backlog
+        node, backlog = self.node, self.node.backlog
         self._frame, self._at = [], 0
         if self._cluster._reader is not self:
             return False
@@ -128,17 +148,17 @@ class Events(AsyncIterator[Event]):
                 node.snapshot(item)
             if node.failure is not None:
                 raise ClusterClosed(f"the node of {node.cluster} has stopped: {node.failure}") from node.failure
-            if node.left or self._cluster._closed or self._cluster._reader is not self:
+            if not node.open or self._cluster._reader is not self:
                 return False
-            await self._cluster._change()
+            await node.changed.wait()
 
     def _take(self) -> list[Event]:
         """The first item of the backlog, which is a frame."""
-        backlog = self._node.backlog
+        backlog = self.node.backlog
         was_full = backlog.full
         item = backlog.take_frame()
         if was_full and not backlog.full:
-            self._cluster._tell()
+            self.node.changed.tell()
         events = _events(item)
         if item.alert == 5 and self._cluster._on_alert is not None:
             for event in events:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import whence
-from tests.net.live import LIMIT, assert_causal, collect, fast, run, until
+from tests.net.live import LIMIT, assert_causal, collect, fast, run, say, until
 from whence.errors import ConfigError, UsageError
 from whence.net.metrics import exposition
 from whence.ports import Contracted
@@ -34,7 +34,7 @@ def test_everybody_publishes_at_once_without_a_ticket() -> None:
             whence.join("free", [a.address, b.address], **common) as c,
         ):
             assert a.clock_size == c.clock_size == (512, 4) and a.may_publish and a.coordinators() == {}
-            first = await a.publish(b"question")
+            first = await say(a, b"question")
             [seen] = await collect(b, 1)
             assert (seen.id, seen.payload, seen.origin, seen.sender_ticket) == (first, b"question", a.me, None)
             async with b.coordinate() as seat:  # granted at once: nobody is asked
@@ -43,7 +43,7 @@ def test_everybody_publishes_at_once_without_a_ticket() -> None:
             for cluster in (a, c):
                 events = await collect(cluster, 2)
                 assert [e.id for e in events] == [first, second] and not any(e.alert or e.over_gap for e in events)
-            await asyncio.gather(*(x.publish_many([b"%d" % i for i in range(30)]) for x in (a, b, c)))
+            await asyncio.gather(*(say(x, *(b"%d" % i for i in range(30))) for x in (a, b, c)))
             for cluster in (a, b, c):
                 await collect(cluster, 90 + (cluster is b))
             assert str(a.why_blocked(first)).endswith("delivered")
@@ -68,7 +68,7 @@ def test_a_late_joiner_gets_state_and_exactly_the_events_after_it() -> None:
             whence.join("free", [a.address], **common, contract=BIG, state=lambda: b" ".join(seen)) as b,
         ):
             for i in range(5):
-                await a.publish(b"%d" % i)
+                await say(a, b"%d" % i)
             seen += [e.payload for e in await collect(a, 5)]
             await collect(b, 5)
             got: list[bytes] = []
@@ -77,7 +77,7 @@ def test_a_late_joiner_gets_state_and_exactly_the_events_after_it() -> None:
             joiner = {"contract": other, "restore": got.append, "state": lambda: got[0]}
             async with whence.join("free", [a.address], **common, **joiner) as c:
                 assert got == [b"0 1 2 3 4"] and c.clock_size == (512, 4)
-                await asyncio.gather(*(x.publish(b"x") for x in (a, b, c)))
+                await asyncio.gather(*(say(x, b"x") for x in (a, b, c)))
                 assert sorted(e.payload for e in await collect(c, 3)) == [b"x"] * 3
         report = judge(trace.rows)
         assert report.ok and report.total.inverted == 0 and report.total.lost == 0
@@ -95,7 +95,7 @@ def test_another_size_without_stopping() -> None:
             whence.join("free", [a.address], **common) as c,
         ):
             for i in range(60):
-                await (a, b, c)[i % 3].publish(b"%d" % i)
+                await say((a, b, c)[i % 3], b"%d" % i)
                 if i == 20:
                     b.move(300, 3)
                 if i == 40:
@@ -104,7 +104,7 @@ def test_another_size_without_stopping() -> None:
             for cluster in (a, b, c):
                 await collect(cluster, 60)
             for cluster in (a, b, c):
-                await cluster.publish(b"last")
+                await say(cluster, b"last")
             for cluster in (a, b, c):
                 await collect(cluster, 3)
             assert a.clock_size == b.clock_size == c.clock_size in ((700, 5), (600, 4))
@@ -131,7 +131,7 @@ def test_the_application_is_told_of_alerts_and_of_a_broken_contract() -> None:
 
             async def busy(cluster: whence.Cluster) -> None:
                 while True:
-                    await cluster.publish(b"x")
+                    await say(cluster, b"x")
                     await asyncio.sleep(0)
 
             async def read(cluster: whence.Cluster) -> None:
@@ -165,8 +165,6 @@ def test_the_wrong_kind_of_cluster_is_a_named_refusal() -> None:
             with pytest.raises(UsageError, match="tickets"):
                 async with whence.join("ring", [ring.address], **common, order="probabilistic"):
                     pass
-            with pytest.raises(UsageError, match="ticket"):
-                await ring.publish(b"x")
             with pytest.raises(UsageError, match="tickets"):
                 ring.move(100, 4)
             with pytest.raises(UsageError, match="unordered, fifo, probabilistic"):
@@ -186,17 +184,17 @@ def test_a_member_goes_on_from_its_directory(tmp_path: Path) -> None:
         async with whence.join("free", **common) as a, whence.join("free", [a.address], **common) as b:
             join = whence.join("free", [a.address], "m:7", **common, directory=tmp_path)
             c = await join.__aenter__()
-            await c.publish(b"1")
-            await a.publish(b"2")
+            await say(c, b"1")
+            await say(a, b"2")
             assert {e.payload for e in await collect(c, 2)} == {b"1", b"2"}
             c.abandon()  # as a crash looks
             join._entry.close()
             await join._entry.host.close()
-            await b.publish(b"3")
+            await say(b, b"3")
             async with whence.join("free", [a.address], "m:7", **common, directory=tmp_path) as again:
                 assert again.me != c.me
                 assert [e.payload for e in await collect(again, 1)] == [b"3"]
-                fourth = await again.publish(b"4")
+                fourth = await say(again, b"4")
                 assert fourth == f"{again.me}/1"
                 for cluster in (a, b):
                     assert {e.payload for e in await collect(cluster, 4)} == {b"1", b"2", b"3", b"4"}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_live import LIMIT, Command, until
+from tests.cli.commands import LIMIT, Command, until
 from whence.bridge import everywhere
 from whence.cli import main
 from whence.cli.main import parser

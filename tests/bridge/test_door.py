@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import whence
 from tests.bridge.world import patient
-from tests.cli.test_live import Command, until
+from tests.cli.commands import Command, until
 from tests.net.live import LIMIT, fast, run
 from tests.net.live import until as soon
 from whence.bridge import Client, Door, Reader, Said

@@ -6,7 +6,6 @@ import asyncio
 import errno
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections import Counter
@@ -18,7 +17,7 @@ import msgspec
 import pytest
 
 import whence
-from tests.bridge.world import Member, inversions, members, patient
+from tests.bridge.world import Member, free_port, inversions, members, patient
 from tests.net.live import LIMIT, fast, until
 from whence.bridge import Bridge, Said, everywhere
 from whence.bridge.merge import CROSSINGS, copies_of, merge, merged
@@ -335,12 +334,6 @@ def test_what_a_bridge_cannot_keep_it_refuses(tmp_path: Path) -> None:
 
 
 # -- a process, killed ------------------------------------------------------------------------------------------------
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Killable:

@@ -9,9 +9,8 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.bridge.test_live import free_port
-from tests.bridge.world import patient
-from tests.cli.test_live import LIMIT, Command
+from tests.bridge.world import free_port, patient
+from tests.cli.commands import LIMIT, Command
 from tests.net.live import until as soon
 from whence.bridge import Client
 

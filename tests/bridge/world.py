@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import socket
 import subprocess
 import warnings
 from collections.abc import Callable, Coroutine, Sequence
@@ -14,7 +15,6 @@ from typing import Any
 import whence
 from tests.net.live import LIMIT
 from whence.bridge import Reader, Said, everywhere
-from whence.errors import LostTicket, NoTicket
 
 
 def patient(test: Callable[..., None]) -> Callable[..., None]:
@@ -76,18 +76,10 @@ class Member:
     async def speak(self) -> None:
         """Publish what is to be said. An own event counts as said when it is read: it is delivered here at once, and
         what was read between asking and publishing is in its past for sure only if it was read before."""
-        left: list[bytes] = []
-        while True:
-            try:
-                async with self.cluster.coordinate(LIMIT) as seat:
-                    while True:
-                        left = left or [await self._queue.get()]
-                        before = len(self.steps)
-                        [name] = await seat.publish_many(left)
-                        self.steps.insert(before, ("say", name))
-                        left = []
-            except (LostTicket, NoTicket) as error:
-                left = left[len(getattr(error, "published", ())) :]
+        async with self.cluster.publisher(timeout=LIMIT) as publisher:
+            while True:
+                payload, before = await self._queue.get(), len(self.steps)
+                self.steps.insert(before, ("say", await publisher.publish(payload)))
 
 
 async def members(
@@ -139,3 +131,9 @@ def inversions(logs: Sequence[Sequence[Step]]) -> list[str]:
         for name, at in read.items():
             wrong += [f"member {n} read {cause} after {name}" for cause in past[name] if read.get(cause, -1) > at]
     return wrong
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

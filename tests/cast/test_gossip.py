@@ -267,21 +267,10 @@ def test_samples_are_distinct_uniform_and_exclude() -> None:
 # Determinism
 
 
-def transcript() -> str:
-    cluster = Cluster(config(view="partial", view_size=6), seed=5, loss=0.1)
-    cluster.genesis(names(12))
-    lines = []
-    for i in range(5):
-        cluster.broadcast(IDS[i], news(IDS[i], i))
-        cluster.run(3)
-        lines.append(repr([(m, n.members(), cluster.first[m]) for m, n in cluster.nodes.items()]))
-    return "\n".join(lines)
-
-
 def test_the_same_seed_gives_the_same_run_whatever_the_hash_seed() -> None:
     here = Path(__file__).parents[2]
     program = (
-        "import hashlib; from tests.cast.test_gossip import transcript; "
+        "import hashlib; from tests.cast.cluster import transcript; "
         "print(hashlib.sha256(transcript().encode()).hexdigest())"
     )
     digests = {

@@ -8,7 +8,7 @@ import shlex
 from pathlib import Path
 
 from tests.conform.broken import MISTAKES
-from tests.conform.test_suite import FOUND_BY
+from tests.conform.mistakes import FOUND_BY
 from whence.cli.main import parser
 from whence.conform import FEATURES, SCENARIOS
 from whence.conform.messages import DEFAULT_CLAIMS, decode, features_of, said

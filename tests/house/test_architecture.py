@@ -9,12 +9,9 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-PACKAGE = ROOT / "src" / "whence"
-MODULES = sorted(PACKAGE.rglob("*.py"))
+from tests.house.imports import MODULES, PACKAGE, ROOT, imports, impurities
 
-CORE = ("clock", "cast", "ring", "order", "wire", "ports", "member")
-IMPURE = {"asyncio", "os", "secrets", "select", "selectors", "socket", "subprocess", "threading", "time", "uuid"}
+CORE = ("clock", "cast", "ring", "order", "wire", "ports", "member", "judge")
 EVERYBODY = {"", "errors"}  # the package itself (its version) and the errors
 VOCABULARIES = {"clock", "config", "ports"}  # whoever may know a room may speak the vocabulary that room speaks
 
@@ -46,45 +43,12 @@ def table() -> dict[str, set[str]]:
     }
 
 
-def imports(tree: ast.AST) -> list[str]:
-    """Every module that is imported, also inside functions and under TYPE_CHECKING."""
-    found: list[str] = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"line {node.lineno}: a relative import hides which room is meant"
-            found += [
-                f"{node.module}.{alias.name}" if node.module == "whence" else str(node.module) for alias in node.names
-            ]
-    return found
-
-
 def forbidden_imports(room: str, modules: list[str], known: dict[str, set[str]]) -> list[str]:
     """The imports of `room` that the table does not allow."""
     allowed = known[room] | EVERYBODY | {room}
     there = set(known) | {room_of(path) for path in MODULES}
     rooms = {m: m.split(".")[1] for m in modules if m.startswith("whence.")}
     return [m for m, target in rooms.items() if target in there and target not in allowed]
-
-
-def impurities(tree: ast.AST) -> list[str]:
-    """What a pure core does not do: I/O, clocks, threads, global or unseeded randomness."""
-    found = [m for m in imports(tree) if m.split(".")[0] in IMPURE]
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module == "random":
-            found += [f"random.{a.name}" for a in node.names if a.name != "Random"]
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "random":
-            found += [f"random.{node.attr}"] if node.attr != "Random" else []
-        if isinstance(node, ast.Call) and not node.args and ast.unparse(node.func) in ("random.Random", "Random"):
-            found.append("an unseeded Random()")
-        if (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Name)
-            and node.func.id in ("open", "input", "print")
-        ):
-            found.append(f"{node.func.id}()")
-    return found
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
@@ -109,6 +73,21 @@ def test_the_core_is_pure(path: Path) -> None:
 def test_the_oracle_does_not_trust_what_it_judges() -> None:
     modules = [m for f in ("oracle", "verdicts") for m in imports(ast.parse((PACKAGE / "sim" / f"{f}.py").read_text()))]
     assert {m for m in modules if m.startswith("whence")} == {"whence.errors", "whence.sim.verdicts", "whence.trace"}
+
+
+def test_the_judge_does_not_trust_what_it_judges() -> None:
+    mine = [path for path in MODULES if room_of(path) == "judge"]
+    modules = {m for path in mine for m in imports(ast.parse(path.read_text(encoding="utf-8")))}
+    known = {".".join(m.split(".")[:2]) for m in modules if m.split(".")[0] == "whence"}
+    assert mine and known <= {"whence.errors", "whence.judge", "whence.trace"}
+
+
+def test_the_judge_needs_no_arrays() -> None:
+    """Only the batch form may use NumPy and numba: the rest is in every installation."""
+    for path in MODULES:
+        if room_of(path) == "judge" and path.parent.name != "batch":
+            needed = {m.split(".")[0] for m in imports(ast.parse(path.read_text(encoding="utf-8")))}
+            assert not needed & {"numpy", "numba", "pyarrow", "pyspark"}, path
 
 
 def test_the_table_is_read_as_written() -> None:

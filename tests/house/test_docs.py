@@ -1,4 +1,4 @@
-"""docs/protocols.md, tuning.md and operations.md are true: commands, figures, knobs, metrics, pictures."""
+"""docs/protocols.md, tuning.md and operations.md are true: commands, figures, settings, metrics, pictures."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def test_the_figures_of_the_planner() -> None:
         assert [f"{figure:,.0f}" for figure in figures] == said, options
 
 
-def test_the_knobs_exist() -> None:
-    rows = re.findall(r"^\| (`.*?`) \|", read("tuning").partition("## The knobs")[2], re.M)
+def test_the_settings_exist() -> None:
+    rows = re.findall(r"^\| (`.*?`) \|", read("tuning").partition("## The settings")[2], re.M)
     named = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
     known = {*Config.sized.__kwdefaults__, "tickets", "members", *LIVE, *NODE}
     assert len(named) > 15 and set(named) <= known

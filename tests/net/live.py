@@ -53,6 +53,12 @@ async def collect(cluster: whence.Cluster, count: int, limit: float = LIMIT) -> 
     return found
 
 
+async def say(cluster: whence.Cluster, *payloads: bytes) -> str:
+    """Publish events, and return the id of the last."""
+    async with cluster.publisher() as publisher:
+        return (await publisher.publish_many(payloads))[-1]
+
+
 def assert_causal(trace: MemoryTrace, settled: bool = True) -> None:
     """The causal oracle has nothing to say against what was recorded."""
     report = judge(trace.rows, settled)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.member.net import MS, MemberNet
-from tests.net.test_disk import Killed, KillingFiles, bury
+from tests.net.disks import Killed, KillingFiles, bury
 from whence import ports
 from whence.clock import member_id
 from whence.net.disk import Files, Journal

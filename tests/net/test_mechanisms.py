@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import whence
-from tests.net.live import assert_causal, collect, fast, run, until
+from tests.net.live import assert_causal, collect, fast, run, say, until
 from whence.errors import ConfigError, UsageError
-from whence.order import IN_THE_STACK, SurveyConfig
+from whence.order import MECHANISMS, SurveyConfig
 from whence.sim.oracle import judge
 from whence.testing import MemoryNetwork
 from whence.trace import MemoryTrace
@@ -21,7 +21,7 @@ TIMES = SurveyConfig(delay=1_000_000_000, lifetime=60_000_000_000)
 """Of those that go by clocks: what `physical` waits for everything, and `delta` at most."""
 
 
-@pytest.mark.parametrize("mechanism", IN_THE_STACK)
+@pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_a_question_and_its_answers_among_three(mechanism: str) -> None:
     async def main() -> None:
         trace = MemoryTrace()
@@ -33,13 +33,13 @@ def test_a_question_and_its_answers_among_three(mechanism: str) -> None:
             whence.join("m", [a.address, b.address], **common) as c,
         ):
             assert a.may_publish and a.coordinators() == {} and a.clock_size is None and a.order == "causal"
-            first = await a.publish(b"question")
+            first = await say(a, b"question")
             [seen] = await collect(b, 1)
             assert (seen.id, seen.payload, seen.origin, seen.sender_ticket) == (first, b"question", a.me, None)
-            second = await b.publish(b"answer")
+            second = await say(b, b"answer")
             for cluster in (a, c):
                 assert [e.id for e in await collect(cluster, 2)] == [first, second]
-            await asyncio.gather(*(x.publish_many([b"%d" % i for i in range(20)]) for x in (a, b, c)))
+            await asyncio.gather(*(say(x, *(b"%d" % i for i in range(20))) for x in (a, b, c)))
             for cluster in (a, b, c):
                 await collect(cluster, 60 + (cluster is b))
             assert str(a.why_blocked(first)).endswith("delivered")
@@ -58,13 +58,13 @@ def test_a_member_goes_on_from_its_directory(tmp_path: Path) -> None:
         common = {"transport": net, "settings": fast(mechanism="interval"), "trace": trace}
         async with whence.join("m", **common) as a:
             async with whence.join("m", [a.address], directory=tmp_path, **common) as b:
-                await b.publish(b"one")
+                await say(b, b"one")
                 await collect(a, 1)
                 await collect(b, 1)
             async with whence.join("m", [a.address], directory=tmp_path, **common) as b:
-                await a.publish(b"two")
+                await say(a, b"two")
                 assert [e.payload for e in await collect(b, 1)] == [b"two"]
-                await b.publish(b"three")
+                await say(b, b"three")
                 assert [e.payload for e in await collect(a, 2)] == [b"two", b"three"]
         with pytest.raises(UsageError, match="cluster with interval"):
             async with whence.join("m", directory=tmp_path, transport=net, settings=fast(mechanism="vector")):

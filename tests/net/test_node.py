@@ -90,9 +90,10 @@ class Wire:
 
 
 def ask(node: Node, *payloads: bytes) -> Ask:
-    made = Ask(payloads, asyncio.new_event_loop().create_future())
-    node.publish(made)
-    return made
+    async def publish() -> Ask:
+        return node.publish(payloads)
+
+    return asyncio.run(publish())
 
 
 def gossip(parcels: list[Parcel]) -> list[Parcel]:

@@ -9,7 +9,7 @@ from examples.document import VERSES, place
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.objects.test_kernel import at, event
+from tests.objects.events import at, event
 from whence.errors import UsageError
 from whence.objects import BadOperation, Document, Objects, document
 from whence.objects.operations import PREFIX, Update, decode, encode

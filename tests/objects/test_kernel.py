@@ -13,13 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.house.imports import impurities
+from tests.objects.events import at, event
 from whence.clock import Entry, EventId, Frame, Incarnation, precedes
 from whence.errors import RemoteError, UsageError
 from whence.objects import (
     BadOperation,
     Counter,
     Document,
-    Event,
     Full,
     Moved,
     Objects,
@@ -34,17 +35,6 @@ from whence.objects import (
 from whence.objects.operations import PREFIX, Add, Close, Delete, Open, Set, Update, decode, encode
 
 OBJECTS = Path(__file__).parents[2] / "src" / "whence" / "objects"
-
-
-def at(n: int, ticket: int = 0, owner: str = "a#1") -> Event:
-    """An empty event of height n."""
-    inc = Incarnation(1, 0, 1).packed
-    vector = tuple((inc, n) if t == ticket else (0, 0) for t in range(3))
-    return Event(stamp(EventId(ticket, inc, n, owner), vector), b"")
-
-
-def event(payload: bytes, n: int, ticket: int = 0, owner: str = "a#1") -> Event:
-    return at(n, ticket, owner)._replace(payload=payload)
 
 
 # -- stamps --------------------------------------------------------------------------------------------------------
@@ -421,8 +411,6 @@ def test_closed_objects_are_remembered_up_to_a_number(monkeypatch: pytest.Monkey
 
 
 def test_all_but_the_live_part_is_pure() -> None:
-    from tests.house.test_architecture import impurities
-
     pure = [p for p in OBJECTS.glob("*.py") if p.name not in ("live.py", "replay.py")]
     assert len(pure) >= 7
     for path in pure:

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import whence
-from tests.objects.test_kernel import event
-from tests.objects.test_trace import small
+from tests.objects.events import event
+from tests.objects.recordings import small
 from whence.errors import ClusterClosed
 from whence.objects import Full, Moved, Objects
 from whence.objects.live import Live
@@ -99,7 +99,7 @@ def test_a_newcomer_in_mid_stream_misses_nothing_and_sees_nothing_twice() -> Non
             async def load(seat: whence.Seat, live: Live) -> None:
                 o = live.objects
                 for n in range(300):
-                    await live.publish(seat, o.counter("hits").add(1), o.registers("last").set(seat.cluster.me, n))
+                    await live.publish(seat, o.counter("hits").add(1), o.registers("last").set(live.cluster.me, n))
                     text = o.document("notes")
                     await live.publish(seat, text.insert(len(text.draft) // 2, "x"))
                     if n % 10 == 0:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.member.net import MS
 from tests.objects.net import ObjectsNet
+from tests.objects.recordings import small
 from whence.errors import UsageError
 from whence.objects import events_of
 from whence.objects.replay import NAME, Author, Recording, load
@@ -77,20 +78,6 @@ def test_the_authors_hold_back_what_came_early() -> None:
     assert len(zero.write(most=2)) == 2
     assert len(zero.write()) == 1, "the fourth waits for author 1"
     assert zero.write() == [] and not zero.done
-
-
-def small() -> Recording:
-    from whence.objects.replay import Txn
-
-    a = [
-        Txn((0, 0, 0), [(0, 0, "hello")]),
-        Txn((1, 0, 0), [(5, 0, " world")]),
-        Txn((2, 0, 0), [(0, 1, "J")]),
-        Txn((3, 1, 1), [(0, 0, ">")]),
-    ]
-    b = [Txn((1, 0, 0), [(5, 0, "!"), (0, 0, "(")])]
-    c = [Txn((2, 1, 0), [(1, 2, "")])]
-    return Recording([a, b, c], ">(Jllo world!")  # the smaller client id comes first
 
 
 @pytest.mark.parametrize("data", [b"{}", b"\x1f\x8bno", b"", json.dumps({"txns": 1}).encode()])

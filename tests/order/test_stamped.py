@@ -21,16 +21,16 @@ from whence.errors import (
     UsageError,
     WrongKind,
 )
-from whence.order import IN_THE_STACK, OrderConfig, StampedOrdering, SurveyConfig
+from whence.order import MECHANISMS, OrderConfig, StampedOrdering, SurveyConfig
 from whence.order.messages import StampedState
 from whence.order.outputs import Deliver, Dropped, GaveUp, OrderOutput, OrderSend
-from whence.order.survey import MECHANISMS, Message, Stamp, VectorStamp, make
+from whence.order.survey import Message, Stamp, VectorStamp, make
 from whence.sim.mechanisms import TIMED
 
 MS = 1_000_000
 TERMINATE, RECOVER = 100 * MS, 200 * MS
 PATIENCE = TERMINATE + RECOVER
-BLOCKING = [m for m in IN_THE_STACK if m not in TIMED]
+BLOCKING = [m for m in MECHANISMS if m not in TIMED]
 CHAINED = ["first", "first-unstable", "identifiers", "compact-multicast", "compact-unicast"]
 
 
@@ -126,7 +126,7 @@ class Net:
         return joiner
 
 
-@pytest.mark.parametrize("mechanism", IN_THE_STACK)
+@pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_an_effect_waits_for_its_cause(mechanism: str) -> None:
     net = Net(3, mechanism)
     a, b, c = net.members
@@ -206,7 +206,7 @@ def test_a_joiner_of_whom_nobody_was_told_inverts_nothing(mechanism: str) -> Non
     assert d.log == first.names() + second.names() and d.inversions() == []
 
 
-@pytest.mark.parametrize("mechanism", IN_THE_STACK)
+@pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_a_snapshot_and_a_checkpoint_are_gone_on_from(mechanism: str) -> None:
     net = Net(2, mechanism)
     a, b = net.members
@@ -249,7 +249,7 @@ def test_a_state_of_another_kind_is_refused() -> None:
             Net(2, "vector").members[1].ordering.load(state, 0)
 
 
-@pytest.mark.parametrize("mechanism", IN_THE_STACK)
+@pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_bad_frames_are_named_and_change_nothing(mechanism: str) -> None:
     net = Net(3, mechanism)
     a, b, c = net.members
@@ -302,7 +302,7 @@ def test_a_carried_message_passes_the_checks_of_the_wire() -> None:
 
 
 @settings(max_examples=200)
-@given(st.sampled_from(IN_THE_STACK), st.data())
+@given(st.sampled_from(MECHANISMS), st.data())
 def test_whatever_bytes_a_stamp_has_only_remote_errors_come_of_it(mechanism: str, data: st.DataObject) -> None:
     net = Net(3, mechanism)
     a, b, c = net.members
@@ -385,7 +385,7 @@ class Roles:
 
 def test_what_carries_others_messages_is_refused_where_there_are_roles() -> None:
     config = Net(1, "vector").members[0].ordering.config
-    for mechanism in IN_THE_STACK:
+    for mechanism in MECHANISMS:
         settings = msgspec.structs.replace(config, mechanism=mechanism)
 
         def make_it(settings: OrderConfig = settings) -> StampedOrdering:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.report.test_facts import TRIANGLE
+from tests.report.traces import TRIANGLE
 from whence.cli.judged import write_page
 from whence.report import Found, gather, write
 from whence.trace import Row

@@ -15,45 +15,26 @@ import pytest
 
 from soak import mechanisms as soak_mechanisms
 from tests.sim.runs import Run
+from tests.sim.survey import short
 from whence.cli.main import main
 from whence.config import Config
 from whence.errors import ConfigError
 from whence.member import Member
-from whence.order import IN_THE_STACK, StampedOrdering
-from whence.order.survey import MECHANISMS, Message, Wait
+from whence.order import MECHANISMS, StampedOrdering
+from whence.order.survey import Message, Wait
 from whence.sim.mechanisms import TIMED, hostile
 from whence.sim.oracle import judge
 from whence.sim.run import run
-from whence.sim.scenario import Loaded, parse
-
-SHORT: dict[str, Any] = {
-    "members": 8,
-    "duration": "50r",
-    "settle": "40r",
-    "cluster.workload.rate": 0.3,
-    "chaos.start": "6r",
-    "chaos.crash": "10r",
-    "chaos.leave": "25r",
-    "fault": [
-        {"at": "10r", "kind": "crash", "who": "n5", "for": "6r", "disk": True},
-        {"at": "15r", "kind": "partition", "who": ["n1", "n2", "n3"], "for": "8r"},
-    ],
-}
-"""The hostile world, shorter, with more crashes for its length."""
-
-
-def short(mechanism: str, **more: Any) -> Loaded:
-    return hostile(mechanism, {**SHORT, **more})
+from whence.sim.scenario import parse
 
 
 def test_all_that_order_a_multicast_are_there() -> None:
-    assert set(MECHANISMS) - set(IN_THE_STACK) == {"probabilistic"}  # which has an engine of its own
     page = (Path(__file__).parents[2] / "docs" / "survey.md").read_text(encoding="utf-8")
     table = page.partition("| `mechanism` |")[2]
-    assert re.findall(r"^\| `([\w-]+)` \|", table, re.MULTILINE) == list(IN_THE_STACK)
+    assert re.findall(r"^\| `([\w-]+)` \|", table, re.MULTILINE) == list(MECHANISMS)
 
 
-@pytest.mark.parametrize("mechanism", IN_THE_STACK)
+@pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_the_hostile_world_inverts_nothing(mechanism: str, seed: int) -> None:
     done = Run(short(mechanism), seed).clean()
@@ -66,7 +47,7 @@ def test_the_hostile_world_inverts_nothing(mechanism: str, seed: int) -> None:
         assert report.total.lost < 0.02 * report.total.deliveries
 
 
-@pytest.mark.parametrize("mechanism", IN_THE_STACK)
+@pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_pushed_at_once_with_losses_only(mechanism: str) -> None:
     outcome = run(short(mechanism, **{"cluster.mode": "eager", "cluster.workload.rate": 1.0}), 3)
     assert outcome.violation is None, outcome.violation
@@ -74,7 +55,7 @@ def test_pushed_at_once_with_losses_only(mechanism: str) -> None:
     assert line.inversions == 0 and line.published > 200
 
 
-@pytest.mark.parametrize("mechanism", IN_THE_STACK)
+@pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_what_is_never_recovered_is_skipped_and_nothing_is_inverted(mechanism: str) -> None:
     """Without recovery every loss of gossip is for good: the rules of skipping are all there is."""
     lossy = {"cluster.recovery": "off", "cluster.mode": "eager", "network.loss": 0.3, "cluster.workload.rate": 1.0}
@@ -117,7 +98,7 @@ rate = 0.5
 """
 
 
-@pytest.mark.parametrize("mechanism", IN_THE_STACK)
+@pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_without_losses_everybody_gets_everything(mechanism: str) -> None:
     outcome = run(parse(QUIET.format(mechanism=mechanism, more="")), 1)
     assert outcome.violation is None, outcome.violation  # the check `lost` among others
@@ -129,7 +110,7 @@ def test_without_losses_everybody_gets_everything(mechanism: str) -> None:
         assert line.blocked > 0 and line.blocked_ms > 0
 
 
-@pytest.mark.parametrize("mechanism", IN_THE_STACK)
+@pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_one_founds_and_all_others_come_and_go(mechanism: str) -> None:
     more = 'bootstrap = "join"\n[chaos]\nleave = "3r"\naway = "4r"\nstart = "6r"'
     outcome = run(parse(QUIET.format(mechanism=mechanism, more=more)), 2)
@@ -175,7 +156,7 @@ def test_the_same_seed_gives_the_same_trace_whatever_the_hashes() -> None:
     code = """
 import hashlib, sys
 sys.path.insert(0, {here!r})
-from tests.sim.test_mechanisms import short
+from tests.sim.survey import short
 from tests.sim.runs import Run
 from soak import mechanisms as soak_mechanisms
 for name in ("first-unstable", "interval", "delta"):

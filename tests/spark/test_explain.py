@@ -14,10 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.spark.session import spark
 from whence.errors import UsageError
+from whence.judge.batch import audited
+from whence.judge.batch import tables as results
+from whence.judge.batch.coding import code
 from whence.sim.run import run
 from whence.sim.scenario import load
-from whence.spark import findings
-from whence.spark.coding import code
 from whence.spark.explain import chain, export_shiviz, neighbourhood
 from whence.spark.tables import arrow_schema
 from whence.trace import Row, shiviz
@@ -33,8 +34,8 @@ def tables(spark: SparkSession, rows: Iterable[Row]) -> tuple[DataFrame, list[Ve
     """Events and verdicts."""
     schema = arrow_schema("events")
     events = pa.Table.from_pydict({f.name: [getattr(r, f.name, "f") for r in rows] for f in schema}, schema=schema)
-    audited = findings.audited(code(events))
-    verdicts = findings.verdicts(audited, "r", "main").cast(arrow_schema("verdicts"))
+    judged = audited.audited(code(events))
+    verdicts = results.verdicts(judged, "r", "main").cast(arrow_schema("verdicts"))
     return spark.createDataFrame(events), verdicts.to_pylist()
 
 

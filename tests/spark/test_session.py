@@ -79,19 +79,19 @@ def test_one_session_set_up_as_it_should_be(spark: SparkSession) -> None:  # noq
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
 
     def where(batches):  # type: ignore[no-untyped-def]
-        import whence.spark.kernel as kernel
+        import whence.judge.batch.kernel as kernel
 
         yield from (pa.RecordBatch.from_pydict({"a": [sys.executable], "b": [kernel.__name__]}) for _ in batches)
 
     row = spark.range(1).mapInArrow(where, "a string, b string").collect()[0]
-    assert row["a"] == sys.executable and row["b"] == "whence.spark.kernel"
+    assert row["a"] == sys.executable and row["b"] == "whence.judge.batch.kernel"
 
 
 def test_the_package_is_packed_whole() -> None:
     import zipfile
 
     names = zipfile.ZipFile(sessions._packed()).namelist()
-    assert {"whence/__init__.py", "whence/spark/kernel.py", "whence/trace/schema.py"} <= set(names)
+    assert {"whence/__init__.py", "whence/judge/batch/kernel.py", "whence/trace/schema.py"} <= set(names)
     assert all(name.endswith((".nbi", ".nbc")) for name in names if "__pycache__" in name)
 
 

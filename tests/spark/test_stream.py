@@ -25,10 +25,11 @@ from tests.spark.session import spark
 from tests.spark.traces import make
 from whence.cli import main
 from whence.errors import TraceError, UsageError, WhenceError
+from whence.judge.batch import audited, tables
+from whence.judge.batch.coding import code
 from whence.sim.run import run
 from whence.sim.scenario import load
-from whence.spark import findings, stream
-from whence.spark.coding import code
+from whence.spark import stream
 from whence.spark.follow import CHECKPOINTS, Follower
 from whence.spark.growing import reach, read
 from whence.spark.state import KINDS, Changes, Step
@@ -69,10 +70,10 @@ def batch(rows: list[Row]) -> tuple[Verdicts, list[dict[str, Any]]]:
     verdicts: Verdicts = {}
     violations: list[dict[str, Any]] = []
     for name in sorted({r.run for r in rows}):
-        audited = findings.audited(code(as_table([r for r in rows if r.run == name])))
-        assert audited.circles == 0
-        verdicts |= by_step(findings.verdicts(audited, name, "main").to_pylist())
-        violations += findings.violations(audited, name, "main").to_pylist()
+        judged = audited.audited(code(as_table([r for r in rows if r.run == name])))
+        assert judged.circles == 0
+        verdicts |= by_step(tables.verdicts(judged, name, "main").to_pylist())
+        violations += tables.violations(judged, name, "main").to_pylist()
     return verdicts, violations
 
 

@@ -20,7 +20,6 @@ from typing import Any, Self
 from whence.api import Cluster
 from whence.bridge.envelope import Asked, Reader, Said, wrap
 from whence.bridge.line import Accepted, Line, Refused, Request, Safety
-from whence.bridge.voice import Voice
 from whence.errors import ClusterClosed, RemoteError, Unauthentic, UsageError
 from whence.events import Event
 from whence.net.keys import Keys
@@ -54,7 +53,7 @@ class Door:
         self.listen = listen
         self.stats = {"door.accepted": 0, "door.published": 0, "door.refused": 0, "door.unauthentic": 0}
         self._safety = Safety.of(secret, tls, insecure, listen)
-        self._voice = Voice(cluster)
+        self._publisher = cluster.publisher()
         self._server: asyncio.Server | None = None
         self._lines: set[asyncio.Task[None]] = set()
         self._under_way: dict[str, int] = {}
@@ -74,7 +73,7 @@ class Door:
             self._server = await asyncio.start_server(self._serve, host, port, ssl=self._safety.server)
         except OSError as error:
             raise UsageError(f"cannot open a door at {self.listen}: {error.strerror or error}") from None
-        self._in_background(self._voice.sit())
+        await self._publisher.__aenter__()
         return self
 
     async def __aexit__(
@@ -86,11 +85,11 @@ class Door:
             task.cancel()
         if over:
             await asyncio.wait(over)
-        await self._voice.stand_up()
+        await self._publisher.__aexit__(None, None, None)
 
     async def ready(self) -> None:
-        """It has its ticket."""
-        await self._voice.sit()
+        """Wait until it has its ticket."""
+        await self._publisher.ready()
 
     # -- deliveries ---------------------------------------------------------------------------------------------
 
@@ -191,7 +190,7 @@ class Door:
     async def _publish(self, request: Request) -> None:
         heading = Asked(request.client, request.number, request.everywhere)
         try:
-            await self._voice.say([wrap(heading, request.payload)])
+            await self._publisher.publish(wrap(heading, request.payload))
             self.stats["door.published"] += 1
             await self._delivered(request.client, request.number)
         except (ClusterClosed, UsageError) as error:

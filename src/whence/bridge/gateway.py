@@ -24,7 +24,6 @@ import msgspec
 from whence.bridge.envelope import MAX_PATH, Asked, Crossed, Everywhere, Heading, Probe, hop_of, unwrap, wrap
 from whence.clock import EventId, MemberId
 from whence.errors import BadMessage, CorruptJournal, CyclicTopology, UsageError
-from whence.order.survey.interconnect import check_acyclic
 
 Tenure = tuple[str, int, int, MemberId]
 """Cluster, ticket, incarnation, owner: whose events have rising numbers."""
@@ -107,7 +106,8 @@ class Gateway:
             raise UsageError("a bridge joins at least two clusters")
         if unmarked not in ("local", "global"):
             raise UsageError(f"the scope of unmarked events is local or global, not {unmarked!r}")
-        check_acyclic([(clusters[0], other) for other in clusters[1:]])
+        if len(set(clusters)) < len(clusters):
+            raise CyclicTopology(f"{', '.join(clusters)}: a bridge names each cluster once")
         self.clusters = tuple(clusters)
         self.bridge = bridge
         self.unmarked = unmarked

@@ -23,11 +23,11 @@ from typing import Any, Self, TextIO
 from whence.api import Cluster, join
 from whence.bridge.gateway import Forward, Gateway, Output, Passed
 from whence.bridge.merge import CROSSINGS, Crossing, lines
-from whence.bridge.voice import Voice
 from whence.clock import EventId, Frame
 from whence.errors import DiskError, UsageError
 from whence.events import Event, Events
 from whence.net.disk import Files
+from whence.publisher import Publisher
 from whence.wire import DEFAULT
 
 log = logging.getLogger("whence.bridge")
@@ -73,7 +73,7 @@ class Bridge:
             if options.get("contract") is not None:
                 raise UsageError(f"{name}: a bridge counts by tickets, and a cluster with a contract has none")
         self._probe = probe
-        self._voices: dict[str, Voice] = {}
+        self._publishers: dict[str, Publisher] = {}
         self._readers: dict[str, Events] = {}
         self._crossings: TextIO | None = None
         self._stack = AsyncExitStack()
@@ -107,7 +107,9 @@ class Bridge:
                 options["trace"] = self._trace
             cluster = await self._stack.enter_async_context(join(name, **options))
             self.clusters[name] = cluster
-            self._voices[name] = Voice(cluster)
+            # Each side is read only as fast as the others are published to: waiting for readers would be a deadlock.
+            publisher = cluster.publisher(wait_for_reader=False)
+            self._publishers[name] = await self._stack.enter_async_context(publisher)
             self._readers[name] = cluster.events()
             self.gateway.is_member(name, cluster.me)
         self._save()
@@ -136,7 +138,7 @@ class Bridge:
         """Nothing is read yet, only looked at: what is found there is forwarded, or not, afterwards."""
         if self._probe > 0:
             for forward in self.gateway.probes():
-                await self._voices[forward.to].say([forward.payload])
+                await self._publishers[forward.to].publish(forward.payload)
         seen: dict[tuple[str, str], None] = {}
         over = time.monotonic() + self._probe
         while time.monotonic() < over:
@@ -145,7 +147,7 @@ class Bridge:
                     if (name, event.id) not in seen and event.origin not in self.gateway.lives[name]:
                         seen[name, event.id] = None
                         for forward in self.gateway.look(name, event.payload):
-                            await self._voices[forward.to].say([forward.payload])
+                            await self._publishers[forward.to].publish(forward.payload)
             await asyncio.sleep(LOOK_S)
         self.gateway.starting = False
         self.open = True
@@ -169,7 +171,7 @@ class Bridge:
         for to in self.clusters:
             payloads = [forward.payload for forward in forwards if forward.to == to]
             if payloads:
-                await self._voices[to].say(payloads)
+                await self._publishers[to].publish_many(payloads)
 
     def _record(self, passed: list[Passed]) -> None:
         if self._crossings is not None and passed:

@@ -21,8 +21,9 @@ from rich.table import Table
 from whence.cli.audit_page import write_audit_page
 from whence.cli.show import console
 from whence.errors import TraceError, UsageError
+from whence.judge.batch.audited import warm as warm_kernel
 from whence.spark import audit as audits
-from whence.spark import findings, foreign, ingest
+from whence.spark import foreign, ingest
 from whence.spark.session import interpreted, session
 
 
@@ -46,7 +47,7 @@ def audit(args: argparse.Namespace) -> int:
         else:
             pieces, _ = ingest.plan(ingest.find(args.paths))
             rows = sum(piece.rows for piece in pieces)
-            warm = None if interpreted(rows) else Thread(target=findings.warm, daemon=True)
+            warm = None if interpreted(rows) else Thread(target=warm_kernel, daemon=True)
             if warm is not None:
                 warm.start()
             say("starting Spark (most of the time that a small audit takes)")

@@ -17,10 +17,12 @@ from whence.cli.connect import Notices, joining, run_until_stopped
 from whence.cli.streams import Lines, Output, printable
 from whence.cli.terminal import Prompt
 from whence.clock import address_of
-from whence.errors import LostTicket, NoTicket, UsageError
+from whence.errors import NoTicket, UsageError
 
 SILENCE_S: Final = 20.0
 """Seconds without a word after which a ticket is given back: there are fewer tickets than people."""
+TICKET_S: Final = 10.0
+"""Seconds without a ticket after which the speaker is told that nobody hears them."""
 MAX_TEXT: Final = 4096
 
 HELP: Final = "/who: who is here   /stats: what happened   /quit (or Ctrl-D): leave   anything else is said to all"
@@ -107,15 +109,14 @@ class _Talk:
                 words, more = await self._words(lines, None)
                 continue
             try:
-                async with self.cluster.coordinate() as seat:
+                async with self.cluster.publisher(timeout=TICKET_S) as publisher:
                     while words:
-                        await seat.publish_many(words)
+                        await publisher.publish_many(words)
                         words = []
                         if more:
                             words, more = await self._words(lines, SILENCE_S)
-            except LostTicket as lost:
-                words = words[len(lost.published) :]
             except NoTicket as none:
+                words = words[len(none.published) :]
                 await self.show(f"(nobody hears you yet: {none})")
 
     async def _words(self, lines: Lines | Prompt, patience: float | None) -> tuple[list[bytes], bool]:

@@ -108,7 +108,7 @@ class Notices(logging.Handler):
         logger.handlers = [handler for handler in logger.handlers if not isinstance(handler, Notices)] + [self]
 
     def emit(self, record: logging.LogRecord) -> None:
-        self(record.getMessage(), level=record.levelname.lower())
+        self(record.getMessage(), level=record.levelname.lower(), **getattr(record, "fields", {}))
 
     def __call__(self, text: str, **fields: object) -> None:
         line = json.dumps({"notice": text, **fields}) if self._json else f"whence: {text}"

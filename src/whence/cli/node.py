@@ -15,7 +15,6 @@ from whence.bridge import Reader, Said
 from whence.cli.connect import Notices, Wishes, joining, run_until_stopped
 from whence.cli.streams import Lines, Output, printable
 from whence.clock import address_of
-from whence.errors import LostTicket, NoTicket
 from whence.net.metrics import Latency, MetricsServer
 from whence.wire.limits import DEFAULT
 
@@ -23,8 +22,6 @@ LOAD: Final = b"\0load "
 """How the payloads of `--load` begin; the time of publishing follows, and dots up to 64 bytes."""
 LOAD_BYTES: Final = 64
 TICK_S: Final = 0.02
-TRY_S: Final = 5.0
-"""Seconds to wait for a ticket before saying why there is none, and asking again."""
 
 
 def node(args: argparse.Namespace) -> int:
@@ -181,23 +178,10 @@ async def _input(args: argparse.Namespace, cluster: Cluster, notice: Notices) ->
 
 
 async def publish(cluster: Cluster, source: _Source, notice: Notices) -> None:
-    """Hold a ticket and publish all there is; a lost ticket is asked for again, and nothing is published twice."""
-    left: list[bytes] = []
-    while True:
-        try:
-            async with cluster.coordinate(TRY_S) as seat:
-                under = "without a ticket" if seat.ticket is None else f"under ticket {seat.ticket}"
-                notice(f"may publish, {under}", ticket=seat.ticket)
-                while True:
-                    if not left:
-                        batch = await source.next()
-                        if batch is None:
-                            return
-                        left = batch
-                    await seat.publish_many(left)
-                    left = []
-        except LostTicket as lost:
-            left = left[len(lost.published) :]
-            notice(f"{lost}; asking for another", ticket=None)
-        except NoTicket as none:
-            notice(f"{none}; still trying", ticket=None)
+    """Publish all there is. The publisher logs, and so tells, when a ticket is lost and when another is there."""
+    async with cluster.publisher() as publisher:
+        await publisher.ready()
+        under = "without a ticket" if publisher.ticket is None else f"under ticket {publisher.ticket}"
+        notice(f"may publish, {under}", ticket=publisher.ticket)
+        while (batch := await source.next()) is not None:
+            await publisher.publish_many(batch)

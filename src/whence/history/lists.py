@@ -34,8 +34,9 @@ def consistent_lists(history: History) -> Facts:
                 before.pop(op.key, None)
                 continue
             assert isinstance(op.value, tuple)
-            if before.setdefault(op.key, op.value) != op.value:
+            if before.get(op.key, op.value) != op.value:
                 facts.findings.append(bad_read("NonRepeatableRead", t, txn, i, "after it read another list"))
+            before[op.key] = op.value
             mine = own.get(op.key, [])
             wrong = _wrong_list(t, op.value, op.key, mine, writes, aborted, appends)
             if wrong is not None:

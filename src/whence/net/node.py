@@ -20,11 +20,12 @@ from typing import NamedTuple
 import msgspec
 
 from whence.cast.messages import Gossip, News
-from whence.clock import MemberId, address_of
+from whence.clock import Incarnation, MemberId, address_of
 from whence.errors import BadMessage, ClusterClosed, LostTicket, RemoteError
 from whence.member import Member
 from whence.net.disk import Journal, Saved
 from whence.net.hello import direct
+from whence.net.signal import Signal
 from whence.order.messages import AckRecover
 from whence.ports import (
     BadBytes,
@@ -142,15 +143,16 @@ class Ask:
 
     __slots__ = ("done", "error", "ids", "payloads")
 
-    def __init__(self, payloads: Sequence[bytes], done: asyncio.Future[list[str]]) -> None:
+    def __init__(self, payloads: Sequence[bytes]) -> None:
         self.payloads = payloads
-        self.done = done
+        self.done: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
         self.ids: list[str] = []
+        """Of the events that were stamped."""
         self.error: Exception | None = None
 
     def tell(self) -> None:
-        """It is decided."""
-        if self.done.done():  # nobody waits any more
+        """Resolve the future."""
+        if self.done.done():  # the caller was cancelled
             return
         if self.error is None:
             self.done.set_result(self.ids)
@@ -185,16 +187,18 @@ class Node:
         self.failure: Exception | None = None
         self.how: str | None = None
         """How it has joined: `genesis`, `snapshot`, `checkpoint`; None: not yet."""
-        self.left = False
+        self.left = self.closed = False
+        """It has left the cluster; it takes no step any more."""
         self.lost = ""
         """Why the ring took the last ticket away."""
         self.refused = ""
         """Why it will never join."""
+        self._lost_at: int | None = None
         self.contract: Contracted | None = None
         """What was last said of the contract of a cluster without tickets."""
         self.on_contract: Callable[[Contracted], None] | None = None
-        self.changed: list[Callable[[], None]] = []
-        """Called after a step in which the member joined or left, its ticket changed, or the backlog moved."""
+        self.changed = Signal()
+        """Told after a step in which the member joined or left, its ticket changed, or the backlog moved."""
         self._ship = ship
         self._wanted = wanted
         self._recorder = recorder
@@ -218,9 +222,16 @@ class Node:
         self._commands.append(command)
         self._wanted()
 
-    def publish(self, ask: Ask) -> None:
+    def publish(self, payloads: Sequence[bytes]) -> Ask:
+        """Have these stamped, and sent, in the next step. What one iteration of the loop publishes shares frames."""
+        ask = Ask(payloads)
+        if self.closed:
+            self._asks.append(ask)
+            self._refuse_asks()
+            return ask
         self._asks.append(ask)
         self._wanted()
+        return ask
 
     def receive(
         self, sender: MemberId, body: bytes | memoryview, urgent: bool = False, may_publish: bool = True
@@ -234,6 +245,24 @@ class Node:
         (self._urgent if urgent else self._inbox).append((sender, body, may_publish))
         self.waiting_bytes += len(body)
         self._wanted()
+
+    @property
+    def open(self) -> bool:
+        """It takes part, or may come to: it has not left, failed or been abandoned."""
+        return not (self.left or self.closed or self.failure is not None)
+
+    @property
+    def may_publish(self) -> bool:
+        """It holds a ticket and has caught up with the ticket's past, or needs none."""
+        return self.open and self.member.may_publish
+
+    @property
+    def ticket(self) -> int | None:
+        return self.member.ring.ticket
+
+    @property
+    def incarnation(self) -> Incarnation | None:
+        return self.member.ring.inc
 
     @property
     def wake_at(self) -> int | None:
@@ -255,7 +284,8 @@ class Node:
             commands, self._commands = self._commands, []
             for command in commands:
                 out += self.member.handle(command, now)
-            asks, self._asks = self._asks, []
+            asks = [ask for ask in self._asks if not ask.done.cancelled()]  # a cancelled caller publishes nothing
+            self._asks = []
             if asks:
                 self._publish(asks, now, out)
             self._take_packets(now, out)
@@ -275,7 +305,7 @@ class Node:
         log.error("%s in %s stops: %s: %s", self.me, self.cluster, type(error).__name__, error)
         self.failure = error
         self._refuse_asks()
-        self._changed()
+        self.changed.tell()
 
     def _take_packets(self, now: int, out: list[Output]) -> None:
         """What is urgent, then some of the others: a step is short, else the ring would think this member dead."""
@@ -374,8 +404,10 @@ class Node:
             self._recorder.row("fault", wall, reason=what)
 
     def abandoned(self) -> None:
-        """It takes no step any more: whoever waits for a publish is told."""
+        """It takes no step any more: whoever waits for something is told."""
+        self.closed = True
         self._refuse_asks()
+        self.changed.tell()
 
     def _refuse_asks(self) -> None:
         asks, self._asks = self._asks, []
@@ -415,8 +447,7 @@ class Node:
                     self.left = changed = True
                 case Ticket():
                     changed = True
-                    if o.change == "lost":
-                        self.lost = o.reason
+                    self._say_ticket(o)
                 case Refused(what="join"):
                     self.refused, changed = o.reason, True
                 case Contracted():
@@ -428,7 +459,7 @@ class Node:
         if parcels:
             self._ship(parcels)
         if changed:
-            self._changed()
+            self.changed.tell()
 
     def _say_contract(self, said: Contracted) -> None:
         self.contract = said
@@ -446,9 +477,30 @@ class Node:
         if self.on_contract is not None:
             self.on_contract(said)
 
-    def _changed(self) -> None:
-        for tell in list(self.changed):
-            tell()
+    def _say_ticket(self, said: Ticket) -> None:
+        """Log the loss of the right to publish, and its return: nothing else may show it to a silent application."""
+        if said.change == "lost":
+            self.lost = said.reason
+            if self._lost_at is None:
+                self._lost_at = self._now
+            log.warning(
+                "%s: ticket %d is lost (%s); publishing waits for another",
+                self.cluster,
+                said.ticket,
+                said.reason,
+                extra={"fields": {"ticket": None}},
+            )
+        elif said.change == "owner" and self._lost_at is not None:
+            after, self._lost_at = (self._now - self._lost_at) / 1e9, None
+            log.warning(
+                "%s: ticket %d after %.1f s without one; publishing goes on",
+                self.cluster,
+                said.ticket,
+                after,
+                extra={"fields": {"ticket": said.ticket}},
+            )
+        elif said.change == "released":
+            self._lost_at = None
 
     def _parcels(self, out: list[Output]) -> list[Parcel]:
         """A message that goes to many is encoded once."""

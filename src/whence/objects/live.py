@@ -4,8 +4,8 @@
     async with whence.join("lobby", ..., state=objects.state, restore=objects.restore) as cluster:
         async with Live(objects, cluster) as live:
             scores = objects.registers("scores")
-            async with cluster.coordinate() as seat:
-                await live.publish(seat, scores.set("ann", 3))
+            async with cluster.publisher() as publisher:
+                await live.publish(publisher, scores.set("ann", 3))
             async for change in live.changes(scores):
                 print(scores[change.key])
 
@@ -28,6 +28,7 @@ from whence.objects.kernel import Event, Moved, Replica, stamp
 
 if TYPE_CHECKING:
     from whence import api
+    from whence.publisher import Publisher, Seat
 
 
 def as_event(event: api.Event) -> Event:
@@ -80,19 +81,19 @@ class Live:
             for changes in list(self._waiting):
                 changes.wake.set()
 
-    async def publish(self, seat: api.Seat, *operations: bytes) -> list[str]:
+    async def publish(self, publisher: Publisher | Seat, *operations: bytes) -> list[str]:
         """Publish operations in this order, as few frames; `Full` if there is no room for them. They count here, too,
         when they are delivered: await `changes`."""
         self.objects.check_room(b"".join(operations))
-        return await seat.publish_many(operations)
+        return await publisher.publish_many(operations)
 
-    async def close(self, seat: api.Seat, replica: Replica, target: str = "") -> bytes:
+    async def close(self, publisher: Publisher | Seat, replica: Replica, target: str = "") -> bytes:
         """End the object in this cluster and return its contents, to be opened in `target`. Between the two it lives
         nowhere; whoever fails there still has the contents."""
         changes, life = self.changes(replica), replica.life
         try:
             if not self.over:
-                await seat.publish(self.objects.close(replica, target))
+                await publisher.publish(self.objects.close(replica, target))
             while (contents := self.objects.take(replica)) is None:
                 if replica.home is not None or replica.life != life:
                     raise Moved(
@@ -105,9 +106,9 @@ class Live:
         finally:
             changes.end()
 
-    async def open(self, seat: api.Seat, kind: str, name: str, contents: bytes = b"") -> None:
+    async def open(self, publisher: Publisher | Seat, kind: str, name: str, contents: bytes = b"") -> None:
         """Begin an object in this cluster with these contents."""
-        await self.publish(seat, self.objects.open(kind, name, contents))
+        await self.publish(publisher, self.objects.open(kind, name, contents))
 
     def changes(self, replica: Replica | None = None, limit: int = 4096) -> Changes:
         """The changes from now on, of one object or of all."""

@@ -8,11 +8,11 @@ from whence.order.explain import Blocked, Missing
 from whence.order.probabilistic import FreeOrdering
 from whence.order.stamped import StampedOrdering
 from whence.order.stats import OrderStats
-from whence.order.survey.registry import IN_THE_STACK, SurveyConfig
+from whence.order.survey.registry import MECHANISMS, SurveyConfig
 
 __all__ = [
     "FREE_ORDERS",
-    "IN_THE_STACK",
+    "MECHANISMS",
     "ORDERS",
     "RANK",
     "TICKET_ORDERS",

@@ -8,7 +8,7 @@ import msgspec
 
 from whence.errors import ConfigError
 from whence.order.contract import Contract
-from whence.order.survey.registry import IN_THE_STACK, SurveyConfig
+from whence.order.survey.registry import MECHANISMS, SurveyConfig
 
 FREE_ORDERS = ("unordered", "fifo", "probabilistic")
 """What a member of a cluster without tickets can have."""
@@ -73,7 +73,7 @@ class OrderConfig(msgspec.Struct, frozen=True, kw_only=True):
     contract: Contract | None = None
     """A cluster without tickets, where everybody may publish: its (N, R, K) clock follows from this. None: tickets."""
     mechanism: str = ""
-    """A cluster without tickets whose causal order is made by this mechanism of the SURVEY (`IN_THE_STACK`,
+    """A cluster without tickets whose causal order is made by this mechanism of the SURVEY (`MECHANISMS`,
     docs/survey.md), the same for all members. Empty: tickets, or a contract."""
     survey: SurveyConfig = SurveyConfig()
     """Settings of the mechanism."""
@@ -87,8 +87,8 @@ class OrderConfig(msgspec.Struct, frozen=True, kw_only=True):
         if self.order not in ORDERS:
             raise ConfigError(f"order must be one of {', '.join(ORDERS)}, not {self.order!r}")
         if self.mechanism:
-            if self.mechanism not in IN_THE_STACK:
-                raise ConfigError(f"mechanism must be one of {', '.join(IN_THE_STACK)}, not {self.mechanism!r}")
+            if self.mechanism not in MECHANISMS:
+                raise ConfigError(f"mechanism must be one of {', '.join(MECHANISMS)}, not {self.mechanism!r}")
             if self.contract is not None or self.order != "causal":
                 raise ConfigError(f"mechanism {self.mechanism} makes order causal, and needs no contract")
         elif self.order not in (TICKET_ORDERS if self.contract is None else FREE_ORDERS):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from whence.order import IN_THE_STACK
+from whence.order import MECHANISMS
 from whence.sim.scenario import Loaded
 from whence.sim.sweep import changed
 
@@ -14,7 +14,7 @@ TIMED = ("physical", "delta")
 CLOCKS = {"clocks.offset": "5ms", "clocks.drift": 0, "chaos.clock": "100000r"}
 """Clocks that differ by less than the skew that `Config.sized` allows for, and stay so."""
 
-__all__ = ["IN_THE_STACK", "TIMED", "hostile"]
+__all__ = ["MECHANISMS", "TIMED", "hostile"]
 
 
 def hostile(mechanism: str, settings: Mapping[str, Any] | None = None) -> Loaded:

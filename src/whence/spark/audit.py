@@ -1,7 +1,7 @@
 """Did order ever break? From trace files to the tables `verdicts`, `violations`, `members` and `quarantine`.
 
-The work is the same everywhere (`findings`), on one run of one cluster at a time. What differs is how its rows get to
-one place, and that is chosen from the layout of the files, by their footers:
+The judge (`whence.judge.batch`) is the same everywhere and takes one run at a time. The designs differ in
+how the rows of a run get to one place. The design is chosen by the layout of the files, read from their footers:
 
 ========== ====================================================== ==================================================
 design     when                                                   how
@@ -33,8 +33,11 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
 from whence.errors import UsageError
-from whence.spark import findings, ingest, measure, session
-from whence.spark.coding import READ, code, codes, picked
+from whence.judge.batch import tables as results
+from whence.judge.batch.audited import Audited, audited
+from whence.judge.batch.coding import READ, code, codes, picked
+from whence.judge.promises import NAMES
+from whence.spark import ingest, measure, session
 from whence.spark.ingest import Bad, Piece
 from whence.spark.parts import Parts
 from whence.spark.pictures import draw
@@ -68,7 +71,7 @@ class Summary:
     members: int = 0
     published: int = 0
     deliveries: int = 0
-    verdicts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(findings.VERDICTS, 0))
+    verdicts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(NAMES, 0))
     violations: dict[str, int] = field(default_factory=dict)
     """By rule."""
     first: dict[str, list[str]] = field(default_factory=dict)
@@ -118,10 +121,10 @@ def _sum(a: dict[str, int], b: dict[str, int]) -> dict[str, int]:
 def audit_run(table: pa.Table, run: str, cluster: str, parts: Parts) -> Summary:
     """Audit all rows of a run of a cluster (columns `READ` without run and cluster, `file`, `position`), write what is
     found, and say it in numbers."""
-    a = findings.audited(code(table))
-    wrong = findings.violations(a, run, cluster)
-    members = findings.members(a, run, cluster)
-    parts.write("verdicts", findings.verdicts(a, run, cluster))
+    a = audited(code(table))
+    wrong = results.violations(a, run, cluster)
+    members = results.members(a, run, cluster)
+    parts.write("verdicts", results.verdicts(a, run, cluster))
     parts.write("violations", wrong)
     parts.write("members", members)
     parts.write("quarantine", ingest.bad_table(conflicts(table, a.coded.conflicts.tolist())))
@@ -130,7 +133,7 @@ def audit_run(table: pa.Table, run: str, cluster: str, parts: Parts) -> Summary:
     return out
 
 
-def summed(a: findings.Audited, members: pa.Table, wrong: pa.Table, rows: int) -> Summary:
+def summed(a: Audited, members: pa.Table, wrong: pa.Table, rows: int) -> Summary:
     """What was found in a run, in numbers."""
 
     def total(name: str) -> int:
@@ -143,7 +146,7 @@ def summed(a: findings.Audited, members: pa.Table, wrong: pa.Table, rows: int) -
         members=members.num_rows,
         published=len(a.past.origin),
         deliveries=total("deliveries"),
-        verdicts=dict(zip(findings.VERDICTS, map(total, names), strict=True)),
+        verdicts=dict(zip(NAMES, map(total, names), strict=True)),
         **counted(wrong),
         repeated=a.coded.repeated,
         missing=total("missing"),
@@ -371,32 +374,32 @@ def _holding(pieces: Sequence[Piece], run: Run) -> list[Piece]:
 # -- from DataFrame to DataFrame
 
 
-Make = Callable[[findings.Audited, str, str], pa.Table]
+Make = Callable[[Audited, str, str], pa.Table]
 
 
 def verdicts(events: DataFrame) -> DataFrame:
     """`events` -> `verdicts`."""
-    return _of_runs(events, "verdicts", findings.verdicts)
+    return _of_runs(events, "verdicts", results.verdicts)
 
 
 def violations(events: DataFrame) -> DataFrame:
     """`events` -> `violations`."""
-    return _of_runs(events, "violations", findings.violations)
+    return _of_runs(events, "violations", results.violations)
 
 
 def members(events: DataFrame) -> DataFrame:
     """`events` -> `members`."""
-    return _of_runs(events, "members", findings.members)
+    return _of_runs(events, "members", results.members)
 
 
 def past(events: DataFrame) -> DataFrame:
     """`events` -> `past`."""
-    return _of_runs(events, "past", findings.past_table)
+    return _of_runs(events, "past", results.past_table)
 
 
 def origins(events: DataFrame) -> DataFrame:
     """`events` -> `origins`."""
-    return _of_runs(events, "origins", findings.origins_table)
+    return _of_runs(events, "origins", results.origins_table)
 
 
 def _of_runs(events: DataFrame, table: str, make: Make) -> DataFrame:
@@ -405,7 +408,7 @@ def _of_runs(events: DataFrame, table: str, make: Make) -> DataFrame:
 
     def of_run(rows: pa.Table) -> pa.Table:
         named = rows.slice(0, 1).to_pylist()[0]
-        a = findings.audited(code(rows))
+        a = audited(code(rows))
         return make(a, named["run"], named["cluster"]).cast(schema)
 
     needed = require(events, "events").select(*READ)

@@ -19,9 +19,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from whence.spark.coding import Coded, picked
-from whence.spark.compiled import Ints, Longs
-from whence.spark.kernel import PUBLISH
+from whence.judge.batch.coding import Coded, picked
+from whence.judge.batch.compiled import Ints, Longs
+from whence.judge.batch.kernel import PUBLISH
 from whence.trace import Row, shiviz
 
 RADIUS: Final = 3

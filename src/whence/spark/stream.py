@@ -32,9 +32,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from whence.errors import TraceError, UsageError, WhenceError
+from whence.judge.promises import Verdict, rule_broken
 from whence.spark import ingest
-from whence.spark import judge as j
-from whence.spark.findings import BREAKS
 from whence.spark.follow import Follower
 from whence.spark.growing import BATCH_BYTES, SCHEMA, GrowingTrace, bad_rows, growing_files, is_parquet, read
 from whence.spark.state import KINDS, Changes, Judged, Step
@@ -332,19 +331,15 @@ def _by_run(rows: pa.Table) -> Iterator[tuple[tuple[str, str], Iterable[tuple[st
     yield from groups.items()
 
 
-_CODES: Final = {"inverted": j.INVERTED, "over a gap": j.OVER_GAP, "duplicate": j.DUPLICATE, "unknown": j.UNKNOWN}
+_VERDICTS: Final = {verdict.text: verdict for verdict in reversed(Verdict)}
 
 
 def _rule(found: Judged, follower: Follower) -> str | None:
-    """What a delivery breaks, given what its member's order promises (`BREAKS`)."""
-    code = j.FIFO_INVERTED if found.fifo else _CODES.get(found.verdict)
-    if code not in BREAKS.get(found.order, BREAKS["unordered"]):
-        return None
-    if code == j.UNKNOWN and found.origin in follower.torn:
-        return None  # no reproach where steps of its origin are missing
-    if found.verdict == "inverted":
-        return "fifo" if found.order == "fifo" else "causal"
-    return "gap" if found.verdict == "over a gap" else "integrity"
+    """What a delivery breaks, given what its member's order promises."""
+    verdict = Verdict.FIFO_INVERTED if found.fifo else _VERDICTS[found.verdict]
+    if verdict is Verdict.UNKNOWN and found.origin in follower.torn:
+        return None  # steps of its origin are missing
+    return rule_broken(found.order, verdict)
 
 
 def _hear(

@@ -33,6 +33,8 @@ from pyspark.sql.types import (
 )
 
 from whence.errors import TraceError, UsageError
+from whence.judge.batch import schemas
+from whence.judge.batch.schemas import Columns, arrow, columns
 from whence.trace.schema import COLUMNS, TRACE_VERSION
 
 MANIFEST: Final = "_whence.json"
@@ -46,49 +48,16 @@ _SPARK: Final[dict[str, DataType]] = {
     "texts": ArrayType(StringType(), False),
     "int64s": ArrayType(LongType(), False),
 }
-_ARROW: Final[dict[str, pa.DataType]] = {
-    "text": pa.string(),
-    "int32": pa.int32(),
-    "int64": pa.int64(),
-    "double": pa.float64(),
-    "boolean": pa.bool_(),
-    "texts": pa.list_(pa.field("element", pa.string(), nullable=False)),
-    "int64s": pa.list_(pa.field("element", pa.int64(), nullable=False)),
+TABLES: Final[dict[str, Columns]] = {
+    "events": columns(", ".join(f"{c.name} {c.type}{'!' if c.required else ''}" for c in COLUMNS) + ", file text!"),
+    "quarantine": columns("file text!, position int64!, reason text!, raw text"),
+    "metrics": columns("run text!, cluster text!, member text, window_start_ns int64, name text!, value double"),
+    **schemas.TABLES,
 }
-
-_WRITTEN: Final = {
-    "events": ", ".join(f"{c.name} {c.type}{'!' if c.required else ''}" for c in COLUMNS) + ", file text!",
-    "quarantine": "file text!, position int64!, reason text!, raw text",
-    "origins": "run text!, cluster text!, index int32!, member text!",
-    "past": "run text!, cluster text!, event text!, origin text!, seq int64!, vector int64s!",
-    "verdicts": "run text!, cluster text!, member text!, lseq int64!, event text, origin text, seq int64, "
-    "verdict text!, order text!, cause_origin text, cause_seq int64, cause_event text, violation boolean!",
-    "violations": "run text!, cluster text!, rule text!, member text!, lseq int64, event text, detail text!, "
-    "witness texts!",
-    "members": "run text!, cluster text!, member text!, order text!, alive boolean!, steps int64!, missing int64!, "
-    "deliveries int64!, in_order int64!, inverted int64!, fifo_inverted int64!, over_gap int64!, after_gap int64!, "
-    "duplicates int64!, unknown int64!, gaps int64!, lost int64!, lost_of_live int64!, disagreements int64!",
-    "metrics": "run text!, cluster text!, member text, window_start_ns int64, name text!, value double",
-}
-
-
-def _columns(written: str) -> tuple[tuple[str, str, bool], ...]:
-    pairs = (column.split() for column in written.split(", "))
-    return tuple((name, kind.rstrip("!"), kind.endswith("!")) for name, kind in pairs)
-
-
-TABLES: Final = {table: _columns(written) for table, written in _WRITTEN.items()}
-"""Table -> (column, type, required) in this order; `!` marks what is never null.
-
-`events`: the trace, typed and deduplicated, with the file each row came from.
-`quarantine`: what is no row (file, position = row or line from 0 or 1 as the file counts, -1 = all of the file).
-`origins`, `past`: the true past of event (origin, seq) is `vector[i]` events of the origin with index i, its own before
-it included.
-`verdicts`: one row a delivery. For `inverted` the cause is the event delivered before it that has it in its past; for
-`over a gap` the first event skipped; for a `duplicate` the event itself. `violation`: the member's order forbids it.
-`violations`: one row each, `detail` in words, `witness` the events to look at (at most three).
-`members`: one row a member, the counts of the simulator's oracle.
-`metrics`: member null = all members, window null = the whole run."""
+"""`events`: the trace, typed and deduplicated, with the file each row came from.
+`quarantine`: what could not be read as a row (position: row from 0 or line from 1, -1 for the whole file).
+`metrics`: a null member means all members, a null window the whole run.
+The others are the judge's (`whence.judge.batch.schemas`)."""
 
 
 def spark_schema(table: str) -> StructType:
@@ -98,7 +67,7 @@ def spark_schema(table: str) -> StructType:
 
 def arrow_schema(table: str) -> pa.Schema:
     """The published schema, for Arrow."""
-    return pa.schema([pa.field(name, _ARROW[kind], nullable=not required) for name, kind, required in TABLES[table]])
+    return arrow(TABLES[table])
 
 
 def require(df: DataFrame, table: str) -> DataFrame:

@@ -176,12 +176,6 @@ class Mechanism(Protocol):
     def install(self, state: State) -> None:
         """Start from this state, which some member's `admit()` gave."""
 
-    def retire(self) -> State | None:
-        """This process leaves: what somebody has to `inherit()`, if anything."""
-
-    def inherit(self, state: State) -> None:
-        """Take over what a leaver handed on."""
-
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -250,12 +244,6 @@ class Rules(ABC):
 
     def save(self) -> State:
         return self.admit(-1)  # nobody: most give all joiners the same
-
-    def retire(self) -> State | None:
-        return None
-
-    def inherit(self, state: State) -> None:  # noqa: B027
-        """Nothing was handed on."""
 
 
 class Delivered:

@@ -93,18 +93,6 @@ class IntervalTree(Rules):
         self.sent = _share(state)
         self.delivered = peek(self.sent)
 
-    def retire(self) -> IntervalState:
-        share, self.sent = self.sent, peek(self.sent)
-        return IntervalState(encode(share))
-
-    def inherit(self, state: State) -> None:
-        # Only the share is taken: what the leaver knew is learned, as ever, by delivering it. But the heir must not
-        # count in the share as if the leaver's events there were unknown, or two events would have one name.
-        share = _share(state)
-        if not leq(share, self.delivered):
-            raise UsageError("an heir must have delivered all that the leaver has (rule 6)")
-        self.sent = join(self.sent, Itc(share.id, 0))
-
 
 def shares(processes: list[ProcessId]) -> dict[ProcessId, Itc]:
     """The interval among the founders, by halving: each with a share, the trees as flat as can be."""

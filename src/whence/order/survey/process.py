@@ -23,8 +23,6 @@ class ProcessStats:
     """By reason: `duplicate`, `late`, `expired`, `broken`, `departed`, `overflow`, `ahead`."""
     blocked: int = 0
     """Messages that could not be delivered when they arrived."""
-    blocked_time: int = 0
-    """Nanoseconds that delivered messages have waited here, summed."""
     held_peak: int = 0
 
 
@@ -96,8 +94,7 @@ class Process:
                 break
             for message in sorted(ready, key=self.mechanism.rank):  # what is ready stays so, or becomes obsolete
                 if not self._drop_if(self.mechanism.obsolete(message, now), message):
-                    _, since = self._held.pop(message.id)
-                    self.stats.blocked_time += now - since
+                    del self._held[message.id]
                     delivered += self._deliver(message, now)
         return delivered
 
@@ -134,31 +131,10 @@ class Process:
         times = [wait.until for _, wait in self.waiting(self._now) if wait.until is not None]
         return min(times, default=None)
 
-    def held(self) -> list[tuple[Message, int]]:
-        """What is received and not delivered, and since when."""
-        return list(self._held.values())
-
     def waiting(self, now: int) -> list[tuple[Message, Wait]]:
         """What is held, and why."""
         found = [(message, self.mechanism.wait(message, now)) for message, _ in self._held.values()]
         return [(message, wait) for message, wait in found if wait is not None]
-
-    def missing(self, now: int) -> list[Range]:
-        """What to recover: named by what is held, and not in hand."""
-        upto: dict[ProcessId, tuple[int, int]] = {}
-        for _, wait in self.waiting(now):
-            for sender, first, last in wait.missing:
-                at, to = upto.get(sender, (first, last))
-                upto[sender] = (min(at, first), max(to, last))
-        found: list[Range] = []
-        for sender, (first, last) in sorted(upto.items()):
-            for held in sorted(seq for p, seq in self._held if p == sender and first <= seq <= last):
-                if first < held:
-                    found.append((sender, first, held - 1))
-                first = held + 1
-            if first <= last:
-                found.append((sender, first, last))
-        return found
 
     def admit(self, joiner: ProcessId) -> State:
         """What `joiner` starts from: taken between two deliveries, with the application's state of the same moment."""

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from random import Random
 from typing import Annotated
 
 import msgspec
 
 from whence.clock.interval import Stamp as Itc
-from whence.clock.probabilistic import keys_of
 from whence.errors import ConfigError
 from whence.order.survey.base import Mechanism, ProcessId
 from whence.order.survey.delta import DeltaCausal
@@ -17,7 +15,6 @@ from whence.order.survey.first import FirstGeneration
 from whence.order.survey.identifiers import Identifiers
 from whence.order.survey.interval import IntervalTree, shares
 from whence.order.survey.physical import Physical
-from whence.order.survey.probabilistic import Probabilistic
 from whence.order.survey.vector import CompactMulticast, CompactUnicast, VectorClock
 
 _MS = 1_000_000
@@ -45,10 +42,6 @@ class SurveyConfig(msgspec.Struct, frozen=True):
     """`physical`: hybrid logical clocks, which also stand a clock that goes back."""
     lifetime: Duration = 1_000 * _MS
     """`delta`: nanoseconds for which an event is waited for, and after which it is discarded."""
-    R: int = 100
-    """`probabilistic`: counters in each message. More: fewer errors, larger messages."""
-    K: int = 4
-    """`probabilistic`: entries per process, best at `ln 2 * R / X` with X messages in flight (PCO17)."""
 
     def __post_init__(self) -> None:
         for name, least in (("max_carried", 0), ("max_carried_bytes", 0), ("anchor_every", 1), ("lifetime", 1)):
@@ -85,12 +78,7 @@ _MAKERS: dict[str, Callable[[ProcessId, tuple[ProcessId, ...], SurveyConfig], Me
     "interval": _interval,
     "physical": lambda me, founders, config: Physical(me, config.skew, config.delay, config.hybrid),
     "delta": lambda me, founders, config: DeltaCausal(me, config.lifetime),
-    "probabilistic": lambda me, founders, config: Probabilistic(
-        me, config.R, keys_of(Random(f"keys of {me}"), config.R, config.K)
-    ),
 }
 
 MECHANISMS = tuple(_MAKERS)
-"""The names `make` knows."""
-IN_THE_STACK = tuple(name for name in MECHANISMS if name != "probabilistic")
-"""Those that a cluster can be ordered by (order/stamped.py). (N, R, K) clocks have an engine of their own."""
+"""The mechanisms that a cluster can be ordered by (order/stamped.py)."""

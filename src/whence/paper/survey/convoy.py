@@ -16,9 +16,9 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from whence.order.survey import SurveyConfig, control_bytes, make
-from whence.order.survey.interconnect import Interconnected, LinkWire, ToGroup, check_acyclic
-from whence.order.survey.reliable import Data, View, Wire
-from whence.order.survey.subgroup import Delivered, ToMember
+from whence.paper.survey.interconnect import Interconnected, LinkWire, ToGroup, check_acyclic
+from whence.paper.survey.reliable import Data, View, Wire
+from whence.paper.survey.subgroup import Delivered, ToMember
 
 if TYPE_CHECKING:
     from whence.paper.frame import Claim, Context, Outcome

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from whence.clock.compact import SkClock
 from whence.clock.vector import concurrent, precedes
 from whence.order.survey import (
     CompactMulticast,
@@ -32,6 +31,7 @@ from whence.order.survey import (
     VectorStamp,
     sequence,
 )
+from whence.paper.survey.compact import SkClock
 
 if TYPE_CHECKING:
     from whence.paper.frame import Context, Outcome

@@ -6,7 +6,7 @@ processes and the rate; what a change of the membership costs (one crashes, anot
 stops); and what each pays in the hostile world (`whence sim hostile-survey`).
 
 The SURVEY's own change of the membership, where all agree on a view and nobody multicasts meanwhile, is measured on
-`ReliableProcess` (order/survey/reliable.py), which needs links that lose nothing.
+`ReliableProcess` (reliable.py), which needs links that lose nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from whence.order import IN_THE_STACK
+from whence.clock.probabilistic import keys_of
+from whence.order import MECHANISMS
 from whence.order.survey import (
     CompactStamp,
     DeltaStamp,
@@ -31,8 +32,10 @@ from whence.order.survey import (
     control_bytes,
     make,
 )
-from whence.order.survey import reliable as rl
+from whence.order.survey.base import Mechanism
+from whence.paper.survey import reliable as rl
 from whence.paper.survey.convoy import Setting, measure
+from whence.paper.survey.probabilistic import Probabilistic
 from whence.sim.mechanisms import hostile
 from whence.sim.run import Outcome as Simulated
 from whence.sim.run import run as simulate
@@ -65,6 +68,8 @@ ORDERS = {
     "tickets": ("tickets (CCC11)", "a vector of tickets"),
 }
 """Order -> (what the table calls it, its causal history)."""
+R, K = 100, 4
+"""The size of the (N, R, K) clocks where the view changes."""
 SUBGROUP = 5
 """Processes per subgroup, where there are subgroups."""
 
@@ -100,7 +105,7 @@ def world(order: str, processes: int, rate: float, senders: float, seconds: floa
     """A group under load. `rate`: multicasts a second of each process that multicasts, a share `senders` of all.
     `join`: what is said at the top of a world in which somebody joins; there every message has its bytes."""
     publishing = max(1, round(senders * processes))
-    settings = f'mechanism = "{order}"' if order in IN_THE_STACK else 'order = "probabilistic"'
+    settings = f'mechanism = "{order}"' if order in MECHANISMS else 'order = "probabilistic"'
     text = WORLD.format(
         members=processes,
         milliseconds=round(seconds * 1000) + 200,
@@ -111,7 +116,7 @@ def world(order: str, processes: int, rate: float, senders: float, seconds: floa
         senders=publishing,
         per_second=float(rate * publishing),
     )
-    return text + (SETTINGS if order in IN_THE_STACK else "")
+    return text + (SETTINGS if order in MECHANISMS else "")
 
 
 def pay(order: str, processes: int, rate: float, senders: float = 1.0, seconds: float = 2.0, seed: int = 0) -> Point:
@@ -120,7 +125,7 @@ def pay(order: str, processes: int, rate: float, senders: float = 1.0, seconds: 
     outcome = simulate(parse(world(order, processes, rate, senders, seconds)), seed, sink=trace.append)
     stamps = [row.clock or "" for row in trace if row.kind == "publish"]
     line = outcome.report.lines[0]
-    fixed = [fixed_bytes(_stamps.decode(bytes.fromhex(s)), processes) for s in stamps] if order in IN_THE_STACK else []
+    fixed = [fixed_bytes(_stamps.decode(bytes.fromhex(s)), processes) for s in stamps] if order in MECHANISMS else []
     others = max(1, line.published * (processes - 1))
     return {
         **_bare(order, processes, rate, senders),
@@ -187,7 +192,7 @@ def join_and_crash(order: str, processes: int, seed: int = 0) -> Point:
 def in_hostile(order: str, seeds: int, quick: bool) -> Point:
     """What an order pays in the hostile world, summed over some seeds."""
     short: Mapping[str, Any] = {"duration": "50r", "settle": "50r"} if quick else {}
-    if order in IN_THE_STACK:
+    if order in MECHANISMS:
         loaded = hostile(order, short)
     else:
         name = "hostile-free" if order == "probabilistic" else "hostile"
@@ -226,12 +231,19 @@ def _bytes(outcome: Simulated) -> int:
     return sum(size for _, size in outcome.report.traffic.values())
 
 
+def _make(order: str, me: int, group: tuple[int, ...]) -> Mechanism:
+    """A mechanism by name; (N, R, K) clocks, which have an order layer of their own in the stack, among them."""
+    if order == "probabilistic":
+        return Probabilistic(me, R, keys_of(Random(f"keys of {me}"), R, K))
+    return make(order, me, group)
+
+
 def change(order: str, processes: int, seed: int = 0, delay: tuple[float, float] = (10.0, 50.0)) -> Point:
     """With views: one process crashes and another one joins, in one change of the view, after everybody has multicast 5
     times."""
     links = Random(f"table1 change {seed}")
     group = tuple(range(processes))
-    nodes = {p: rl.ReliableProcess(p, make(order, p, group), rl.View(1, group)) for p in group}
+    nodes = {p: rl.ReliableProcess(p, _make(order, p, group), rl.View(1, group)) for p in group}
     queue: list[tuple[int, int, int, int, rl.Wire]] = []
     sent: list[rl.Wire] = []
     installed: list[int] = []
@@ -257,7 +269,7 @@ def change(order: str, processes: int, seed: int = 0, delay: tuple[float, float]
             do(p, nodes[p].multicast(bytes(64), now))
         settle()
     del nodes[processes - 1]
-    nodes[processes] = rl.ReliableProcess(processes, make(order, processes, group), None)
+    nodes[processes] = rl.ReliableProcess(processes, _make(order, processes, group), None)
     sent.clear()
     begun = now
     for p in sorted(nodes):
@@ -372,7 +384,7 @@ def _claims(rows: list[Point], sizes: tuple[int, ...], rates: tuple[float, ...])
     pause, messages = of("view: vector", "pause_ms"), of("view: vector", "change_messages")
     broken = {r["order"]: r["violation"] for r in rows if r.get("violation")}
     inverted = {r["order"]: r["inversions"] for r in rows if "inversions" in r}
-    joins = {o: of(f"join: {o}", "change_messages") for o in IN_THE_STACK}
+    joins = {o: of(f"join: {o}", "change_messages") for o in MECHANISMS}
     return [
         Claim("every run keeps what its order promises, by the simulator's oracle", not broken, broken),
         Claim("the hostile world: no mechanism inverts anything", not any(inverted.values()), inverted),

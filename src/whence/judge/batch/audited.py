@@ -1,0 +1,207 @@
+"""One run of one cluster, judged: from coded rows to verdicts and findings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from whence.judge import findings
+from whence.judge.batch import kernel
+from whence.judge.batch.coding import Coded, code
+from whence.judge.batch.compiled import Bytes, Ints, Longs
+from whence.judge.batch.owners import two_owners
+from whence.judge.batch.verdicts import IN_ORDER, UNKNOWN, Found, Losses, States, judge, losses, states
+from whence.judge.findings import Event, Finding
+from whence.judge.promises import Verdict, promise
+
+
+class Audited(NamedTuple):
+    """A run of a cluster, and what was found in it."""
+
+    coded: Coded
+    past: kernel.Past
+    found: Found
+    losses: Losses
+    circles: int
+    """How often members waited for each other in a circle: no execution leaves such a trace."""
+
+
+def audited(coded: Coded, room: int = kernel.DENSE) -> Audited:
+    """Judge a whole run. `room`: see `kernel.rebuild`."""
+    a = followed(coded, room)
+    return a._replace(losses=losses(a.past, a.found.ends, coded.alive, coded.superseded, coded.alive[coded.member_of]))
+
+
+def followed(coded: Coded, room: int = kernel.DENSE) -> Audited:
+    """Rebuild the past from these members and judge them. What they lack at the end is not computed: members that are
+    not among them may have it."""
+    tokens, origins = len(coded.tokens), len(coded.base) - 1
+    past, early, circles = kernel.rebuild(coded.steps, coded.joins, tokens, coded.base, _to_follow(coded), room)
+    found = judge(coded.steps, coded.joins, past, early, there(coded), states(tokens, origins))
+    return Audited(coded, past, found, _no_losses(coded), circles)
+
+
+def others(coded: Coded, past: kernel.Past, taken: States) -> Audited:
+    """Judge members that nobody depends on, given the past of all events and the states taken under tokens."""
+    early = np.zeros(len(coded.lseq), np.uint8)
+    return Audited(coded, past, judge(coded.steps, coded.joins, past, early, there(coded), taken), _no_losses(coded), 0)
+
+
+def there(coded: Coded) -> Bytes:
+    """1 for each member with rows of its own."""
+    return (np.diff(coded.steps.begin) > 0).astype(np.uint8)
+
+
+def _to_follow(coded: Coded) -> Bytes:
+    """The members whose steps others depend on: they publish, or give a state that is used."""
+    out = np.zeros(len(coded.members), np.uint8)
+    out[coded.member_of] = 1
+    given = np.flatnonzero((coded.steps.kind == kernel.SNAPSHOT) & (coded.steps.what >= 0))
+    out[members_of(coded, given)] = 1
+    return out
+
+
+def _no_losses(coded: Coded) -> Losses:
+    zeros, none = np.zeros(len(coded.members), np.int64), np.empty(0, np.int32)
+    return Losses(zeros, zeros, zeros, zeros, none, none, none)
+
+
+def warm() -> None:
+    """Compile the kernel, or load it from numba's cache on disk. The first time takes many seconds; workers on this
+    machine then find it in the cache."""
+    rows = [("join", None), ("publish", "0:1.0.1:1@a#1"), ("deliver", "0:1.0.1:1@a#1")]
+    texts: dict[str, Any] = dict.fromkeys(("reason", "peer", "order", "token"), pa.nulls(3, pa.string()))
+    table = pa.table(
+        {
+            "member": ["a#1"] * 3,
+            "lseq": [0, 1, 2],
+            "t_ns": [0, 1, 2],
+            "kind": [kind for kind, _ in rows],
+            "event": [event for _, event in rows],
+            "ticket": pa.nulls(3, pa.int32()),
+            **texts,
+        }
+    )
+    audited(code(table))
+
+
+def members_of(coded: Coded, rows: Longs) -> Ints:
+    """The members of these rows."""
+    return (np.searchsorted(coded.steps.begin, rows, side="right") - 1).astype(np.int32)
+
+
+def broken(a: Audited, rows: Longs, member: Ints) -> NDArray[np.bool_]:
+    """Which of these deliveries break what their member's order promises. A delivery of what nobody published breaks
+    nothing where steps of its origin are missing."""
+    coded, verdict = a.coded, a.found.verdict[rows]
+    forbids = np.zeros((len(coded.members), len(Verdict)), bool)
+    for m, order in enumerate(coded.order):
+        forbids[m, list(promise(order).forbids)] = True
+    out: NDArray[np.bool_] = forbids[member, verdict]
+    if coded.torn:
+        torn = set(coded.torn)
+        for k in np.flatnonzero(verdict == UNKNOWN).tolist():
+            out[k] &= claimed_origin(id_on(coded, int(rows[k]))) not in torn
+    return out
+
+
+def claimed_origin(event: str | None) -> str | None:
+    """The publisher that an event's id names."""
+    owner = (event or "").partition("@")[2]
+    return owner or None
+
+
+def id_on(coded: Coded, row: int) -> str | None:
+    """The event id on this step."""
+    code = int(coded.event[row])
+    return None if code < 0 else str(coded.events[code])
+
+
+# -- findings
+
+
+def found(a: Audited) -> list[Finding]:
+    """Every broken promise."""
+    agreement = of_agreement(everybody(a)) if len(a.losses.member) else ()
+    return [*_of_deliveries(a), *agreement, *_of_ids(a), *two_owners(a.coded)]
+
+
+def _of_deliveries(a: Audited) -> Iterator[Finding]:
+    coded = a.coded
+    rows = np.flatnonzero(a.found.verdict > IN_ORDER)
+    of = members_of(coded, rows)
+    wrong = broken(a, rows, of)
+    for row, m in zip(rows[wrong].tolist(), of[wrong].tolist(), strict=True):
+        member, step = str(coded.members[m]), int(coded.lseq[row])
+        verdict, cause = Verdict(int(a.found.verdict[row])), int(a.found.cause[row])
+        if verdict == Verdict.UNKNOWN:
+            yield findings.unknown(member, step, id_on(coded, row))
+            continue
+        event = _event(a, int(coded.steps.what[row]))
+        if verdict == Verdict.DUPLICATE:
+            yield findings.duplicate(member, step, event)
+        elif verdict == Verdict.OVER_GAP:
+            yield findings.skipped(member, step, event, _event(a, cause))
+        else:
+            rule = promise(coded.order[m]).forbids[verdict]
+            yield findings.inverted(rule, member, step, event, _event(a, cause))
+
+
+def _event(a: Audited, e: int) -> Event:
+    """Event number e."""
+    o = int(a.past.origin[e])
+    name = str(a.coded.members[int(a.coded.member_of[o])])
+    return Event(str(a.coded.events[int(a.coded.ids[e])]), name, e - int(a.past.base[o]) + 1)
+
+
+def _of_ids(a: Audited) -> Iterator[Finding]:
+    coded = a.coded
+    for row, m in zip(coded.reused.tolist(), members_of(coded, coded.reused).tolist(), strict=True):
+        event = str(id_on(coded, row))
+        used = f"the id {event.partition('@')[0]}"
+        yield findings.reused(str(coded.members[m]), int(coded.lseq[row]), event, used)
+
+
+class Everybody(NamedTuple):
+    """All members of a run at its end."""
+
+    members: pa.Array[Any]
+    order: list[str]
+    alive: Bytes
+    member_of: Ints
+    ids: pa.Array[Any]
+    past: kernel.Past
+    ends: States
+    losses: Losses
+
+
+def everybody(a: Audited) -> Everybody:
+    """The members of a run that was judged as a whole."""
+    c = a.coded
+    return Everybody(c.members, c.order, c.alive, c.member_of, c.events.take(c.ids), a.past, a.found.ends, a.losses)
+
+
+def of_agreement(a: Everybody) -> Iterator[Finding]:
+    """What a reliable member lacks, and another has."""
+    ranges = zip(a.losses.member.tolist(), a.losses.first.tolist(), a.losses.last.tolist(), strict=True)
+    for m, first, last in ranges:
+        if promise(a.order[m]).agreement:
+            o = int(a.past.origin[first])
+            origin = str(a.members[int(a.member_of[o])])
+            event = Event(str(a.ids[first]), origin, first - int(a.past.base[o]) + 1)
+            yield findings.missed(str(a.members[m]), event, last - first, _holder(a, first))
+
+
+def _holder(a: Everybody, e: int) -> str | None:
+    """A live member that has delivered the event."""
+    o = int(a.past.origin[e])
+    have = np.flatnonzero((a.alive == 1) & (a.ends.X[:, o] > e - a.past.base[o]))
+    for m in have.tolist():
+        at = int(a.ends.at[m])
+        if e not in a.ends.event[at : at + int(a.ends.size[m])]:
+            return str(a.members[m])
+    return None

@@ -1,0 +1,462 @@
+"""Verdicts on deliveries, given the past of every event, and what members lack at the end of a run.
+
+A member is judged by itself: it has delivered everything up to X, except what it skipped. Only who begins with the
+state of another has to wait until that is known.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from whence.judge.batch.compiled import Bytes, Ints, Longs, Small, compiled
+from whence.judge.batch.kernel import (
+    CHECKPOINT,
+    DELIVER,
+    GENESIS,
+    JOIN,
+    SNAPSHOT,
+    Joins,
+    Past,
+    Steps,
+    awaited,
+    grown,
+    happened,
+    let_one_go,
+    raise_to,
+    wait,
+    work_list,
+)
+from whence.judge.promises import Verdict
+
+IN_ORDER, INVERTED, FIFO_INVERTED, OVER_GAP, AFTER_GAP, DUPLICATE, UNKNOWN = map(int, Verdict)
+"""As plain numbers, for numba."""
+
+HOLE, PASSED = 1, 2
+"""Skipped: due to this member, or not (the state it began with lacked it, or steps that may tell of it are missing)."""
+
+NEVER = np.int32(2**31 - 1)
+
+
+class States(NamedTuple):
+    """What members had delivered, at some moments: all up to X, except what they skipped."""
+
+    X: Ints
+    unsure: Bytes
+    """1 for origins of which events may have been delivered in steps that are missing."""
+    has: Bytes
+    """1 where there is such a state."""
+    at: Longs
+    """Where the skipped ones of each state begin ..."""
+    size: Longs
+    """... and how many."""
+    event: Ints
+    skipped: Bytes
+    """HOLE or PASSED."""
+    opener: Ints
+    """The event whose delivery skipped it."""
+
+
+class Found(NamedTuple):
+    """What `judge` found."""
+
+    verdict: Small
+    """Of each row; -1 where there is none to give."""
+    cause: Ints
+    """The event it is wrong with respect to; -1: none."""
+    ends: States
+    """Each member's state at the end."""
+    taken: States
+    """The state under each token."""
+
+
+@compiled
+def grown_bytes(a: Bytes) -> Bytes:
+    out = np.empty(2 * len(a) + 64, a.dtype)
+    out[: len(a)] = a
+    return out
+
+
+class Life(NamedTuple):
+    """One member while it is judged."""
+
+    X: Ints
+    last: Ints
+    """Origin -> the largest seq delivered."""
+    hole: Ints
+    """Origin -> the first HOLE; NEVER: none."""
+    taint: Ints
+    """Origin -> an origin with a hole in the past of all it will publish; -1: none; -2: not known."""
+    unsure: Bytes
+    mark: Bytes
+    """Event -> HOLE, PASSED or 0."""
+    opener: Ints
+    touched: Ints
+    """Events with a mark, once."""
+    n: Longs
+    """How many are touched, and how many are HOLEs; an array of two."""
+
+
+@compiled
+def _life(origins: int, events: int) -> Life:
+    X, last, hole = np.zeros(origins, np.int32), np.zeros(origins, np.int32), np.full(origins, NEVER, np.int32)
+    taint, unsure, mark = np.full(origins, -1, np.int32), np.zeros(origins, np.uint8), np.zeros(events, np.uint8)
+    opener, touched = np.empty(events, np.int32), np.empty(events, np.int32)
+    return Life(X, last, hole, taint, unsure, mark, opener, touched, np.zeros(2, np.int64))
+
+
+@compiled
+def _begin(life: Life) -> None:
+    """With nothing."""
+    life.X[:] = 0
+    life.last[:] = 0
+    life.hole[:] = NEVER
+    life.taint[:] = -1
+    life.unsure[:] = 0
+    for k in range(life.n[0]):
+        life.mark[life.touched[k]] = 0
+    life.n[:] = 0
+
+
+@compiled
+def _mark(life: Life, base: Longs, o: int, first: int, last: int, opener: int, skipped: int) -> None:
+    """(o, first) .. (o, last) are skipped by the delivery of `opener`."""
+    for e in range(base[o] + first - 1, base[o] + last):
+        life.mark[e] = skipped
+        life.opener[e] = opener
+        life.touched[life.n[0]] = e
+        life.n[0] += 1
+    if skipped == HOLE and first <= last:
+        life.n[1] += last - first + 1
+        life.hole[o] = min(life.hole[o], first)
+
+
+@compiled
+def states(n: int, origins: int) -> States:
+    """Room for so many."""
+    pools = np.empty(64, np.int32), np.empty(64, np.uint8), np.empty(64, np.int32)
+    X, unsure, has = np.zeros((n, origins), np.int32), np.zeros((n, origins), np.uint8), np.zeros(n, np.uint8)
+    return States(X, unsure, has, np.zeros(n, np.int64), np.zeros(n, np.int64), pools[0], pools[1], pools[2])
+
+
+@compiled
+def _save(states: States, k: int, life: Life, used: int) -> tuple[States, int]:
+    """The state as number k."""
+    event, skipped, opener = states.event, states.skipped, states.opener
+    while used + life.n[0] > len(event):
+        event, skipped, opener = grown(event), grown_bytes(skipped), grown(opener)
+    states.X[k] = life.X
+    states.unsure[k] = life.unsure
+    states.has[k] = 1
+    states.at[k] = used
+    for j in range(life.n[0]):
+        e = life.touched[j]
+        if life.mark[e]:
+            event[used] = e
+            skipped[used] = life.mark[e]
+            opener[used] = life.opener[e]
+            used += 1
+    states.size[k] = used - states.at[k]
+    new = States(states.X, states.unsure, states.has, states.at, states.size, event, skipped, opener)
+    return new, used
+
+
+@compiled
+def _load(life: Life, states: States, k: int, past: Past, mine: bool) -> None:
+    """Go on from state k. What it lacks is still due to the member if it is `mine`: its own, from before."""
+    _begin(life)
+    life.X[:] = states.X[k]
+    life.unsure[:] = states.unsure[k]
+    life.taint[:] = -2
+    for j in range(states.at[k], states.at[k] + states.size[k]):
+        e = states.event[j]
+        o = past.origin[e]
+        s = e - past.base[o] + 1
+        _mark(life, past.base, o, s, s, states.opener[j], states.skipped[j] if mine else PASSED)
+    for o in range(len(life.X)):
+        s = life.X[o]
+        while s and life.mark[past.base[o] + s - 1]:
+            s -= 1
+        life.last[o] = s
+
+
+@compiled
+def _tainted(life: Life, past: Past, o: int, s: int, temp: Ints) -> int:
+    """(o, s) is next of its origin and skips nothing new. An origin with a hole in its past, or -1."""
+    if life.taint[o] >= 0:
+        return int(life.taint[o])
+    if life.hole[o] < s:
+        life.taint[o] = o
+    elif life.taint[o] == -1:  # nothing up to (o, s-1), and holes made since are above its past: the news can meet one
+        e = past.base[o] + s - 1
+        for k in range(past.at[e], past.at[e] + past.size[e]):
+            if life.hole[past.entry[k]] <= past.value[k]:
+                life.taint[o] = past.entry[k]
+                break
+    else:
+        temp[:] = 0
+        raise_to(temp, past, o, s)
+        life.taint[o] = -1
+        for i in range(len(temp)):
+            if i != o and life.hole[i] <= temp[i]:
+                life.taint[o] = i
+                break
+    return int(life.taint[o])
+
+
+@compiled
+def _fill(life: Life, past: Past, e: int, o: int, s: int) -> None:
+    """What was skipped is delivered after all."""
+    if life.mark[e] == HOLE:
+        life.n[1] -= 1
+        if life.hole[o] == s:
+            s += 1
+            while s <= life.X[o] and life.mark[past.base[o] + s - 1] != HOLE:
+                s += 1
+            life.hole[o] = s if s <= life.X[o] else NEVER
+        for i in range(len(life.taint)):
+            if life.taint[i] >= 0:
+                life.taint[i] = -2
+    life.mark[e] = 0
+
+
+@compiled
+def _skip(life: Life, past: Past, e: int, temp: Ints) -> tuple[int, int]:
+    """(o, s) comes without all of its past: X rises to it, and what that skips becomes holes. Verdict and cause."""
+    o = past.origin[e]
+    s = e - past.base[o] + 1
+    temp[:] = life.X
+    raise_to(temp, past, o, s)
+    temp[o] = s - 1
+    cause = -1
+    for i in range(len(temp)):
+        if temp[i] > life.X[i]:
+            low = life.X[i] + 1
+            if not life.unsure[i] and (cause < 0 or i == o):
+                cause = past.base[i] + low - 1
+            _mark(life, past.base, i, low, temp[i], e, PASSED if life.unsure[i] else HOLE)
+            life.X[i] = temp[i]
+            if life.taint[i] == -1:
+                life.taint[i] = -2  # nobody has looked at the past of what was skipped
+    life.X[o] = life.last[o] = s
+    life.unsure[o] = 0
+    if cause >= 0:
+        life.taint[o] = past.origin[cause]
+        return OVER_GAP, cause
+    life.taint[o] = -2
+    return _as_next(life, past, o, s, temp)
+
+
+@compiled
+def _as_next(life: Life, past: Past, o: int, s: int, temp: Ints) -> tuple[int, int]:
+    """Nothing is newly skipped: is anything in its past missing from before?"""
+    if not life.n[1]:
+        return IN_ORDER, -1
+    i = _tainted(life, past, o, s, temp)
+    return (IN_ORDER, -1) if i < 0 else (AFTER_GAP, past.base[i] + life.hole[i] - 1)
+
+
+@compiled
+def _deliver(life: Life, past: Past, e: int, next_in_order: bool, temp: Ints) -> tuple[int, int]:
+    """The verdict on this delivery, and the event it is wrong with respect to. `next_in_order`: it is the next of its
+    origin, and nothing is newly skipped."""
+    o = past.origin[e]
+    s = e - past.base[o] + 1
+    if next_in_order:
+        return _as_next(life, past, o, s, temp)
+    if s > life.X[o]:
+        return _skip(life, past, e, temp)
+    if not life.mark[e]:
+        return DUPLICATE, e
+    cause = life.opener[e]
+    _fill(life, past, e, o, s)
+    if life.last[o] > s:
+        return FIFO_INVERTED, cause
+    life.last[o] = s
+    return INVERTED, cause
+
+
+@compiled
+def _in_order(
+    row: int, end: int, steps: Steps, early: Bytes, base: Longs, origin: Ints, whole: Ints, X: Ints, last: Ints,
+    unsure: Bytes, verdict: Small,
+) -> int:  # fmt: skip
+    """The way that nearly every row takes, by itself: deliveries in order, of a member without holes, up to the first
+    row that is none. In a loop that can do more, each row costs several times as much. Returns that row."""
+    kind, what, torn = steps.kind, steps.what, steps.torn
+    for r in range(row, end):
+        w = int(what[r])
+        if kind[r] != DELIVER or w < 0 or torn[r] or early[r]:
+            return r
+        o = origin[w]
+        s = w - base[o] + 1
+        if s != X[o] + 1:
+            return r
+        above = 0  # without a way out of the loop it is done several entries at a time
+        for i in range(len(X)):
+            above += int(whole[w, i] > X[i])
+        if above != 1:  # more than its own
+            return r
+        for i in range(len(X)):  # only X[o] rises; but who writes one entry cannot soon read many (store forwarding)
+            X[i] = max(X[i], whole[w, i])
+        last[o] = s
+        unsure[o] = 0
+        verdict[r] = IN_ORDER
+    return end
+
+
+@compiled
+def judge(steps: Steps, joins: Joins, past: Past, early: Bytes, todo: Bytes, given: States) -> Found:
+    """The verdict on every delivery of the members `todo`. `given`: states under tokens that are known from before.
+    Where there are no whole vectors, news are compared."""
+    begin, kind, what, torn = steps
+    members, origins, tokens = len(begin) - 1, len(past.base) - 1, len(given.has)
+    verdict, cause = np.full(len(kind), -1, np.int8), np.full(len(kind), -1, np.int32)
+    life, temp = _life(origins, past.base[-1]), np.empty(origins, np.int32)
+    taken, kept = given, 0
+    ends, used = states(members, origins), 0
+    work = work_list(tokens, todo)
+    awaited(steps, todo, work, 0)
+    for k in range(tokens):
+        work.done[k] |= given.has[k]
+        kept = max(kept, given.at[k] + given.size[k])
+    at = begin[:-1].copy()
+    base, origin, news, size, entry, value = past.base, past.origin, past.at, past.size, past.entry, past.value
+    X, last, unsure, n, done = life.X, life.last, life.unsure, life.n, work.done
+    whole, dense = past.whole, len(past.whole) > 0
+    while work.top[0] or let_one_go(work):
+        work.top[0] -= 1
+        m = int(work.stack[work.top[0]])
+        if ends.has[m]:  # it was waiting
+            _load(life, ends, m, past, True)
+        else:
+            _begin(life)
+        while True:
+            if dense and not n[1]:
+                at[m] = _in_order(at[m], begin[m + 1], steps, early, base, origin, whole, X, last, unsure, verdict)
+            if at[m] == begin[m + 1]:
+                break
+            r = at[m]
+            w = int(what[r])
+            if torn[r]:
+                unsure[:] = 1
+            if kind[r] == DELIVER:
+                if w < 0 or early[r]:
+                    verdict[r] = UNKNOWN
+                    at[m] += 1
+                    continue
+                o = origin[w]
+                s = w - base[o] + 1
+                fine = s == X[o] + 1
+                if fine and dense:
+                    above = 0
+                    for i in range(origins):
+                        above += int(whole[w, i] > X[i])
+                    fine = above == 1  # its own
+                elif fine:
+                    for k in range(news[w], news[w] + size[w]):
+                        if value[k] > X[entry[k]]:
+                            fine = False
+                            break
+                if fine:
+                    X[o] = last[o] = s
+                    unsure[o] = 0
+                if fine and not n[1]:
+                    verdict[r] = IN_ORDER
+                else:
+                    verdict[r], cause[r] = _deliver(life, past, w, fine, temp)
+            elif kind[r] == SNAPSHOT and w >= 0:
+                taken, kept = _save(taken, w, life, kept)
+                happened(work, w)
+            elif kind[r] == JOIN:
+                token = int(joins.token[w])
+                if token >= 0 and not done[token]:
+                    wait(work, m, token)
+                    break
+                if token >= 0 and taken.has[token]:
+                    _load(life, taken, token, past, joins.how[w] == CHECKPOINT)
+                elif joins.how[w] != GENESIS:
+                    unsure[:] = 1
+            at[m] += 1
+        ends, used = _save(ends, m, life, used)
+    return Found(verdict, cause, ends, taken)
+
+
+class Losses(NamedTuple):
+    """What members never delivered, though it was due to them: events per member, and ranges."""
+
+    gaps: Longs
+    lost: Longs
+    lost_of_live: Longs
+    disagreed: Longs
+    member: Ints
+    """Ranges that another live member has, or whose publisher is alive: who lacks them, ..."""
+    first: Ints
+    """... the first event, ..."""
+    last: Ints
+    """... the last."""
+
+
+@compiled
+def _had(past: Past, ends: States, alive: Bytes, stamp: Ints) -> tuple[Longs, Bytes]:
+    """What some live member has: all up to a seq per origin, and beyond that what is marked."""
+    members, origins = ends.X.shape
+    upto, had = np.zeros(origins, np.int64), np.zeros(past.base[-1], np.uint8)
+    holes = np.zeros(origins, np.int64)
+    for turn in range(2):
+        for m in range(members):
+            if not alive[m]:
+                continue
+            holes[:] = 0
+            for k in range(ends.at[m], ends.at[m] + ends.size[m]):
+                holes[past.origin[ends.event[k]]] += 1
+                stamp[ends.event[k]] = m + 1
+            for o in range(origins):
+                if turn == 0 and not holes[o]:
+                    upto[o] = max(upto[o], ends.X[m, o])
+                elif turn == 1 and holes[o]:
+                    for e in range(past.base[o] + upto[o], past.base[o] + ends.X[m, o]):
+                        had[e] |= stamp[e] != m + 1
+    return upto, had
+
+
+@compiled
+def losses(past: Past, ends: States, alive: Bytes, superseded: Bytes, live_origin: Bytes) -> Losses:
+    """Over all members of a run. `superseded`: they live on in another, whose gaps theirs are now."""
+    members, origins = ends.X.shape
+    stamp = np.zeros(past.base[-1], np.int32)
+    upto, had = _had(past, ends, alive, stamp)
+    gaps, lost = np.zeros(members, np.int64), np.zeros(members, np.int64)
+    of_live, disagreed = np.zeros(members, np.int64), np.zeros(members, np.int64)
+    who, first, last, used = np.empty(64, np.int32), np.empty(64, np.int32), np.empty(64, np.int32), 0
+    for m in range(members):
+        if superseded[m]:
+            continue
+        for k in range(ends.at[m], ends.at[m] + ends.size[m]):
+            hole = ends.skipped[k] == HOLE
+            gaps[m] += hole
+            stamp[ends.event[k]] = -(m + 1) if hole else 0
+        if not alive[m]:
+            continue
+        for o in range(origins):
+            open_range = False
+            low = past.base[o] + ends.X[m, o]
+            for e in range(past.base[o] if gaps[m] else low, past.base[o + 1]):
+                due = e >= low or stamp[e] == -(m + 1)
+                lost[m] += due
+                of_live[m] += due and live_origin[o]
+                there = e < past.base[o] + upto[o] or had[e]
+                disagreed[m] += due and there
+                if due and (there or live_origin[o]):
+                    if open_range:
+                        last[used - 1] = e
+                    else:
+                        if used == len(who):
+                            who, first, last = grown(who), grown(first), grown(last)
+                        who[used], first[used], last[used] = m, e, e
+                        used += 1
+                        open_range = True
+                else:
+                    open_range = False
+    return Losses(gaps, lost, of_live, disagreed, who[:used].copy(), first[:used].copy(), last[:used].copy())

@@ -1,0 +1,105 @@
+"""What a delivery can be, and what each delivery order forbids. The only place that says so.
+
+========== ==================== ====================================== ===========================================
+rule       broken by            binds                                  says
+========== ==================== ====================================== ===========================================
+integrity  unknown, duplicate   everybody                              only what was published is delivered, once
+fifo       inverted, same       `fifo`                                 a publisher's events come in its order
+           publisher
+causal     inverted             `causal`, `reliable`                   no effect before its cause
+gap        over a gap           `reliable`                             nothing in the past of an event is skipped
+agreement  never delivered      `reliable`                             what a live member has, or a live publisher
+                                                                       published, arrives
+reused id  -                    everybody                              an event id is used once
+two owners -                    everybody                              a ticket has one owner at a time
+========== ==================== ====================================== ===========================================
+
+`causal` and `reliable` include `fifo`: an inversion of one publisher's events breaks the rule `causal` there. `causal`
+may lose events and `probabilistic` may also invert a few of them; neither may deliver one twice. A cluster that is
+ordered by a mechanism of the survey uses the same five names: its members join as `causal`.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from whence.errors import UnknownOrder
+
+
+class Verdict(IntEnum):
+    """What happened-before says about one delivery, whatever order the member promises. The numbers are those of the
+    batch form."""
+
+    IN_ORDER = 0
+    INVERTED = 1
+    """Delivered after an event that it causally precedes."""
+    FIFO_INVERTED = 2
+    """Inverted, and after a later event of the same publisher."""
+    OVER_GAP = 3
+    """It skips something in its past that was neither delivered here nor covered by the snapshot the member began
+    with."""
+    AFTER_GAP = 4
+    """It skips nothing new, but something in its past was skipped here before and has not come since."""
+    DUPLICATE = 5
+    UNKNOWN = 6
+    """Nobody has published it."""
+
+    @property
+    def text(self) -> str:
+        """The name in tables and on the page."""
+        return _TEXTS[self]
+
+
+_TEXTS: Final = ("in order", "inverted", "inverted", "over a gap", "after a gap", "duplicate", "unknown")
+NAMES: Final = tuple(dict.fromkeys(_TEXTS))
+"""The names of verdicts. Both inversions have the same."""
+INVERSIONS: Final = frozenset((Verdict.INVERTED, Verdict.FIFO_INVERTED))
+
+INTEGRITY, FIFO, CAUSAL, GAP = "integrity", "fifo", "causal", "gap"
+AGREEMENT, REUSED_ID, TWO_OWNERS = "agreement", "reused id", "two owners"
+RULES: Final = (CAUSAL, FIFO, INTEGRITY, GAP, AGREEMENT, REUSED_ID, TWO_OWNERS)
+
+
+class Promise(NamedTuple):
+    """What a member with one order promises its application."""
+
+    says: str
+    """For people, in a few words."""
+    forbids: dict[Verdict, str]
+    """Verdict -> the rule that it breaks."""
+    agreement: bool = False
+    """It delivers everything that a live member has, or that a live member published."""
+
+
+_INTEGRITY: Final = {Verdict.UNKNOWN: INTEGRITY, Verdict.DUPLICATE: INTEGRITY}
+_CAUSAL: Final = {**_INTEGRITY, Verdict.INVERTED: CAUSAL, Verdict.FIFO_INVERTED: CAUSAL}
+
+PROMISES: Final[dict[str, Promise]] = {
+    "unordered": Promise("nothing twice", _INTEGRITY),
+    "fifo": Promise("each publisher's order", {**_INTEGRITY, Verdict.FIFO_INVERTED: FIFO}),
+    "causal": Promise("no inversion; may skip", _CAUSAL),
+    "reliable": Promise(
+        "no inversion; skips only what no living member holds", {**_CAUSAL, Verdict.OVER_GAP: GAP}, agreement=True
+    ),
+    "probabilistic": Promise("few inversions, each with an alert", _INTEGRITY),
+}
+"""Order -> what it promises."""
+
+DEFAULT: Final = "causal"
+"""The order of a member whose trace does not say: it has no `join` row, or one without an order."""
+
+
+def promise(order: str | None, member: str = "") -> Promise:
+    """What `order` promises; None means `DEFAULT`. UnknownOrder, never "promises nothing", for a name that is not
+    known. `member`: whose order it is, for the message."""
+    found = PROMISES.get(DEFAULT if order is None else order)
+    if found is None:
+        who = f"{member}: " if member else ""
+        raise UnknownOrder(f"{who}unknown order {order!r} (known: {', '.join(PROMISES)})")
+    return found
+
+
+def rule_broken(order: str | None, verdict: Verdict) -> str | None:
+    """The rule that a delivery with this verdict breaks at a member of this order; None if it breaks none."""
+    return promise(order).forbids.get(verdict)

@@ -1,0 +1,348 @@
+"""Publishing: with a `Publisher`, which gets tickets by itself, or on a `Seat`, which is one ticket and ends with it.
+
+    async with cluster.publisher() as publisher:
+        await publisher.publish(b"hello")
+
+Rules of this file:
+
+1. An event is **stamped** when its place in the order is fixed. Cancelled before that, a publish publishes nothing;
+   cancelled later, the event is out, and `published` counts it.
+2. A publisher stamps its calls in the order in which they were made. A call that lost its ticket halfway goes on, with
+   what is left of it, before any later call.
+3. Publishing waits for slow peers, and for the own application to read (backpressure); but never for a reader that is
+   itself waiting for this publish.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Coroutine, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from whence.clock import Incarnation
+from whence.errors import ClusterClosed, LostTicket, NoTicket, NotPublished, UsageError
+from whence.events import reading
+from whence.net.host import Host
+from whence.net.node import Node
+from whence.net.signal import Signal
+from whence.ports import Coordinate, Resign
+from whence.ring.interface import State
+
+log = logging.getLogger("whence")
+
+RELEASE_TIMEOUT = 5.0
+"""Seconds to wait for the ring to take a ticket back."""
+COMPLAIN_EVERY = 10.0
+"""Seconds without a ticket after which a publisher logs the reason, and then again."""
+PART_BYTES = 256 << 10
+PART_EVENTS = 4096
+"""What is published at a time, so that backpressure works inside a large `publish_many`."""
+
+
+class Tickets:
+    """The right to publish of one member: who wants it, who waits for it, and why there is none."""
+
+    def __init__(self, node: Node, host: Host, founder: bool, receives_only: bool) -> None:
+        self.node = node
+        self.host = host
+        self._founder = founder
+        self._receives_only = receives_only
+        self._holders = 0
+
+    def acquire(self) -> None:
+        """Ask the ring for a ticket, and again after each loss, until everybody has released it."""
+        self.check_role()
+        self._holders += 1
+        if self._holders == 1:
+            self.node.feed(Coordinate())
+
+    async def release(self) -> None:
+        """The last to release gives the ticket back, except at the founder: without a coordinator there is no ring."""
+        self._holders -= 1
+        node = self.node
+        if self._holders or self._founder or not node.open:
+            return
+        node.feed(Resign())
+        over = time.monotonic() + RELEASE_TIMEOUT
+        await node.changed.until(lambda: node.ticket is None or self._holders > 0 or not node.open, over)
+
+    def check_role(self) -> None:
+        if self._receives_only:
+            raise UsageError("this member may only receive: publishing needs the key that role 'publisher' is issued")
+
+    def check_open(self) -> None:
+        if not self.node.open:
+            raise ClusterClosed(f"cluster {self.node.cluster!r} was left, or its node has stopped")
+
+    async def wait(self, deadline: float | None) -> bool:
+        """Wait until this member may publish; False at the deadline. Logs the reason while there is no ticket."""
+        node = self.node
+        while True:
+            self.check_open()
+            if node.may_publish:
+                return True
+            now = time.monotonic()
+            if deadline is not None and now >= deadline:
+                return False
+            complain = now + COMPLAIN_EVERY
+            until = complain if deadline is None else min(complain, deadline)
+            if not await node.changed.until(lambda: node.may_publish or not node.open, until) and until == complain:
+                log.warning("%s: no ticket yet: %s", node.cluster, self.why_none())
+
+    def why_none(self) -> str:
+        """Why this member may not publish now, and what to do about it."""
+        node = self.node
+        ring, total = node.member.ring, node.member.config.tickets
+        if not node.member.joined:
+            return "this member has not joined yet"
+        if ring.may_publish:
+            return f"ticket {ring.ticket} is there, but its former owners' events are still being recovered"
+        if ring.state is State.FOUNDING:
+            return "the ring is being founded: it waits until every lease of an earlier one has expired"
+        known = ring.coordinators()
+        if not known:
+            return (
+                "no coordinator is known yet. A new ring takes some seconds: if the founder runs, wait longer. If it "
+                "has left for good, one member has to found the ring again: whence.found(..., seeds=...), or whence "
+                "node --found"
+            )
+        owners = ", ".join(sorted(set(known.values())))
+        if len(known) >= total:
+            return f"all {total} tickets are taken, by {owners}: wait until one is given back, or found with more"
+        return (
+            f"{len(known)} of {total} tickets are taken, by {owners}, and none of them has granted one yet. While they "
+            "replace a crashed coordinator they grant nothing: wait longer. If they have all stopped, found again"
+        )
+
+    async def stamp(self, payloads: Sequence[bytes], outlet: Outlet) -> list[str]:
+        """Have one part stamped. Raises LostTicket, which says how much of it was."""
+        ask = self.node.publish(payloads)
+        try:
+            return await ask.done
+        finally:
+            outlet.published += len(ask.ids)  # rule 1
+
+    async def room(self, for_reader: bool) -> None:
+        """Rule 3."""
+        node = self.node
+        if node.backlog.full and for_reader and not reading(node):
+            await node.changed.until(lambda: not node.backlog.full or not node.open)
+        if self.host.congested():
+            await self.host.drained(1.0)
+
+
+class Outlet:
+    """What a publisher and a seat have in common."""
+
+    published = 0
+    """Events stamped through it: they are out, whatever became of the call (rule 1)."""
+    waits_for_reader = True
+
+    def __init__(self, tickets: Tickets) -> None:
+        self._tickets = tickets
+
+    async def publish(self, payload: bytes) -> str:
+        """Publish one event; returns its id when it is on its way, and in the journal if there is one.
+
+        Waits for slow peers and for the own application to read. Cancelled before the event is stamped, it publishes
+        nothing; cancelled later, the event is out: `published` tells the two apart."""
+        return (await self.publish_many((payload,)))[0]
+
+    async def publish_many(self, payloads: Sequence[bytes]) -> list[str]:
+        """Publish events in this order, many in one frame: far cheaper than one by one. Returns their ids. An error
+        that is a `NotPublished` has in its `published` the ids of those that were published before it."""
+        raise NotImplementedError
+
+    def _checked(self, payloads: Sequence[bytes]) -> list[bytes]:
+        """The payloads, if all of them can be published."""
+        if isinstance(payloads, str | bytes | bytearray | memoryview):
+            raise UsageError("publish_many takes a list of payloads; publish(payload) takes one")
+        cap = self._tickets.node.member.config.limits.max_payload_bytes
+        return [checked(payload, cap) for payload in payloads]
+
+
+class Seat(Outlet):
+    """One ticket, for as long as the block lasts and the ring agrees. When the ring takes the ticket away, publishing
+    raises LostTicket, and goes on raising it: leave the block. A `Publisher` gets another ticket by itself."""
+
+    def __init__(self, tickets: Tickets) -> None:
+        super().__init__(tickets)
+        self.ended = False
+        self.ticket: int | None = tickets.node.ticket
+        """None in a cluster without tickets."""
+        self.inc: Incarnation | None = tickets.node.incarnation
+
+    async def publish_many(self, payloads: Sequence[bytes]) -> list[str]:
+        events, ids = self._checked(payloads), list[str]()
+        self._check()
+        while len(ids) < len(events):
+            await self._tickets.room(self.waits_for_reader)
+            try:
+                self._check()
+                ids += await self._tickets.stamp(first_part(events, len(ids)), self)
+            except NotPublished as error:
+                error.published = (*ids, *error.published)
+                raise
+        return ids
+
+    def _check(self) -> None:
+        self._tickets.check_open()
+        if self.ended:
+            raise UsageError("this seat's block has ended: publish inside `async with cluster.coordinate() as seat`")
+        node = self._tickets.node
+        if (node.ticket, node.incarnation) != (self.ticket, self.inc):
+            why = f" ({node.lost})" if node.lost else ""
+            raise LostTicket(f"ticket {self.ticket} is lost{why}: leave the block and coordinate again")
+
+
+class Coordination:
+    """`async with cluster.coordinate() as seat`."""
+
+    def __init__(self, tickets: Tickets, timeout: float) -> None:
+        self._tickets = tickets
+        self._timeout = timeout
+        self._seat: Seat | None = None
+
+    async def __aenter__(self) -> Seat:
+        tickets = self._tickets
+        tickets.acquire()
+        try:
+            if not await tickets.wait(time.monotonic() + self._timeout):
+                reason = tickets.why_none()
+                raise NoTicket(f"no ticket of {tickets.node.cluster!r} within {self._timeout:g} s: {reason}")
+        except BaseException:
+            await finish(tickets.release())
+            raise
+        self._seat = Seat(tickets)
+        return self._seat
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        assert self._seat is not None
+        self._seat.ended = True
+        await finish(self._tickets.release())
+
+
+class Publisher(Outlet):
+    """`async with cluster.publisher() as publisher`: publishes whatever the ring does.
+
+    Entering asks for a ticket and does not wait for it; `publish` does. When the ring takes the ticket away it gets
+    another, and goes on where it was: nothing is published twice, and nothing out of order. In a cluster without
+    tickets there is nothing to wait for. Loss and return of the ticket are logged (logger `whence.net`)."""
+
+    def __init__(self, tickets: Tickets, timeout: float | None, wait_for_reader: bool) -> None:
+        super().__init__(tickets)
+        self.waits_for_reader = wait_for_reader
+        self._timeout = timeout
+        self._entered = False
+        self._calls = 0
+        self._waiting: set[int] = set()  # rule 2: numbers of the calls that are not handed to the node yet
+        self._turn = Signal()
+
+    async def __aenter__(self) -> Self:
+        if self._entered:
+            raise UsageError("this publisher was entered already: call cluster.publisher() again")
+        self._tickets.acquire()
+        self._entered = True
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self._entered = False
+        await finish(self._tickets.release())
+
+    @property
+    def ticket(self) -> int | None:
+        """The ticket that it would publish under now; None while it has none, and in a cluster without tickets."""
+        node = self._tickets.node
+        return node.ticket if node.may_publish else None
+
+    async def ready(self) -> None:
+        """Wait until it may publish. Raises NoTicket after the publisher's timeout."""
+        self._check()
+        if not await self._tickets.wait(self._deadline()):
+            reason = self._tickets.why_none()
+            raise NoTicket(f"no ticket of {self._tickets.node.cluster!r} within {self._timeout:g} s: {reason}")
+
+    async def publish_many(self, payloads: Sequence[bytes]) -> list[str]:
+        events = self._checked(payloads)
+        self._check()
+        self._calls += 1
+        call, ids = self._calls, list[str]()
+        self._waiting.add(call)
+        try:
+            while len(ids) < len(events):
+                await self._my_turn(call)
+                part = first_part(events, len(ids))
+                if len(ids) + len(part) == len(events):
+                    self._hand_over(call)  # to whoever comes next: the node keeps the order from here on
+                try:
+                    ids += await self._tickets.stamp(part, self)
+                except LostTicket as lost:
+                    ids += lost.published
+                    self._waiting.add(call)
+        except NotPublished as error:
+            error.published = tuple(ids)
+            raise
+        finally:
+            self._hand_over(call)
+        return ids
+
+    async def _my_turn(self, call: int) -> None:
+        """Rule 2: there is a ticket, there is room, and no earlier call waits."""
+        while True:
+            await self.ready()
+            await self._tickets.room(self.waits_for_reader)
+            if min(self._waiting) != call:
+                await self._turn.wait()
+            elif self._tickets.node.may_publish:
+                return
+
+    def _hand_over(self, call: int) -> None:
+        self._waiting.discard(call)
+        if len(self._turn):
+            self._turn.tell()
+
+    def _deadline(self) -> float | None:
+        return None if self._timeout is None else time.monotonic() + self._timeout
+
+    def _check(self) -> None:
+        if not self._entered:
+            raise UsageError("publish inside the block: async with cluster.publisher() as publisher")
+
+
+def checked(payload: object, cap: int) -> bytes:
+    """The payload, if it can be published: bytes, and not too many."""
+    if not isinstance(payload, bytes | bytearray | memoryview):
+        kind = type(payload).__name__
+        how = "text.encode()" if isinstance(payload, str) else "json.dumps(value).encode(), for example"
+        raise UsageError(f"a payload is bytes, not {kind}: encode it first ({how})")
+    data = bytes(payload)
+    if len(data) > cap:
+        raise UsageError(f"an event holds at most {cap} bytes, not {len(data)}: split it, or publish where it is kept")
+    return data
+
+
+def first_part(events: Sequence[bytes], start: int) -> Sequence[bytes]:
+    """What is published next, from `start` on."""
+    size = 0
+    for end in range(start, min(len(events), start + PART_EVENTS)):
+        size += len(events[end])
+        if size > PART_BYTES and end > start:
+            return events[start:end]
+    return events[start : start + PART_EVENTS]
+
+
+async def finish(ending: Coroutine[Any, Any, None]) -> None:
+    """Finish the cleanup even if the task is cancelled; a second cancellation interrupts it."""
+    task = asyncio.ensure_future(ending)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        task.cancel()
+        raise

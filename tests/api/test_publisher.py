@@ -1,0 +1,226 @@
+"""The publisher: tickets come and go, and every event is published once, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+import whence
+from tests.net.live import LIMIT, assert_causal, collect, fast, run, say, until
+from whence.errors import ClusterClosed, NoTicket, UsageError
+from whence.ports import Coordinate, Resign
+from whence.testing import MemoryNetwork
+from whence.trace import MemoryTrace
+
+
+async def lose_ticket(net: MemoryNetwork, loser: whence.Cluster, *others: whence.Cluster) -> None:
+    """Cut it off until its lease has expired."""
+    net.cut([loser.address], [other.address for other in others])
+    await until(lambda: not loser.may_publish, "the lease expires")
+    net.heal()
+
+
+def test_it_survives_the_loss_of_its_ticket_and_publishes_each_event_once_in_order(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        net, trace = MemoryNetwork(), MemoryTrace()
+        common = {"transport": net, "settings": fast(), "trace": trace, "order": "reliable"}
+        async with (
+            whence.join("lobby", **common) as a,
+            whence.join("lobby", [a.address], **common) as b,
+            whence.join("lobby", [a.address], **common) as c,
+            b.publisher() as publisher,
+            c.publisher() as other,
+        ):
+            await other.ready()
+            ids: list[str] = []
+            for n in range(30):
+                if n in (10, 20):
+                    await lose_ticket(net, b, a, c)
+                ids.append(await publisher.publish(b"%d" % n))
+            for cluster in (a, c):
+                events = await collect(cluster, 30)
+                assert [e.payload for e in events] == [b"%d" % n for n in range(30)]
+                assert [e.id for e in events] == ids
+            assert len({(e.frame.ticket, e.frame.inc) for e in events}) == 3, "under three tickets, one after the other"
+            assert publisher.published == 30
+        assert_causal(trace)
+
+    with caplog.at_level(logging.WARNING, "whence"):
+        run(main())
+    said = [r.getMessage() for r in caplog.records]
+    assert sum("is lost" in s and "publishing waits for another" in s for s in said) >= 2
+    assert sum("publishing goes on" in s for s in said) >= 2
+
+
+def test_concurrent_calls_keep_their_order_across_a_loss() -> None:
+    async def main() -> None:
+        net = MemoryNetwork()
+        async with (
+            whence.join("lobby", transport=net, settings=fast()) as a,
+            whence.join("lobby", [a.address], transport=net, settings=fast()) as b,
+            b.publisher() as publisher,
+        ):
+            await publisher.ready()
+            calls = [asyncio.create_task(publisher.publish(b"%d" % n)) for n in range(10)]
+            b._node.feed(Resign())  # handled before the publishes of this iteration of the loop: they are all refused
+            await until(lambda: b._node.ticket is None)
+            b._node.feed(Coordinate())
+            calls += [asyncio.create_task(publisher.publish(b"%d" % n)) for n in range(10, 20)]
+            await asyncio.wait_for(asyncio.gather(*calls), LIMIT)
+            assert [e.payload for e in await collect(a, 20)] == [b"%d" % n for n in range(20)]
+
+    run(main())
+
+
+def test_it_publishes_in_clusters_without_tickets() -> None:
+    async def main() -> None:
+        net = MemoryNetwork()
+        common = {"transport": net, "settings": fast(), "order": "probabilistic"}
+        async with (
+            whence.join("free", **common) as a,
+            whence.join("free", [a.address], **common) as b,
+            b.publisher() as publisher,
+        ):
+            assert publisher.ticket is None
+            first = await publisher.publish(b"hello")
+            assert [e.id for e in await collect(a, 1)] == [first]
+
+    run(main())
+
+
+def test_no_ticket_in_time_says_why_and_what_was_published() -> None:
+    async def main() -> None:
+        net = MemoryNetwork()
+        common = {"transport": net, "settings": fast(), "tickets": 1}
+        async with (
+            whence.join("lobby", **common) as a,
+            whence.join("lobby", [a.address], **common) as b,
+            b.publisher(timeout=0.5) as publisher,
+        ):
+            await until(b.coordinators)
+            with pytest.raises(NoTicket, match="all 1 tickets are taken"):
+                await publisher.publish(b"in vain")
+            assert publisher.published == 0
+
+    run(main())
+
+
+def test_a_payload_is_bytes() -> None:
+    async def main() -> None:
+        async with (
+            whence.join("lobby", transport=MemoryNetwork(), settings=fast()) as a,
+            a.publisher() as publisher,
+            a.coordinate() as seat,
+        ):
+            for outlet in (publisher, seat):
+                with pytest.raises(UsageError, match=r"not str.*encode\(\)"):
+                    await outlet.publish("text")  # type: ignore[arg-type]
+                with pytest.raises(UsageError, match="not dict"):
+                    await outlet.publish({"a": 1})  # type: ignore[arg-type]
+                with pytest.raises(UsageError, match="not int"):
+                    await outlet.publish(5)  # type: ignore[arg-type]
+                with pytest.raises(UsageError, match="list of payloads"):
+                    await outlet.publish_many(b"abc")  # type: ignore[arg-type]
+                await outlet.publish_many([bytearray(b"1"), memoryview(b"2")])  # type: ignore[list-item]
+            assert [e.payload for e in await collect(a, 4)] == [b"1", b"2", b"1", b"2"]
+
+    run(main())
+
+
+def test_outside_their_blocks_publisher_and_seat_are_errors_also_at_the_founder() -> None:
+    async def main() -> None:
+        async with whence.join("lobby", transport=MemoryNetwork(), settings=fast()) as a:
+            publisher = a.publisher()
+            with pytest.raises(UsageError, match="inside the block"):
+                await publisher.publish(b"too early")
+            async with publisher, a.coordinate() as seat:
+                await publisher.publish(b"1")
+                await seat.publish(b"2")
+            assert a.may_publish, "the founder keeps its ticket"
+            with pytest.raises(UsageError, match="inside the block"):
+                await publisher.publish(b"too late")
+            with pytest.raises(UsageError, match="block has ended"):
+                await seat.publish(b"too late")
+            async with a.publisher() as open_publisher:
+                pass_on = asyncio.create_task(open_publisher.publish_many([b"3"] * 10))
+                a.abandon()
+                with pytest.raises(ClusterClosed):
+                    await pass_on
+
+    run(main())
+
+
+def test_a_cancelled_publish_is_out_or_it_is_not_and_published_tells() -> None:
+    async def main() -> None:
+        async with (
+            whence.join("lobby", transport=MemoryNetwork(), settings=fast()) as a,
+            a.publisher() as publisher,
+        ):
+            await publisher.ready()
+            early = asyncio.create_task(publisher.publish(b"never"))
+            await asyncio.sleep(0)  # it is handed to the node, which has not stepped yet
+            early.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await early
+            assert publisher.published == 0
+            late = asyncio.create_task(publisher.publish(b"out"))
+            await asyncio.sleep(0)
+            while not a.stats()["net.backlog_events"]:  # the step that stamps it, before the task hears of it
+                await asyncio.sleep(0)
+                if publisher.published:
+                    break
+            late.cancel()
+            await asyncio.wait([late])
+            assert publisher.published == 1
+            await publisher.publish(b"next")
+            assert [e.payload for e in await collect(a, 2)] == [b"out", b"next"]
+
+    run(main())
+
+
+def test_the_ordinary_loop_with_a_burst_larger_than_the_queue() -> None:
+    """`async for event: await publish(answer)`: publishing must not wait for the reader that waits for it."""
+
+    async def main() -> None:
+        net, trace = MemoryNetwork(), MemoryTrace()
+        common = {"transport": net, "trace": trace, "order": "reliable"}
+        async with (
+            whence.join("lobby", settings=fast(), **common) as a,
+            whence.join("lobby", [a.address], settings=fast(queue_events=20), **common) as b,
+            whence.join("lobby", [a.address], settings=fast(), **common) as c,
+        ):
+
+            async def answer() -> None:
+                async with b.publisher() as publisher:
+                    answered = 0
+                    async for event in b.events():
+                        if event.origin == a.me:
+                            await asyncio.wait_for(publisher.publish(b"re " + event.payload), LIMIT)
+                            answered += 1
+                        if answered == 200:
+                            return
+
+            answering = asyncio.create_task(answer())
+            await say(a, *(b"%d" % n for n in range(200)))
+            await asyncio.wait_for(answering, LIMIT)
+            events = await collect(c, 400)
+            assert [e.payload for e in events if e.origin == b.me] == [b"re %d" % n for n in range(200)]
+        assert_causal(trace)
+
+    run(main())
+
+
+def test_waiting_for_an_event_with_a_time_limit_leaves_nothing_behind() -> None:
+    async def main() -> None:
+        async with whence.join("lobby", transport=MemoryNetwork(), settings=fast()) as a:
+            events = a.events()
+            for _ in range(50):
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(anext(events), 0.001)
+            assert len(a._node.changed) == 0
+
+    run(main())

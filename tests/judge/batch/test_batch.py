@@ -1,0 +1,244 @@
+"""The batch form of the judge, without Spark."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from tests.judge.batch.rows import HOSTILE, A, B, C, judge, spoiled, step, triangle, verdicts, violations
+from tests.sim.runs import Run
+from whence.judge.batch import audited, tables
+from whence.sim.oracle import Oracle
+from whence.sim.scenario import Loaded, parse
+from whence.sim.verdicts import Counts, OracleReport
+from whence.trace import Row, in_causal_order
+
+
+def by_oracle(rows: list[Row]) -> tuple[dict[tuple[str, int], str], OracleReport]:
+    """The oracle's verdict on every delivery, and its report."""
+    oracle, out = Oracle(), {}
+    used = {row.token for row in rows if row.kind == "join"}
+    for row in in_causal_order(rows):
+        match row.kind:
+            case "deliver":
+                out[row.member, row.lseq] = oracle.delivered_frame(row.member, row.event).value
+            case "publish":
+                oracle.published(row.member, (row.event,))
+            case "join":
+                how = row.reason or ""
+                oracle.joined(row.member, how, order=row.order or "causal", peer=row.peer, token=row.token)
+            case "snapshot":
+                oracle.snapshot(row.member, row.token or "", row.token in used)
+            case "leave" | "crash":
+                oracle.left(row.member)
+    return out, oracle.report()
+
+
+def agree(rows: list[Row]) -> Counts:
+    """Every verdict and every count of every member, ours and the oracle's."""
+    expected, report = by_oracle(rows)
+    a = judge(rows)
+    assert not a.circles
+    with_news = audited.audited(a.coded, room=0).found  # as where whole vectors would take too much room
+    assert (with_news.verdict == a.found.verdict).all() and (with_news.cause == a.found.cause).all()
+    found = tables.verdicts(a, "r", "c").to_pylist()
+    assert {(row["member"], row["lseq"]): row["verdict"] for row in found} == expected
+    for row in tables.members(a, "r", "c").to_pylist():
+        counts = report.members.get(row["member"], Counts())
+        for field in fields(Counts):
+            assert row[field.name] == getattr(counts, field.name), (row["member"], field.name)
+        assert row["in_order"] == counts.in_order
+        if row["member"] in report.orders:
+            assert row["order"] == report.orders[row["member"]]
+            assert row["alive"] == (row["member"] in report.live)
+    assert len(a.coded.reused) == report.reused_ids
+    broken = tables.violations(a, "r", "c")["rule"].to_pylist()
+    rules = {
+        "causal": ("causal: inverted", "reliable: inverted"),
+        "fifo": ("fifo: fifo_inverted",),
+        "gap": ("reliable: over_gap",),
+    }
+    for rule, names in rules.items():
+        assert broken.count(rule) == sum(report.broken.get(name, 0) for name in names)
+    assert broken.count("integrity") == report.total.duplicates + report.total.unknown  # whatever the order
+    assert ("agreement" in broken) == bool(
+        report.broken.get("reliable: disagreements", 0) or report.broken.get("reliable: lost_of_live", 0)
+    )
+    assert "two owners" not in broken
+    return report.total
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_agrees_with_the_oracle(part: int) -> None:
+    """240 traces: 60 random runs with crashes, restarts, churn and snapshots, each as it was, and spoiled in 3 ways."""
+    total = Counts()
+    joined: set[str | None] = set()
+    for seed in range(part, 60, 4):
+        rows = Run(parse(HOSTILE), seed).rows
+        joined |= {row.reason for row in rows if row.kind == "join"}
+        total += agree(rows)
+        rng = random.Random(seed)
+        for _ in range(3):
+            total += agree(spoiled(rows, rng))
+    assert joined == {"genesis", "snapshot", "checkpoint"}
+    assert min(total.inverted, total.fifo_inverted, total.over_gap, total.after_gap, total.duplicates) > 100
+    assert min(total.unknown, total.gaps, total.lost, total.disagreements) > 10
+
+
+def test_the_packaged_hostile_scenario_is_clean() -> None:
+    loaded: Loaded = parse((Path(__file__).parents[3] / "scenarios" / "hostile.toml").read_text())
+    for seed in range(2):
+        rows = Run(loaded, seed).clean().rows
+        agree(rows)
+        assert not violations(rows)
+
+
+def test_an_effect_before_its_cause_is_explained() -> None:
+    rows = triangle(
+        step("q#1", 0, "join", order="causal", reason="genesis"),
+        step("q#1", 1, "deliver", B),
+        step("q#1", 2, "deliver", A),
+    )
+    first, second = verdicts(rows, "q#1")
+    assert (first["verdict"], first["cause_event"], first["violation"]) == ("over a gap", A, False)
+    assert (second["verdict"], second["cause_event"], second["cause_origin"]) == ("inverted", B, "b#1")
+    assert second["violation"] and second["cause_seq"] == 1 and second["origin"] == "a#1"
+    found = violations(rows)
+    assert [(v["rule"], v["member"], v["lseq"], v["event"]) for v in found] == [("causal", "q#1", 2, A)]
+    assert found[0]["witness"] == [A, B]
+    assert found[0]["detail"] == (
+        f"q#1 delivered {B} (b#1's 1st) and then {A} (a#1's 1st); "
+        "but b#1 published the former with the latter in its past"
+    )
+
+
+def test_an_unordered_member_promises_only_integrity() -> None:
+    rows = triangle(
+        step("q#1", 0, "join", order="unordered", reason="genesis"),
+        step("q#1", 1, "deliver", B),
+        step("q#1", 2, "deliver", A),
+        step("q#1", 3, "deliver", A),
+    )
+    assert [row["verdict"] for row in verdicts(rows, "q#1")] == ["over a gap", "inverted", "duplicate"]
+    assert [(v["rule"], v["lseq"]) for v in violations(rows)] == [("integrity", 3)]
+
+
+def test_the_past_is_the_true_one() -> None:
+    rows = triangle(step("q#1", 0, "join", order="causal", reason="genesis"))
+    a = judge(rows)
+    assert tables.origins_table(a, "r", "c")["member"].to_pylist() == ["a#1", "b#1"]
+    past = {
+        row["event"]: (row["origin"], row["seq"], row["vector"]) for row in tables.past_table(a, "r", "c").to_pylist()
+    }
+    assert past == {A: ("a#1", 1, [0, 0]), B: ("b#1", 1, [1, 0])}
+
+
+def test_missing_steps_are_counted_and_nobody_is_accused_for_them() -> None:
+    """q's step 1, which delivered A, is missing: B is not over a gap then. b's publish is missing: B is unknown, which
+    is no reproach, because b's rows are not all there."""
+    q = [step("q#1", 0, "join", order="reliable", reason="genesis"), step("q#1", 2, "deliver", B)]
+    assert [(row["verdict"], row["violation"]) for row in verdicts(triangle(*q), "q#1")] == [("in order", False)]
+    rows = [row for row in triangle(*q) if (row.member, row.kind) != ("b#1", "publish")]
+    assert [(row["verdict"], row["violation"]) for row in verdicts(rows, "q#1")] == [("unknown", False)]
+    found = tables.members(judge(rows), "r", "c").to_pylist()
+    assert {row["member"]: row["missing"] for row in found} == {"a#1": 0, "b#1": 1, "q#1": 1}
+
+
+def test_a_join_from_an_unknown_snapshot() -> None:
+    """What q began with is not known: what it skips first may have been in it, what it skips later was not."""
+    rows = triangle(
+        step("a#1", 3, "publish", C),
+        step("a#1", 4, "publish", "0:1.0.1:3@a#1"),
+        step("q#1", 0, "join", order="reliable", reason="snapshot", token="never taken"),
+        step("q#1", 1, "deliver", B),
+        step("q#1", 2, "deliver", "0:1.0.1:3@a#1"),
+    )
+    assert [row["verdict"] for row in verdicts(rows, "q#1")] == ["in order", "in order"]
+
+
+def test_a_trace_of_a_circle_does_not_hang() -> None:
+    """a publishes A after B, b publishes B after A."""
+    rows = [
+        step("a#1", 0, "deliver", B),
+        step("a#1", 1, "publish", A),
+        step("b#1", 0, "deliver", A),
+        step("b#1", 1, "publish", B),
+        step("q#1", 0, "deliver", A),
+        step("q#1", 1, "deliver", B),
+        step("x#1", 0, "deliver", "0:1.0.1:9@x#1"),
+        step("x#1", 1, "publish", "0:1.0.1:9@x#1"),
+        step("y#1", 0, "join", reason="checkpoint", peer="z#1"),
+        step("z#1", 0, "join", reason="checkpoint", peer="y#1"),
+    ]
+    a = judge(rows)
+    assert a.circles == 3
+    found = {(row["member"], row["event"]): row["verdict"] for row in tables.verdicts(a, "r", "c").to_pylist()}
+    assert found["a#1", B] == "unknown" and found["b#1", A] == "in order"
+    assert found["x#1", "0:1.0.1:9@x#1"] == "unknown"
+    assert found["q#1", A] == "in order" and found["q#1", B] == "in order"
+
+
+def test_many_holes_cost_no_more_than_rows() -> None:
+    """One member gets 20,000 events in random order, another in reverse: linear, or this would not end."""
+    n = 20_000
+    ids = [f"0:1.0.1:{k + 1}@a#1" for k in range(n)]
+    order = random.Random(1).sample(ids, n)
+    rows = [step("a#1", k, "publish", event) for k, event in enumerate(ids)]
+    rows += [step("q#1", k, "deliver", event) for k, event in enumerate(order)]
+    rows += [step("s#1", k, "deliver", event) for k, event in enumerate(reversed(ids))]
+    rows += [
+        step("t#1", 0, "deliver", ids[-1]),
+        *(step("t#1", k + 1, "deliver", event) for k, event in enumerate(ids[:-1])),
+    ]
+    found = {row["member"]: row for row in tables.members(judge(rows), "r", "c").to_pylist()}
+    assert found["s#1"]["fifo_inverted"] == found["t#1"]["fifo_inverted"] == n - 1
+    assert (
+        found["q#1"]["inverted"] + found["q#1"]["over_gap"] + found["q#1"]["after_gap"] + found["q#1"]["in_order"] == n
+    )
+
+
+# -- two owners
+
+
+def tenure(member: str, lseq: int, t: int, change: str, incarnation: str) -> Row:
+    return Row("r", "c", member, lseq, t, "ticket", ticket=0, reason=f"{change} {incarnation}")
+
+
+def owners(*rows: Row) -> list[str]:
+    found = violations(rows)
+    return [f"{v['rule']} {v['member']}" for v in found]
+
+
+def test_two_owners_at_one_time() -> None:
+    first = tenure("a#1", 0, 100, "owner", "1.0.1")
+    second = tenure("b#1", 0, 200, "owner", "1.0.2")
+    assert owners(first, tenure("a#1", 1, 150, "released", "1.0.1"), second) == []
+    assert owners(first, tenure("a#1", 1, 250, "released", "1.0.1"), second) == ["two owners b#1"]
+    # Who loses it notices late; what counts is what it did.
+    assert owners(first, tenure("a#1", 1, 250, "lost", "1.0.1"), second) == []
+    late = Row("r", "c", "a#1", 1, 240, "publish", "0:1.0.1:1@a#1")
+    assert owners(first, late, second) == ["two owners b#1"]
+    # One incarnation is one owner's, whenever.
+    assert owners(first, tenure("a#1", 1, 150, "released", "1.0.1"), tenure("b#1", 0, 300, "owner", "1.0.1")) == [
+        "two owners b#1"
+    ]
+
+
+def test_clocks_that_differ_make_no_second_owner() -> None:
+    """By its own clock b began before a's last publish; but it had delivered that before."""
+    rows = [
+        tenure("a#1", 0, 100, "owner", "1.0.1"),
+        Row("r", "c", "a#1", 1, 240, "publish", A),
+        Row("r", "c", "b#1", 0, 190, "deliver", A),
+        tenure("b#1", 1, 200, "owner", "1.0.2"),
+    ]
+    assert owners(*rows) == []
+
+
+def test_an_id_is_used_once() -> None:
+    rows = triangle(step("q#1", 0, "publish", "0:1.0.1:1@q#1"))
+    found = violations(rows)
+    assert {v["rule"] for v in found} == {"reused id", "two owners"}
