@@ -535,7 +535,7 @@ class Member:
         news = decode_news(step.item.body)
         self._ring(self.ring.hear(news, now), now, out)
         if isinstance(news, JoinedNews) and isinstance(self.ordering, Ordering):
-            self.ordering.owners.note(news.seat.ticket, news.seat.inc, news.seat.member)
+            self.ordering.owners.note(news.holder.ticket, news.holder.inc, news.holder.member)
 
     def _ring(self, steps: Iterable[RingOutput], now: int, out: list[Output]) -> None:
         for step in steps:

@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from whence.errors import TraceError, UnknownOrder, UsageError
-from whence.judge.findings import Event, Finding, doubts, inverted, unknown
+from whence.judge.findings import Event, inverted
 from whence.judge.promises import NAMES, PROMISES, RULES, Verdict, promise, rule_broken
 from whence.order.config import OrderName
 
@@ -62,10 +62,3 @@ def test_a_finding_has_fields_and_a_sentence() -> None:
     assert str(found) == (
         "m#1 delivered e (b#1's 11th) and then c (a#1's 2nd); but b#1 published the former with the latter in its past"
     )
-
-
-def test_doubts_are_grouped_by_the_absent_member() -> None:
-    found: list[Finding] = [unknown("m#1", n, f"0:1:{n}@a#1", doubt="a#1") for n in range(3)]
-    found += [unknown("m#1", 3, "x"), unknown("m#1", 4, "1:1:1@b#1", doubt="b#1")]
-    assert [(d.member, d.count) for d in doubts(found, {})] == [("a#1", 3), ("b#1", 1)]
-    assert str(doubts(found, {})[0]) == "3 cases cannot be judged: a#1: no row of it is here"

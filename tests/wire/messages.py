@@ -24,7 +24,7 @@ from whence.order.messages import (
     StampedState,
 )
 from whence.ring import messages as ring
-from whence.ring.messages import RingMessage, RingNews, Row, Seat, Tenure
+from whence.ring.messages import Holder, RingMessage, RingNews, Row, Tenure
 
 KINDS: list[type] = [*get_args(CastMessage), *get_args(RingMessage), *get_args(OrderMessage)]
 NEWS_KINDS: list[type] = list(get_args(RingNews))
@@ -34,7 +34,7 @@ NEWS_KINDS: list[type] = list(get_args(RingNews))
 INC = Incarnation(1, 2, 3).packed
 FRAME = Frame.of(1, INC, 3, "b:1#2", ((5, 6), (INC, 2), NEVER), [b"x", b"yz"], ((0, 4, 9),), (0, 4, 2))
 FIRST = Frame.of(0, 7, 1, "a:1#2", (NEVER,), [b""])
-SEAT = Seat("a:1#2", 0, 7)
+SEAT = Holder("a:1#2", 0, 7)
 T0, T1 = Tenure(0, 7), Tenure(1, INC)
 ROW = Row(1, "", 7, 3, (7, 0))
 CLOCK = ClockState(
@@ -266,7 +266,7 @@ def gossips(draw: st.DrawFn) -> Gossip:
 
 ranges = st.tuples(tickets, incs, seqs, seqs).map(lambda r: (*r[:2], min(r[2:]), max(r[2:])))
 tenures = st.builds(Tenure, tickets, u64)
-seats = st.builds(Seat, members, tickets, u64)
+seats = st.builds(Holder, members, tickets, u64)
 rows = st.builds(Row, tickets, st.one_of(st.just(""), members), u64, u64, st.tuples(u64, st.integers(0, MAX_SEQ)))
 coordinators = tuples_of(st.tuples(tickets, members))
 
@@ -274,7 +274,7 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     **dict.fromkeys(("nonce", "update", "answers", "adopted", "promised", "era", "floor", "rank"), u64),
     **dict.fromkeys(("epoch", "pledged"), u64),
     **dict.fromkeys(("mine", "yours", "tenure"), tenures),
-    **dict.fromkeys(("seat", "succ"), seats),
+    **dict.fromkeys(("holder", "succ"), seats),
     **dict.fromkeys(("L", "R", "cycle", "never"), tuples_of(seats)),
     **dict.fromkeys(("inherited", "held", "ended"), tuples_of(tuples_of(seats))),
     **dict.fromkeys(("founders", "to"), tuples_of(members)),

@@ -33,7 +33,7 @@ from whence.order.messages import (
     SnapshotRequest,
     StampedState,
 )
-from whence.ring.messages import Row, Seat, Tenure
+from whence.ring.messages import Holder, Row, Tenure
 from whence.wire import Limits, decode, decode_news, encode, encode_news, pack, unpack, validate
 
 ids = [type(m).__name__ for m in EXAMPLES]
@@ -280,9 +280,9 @@ FIELDS = {
     "SnapshotRequest": "nonce rank last_resort free mechanism",
     "SnapshotRefused": "nonce reason",
     "Snapshot": "nonce token clock coordinators members state",
-    "JoinedNews": "seat",
+    "JoinedNews": "holder",
     "GoneNews": "tickets floor by",
-    "ReleasedNews": "seat seq",
+    "ReleasedNews": "holder seq",
     "Frame": "ticket inc first count owner deps orphans body prior signature",
     "News": "origin number body",
     "Digest": "T orphans",
@@ -295,7 +295,7 @@ FIELDS = {
     "FreeFrame": "owner number first count generation opened keys vector body older signature",
     "Packed": "R base offsets",
     "Tenure": "ticket inc",
-    "Seat": "member ticket inc",
+    "Holder": "member ticket inc",
     "Row": "ticket owner top floor last",
 }
 
@@ -318,7 +318,7 @@ PARTS = [
 def test_fields_keep_their_places():
     """Two fields of one type change places without a change of any golden byte."""
     structs = {k.__name__: " ".join(k.__struct_fields__) for k in [*KINDS, *NEWS_KINDS, *PARTS]}
-    tuples = {k.__name__: " ".join(k._fields) for k in (Tenure, Seat, Row)}
+    tuples = {k.__name__: " ".join(k._fields) for k in (Tenure, Holder, Row)}
     assert structs | tuples == FIELDS
 
 

@@ -14,7 +14,19 @@ from whence.clock import NEVER, Digest, Frame
 from whence.clock.cct import MAX_SEQ
 from whence.errors import BadFrame, BadMessage, ConfigError, TooLarge
 from whence.order.messages import AckRecover, Recover, Snapshot, SnapshotRefused
-from whence.ring.messages import CJoin, CLeave, GoneNews, NewSucc, Poll, Reject, ReleasedNews, Row, Seat, Tenure, Update
+from whence.ring.messages import (
+    CJoin,
+    CLeave,
+    GoneNews,
+    Holder,
+    NewSucc,
+    Poll,
+    Reject,
+    ReleasedNews,
+    Row,
+    Tenure,
+    Update,
+)
 from whence.wire import Limits, check_frame, decode, encode, is_member_id, is_name, payloads, validate
 
 SMALL = Limits(
@@ -183,11 +195,11 @@ BAD = {
     "known member": Reject(1, "", True, 1, ((0, "a"),)),
     "tenure's ticket": NewSucc(Tenure(3, 1), T1),
     "tenure's incarnation": NewSucc(T0, Tenure(0, -1)),
-    "seat": CLeave(1, T0, T1, Seat("a", 0, 1), 0, (), ()),
-    "list of seats": CLeave(1, T0, T1, Seat("a#1", 0, 1), 0, ((Seat("a", 0, 1),),), ()),
-    "row's ticket": CLeave(1, T0, T1, Seat("a#1", 0, 1), 0, (), (Row(9, "", 0, 0, NEVER),)),
-    "row's owner": CLeave(1, T0, T1, Seat("a#1", 0, 1), 0, (), (Row(0, "x", 0, 0, NEVER),)),
-    "row's last": CLeave(1, T0, T1, Seat("a#1", 0, 1), 0, (), (Row(0, "", 0, 0, (1, -1)),)),
+    "holder": CLeave(1, T0, T1, Holder("a", 0, 1), 0, (), ()),
+    "list of seats": CLeave(1, T0, T1, Holder("a#1", 0, 1), 0, ((Holder("a", 0, 1),),), ()),
+    "row's ticket": CLeave(1, T0, T1, Holder("a#1", 0, 1), 0, (), (Row(9, "", 0, 0, NEVER),)),
+    "row's owner": CLeave(1, T0, T1, Holder("a#1", 0, 1), 0, (), (Row(0, "x", 0, 0, NEVER),)),
+    "row's last": CLeave(1, T0, T1, Holder("a#1", 0, 1), 0, (), (Row(0, "", 0, 0, (1, -1)),)),
     "seq": Poll(1, T0, T1, 0, MAX_SEQ + 1),
     "range of ticket": Recover(1, ((-1, 1, 1, 1),)),
     "range without incarnation": Recover(1, ((0, 0, 1, 1),)),

@@ -5,7 +5,6 @@ The fields are the interface. Nobody takes a sentence apart.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 import msgspec
@@ -66,15 +65,6 @@ class Doubt(msgspec.Struct, frozen=True):
 NO_TRACE: Final = "no row of it is here"
 MISSING_STEPS: Final = "steps are missing in its trace"
 OPEN_END: Final = "its trace may end too early: it has no `leave` or `crash` at its end"
-
-
-def doubts(found: Iterable[Finding], why: dict[str, str]) -> list[Doubt]:
-    """One entry for each member with a doubtful trace. `why`: member -> the reason."""
-    count: dict[str, int] = {}
-    for finding in found:
-        if finding.doubt is not None:
-            count[finding.doubt] = count.get(finding.doubt, 0) + 1
-    return [Doubt(member, why.get(member, NO_TRACE), n) for member, n in sorted(count.items())]
 
 
 # -- the sentences: the same ones for the incremental and for the batch form

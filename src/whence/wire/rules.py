@@ -9,7 +9,7 @@ from whence.cast.messages import MAX_AGE, MAX_ROUNDS, Aged, CastMessage, Gossip,
 from whence.clock import AnyFrame, Entry, MemberId
 from whence.errors import BadMessage
 from whence.order.messages import ClockState, FreeState, OrderMessage, StampedState
-from whence.ring.messages import RingMessage, RingNews, Row, Seat, Tenure
+from whence.ring.messages import Holder, RingMessage, RingNews, Row, Tenure
 from whence.wire.limits import DEFAULT, Limits
 from whence.wire.validate import (
     MAX_OLDER,
@@ -105,10 +105,10 @@ def _tenure(tenure: Tenure, limits: Limits) -> None:
     check_int(tenure.inc, limits)
 
 
-def _seat(seat: Seat, limits: Limits) -> None:
-    check_member(seat.member, limits)
-    check_ticket(seat.ticket, limits)
-    check_int(seat.inc, limits)
+def _holder(holder: Holder, limits: Limits) -> None:
+    check_member(holder.member, limits)
+    check_ticket(holder.ticket, limits)
+    check_int(holder.inc, limits)
 
 
 def _row(row: Row, limits: Limits) -> None:
@@ -138,17 +138,17 @@ def _per_ticket(check: Check) -> Check:
     return check_all
 
 
-_seats = _per_ticket(_seat)
+_holders = _per_ticket(_holder)
 
 
-def _seat_lists(lists: Sequence[Sequence[Seat]], limits: Limits) -> None:
+def _holder_lists(lists: Sequence[Sequence[Holder]], limits: Limits) -> None:
     if len(lists) > limits.max_ranges:
-        too_many("lists of seats", len(lists), limits.max_ranges)
+        too_many("lists of holders", len(lists), limits.max_ranges)
     total = sum(map(len, lists))
     if total > limits.max_tenures:
-        too_many("seats", total, limits.max_tenures)
-    for seats in lists:
-        _seats(seats, limits)
+        too_many("holders", total, limits.max_tenures)
+    for holders in lists:
+        _holders(holders, limits)
 
 
 def _founders(members: Sequence[MemberId], limits: Limits) -> None:
@@ -180,15 +180,15 @@ _RING: dict[str, Check] = {
     "yours": _tenure,
     "tenure": _tenure,
     "takeover": _per_ticket(_tenure),
-    "seat": _seat,
-    "succ": _seat,
-    "L": _seats,
-    "R": _seats,
-    "inherited": _seat_lists,
-    "held": _seat_lists,
-    "ended": _seat_lists,
-    "cycle": _seats,
-    "never": _seats,
+    "holder": _holder,
+    "succ": _holder,
+    "L": _holders,
+    "R": _holders,
+    "inherited": _holder_lists,
+    "held": _holder_lists,
+    "ended": _holder_lists,
+    "cycle": _holders,
+    "never": _holders,
     "epoch": check_int,
     "pledged": check_int,
     "founders": _founders,
@@ -236,7 +236,7 @@ def _clock(clock: ClockState, limits: Limits) -> None:
     if len(clock.owners) > limits.max_tenures:
         too_many("owners", len(clock.owners), limits.max_tenures)
     for ticket, inc, owner in clock.owners:
-        _seat(Seat(owner, ticket, inc), limits)
+        _holder(Holder(owner, ticket, inc), limits)
     if clock.free is not None:
         _free(clock.free, limits)
     if clock.stamped is not None:

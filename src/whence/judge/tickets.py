@@ -1,0 +1,172 @@
+"""Two owners of one ticket at one time, from `ticket` rows and from what was published under the ticket.
+
+A tenure is (ticket, incarnation) at a member: from its `owner` step to its `released` step. A member that lost the
+ticket, or died, was the owner for as long as it acted as one: up to its last publish under it. (A stalled process
+notices late that its lease has ended; that it does nothing in between is what the lease is for.)
+
+The end of a tenure only moves on, so what overlaps once does so for good. It is reported once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple
+
+import msgspec
+
+from whence.judge.causality import State, UnitId
+from whence.judge.findings import Finding
+from whence.judge.promises import TWO_OWNERS
+
+_ID: Final = re.compile(r"([0-9]+):([^:@]*):([0-9]+)@")
+
+
+class EventId(NamedTuple):
+    """An event id of a cluster with tickets, taken apart: `ticket:incarnation:seq@owner`."""
+
+    ticket: int
+    incarnation: str
+    seq: int
+    owner: str
+
+
+def parse_id(event: str) -> EventId | None:
+    """None: an id of another form."""
+    found = _ID.match(event)
+    return EventId(int(found[1]), found[2], int(found[3]), event[found.end() :]) if found else None
+
+
+class Tenure(msgspec.Struct, array_like=True):
+    """A member's time with a ticket."""
+
+    ticket: int
+    incarnation: str
+    member: str
+    start: int
+    """ns."""
+    end: int
+    step: int
+    """The step by which it began."""
+    owned: bool = True
+    """The member said so; else it has only published."""
+    first: str | None = None
+    """The first event that was published in it."""
+    last: str | None = None
+    last_unit: UnitId | None = None
+    knew: State = msgspec.field(default_factory=State)
+    """What the member had delivered when the tenure began."""
+
+    def __str__(self) -> str:
+        return f"{self.member} as {self.incarnation} from {self.start} to {self.end} ns"
+
+
+Followed = Callable[[Tenure, Tenure], bool]
+"""Whether the later owner began with the last event of the earlier one delivered: then the one did follow the other,
+whatever their clocks say."""
+
+
+def overlapping(tenures: Iterable[Tenure], followed: Followed) -> Iterator[tuple[Tenure, Tenure]]:
+    """Tenures of one ticket by two members at one time: the earlier and the later of each pair."""
+    longest: Tenure | None = None
+    owned: dict[str, Tenure] = {}
+    for tenure in sorted(tenures, key=lambda t: (t.start, t.end, t.member)):
+        same = owned.setdefault(tenure.incarnation, tenure)
+        if same.member != tenure.member:  # one incarnation has one owner, at any time
+            yield same, tenure
+        elif longest is not None and _overlap(longest, tenure) and not followed(longest, tenure):
+            yield longest, tenure
+        if longest is None or tenure.end > longest.end:
+            longest = tenure
+
+
+def _overlap(earlier: Tenure, later: Tenure) -> bool:
+    return earlier.member != later.member and later.start < earlier.end
+
+
+def two_owners(earlier: Tenure, later: Tenure) -> Finding:
+    """In words."""
+    witnesses = tuple(event for event in (earlier.last, later.first) if event is not None)
+    return Finding(
+        rule=TWO_OWNERS,
+        member=later.member,
+        step=later.step,
+        event=later.first,
+        witnesses=witnesses,
+        sentence=f"ticket {later.ticket} had two owners: {earlier}, and {later}",
+    )
+
+
+class At(NamedTuple):
+    """A step of a member, and what it had delivered by then."""
+
+    member: str
+    step: int
+    t: int
+    have: State
+
+
+class Tickets:
+    """The tenures of one run of one cluster, as its rows come."""
+
+    def __init__(self) -> None:
+        self.tenures: dict[tuple[int, str, str], Tenure] = {}
+        self.told: dict[tuple[str, int], None] = {}
+        """(member, step) of the later tenures that were reported."""
+        self._newest: dict[int, tuple[int, str]] = {}  # ticket -> when its last tenure began, and whose it is
+
+    def load(self, tenures: Iterable[Tenure], told: Iterable[tuple[str, int]]) -> None:
+        """Take over what was saved."""
+        self.tenures, self._newest, self.told = {}, {}, dict.fromkeys(told)
+        for tenure in tenures:
+            self._put(tenure)
+
+    def changed(self, ticket: int | None, reason: str | None, at: At) -> list[Finding]:
+        """A `ticket` row. `reason`: `owner INCARNATION ...`, `released INCARNATION ...`, or something else."""
+        change, _, rest = (reason or "").partition(" ")
+        if ticket is None or change not in ("owner", "released"):
+            return []
+        key = (ticket, rest.partition(" ")[0], at.member)
+        tenure = self.tenures.get(key)
+        if tenure is not None and (change == "released" or tenure.owned):
+            tenure.end = max(tenure.end, at.t) if change == "released" else tenure.end
+        elif change == "owner":
+            new = Tenure(*key, at.t, at.t, at.step, knew=State.copy(at.have))
+            if tenure is not None:  # it has published before it said that it may
+                new.end, new.first, new.last = max(at.t, tenure.end), tenure.first, tenure.last
+                new.last_unit = tenure.last_unit
+            self._put(new)
+        return self._check(ticket)
+
+    def published(self, event: str, unit: UnitId, at: At) -> list[Finding]:
+        """A `publish` row. Ids of another form are passed over."""
+        named = parse_id(event)
+        if named is None:
+            return []
+        key = (named.ticket, named.incarnation, at.member)
+        tenure, new = self.tenures.get(key), key not in self.tenures
+        if tenure is None:
+            tenure = Tenure(*key, at.t, at.t, at.step, owned=False, knew=State.copy(at.have))
+            self._put(tenure)
+        tenure.end, tenure.last, tenure.last_unit = max(tenure.end, at.t), event, unit
+        tenure.first = tenure.first or event
+        # The one tenure that began last overlaps with nobody later, however long it goes on.
+        return self._check(named.ticket) if new or self._newest[named.ticket] != (tenure.start, at.member) else []
+
+    def _put(self, tenure: Tenure) -> None:
+        self.tenures[tenure.ticket, tenure.incarnation, tenure.member] = tenure
+        start, _ = self._newest.get(tenure.ticket, (tenure.start - 1, ""))
+        if tenure.start >= start:
+            self._newest[tenure.ticket] = tenure.start, tenure.member if tenure.start > start else ""
+
+    def _check(self, ticket: int) -> list[Finding]:
+        found: list[Finding] = []
+        for earlier, later in overlapping((t for t in self.tenures.values() if t.ticket == ticket), _followed):
+            if (later.member, later.step) not in self.told:
+                self.told[later.member, later.step] = None
+                found.append(two_owners(earlier, later))
+        return found
+
+
+def _followed(earlier: Tenure, later: Tenure) -> bool:
+    return earlier.last_unit is not None and later.knew.has(earlier.last_unit)
