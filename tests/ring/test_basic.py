@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.long import few
 from tests.ring.world import ROUND, Make, Violation, World, config, without
 from whence.ring import BasicRing, Granted, Rejected, Released, RingSend, State
 from whence.ring.basic import Edges
@@ -361,7 +362,7 @@ def explore(tickets: int, members: int, joins: int, leaves: int, make: Make, lim
 
 
 @pytest.mark.parametrize(
-    ("tickets", "members", "joins", "leaves"), [(2, 3, 3, 2), (3, 3, 2, 3), (3, 3, 3, 2), (4, 4, 3, 1)]
+    ("tickets", "members", "joins", "leaves"), few([(2, 3, 3, 2), (3, 3, 2, 3), (3, 3, 3, 2), (4, 4, 3, 1)], 3)
 )
 def test_all_interleavings(tickets: int, members: int, joins: int, leaves: int) -> None:
     states, bad = explore(tickets, members, joins, leaves, BasicRing, 6000)

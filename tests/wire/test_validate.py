@@ -10,7 +10,7 @@ from hypothesis import given
 
 from tests.wire.messages import CLOCK, FIRST, FRAME, INC, SEAT, T0, T1, frames
 from whence.cast.messages import Gossip, News, Subscribe, Welcome
-from whence.clock import NEVER, Digest, Frame
+from whence.clock import NEVER, Digest, Frame, is_member_id
 from whence.clock.cct import MAX_SEQ
 from whence.errors import BadFrame, BadMessage, ConfigError, TooLarge
 from whence.order.messages import AckRecover, Recover, Snapshot, SnapshotRefused
@@ -27,7 +27,8 @@ from whence.ring.messages import (
     Tenure,
     Update,
 )
-from whence.wire import Limits, check_frame, decode, encode, is_member_id, is_name, payloads, validate
+from whence.wire import Limits, decode, encode, is_name, validate
+from whence.wire.validate import check_frame
 
 SMALL = Limits(
     max_items=2,
@@ -124,7 +125,7 @@ def test_owners_that_are_no_members(owner):
 @given(frames())
 def test_valid_frames_are_accepted(frame):
     check_frame(frame, Limits())
-    assert len(payloads(frame)) == frame.count
+    assert len(frame.payloads()) == frame.count
 
 
 def test_frames_at_the_very_edge_are_accepted():
@@ -157,14 +158,7 @@ def test_frames_at_the_very_edge_are_accepted():
 )
 def test_bodies_that_are_not_what_the_frame_says(body):
     with pytest.raises(BadFrame):
-        payloads(replace(FIRST, body=body))
-
-
-def test_a_payload_that_is_too_large():
-    frame = Frame.of(0, 7, 1, "a#1", (NEVER,), [b"", b"x" * 11])
-    assert payloads(frame) == [b"", b"x" * 11]
-    with pytest.raises(TooLarge):
-        payloads(frame, SMALL)
+        replace(FIRST, body=body).payloads()
 
 
 # ---------------------------------------------------------------------------------------------- the other fields

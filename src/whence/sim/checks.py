@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING
 
 from whence import ports
 from whence.clock import AnyFrame, Incarnation, MemberId
-from whence.order import Ordering
 from whence.sim.actions import Move, Publish, Schedule, show
 from whence.sim.host import tenure_of
 from whence.sim.oracle import Oracle, Verdict
@@ -227,7 +226,6 @@ class Checks:
             return False  # nothing blocks for ever there
         alive = {seat.id for seat in seats}
         for seat in seats:
-            assert isinstance(seat.member.ordering, Ordering)
             for frame in [h.frame for h in seat.member.ordering.held.values()]:
                 for missing in seat.member.why_blocked(str(frame.ids()[0])).missing:
                     assert missing.ticket is not None
