@@ -20,7 +20,7 @@ class Counts:
         "probabilistic": ("unknown", "duplicates"),
     }
     """Which of the counts below have to be zero under each order. Optimistic causal order may lose, never invert; the
-    probabilistic order may invert, rarely (spec section 1)."""
+    probabilistic order may invert, rarely (docs/protocols.md, "The model in words")."""
 
     deliveries: int = 0
     """All delivery steps, whatever the verdict."""
