@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from random import Random
 
+import pyarrow as pa
 import pytest
 
 pytest.importorskip("numba")
@@ -12,6 +14,7 @@ pytest.importorskip("numba")
 from tests.history import cases
 from whence.history import check, read
 from whence.history.arrays import check_columns, from_history
+from whence.history.columns import from_table, from_text, history_of
 from whence.history.levels import TRANSACTIONAL
 
 
@@ -81,3 +84,37 @@ def test_recorded_histories(blind: bool) -> None:
         assert report.levels == wanted, each["file"]
         assert set(report.patterns) >= {"ThinAirRead", "IntermediateRead"} & set(each["patterns"])
         cases.judged(history, report)
+
+
+@pytest.mark.parametrize("number", range(20))
+def test_large_files_are_read_as_small_ones_are(number: int, tmp_path: Path) -> None:
+    """Text and Parquet as columns: the same verdicts as by objects."""
+    rng = Random(number)
+    history = cases.generated(rng, 30, 4, 4, 4)
+    if number % 2:
+        repaired(history)
+    lines = [
+        f"{'w' if op.write else 'r'}({op.key},{op.value or 0},{txn.session},{txn.name})"
+        for txn in history.txns()
+        for op in txn.ops
+    ]
+    (tmp_path / "a.txt").write_text("\n".join(lines))
+    wanted = check(read(tmp_path / "a.txt"), TRANSACTIONAL).levels
+    report = check_columns(from_text(tmp_path / "a.txt"), TRANSACTIONAL)
+    assert report.levels == wanted
+    rows = [
+        {
+            "session": txn.session,
+            "txn": int(txn.name),
+            "op": i,
+            "kind": "w" if op.write else "r",
+            "key": f"k{op.key}",
+            "value": op.value,
+        }
+        for txn in history.txns()
+        for i, op in enumerate(txn.ops)
+    ]
+    rng.shuffle(rows)
+    table = pa.Table.from_pylist(rows)
+    assert check_columns(from_table(table, "a"), TRANSACTIONAL).levels == wanted
+    assert check(history_of(table, "a"), TRANSACTIONAL).levels == wanted

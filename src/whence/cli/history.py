@@ -12,9 +12,16 @@ from whence.cli.later import later
 from whence.errors import HistoryError, UsageError
 
 if TYPE_CHECKING:
+    from whence.history import History, Report
+    from whence.history.arrays import Columns
     from whence.history.levels import Level
 
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+
+LARGE = 4 << 20
+"""Bytes of a text file above which it is read and checked as arrays."""
+SMALL = 50_000
+"""Rows of a Parquet file below which it is checked by the reference form."""
 
 EXAMPLES = """\
 examples:
@@ -80,12 +87,10 @@ def history(args: argparse.Namespace) -> int:
 
 
 def _one(path: Path, args: argparse.Namespace, levels: list[Level] | None, taken: set[str]) -> bool:
-    from whence.history import check, read
     from whence.history.save import save
     from whence.history.story import story
 
-    read_one = read(path, args.format)
-    report = check(read_one, levels)
+    read_one, report = _checked(path, args.format, levels)
     if args.out is not None:
         name = stem = path.name.partition(".")[0] or "history"
         number = 1
@@ -96,3 +101,32 @@ def _one(path: Path, args: argparse.Namespace, levels: list[Level] | None, taken
         save(args.out, name, read_one, report, args.certificate)
     print(json.dumps(report.as_dict(), default=str) if args.json else f"{story(report)}\n", flush=True)
     return report.holds
+
+
+def _checked(path: Path, form: str, levels: list[Level] | None) -> tuple[History | Columns, Report]:
+    """Small histories by the reference form, which needs no compiler; large ones as arrays."""
+    from whence.history import check, read
+
+    large = path.suffix == ".txt" and form in ("auto", "text") and path.stat().st_size > LARGE
+    if path.suffix == ".parquet":
+        import pyarrow.parquet as pq
+
+        from whence.history.columns import from_table, history_of
+
+        table = pq.read_table(path)
+        if table.num_rows < SMALL or "list" in str(
+            table.schema.field("value").type if "value" in table.column_names else ""
+        ):
+            found = history_of(table, str(path))
+            return found, check(found, levels)
+        columns = from_table(table, str(path))
+    elif large and "CM" not in (levels or ()):
+        from whence.history.columns import from_text
+
+        columns = from_text(path)
+    else:
+        history = read(path, form)
+        return history, check(history, levels)
+    from whence.history.arrays import check_columns
+
+    return columns, check_columns(columns, levels)

@@ -58,7 +58,8 @@ class Columns:
     """Code -> key; None: the code is the key."""
     value_names: Any = None
     session_names: Sequence[str] | None = None
-    txn_names: Sequence[str] | None = None
+    txn_names: Any = None
+    """By number; None: session and position."""
 
     def key_of(self, code: int) -> Key:
         return int(code) if self.key_names is None else _plain(self.key_names[code])
@@ -123,11 +124,10 @@ class Graph:
     at: Ints
     key: Ints
     writer: Ints
-    """External reads, by reader."""
+    """External reads, by reader: in which operation, what, from whom (INIT: the initial value)."""
+    value: Longs
     begin: Longs
-    sources: Ints
-    when: Ints
-    """Whom each transaction reads from, in which operation."""
+    """Of each transaction: its first external read."""
     after_begin: Longs
     after: Ints
     """Who reads from each transaction."""
@@ -147,15 +147,16 @@ class Graph:
         return [(low, min(sessions, low + wide)) for low in range(0, sessions, wide)]
 
 
-def make_graph(first: Ints, reader: Ints, at: Ints, key: Ints, writer: Ints, seconds: dict[str, float]) -> Graph:
+def make_graph(
+    first: Ints, reader: Ints, at: Ints, key: Ints, writer: Ints, value: Longs, seconds: dict[str, float]
+) -> Graph:
     """`reader` has to be sorted."""
     total = int(first[-1])
     session = np.repeat(np.arange(first.size - 1, dtype=np.int32), np.diff(first))
-    real = writer >= 0
     begin = np.zeros(total + 1, np.int64)
-    np.cumsum(np.bincount(reader[real], minlength=total), out=begin[1:])
+    np.cumsum(np.bincount(reader, minlength=total), out=begin[1:])
     after_begin, after = k.sort_pairs(writer, reader, total)
-    return Graph(first, session, reader, at, key, writer, begin, writer[real], at[real], after_begin, after, seconds)
+    return Graph(first, session, reader, at, key, writer, value, begin, after_begin, after, seconds)
 
 
 def guess(graph: Graph, recorded: Longs | None, blind: bool) -> tuple[Ints, Ints]:
@@ -209,7 +210,7 @@ class Rounds:
             before = perf_counter()
             clock = self.clock
             if clock is None:
-                clock = k.clocks(graph.first, graph.session, graph.begin, graph.sources, order, low, high)
+                clock = k.clocks(graph.first, graph.session, graph.begin, graph.writer, order, low, high)
                 if len(graph.blocks()) == 1:
                     self.clock = clock
             took = perf_counter() - before
@@ -227,7 +228,7 @@ class Rounds:
             out = np.empty((room, 5), np.int32)
             count, looked = k.necessary(
                 graph.reader, graph.at, graph.key, graph.writer, by_rank, self.by_number, self.key_begin, rank,
-                graph.first, graph.session, graph.begin, graph.sources, graph.when, clock, low, high, out,
+                graph.first, graph.session, graph.begin, graph.writer, graph.at, clock, low, high, out,
             )  # fmt: skip
             if count <= room:
                 graph.candidates += looked
@@ -316,7 +317,7 @@ def _reads(columns: Columns, notes: list[str], counted: Counter[str]) -> tuple[G
     reader = txn[places]
     del txn
     at = (places - columns.begin[reader]).astype(np.int32)
-    graph = make_graph(columns.first, reader, at, columns.key[places], writer[places], seconds)
+    graph = make_graph(columns.first, reader, at, columns.key[places], writer[places], columns.value[places], seconds)
     seconds["reads-from"] = perf_counter() - started
     return graph, what, findings
 
@@ -410,8 +411,8 @@ class _View:
     def sources(self, t: int) -> Iterable[tuple[int, Key, Value]]:
         graph, columns = self.graph, self.columns
         for i in range(graph.begin[t], graph.begin[t + 1]):
-            at = columns.begin[t] + graph.when[i]
-            yield int(graph.sources[i]), columns.key_of(columns.key[at]), columns.value_of(columns.value[at])
+            if graph.writer[i] >= 0:
+                yield int(graph.writer[i]), columns.key_of(graph.key[i]), columns.value_of(graph.value[i])
 
     def in_past(self, one: int, other: int) -> bool:
         if one == INIT:
@@ -427,7 +428,7 @@ class _View:
         if s not in self.columns_made:
             graph = self.graph
             order, _ = guess(graph, self.columns.recorded, False)
-            self.columns_made[s] = k.clocks(graph.first, graph.session, graph.begin, graph.sources, order, s, s + 1)[
+            self.columns_made[s] = k.clocks(graph.first, graph.session, graph.begin, graph.writer, order, s, s + 1)[
                 :, 0
             ]
         return self.columns_made[s]
@@ -473,9 +474,8 @@ def _inside(columns: Columns, graph: Graph, edges: Ints) -> tuple[list[tuple[int
     places = np.flatnonzero(mark)[:EXPLAINED]
     base = []
     for i in places:
-        at = columns.begin[graph.reader[i]] + graph.at[i]
-        value = columns.value_of(columns.value[at])
-        base.append((int(graph.writer[i]), int(graph.reader[i]), columns.key_of(graph.key[i]), value))
+        what = (columns.key_of(graph.key[i]), columns.value_of(graph.value[i]))
+        base.append((int(graph.writer[i]), int(graph.reader[i]), *what))
     return base, component
 
 

@@ -259,6 +259,8 @@ def clocks(
                 mine[s - low] = t - first[s]
         for i in range(begin[t], begin[t + 1]):
             w = sources[i]
+            if w < 0:
+                continue
             ws = session[w]
             here = low <= ws < high
             if here and mine[ws - low] > w - first[ws]:
@@ -334,7 +336,7 @@ def _direct(
             count = _emit(out, count, t2, t1, t3, x, level)
     for j in range(begin[t3], begin[t3 + 1]):
         t2 = sources[j]
-        if t2 != t1 and low <= session[t2] < high and rank[t2] > before:
+        if t2 >= 0 and t2 != t1 and low <= session[t2] < high and rank[t2] > before:
             i = _find(by_number, b, e, t2)
             if i < e and by_number[i] == t2:
                 count = _emit(out, count, t2, t1, t3, x, RC if when[j] < at else RA)
@@ -478,4 +480,49 @@ def code(keys: Longs, table: Longs, names: Ints, out: Ints) -> int:
             names[at] = count
             count += 1
         out[i] = names[at]
+    return count
+
+
+@compiled
+def parse_text(raw: Bytes, write: Bytes, key: Longs, value: Longs, session: Ints, txn: Longs) -> int:
+    """`[rw](key,value,session,txn)` a line; returns how many there are, or -1 where a line is something else."""
+    count = at = 0
+    size = raw.size
+    while at < size:
+        c = raw[at]
+        if c == 10 or c == 13:
+            at += 1
+            continue
+        if (c != 114 and c != 119) or at + 9 > size or raw[at + 1] != 40:
+            return -1
+        write[count] = 1 if c == 119 else 0
+        at += 2
+        for part in range(4):
+            number = np.uint64(0)
+            begin = at
+            if part == 3 and raw[at] == 45:
+                if at + 2 >= size or raw[at + 1] != 49:
+                    return -1
+                txn[count] = -1
+                at += 2
+            else:
+                while at < size and 48 <= raw[at] <= 57:
+                    number = number * np.uint64(10) + np.uint64(raw[at] - 48)
+                    at += 1
+                if at == begin or at - begin > (20 if part == 0 else 18):
+                    return -1
+                if part == 0:
+                    key[count] = np.int64(number)
+                elif part == 1:
+                    value[count] = np.int64(number)
+                elif part == 2:
+                    session[count] = np.int32(number)
+                else:
+                    txn[count] = np.int64(number)
+            if at >= size or raw[at] != (41 if part == 3 else 44):
+                return -1
+            at += 1
+        if at < size and raw[at] != 10 and raw[at] != 13:
+            return -1
+        count += 1
     return count

@@ -13,7 +13,7 @@ from whence.history.source import content, decoded
 
 FORMATS: Final = ("auto", "text", "dbcop", "cobra", "elle", "json")
 
-SUFFIXES: Final = (".txt", ".edn", ".json", ".jsonl", ".hist", ".bincode")
+SUFFIXES: Final = (".txt", ".edn", ".json", ".jsonl", ".hist", ".bincode", ".parquet")
 
 
 def discover(paths: list[Path]) -> list[Path]:
