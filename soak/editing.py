@@ -24,10 +24,11 @@ from examples.replay_editing import Reader
 
 import whence
 from soak.fleet import ROOT, SoakFailed, secret, tell
+from whence.judge import judge
+from whence.judge.promises import REUSED_ID
 from whence.net.transport import Faults
 from whence.objects import Objects
 from whence.objects.replay import NAME, Author, load
-from whence.sim.oracle import judge
 from whence.trace import read
 
 LIMIT_S = 240.0
@@ -152,7 +153,7 @@ async def soak(
         "recovered": sum(r["recovered"] for r in results),
         "deliveries": report.total.deliveries,
         "inversions": report.total.inverted,
-        "repeated_ids": report.reused_ids,
+        "repeated_ids": report.broken.get(REUSED_ID, 0),
         "broken": report.broken,
     }
 

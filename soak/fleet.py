@@ -16,8 +16,8 @@ import msgspec
 
 from soak.member import Task
 from whence.errors import WhenceError
-from whence.sim.oracle import judge
-from whence.sim.verdicts import OracleReport
+from whence.judge import judge
+from whence.judge.promises import REUSED_ID, TWO_OWNERS
 from whence.trace import Row, read
 
 ROOT = Path(__file__).parent.parent
@@ -41,8 +41,6 @@ class Seat:
         self.me = ""
         self.lives = 0
         self.refused = 0
-        self.ended: dict[str, int] = {}
-        """Member -> when it was killed, ns."""
         self._process: asyncio.subprocess.Process | None = None
 
     @property
@@ -80,7 +78,6 @@ class Seat:
         if self.alive:
             self._process.kill()
         await self._process.wait()
-        self.ended[self.me] = time.time_ns()
 
     async def ask(self, command: str) -> dict[str, Any]:
         assert self._process is not None and self._process.stdin is not None
@@ -175,34 +172,30 @@ class Fleet:
         return rows, reader.bad_count
 
     def verdict(self) -> dict[str, Any]:
-        """The oracle's report, the ids, the tickets, and what the applications say."""
+        """What the judge found, and what the applications say."""
         rows, half = self.rows()
-        report: OracleReport = judge(rows)
-        ended: dict[str, int] = {}
-        for seat in self.seats:
-            ended |= seat.ended
-        overlaps, tenures = overlapping(rows, ended)
+        report = judge(rows)
         twice, skipped = self._applications(rows)
         return {
-            "ok": report.ok and not overlaps and not twice and not skipped,
+            "ok": report.ok and not twice and not skipped,
             "rows": len(rows),
             "half_lines": half,
             "published": report.published,
             "deliveries": report.total.deliveries,
             "inversions": report.total.inverted,
-            "repeated_ids": report.reused_ids,
+            "repeated_ids": report.broken.get(REUSED_ID, 0),
             "delivered_twice": report.total.duplicates,
             "over_gap": report.total.over_gap,
             "disagreements": report.total.disagreements,
             "lost_of_live": report.total.lost_of_live,
             "lives": len(report.members),
             "survivors": len(report.live),
-            "tenures": tenures,
-            "owned_twice": overlaps,
+            "tenures": report.tenures,
+            "owned_twice": [str(f) for f in report.findings if f.rule == TWO_OWNERS],
             "seen_twice_by_application": twice,
             "skipped_by_application": skipped,
             "broken": report.broken,
-            "violations": {k: v for k, v in report.violations.items() if k in report.broken},
+            "findings": [str(finding) for finding in report.findings],
         }
 
     def _applications(self, rows: list[Row]) -> tuple[list[str], list[str]]:
@@ -245,45 +238,6 @@ def _handed_on(rows: list[Row]) -> dict[str, dict[str, None]]:
     for address, member in last.items():
         handed.setdefault(address, {}).update(dict.fromkeys(since.get(member, [])))
     return handed
-
-
-def overlapping(rows: list[Row], ended: dict[str, int]) -> tuple[list[str], int]:
-    """Tenures of one ticket by two members that overlap in time, and the number of all tenures. A tenure begins with
-    the `owner` row and ends with `lost` or `released`, with the leaving or the death of its member, else never. All
-    processes of a soak read the same clock."""
-    never = 1 << 62
-    tenures: dict[int, list[tuple[int, int, str]]] = {}
-    open_: dict[tuple[str, int], int] = {}
-
-    def close(member: str, ticket: int, t: int) -> None:
-        began = open_.pop((member, ticket), None)
-        if began is not None:
-            tenures.setdefault(ticket, []).append((began, t, member))
-
-    for row in sorted(rows, key=lambda r: (r.member, r.lseq)):
-        if row.kind == "ticket" and row.ticket is not None:
-            change = (row.reason or "").split(" ", 1)[0]
-            if change == "owner":
-                open_.setdefault((row.member, row.ticket), row.t_ns)
-            elif change in ("lost", "released"):
-                close(row.member, row.ticket, row.t_ns)
-        elif row.kind in ("leave", "crash"):
-            for member, ticket in list(open_):
-                if member == row.member:
-                    close(member, ticket, row.t_ns)
-    for member, ticket in list(open_):
-        close(member, ticket, ended.get(member, never))
-    found: list[str] = []
-    for ticket, of in sorted(tenures.items()):
-        of.sort()
-        latest = of[0]
-        for this in of[1:]:
-            if this[0] < latest[1]:
-                early = (latest[1] - this[0]) / 1e6
-                found.append(f"ticket {ticket}: {this[2]} owned it {early:.3f} ms before {latest[2]} had lost it")
-            if this[1] > latest[1]:
-                latest = this
-    return found, sum(map(len, tenures.values()))
 
 
 def secret() -> str:

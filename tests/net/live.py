@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import whence
-from whence.sim.oracle import judge
+from whence.judge import judge
 from whence.trace import MemoryTrace
 
 T = TypeVar("T")

@@ -146,7 +146,6 @@ class Follower:
             queue = self.queues.get(member)
             if queue is None:
                 queue = self.queues[member] = Queue(member)
-                self.causality.life(member)
             if number < queue.next or number in queue.ahead:
                 self.repeated += 1
                 continue
@@ -238,8 +237,10 @@ class Follower:
             case "publish" if step.event is not None:
                 self._publish(queue, step.event, step.t)
             case "ticket":
-                at = At(member, queue.next, step.t, self.causality.life(member))
+                at = At(member, queue.next, step.t, self.causality.lives.get(member) or State())
                 self._findings += self.tickets.changed(step.ticket, step.reason, at)
+            case "snapshot" if step.token is None:
+                self.causality.life(member)
             case "snapshot":
                 self._snapshot(queue, step.token or "")
             case "join":
@@ -362,7 +363,7 @@ class Follower:
         """The owner has published later numbers: this one is not in a part of its trace that was cut off."""
         named = parse_id(event)
         if named is None:
-            life = self.causality.lives[owner]
+            life = self.causality.life(owner)
             number = event.rpartition("/")[2]
             return (
                 life.origin >= 0 and number.isdecimal() and int(number) <= len(self.causality.origins[life.origin].keys)
@@ -374,7 +375,9 @@ class Follower:
     def report(self, found: Iterable[Finding] = ()) -> report.Report:
         """The run so far; `found`: what `findings` gave before."""
         every = [*found, *self.findings()]
-        return report.report(self.causality, every, settled=self._settled, complete=self.complete, doubts=self.doubts)
+        done = report.report(self.causality, every, settled=self._settled, complete=self.complete, doubts=self.doubts)
+        done.tenures = len(self.tickets.tenures)
+        return done
 
     # -- the state
 
@@ -388,7 +391,7 @@ class Follower:
         """What is new since this was asked last."""
         new, self._new = self._new, Changes()
         new.queues = [self.queues[member] for member in self._dirty]
-        new.lives = [self.causality.lives[member] for member in self._dirty]
+        new.lives = [self.causality.lives[member] for member in self._dirty if member in self.causality.lives]
         self._dirty = {}
         return self._with_claims(new)
 
@@ -448,11 +451,12 @@ def owner_of(event: str | None) -> str | None:
     return event.partition("@")[2] or event.rpartition("/")[0] or None
 
 
-def step_of(row: Row) -> Step | None:
-    """What the judge needs of a row; None: nothing but its number."""
+def step_of(row: Row, used: bool = True) -> Step | None:
+    """What the judge needs of a row; None: nothing but its number. `used`: somebody joins with the row's token."""
     if row.kind not in KINDS:
         return None
-    return Step(row.kind, row.event, row.origin, row.reason, row.peer, row.order, row.token, row.ticket, row.t_ns)
+    token = row.token if used else None
+    return Step(row.kind, row.event, row.origin, row.reason, row.peer, row.order, token, row.ticket, row.t_ns)
 
 
 def judge(rows: Iterable[Row], *, complete: bool = True, each: Callable[[Judged], None] | None = None) -> report.Report:
@@ -467,7 +471,7 @@ def judge(rows: Iterable[Row], *, complete: bool = True, each: Callable[[Judged]
         by_member(rows)
     used = {row.token for row in rows if row.kind == "join"}  # of the checkpoints of a live member, one at most
     follower = Follower(complete)
-    steps = ((r.member, r.lseq, None if r.kind == "snapshot" and r.token not in used else step_of(r)) for r in rows)
+    steps = ((row.member, row.lseq, step_of(row, row.token in used)) for row in rows)
     judged = [*follower.feed(steps), *follower.settle()]
     if each is not None:
         for one in judged:

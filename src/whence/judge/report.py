@@ -74,6 +74,8 @@ class Report:
     """The first few of each rule, explained."""
     doubts: list[Doubt] = field(default_factory=list)
     """What cannot be judged."""
+    tenures: int = 0
+    """How often a member owned a ticket."""
 
     @cached_property
     def by_order(self) -> dict[str, Counts]:
@@ -196,8 +198,8 @@ def _lost(judged: Causality, members: dict[str, Counts], complete: bool) -> Iter
             if not promise(life.order).agreement:
                 continue
             doubt = None if complete and life.sure is None else life.name
-            for first, upto in due if published_by.alive else had:
-                holder = next((other.name for other in live if other.has((o, first))), None)
+            for first, upto in _merged(due if published_by.alive else had):
+                holder = min((other.name for other in live if other.has((o, first))), default=None)
                 event = judged.event((o, first))
                 events = judged.size(o, [(first, upto)])
                 yield events, findings.missed(life.name, event, events - 1, holder, doubt)
@@ -215,6 +217,17 @@ def _intersect(a: Ranges, b: Ranges) -> Ranges:
             i += 1
         else:
             j += 1
+    return out
+
+
+def _merged(ranges: Ranges) -> Ranges:
+    """Neighbours as one range."""
+    out: Ranges = []
+    for first, last in ranges:
+        if out and out[-1][1] == first - 1:
+            out[-1] = (out[-1][0], last)
+        else:
+            out.append((first, last))
     return out
 
 
