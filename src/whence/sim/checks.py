@@ -137,7 +137,7 @@ class Checks:
             return
         finding = judge.explained(seat.id, None, frame.key, verdict)
         if finding is not None:
-            raise self.violation("order", f"{seat.order}: {finding.rule}: {finding}", seat)
+            raise self.violation("order", f"{seat.order}: {verdict.text}: {finding}", seat)
 
     def gave_up(self, seat: Seat, out: ports.GaveUp) -> None:
         """A blocking order may give up only what has died with its publisher: no living member has it."""
