@@ -14,7 +14,8 @@ PIP_TOOLS := pip-tools==7.6.2
 help:
 	@echo "make setup    a virtualenv in $(VENV) with the pinned versions of requirements.lock"
 	@echo "make demo     a live cluster in trouble, audited; ends with a page to look at"
-	@echo "make test     lint, types, tests"
+	@echo "make test     lint, types, tests (6 minutes on two cores)"
+	@echo "make test-long  what takes longer: more seeds, larger clusters, the papers' quick figures"
 	@echo "make explore  the tests with new examples, where they are generated (TESTS=files)"
 	@echo "make bench    measure, one table (BENCH='--json' or names of benchmarks)"
 	@echo "make soak     1000 seeds of the hostile scenario (SEEDS=n for another number)"
@@ -39,6 +40,11 @@ demo: setup
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+# What `make test` leaves out: more seeds, larger clusters, the papers' quick figures end to end.
+.PHONY: test-long
+test-long: setup
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m long $(TESTS)
 
 # The property tests look for new examples.
 .PHONY: explore
@@ -66,7 +72,7 @@ soak: setup
 soak-mechanisms: setup
 	$(BIN)/python -m soak.mechanisms --seeds $(SEEDS)
 
-# Real processes: killed, cut apart, editing. EDITING is a concurrent editing trace; without one that part is skipped.
+# Real processes: killed, cut apart, editing. EDITING is a concurrent editing trace; without one a synthetic session.
 SECONDS ?= 120
 EDITING ?=
 .PHONY: soak-live

@@ -24,6 +24,8 @@ from typing import Any
 import msgspec
 from bench.peers.worker import Job
 
+from whence.fleet.process import Process, Processes, together
+
 MEMBERS = 4
 BATCH, LARGE = 20, 200
 """Events that the application hands over at a time under saturating load: a frame of the mesh, a message of pyzmq, what
@@ -38,47 +40,16 @@ Row = dict[str, Any]
 
 async def _measure(peer: str, job: Job, attacked: bool = False) -> list[dict[str, Any]]:
     """The figures of each process; `attacked`: with strangers at all of their sockets meanwhile."""
-    processes = []
-    try:
-        for number in range(job.members):
-            mine = msgspec.json.encode(msgspec.structs.replace(job, number=number)).decode()
-            processes.append(
-                await asyncio.create_subprocess_exec(
-                    sys.executable,
-                    "-m",
-                    f"bench.peers.{peer}",
-                    mine,
-                    stdin=asyncio.subprocess.PIPE,
-                    stdout=asyncio.subprocess.PIPE,
-                    cwd=ROOT,
-                    limit=1 << 24,
-                )
-            )
-        async with asyncio.timeout(LIMIT_S + job.seconds):
-            addresses = [(await _line(p))["address"] for p in processes]
-            for say in (json.dumps(addresses), "go"):
-                for process in processes[: job.members]:
-                    assert process.stdin is not None
-                    process.stdin.write(say.encode() + b"\n")
-                if attacked and say == "go":
-                    attack = [sys.executable, "-m", "bench.peers.attack", *addresses]
-                    processes.append(await asyncio.create_subprocess_exec(*attack, cwd=ROOT))
-                found = await asyncio.gather(*map(_line, processes[: job.members]))
-        return list(found)
-    finally:
-        for process in processes:
-            if process.returncode is None:
-                process.kill()
-            await process.wait()
-
-
-async def _line(process: asyncio.subprocess.Process) -> dict[str, Any]:
-    assert process.stdout is not None
-    line = await process.stdout.readline()
-    if not line:
-        raise RuntimeError(f"a measured process ended with {await process.wait()}")
-    found: dict[str, Any] = json.loads(line)
-    return found
+    async with Processes[Process]() as group:
+        peers = [group.add(Process(f"{peer} {i}", f"bench.peers.{peer}", cwd=ROOT)) for i in range(job.members)]
+        jobs = [msgspec.structs.replace(job, number=number) for number in range(job.members)]
+        addresses = await together(p.start(mine, LIMIT_S) for p, mine in zip(peers, jobs, strict=True))
+        await group.ask("connect", addresses=addresses, timeout=LIMIT_S)
+        if attacked:
+            await group.add(Process("attack", "bench.peers.attack", cwd=ROOT)).start(addresses)
+        found = await together(p.ask("go", timeout=LIMIT_S + job.seconds) for p in peers)
+        await group.kill()  # no need to wait until all have left
+        return found
 
 
 def best(what: str, peer: str, **job: Any) -> Row:

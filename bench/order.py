@@ -6,12 +6,12 @@ import random
 import time
 
 from whence.clock import NEVER, Frame, Incarnation
-from whence.order import OrderConfig, Ordering
+from whence.order import OrderConfig, OrderContext, TicketOrdering
 
 MS = 1_000_000
 
 
-def _ordering(order: str, tickets: int) -> Ordering:
+def _ordering(order: str, tickets: int) -> TicketOrdering:
     config = OrderConfig(
         order=order,  # type: ignore[arg-type]
         tickets=tickets,
@@ -22,7 +22,7 @@ def _ordering(order: str, tickets: int) -> Ordering:
         abandon_ns=10_000 * MS,
         memory_ns=10_000 * MS,
     )
-    o = Ordering("me#1", config, random.Random(1), members=list, sample=lambda k: [])
+    o = TicketOrdering(OrderContext("me#1", config, random.Random(1), members=list, sample=lambda k: []))
     o.begin(0)
     return o
 

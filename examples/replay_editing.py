@@ -1,9 +1,10 @@
-"""Replay a recorded editing session through a live cluster with loss, and check that everybody ends with the same text.
+"""Replay an editing session through a live cluster with loss, and check that everybody ends with the same text.
 
-    python examples/replay_editing.py PATH [--drop 0.05] [--watchers 4] [--order causal] [--transport tcp] [--json]
+    python examples/replay_editing.py [PATH] [--drop 0.05] [--watchers 4] [--order causal] [--transport tcp] [--json]
 
-PATH is a concurrent editing trace (github.com/josephg/editing-traces, `.json` or `.json.gz`). Each author and each
-watcher is a member with sockets of its own on loopback, all in this process. Exit code 0: all texts are as recorded.
+PATH is a concurrent editing trace (github.com/josephg/editing-traces, `.json` or `.json.gz`). Without it the session
+is `friendsforever.json.gz` of the directory that WHENCE_DATA names, or a synthetic one. Each author and each
+watcher is a member with sockets of its own on loopback, all in this process. Exit code 0: all texts are the session's.
 """
 
 from __future__ import annotations
@@ -14,14 +15,13 @@ import json
 import sys
 import time
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any
 
 import whence
 from whence.errors import LostTicket, WhenceError
 from whence.objects import Objects
 from whence.objects.live import as_event
-from whence.objects.replay import NAME, Author, Recording, load
+from whence.objects.replay import NAME, Author, Recording, session
 from whence.testing import Faults, MemoryNetwork
 
 SECRET = "anything will do on loopback"
@@ -135,7 +135,7 @@ def row(reader: Reader, recording: Recording, took: float) -> dict[str, Any]:
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("path", type=Path)
+    parser.add_argument("path", nargs="?", default="")
     parser.add_argument("--drop", type=float, default=0.05, help="share of gossip messages dropped on purpose")
     parser.add_argument("--watchers", type=int, default=4)
     parser.add_argument("--order", choices=("causal", "reliable"), default="causal")
@@ -143,7 +143,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="one JSON object per member")
     args = parser.parse_args(argv)
     try:
-        recording = load(args.path)
+        recording = session(args.path)
         rows = whence.run(
             replay(recording, drop=args.drop, watchers=args.watchers, order=args.order, transport=args.transport)
         )

@@ -4,24 +4,29 @@ other killed with SIGKILL and started again; at the end the causal oracle judges
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import random
 import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import whence
-from soak.fleet import Fleet, Seat, SoakFailed, secret, tell
-from soak.member import Task
+from soak.verdict import tell, verdict
+from whence.errors import FleetError
+from whence.fleet.fleet import Fleet
+from whence.fleet.plan import kills
+from whence.fleet.process import narrator
+from whence.fleet.task import Seat, Task
 
 CORE = ("founding", "probation", "owner", "leaving")
+BURSTS = (1, 1, 2, 4)
 EMPTY_S = 30.0
-"""Seconds without a coordinator after which the operator of the soak tells the founder to found again: more than the
-last coordinators need to do so by themselves, if all of them still live (docs/ring.md). Counted as `refounded`."""
+"""Seconds without a coordinator after which the founder is restarted, to found again: more than the last coordinators
+need to do so by themselves, if all of them still live (docs/ring.md). Counted as `refounded`."""
 
 
 async def soak(
@@ -36,75 +41,54 @@ async def soak(
     transport: str = "tcp",
     seed: int = 1,
     settings: dict[str, Any] | None = None,
+    say: Callable[[str], None] = lambda what: None,
 ) -> dict[str, Any]:
     """Run it; what it has found."""
-    rng = random.Random(seed)
-    task = Task(
-        secret=secret(),
-        order=order,
-        drop=drop,
-        rate=rate,
-        transport=transport,
-        settings=settings or {},
-    )
-    fleet = Fleet(home)
-    for _ in range(members):
-        fleet.add(task)
-    kills = restarts_failed = 0
-    try:
+    async with Fleet(home, traced=home / "trace") as fleet:
+        for n in range(members):
+            seat = Seat(order=order, directory=str(home / f"disk{n}"), seen=str(home / f"seen{n}"), rate=rate)
+            task = Task(cluster="soak", seats=[seat], drop=drop, transport=transport, bursts=BURSTS)
+            task.seed, task.settings = 1_000_000 * seed, settings or {}
+            fleet.member(task)
         await fleet.start()
         began = empty_since = time.monotonic()
-        while time.monotonic() - began < seconds:
-            await asyncio.sleep(every * rng.uniform(0.5, 1.5))
-            seat = rng.choice(fleet.seats)
-            await seat.kill()
-            kills += 1
-            await asyncio.sleep(rng.choice((0.0, 0.3, 1.0)))
-            restarts_failed += await _restart(fleet, seat)
-            looks = await fleet.look()
-            if any(look["core"] in CORE for look in looks):
+        dead = refounded = 0
+        for step in kills(random.Random(seed), members, every):
+            await fleet.carry_out(step, say)
+            if step.do == "kill":
+                dead += 1
+                continue
+            if any(look["core"] in CORE for look in await fleet.looks()):
                 empty_since = time.monotonic()
             elif time.monotonic() - empty_since > EMPTY_S:
                 empty_since = time.monotonic()
-                fleet.refounded += 1
-                await fleet.seats[0].ask("found")
+                refounded += 1
+                await fleet.all[0].kill()
+                await fleet.restart(fleet.all[0], found=True)
+            if time.monotonic() - began >= seconds:
+                break
         under_load = time.monotonic() - began
-        await fleet.look("stop")
+        await fleet.ask("hush")
+        say("the load is over; waiting until nothing moves")
         still, looks = await fleet.quiet()
-    finally:
-        await fleet.end()
+        await fleet.kill()  # who leaves is judged less strictly than who stays
     for look in looks:
         if look["failure"]:
-            raise SoakFailed(f"{look['me']} has stopped: {look['failure']}")
-    verdict = fleet.verdict()
-    lost = sum(look["stats"].get("net.lost_on_purpose", 0) for look in looks)
-    recovered = sum(look["stats"].get("order.recovered", 0) for look in looks)
-    clocks = {look["clock"] for look in looks}
+            raise FleetError(f"{look['me']} has stopped: {look['failure']}")
+    found = verdict(fleet)
     return {
-        **verdict,
-        "ok": verdict["ok"] and still and kills > 0 and verdict["published"] > 0 and not fleet.refounded,
+        **found,
+        "ok": found["ok"] and still and dead > 0 and found["published"] > 0 and not refounded,
         "seconds": round(under_load, 1),
         "processes": members,
-        "kills": kills,
-        "slow_restarts": restarts_failed,
-        "refounded": fleet.refounded,
-        "gossip_lost_on_purpose_by_survivors": lost,
-        "recovered_by_survivors": recovered,
-        "survivors_agree": len(clocks) == 1 and not verdict["disagreements"],
+        "kills": dead,
+        "slow_restarts": fleet.retries,
+        "refounded": refounded,
+        "gossip_lost_on_purpose_by_survivors": sum(look["stats"].get("net.lost_on_purpose", 0) for look in looks),
+        "recovered_by_survivors": sum(look["stats"].get("order.recovered", 0) for look in looks),
+        "survivors_agree": len({look["clock"] for look in looks}) == 1 and not found["disagreements"],
         "quiet_at_the_end": still,
     }
-
-
-async def _restart(fleet: Fleet, seat: Seat) -> int:
-    """Start it until it has joined; how often it had to be tried again. On a busy machine a member may need longer than
-    its time-out to be let in: then it says so and ends, as a service manager would see it."""
-    for attempt in range(5):
-        try:
-            await seat.start(fleet.others(seat), found=seat.number == 0)  # the designated founder in every life
-            return attempt
-        except SoakFailed:
-            continue
-    raise SoakFailed(f"process {seat.number} could not be started again")
 
 
 def main() -> int:
@@ -135,6 +119,7 @@ def main() -> int:
                 transport="udp" if args.udp else "tcp",
                 seed=args.seed,
                 settings=args.settings,
+                say=narrator(),
             )
         )
     finally:

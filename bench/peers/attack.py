@@ -1,4 +1,4 @@
-"""Strangers at the sockets of a cluster, until they are stopped: `python -m bench.peers.attack ADDRESS...`.
+"""Strangers at the sockets of a cluster, until they are stopped. A child of a fleet; its task is the addresses.
 
 All at once, at every address: random bytes, connections that say nothing, a byte at a time, lengths beyond every cap,
 the wrong key, datagrams of noise. About 50 new connections and 500 datagrams a second for each address.
@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
-import sys
 
+from whence.fleet.channel import Channel, program
 from whence.net.guard import SecretGuard
 from whence.net.hello import Greeting, encode_hello
 from whence.net.transport import parse_address
@@ -68,7 +68,7 @@ async def datagrams(host: str, port: int) -> None:
 ATTACKS = (noise, silence, oversized, wrong_key, slow_loris, datagrams)
 
 
-async def main(addresses: list[str]) -> None:
+async def attack_all(addresses: list[str]) -> None:
     running: set[asyncio.Task[None]] = set()
     while True:
         for address in addresses:
@@ -79,5 +79,10 @@ async def main(addresses: list[str]) -> None:
         await asyncio.sleep(PAUSE_S)
 
 
+async def main(addresses: list[str], channel: Channel) -> None:
+    channel.ready(None)
+    await channel.serve({}, attack_all(addresses))
+
+
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1:]))
+    program(main, list[str])

@@ -8,6 +8,8 @@ import nats
 from bench.peers.worker import Job, Meter, measure, run
 from nats.aio.msg import Msg
 
+from whence.fleet.channel import Channel
+
 SUBJECT = "bench"
 
 
@@ -40,8 +42,8 @@ class Broker:
         await self._client.close()
 
 
-async def main(job: Job, meter: Meter) -> None:
-    await measure(job, Broker(job, meter), meter)
+async def main(job: Job, channel: Channel, meter: Meter) -> None:
+    await measure(job, channel, Broker(job, meter), meter)
 
 
 if __name__ == "__main__":

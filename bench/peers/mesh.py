@@ -10,6 +10,8 @@ from struct import Struct
 import msgspec
 from bench.peers.worker import Job, Meter, measure, run
 
+from whence.fleet.channel import Channel
+
 _LENGTH = Struct(">I")
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[bytes]).decode
@@ -89,8 +91,8 @@ class Mesh:
         self._server.close()
 
 
-async def main(job: Job, meter: Meter) -> None:
-    await measure(job, Mesh(job, meter), meter)
+async def main(job: Job, channel: Channel, meter: Meter) -> None:
+    await measure(job, channel, Mesh(job, meter), meter)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from typing import Any
 from bench.peers.worker import Job, Meter, measure, run
 
 import whence
+from whence.fleet.channel import Channel
 from whence.net.transport import Faults
 
 SECRET = b"\x09" * 32
@@ -67,9 +68,9 @@ class Ours:
         return {"stats": {name: stats[name] for name in names if stats.get(name)}}
 
 
-async def main(job: Job, meter: Meter) -> None:
+async def main(job: Job, channel: Channel, meter: Meter) -> None:
     ours = Ours(job, meter)
-    await measure(job, ours, meter, ours.figures)
+    await measure(job, channel, ours, meter, ours.figures)
 
 
 if __name__ == "__main__":

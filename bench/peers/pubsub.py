@@ -8,6 +8,8 @@ import zmq
 import zmq.asyncio
 from bench.peers.worker import Job, Meter, measure, run
 
+from whence.fleet.channel import Channel
+
 
 class PubSub:
     """A publisher and a subscriber to all others. A batch is a multipart message."""
@@ -50,8 +52,8 @@ class PubSub:
         self._context.destroy()
 
 
-async def main(job: Job, meter: Meter) -> None:
-    await measure(job, PubSub(job, meter), meter)
+async def main(job: Job, channel: Channel, meter: Meter) -> None:
+    await measure(job, channel, PubSub(job, meter), meter)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ import os
 
 from bench.peers.worker import Job, Meter, measure, run
 
+from whence.fleet.channel import Channel
+
 OK, TRY_AGAIN, AGREED, DISPATCH_ALL = 1, 6, 2, 2
 
 
@@ -79,8 +81,8 @@ class Group:
         self._call("cpg_finalize", self._handle)
 
 
-async def main(job: Job, meter: Meter) -> None:
-    await measure(job, Group(job, meter), meter)
+async def main(job: Job, channel: Channel, meter: Meter) -> None:
+    await measure(job, channel, Group(job, meter), meter)
 
 
 if __name__ == "__main__":

@@ -1,16 +1,14 @@
 """What every measured process does: join the others, publish as fast as it can or at a rate, count what arrives.
 
-A process says where it listens (one JSON line), is told where all do, says that it is ready, is told to go, and
-ends with a line of figures. Deliveries of a process's own events are not counted, for any system.
+Each is a child of a fleet (`whence.fleet`). It says where it listens, is told where all do (`connect`), and answers
+`go` with its figures. Deliveries of a process's own events are not counted, for any system.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import resource
-import sys
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -18,7 +16,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-import whence
+from whence.fleet.channel import Channel, program
 
 WARM_S = 1.0
 STAMP = 8
@@ -109,43 +107,32 @@ async def _load(job: Job, bus: Bus) -> None:
         await bus.publish([time.monotonic_ns().to_bytes(STAMP, "big") + rest])
 
 
-async def measure(job: Job, bus: Bus, meter: Meter, figures: Callable[[], dict[str, Any]] = dict) -> None:
+async def measure(
+    job: Job, channel: Channel, bus: Bus, meter: Meter, figures: Callable[[], dict[str, Any]] = dict
+) -> None:
     """The whole life of a process."""
-    say({"address": await bus.listen()})
-    await bus.connect(json.loads(await heard()))
-    say({"ready": True})
-    await heard()
-    load = asyncio.gather(*(_load(job, bus) for _ in range(job.tasks)))
-    await asyncio.sleep(WARM_S)
-    began, cpu, count, idle = time.monotonic(), cpu_s(), meter.count, idle_s()
-    meter.late.clear()
-    await asyncio.sleep(job.seconds)
-    result = {
-        "delivered": meter.count - count,
-        "cpu_s": cpu_s() - cpu,
-        "seconds": time.monotonic() - began,
-        "idle_s": idle_s() - idle,
-        "rss_mb": rss_mb(),
-        "late": sorted(meter.late),
-        "failed": repr(load.exception()) if load.done() and not load.cancelled() else "",
-        **figures(),
-    }
-    say(result)
-    await heard()
-    load.cancel()
-    os._exit(0)
+    channel.ready(await bus.listen())
+
+    async def go() -> dict[str, Any]:
+        load = asyncio.gather(*(_load(job, bus) for _ in range(job.tasks)))
+        await asyncio.sleep(WARM_S)
+        began, cpu, count, idle = time.monotonic(), cpu_s(), meter.count, idle_s()
+        meter.late.clear()
+        await asyncio.sleep(job.seconds)
+        return {
+            "delivered": meter.count - count,
+            "cpu_s": cpu_s() - cpu,
+            "seconds": time.monotonic() - began,
+            "idle_s": idle_s() - idle,
+            "rss_mb": rss_mb(),
+            "late": sorted(meter.late),
+            "failed": repr(load.exception()) if load.done() and not load.cancelled() else "",
+            **figures(),
+        }
+
+    await channel.serve({"connect": bus.connect, "go": go})
 
 
-async def heard() -> str:
-    """The next line that we are told."""
-    return await asyncio.to_thread(sys.stdin.readline)
-
-
-def say(what: dict[str, Any]) -> None:
-    print(json.dumps(what), flush=True)
-
-
-def run(main: Callable[[Job, Meter], Coroutine[Any, Any, None]]) -> None:
+def run(main: Callable[[Job, Channel, Meter], Coroutine[Any, Any, None]]) -> None:
     """The main function of each peer, all on uvloop where it is installed."""
-    job = msgspec.json.decode(sys.argv[1], type=Job)
-    whence.run(main(job, Meter(job.rate > 0)))
+    program(lambda job, channel: main(job, channel, Meter(job.rate > 0)), Job)

@@ -31,7 +31,7 @@ from whence.net.memory import MemoryNetwork
 from whence.net.node import Node
 from whence.net.roles import PublisherSeal
 from whence.net.transport import Faults
-from whence.order import FREE_ORDERS, RANK, TICKET_ORDERS, Blocked, Contract, FreeOrdering
+from whence.order import FREE_ORDERS, RANK, TICKET_ORDERS, Blocked, Contract
 from whence.ports import Contracted, Leave, Move
 from whence.publisher import Coordination, Publisher, Seat, Tickets, finish
 from whence.trace import TraceWriter
@@ -81,8 +81,7 @@ class Cluster:
     @property
     def clock_size(self) -> tuple[int, int] | None:
         """R and K of the clock this member publishes under; None in a cluster with tickets, or with a mechanism."""
-        ordering = self._node.member.ordering
-        return (ordering.queue.current.R, ordering.queue.current.K) if isinstance(ordering, FreeOrdering) else None
+        return self._node.member.ordering.clock_size
 
     @property
     def contract(self) -> Contracted | None:
@@ -92,8 +91,7 @@ class Cluster:
     def measured(self) -> dict[str, float]:
         """Without tickets: the clock's size, and what was measured of its contract over about the last 2000 frames (X,
         P_nc, two upper bounds of the error rate, the promise). Empty in a cluster with tickets."""
-        ordering = self._node.member.ordering
-        return ordering.measured() if isinstance(ordering, FreeOrdering) else {}
+        return self._node.member.ordering.measured()
 
     def move(self, entries: int, keys: int) -> None:
         """Go on with an (N, R, K) clock of this size; the others follow when they see it. Nothing stops."""

@@ -52,7 +52,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def free(self) -> bool:
         """A cluster without tickets: everybody may publish; there is no ring (`tickets` and `ring` mean nothing)."""
-        return self.ordering.free
+        return self.ordering.kind != "tickets"
 
     @property
     def order(self) -> OrderName:

@@ -113,3 +113,8 @@ class JournalInUse(DiskError, UsageError):
 class AdapterError(WhenceError):
     """A system under the conformance kit does not start, does not speak the format, hangs or dies; the message names
     the node and what it did."""
+
+
+class FleetError(WhenceError):
+    """A process of a fleet does not start, does not answer or has died; the message names it and shows the end of its
+    output."""

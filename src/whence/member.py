@@ -23,15 +23,17 @@ import msgspec
 
 from whence.cast import CastMessage, Item, News, make
 from whence.cast.base import CastOutput, CastSend, First, Heard, MemberDown, MemberUp
-from whence.clock import AnyFrame, Entry, EventId, FreeId, Incarnation, MemberId, address_of
+from whence.clock import AnyFrame, Entry, Incarnation, MemberId, address_of, body_size
 from whence.config import Config
 from whence.errors import RemoteError, UsageError, WrongKind
-from whence.order import RANK, Blocked, FreeOrdering, Ordering, Seal, StampedOrdering
+from whence.order import RANK, Blocked, OrderContext, Ordering, Seal
+from whence.order import make as make_ordering
 from whence.order.messages import (
     AckRecover,
-    ClockState,
     OrderMessage,
+    OrderState,
     Recover,
+    SavedState,
     Snapshot,
     SnapshotRefused,
     SnapshotRequest,
@@ -89,7 +91,7 @@ class Checkpoint(msgspec.Struct, frozen=True, array_like=True):
 
     me: MemberId
     order: str
-    clock: ClockState
+    clock: SavedState
     own: tuple[AnyFrame, ...]
     epoch: int
     coordinators: tuple[tuple[int, MemberId], ...] = ()
@@ -111,15 +113,9 @@ class Member:
         self.config = config
         self.rng = rng
         self.cast = make(me, config.cast, random.Random(rng.getrandbits(64)), self._vet)
-        engine = StampedOrdering if config.ordering.mechanism else FreeOrdering if config.free else Ordering
-        self.ordering: Ordering | FreeOrdering | StampedOrdering = engine(
-            me,
-            config.ordering,
-            random.Random(rng.getrandbits(64)),
-            members=self.cast.members,
-            sample=self.cast.sample,
-            seal=seal,
-        )
+        dice = random.Random(rng.getrandbits(64))
+        context = OrderContext(me, config.ordering, dice, self.cast.members, self.cast.sample, seal)
+        self.ordering: Ordering = make_ordering(context)
         make_ring = TolerantRing if config.ring_protocol == "tolerant" else BasicRing
         self.ring: Ring = NoRing() if config.free else make_ring(me, config.ring, random.Random(rng.getrandbits(64)))
         self.started = False
@@ -131,7 +127,7 @@ class Member:
         self._news = 0
         self._closes: tuple[int, Entry, int] | None = None  # (ticket, what to catch up with, give up waiting at)
         self._join = _Join()
-        self._taking: dict[str, tuple[int, MemberId, SnapshotRequest, ClockState]] = {}
+        self._taking: dict[str, tuple[int, MemberId, SnapshotRequest, OrderState]] = {}
         self._taken = 0
         self._leave_by: int | None = None
         self._ambition: Found | Coordinate | None = None  # wanted, but there is no clock to publish by yet
@@ -206,14 +202,8 @@ class Member:
         return len(self.ordering.held)
 
     def why_blocked(self, event: str) -> Blocked:
-        """Which ids this event waits for, who was asked, until when."""
-        if not isinstance(self.ordering, Ordering):
-            free = FreeId.parse(event)
-            return self.ordering.why_blocked(free.owner, free.seq, event)
-        e = EventId.parse(event)
-        if not 0 <= e.ticket < self.config.tickets:
-            raise UsageError(f"ticket {e.ticket} in {event!r}: the cluster has {self.config.tickets}")
-        return self.ordering.why_blocked(e.ticket, e.inc, e.seq, event)
+        """Which events this one waits for, who was asked, until when."""
+        return self.ordering.why_blocked(event)
 
     def members(self) -> list[MemberId]:
         """The members this one knows, itself first."""
@@ -242,7 +232,9 @@ class Member:
         """What to write to disk, valid for the moment after the last `handle`."""
         tail = tuple(self._own_tail())
         known = tuple(sorted(self.ring.coordinators().items()))
-        saved = Checkpoint(self.me, self.order, self.ordering.state(), tail, self._next_epoch() - 1, known)
+        saved = Checkpoint(
+            self.me, self.order, SavedState.of(self.ordering.state()), tail, self._next_epoch() - 1, known
+        )
         return msgspec.msgpack.encode(saved)
 
     def _own_tail(self) -> list[AnyFrame]:
@@ -250,8 +242,7 @@ class Member:
         second crash must not lose what the first one left to be sent."""
         home, size = address_of(self.me), 0
         tail: list[AnyFrame] = []
-        kept: list[AnyFrame] = [*self.ordering.buffer]
-        for frame in reversed(kept):
+        for frame in reversed([*self.ordering.buffer]):
             if address_of(frame.owner) == home:
                 size += frame.size
                 if len(tail) >= TAIL_FRAMES or size > TAIL_BYTES:
@@ -269,7 +260,7 @@ class Member:
         self._cast(self.cast.start(start.contacts, now, start.genesis), now, out)
         saved = self._checkpoint
         if saved is not None:
-            self.ordering.load(saved.clock, now)
+            self.ordering.load(saved.clock.state(), now)
             self.ring.learn(dict(saved.coordinators))
             self._begin("checkpoint", "", now, out)
             for frame in saved.own:
@@ -311,8 +302,8 @@ class Member:
         # Only when every member known has said that it is weaker: who does not answer may be the one that is not.
         members = self.cast.members() or list(join.contacts)
         last_resort = all(m in join.weaker for m in members)
-        mechanism = self.config.ordering.mechanism
-        request = SnapshotRequest(join.nonce, RANK[self.order], last_resort, self.config.free, mechanism)
+        mechanism, free = self.config.ordering.mechanism, self.config.ordering.kind != "tickets"
+        request = SnapshotRequest(join.nonce, RANK[self.order], last_resort, free, mechanism)
         out.append(Send(join.asked, request, reliable=True))
 
     def _on_snapshot_request(self, sender: MemberId, request: SnapshotRequest, now: int, out: list[Output]) -> None:
@@ -322,11 +313,10 @@ class Member:
             if now - since > SNAPSHOT_PATIENCE * self.config.join_timeout_ns:
                 del self._taking[token]  # the application never answered, and the joiner has long asked another
         reason = ""
-        clock: ClockState | None = None
-        if request.free != self.config.free:
-            reason = "no tickets" if self.config.free else "tickets"
-        elif request.mechanism != self.config.ordering.mechanism:
-            reason = "mechanism"
+        state: OrderState | None = None
+        kind = self.config.ordering.kind
+        if request.kind != kind:
+            reason = kind if kind == "tickets" else "no tickets" if request.kind == "tickets" else "mechanism"
         elif order.joining:
             reason = "joining"
         elif len(self._taking) >= self.config.max_snapshots:
@@ -335,15 +325,15 @@ class Member:
             reason = "weaker"
         else:
             try:
-                clock = order.admit(sender, weaker=RANK[self.order] < request.rank)
+                state = order.admit(sender, weaker=RANK[self.order] < request.rank)
             except UsageError:  # this member has nothing to share any more
                 reason = "busy"
-        if clock is None:
+        if state is None:
             out.append(Send(sender, SnapshotRefused(request.nonce, reason), reliable=True))
             return
         self._taken += 1
         token = f"{self.me}/{self._taken}"
-        self._taking[token] = (now, sender, request, clock)
+        self._taking[token] = (now, sender, request, state)
         out.append(TakeSnapshot(token))
 
     def _snapshot_taken(self, taken: SnapshotTaken, out: list[Output]) -> None:
@@ -351,16 +341,16 @@ class Member:
         if pending is None:
             out.append(Refused("snapshot", f"no snapshot {taken.token!r} is being taken"))
             return
-        _, sender, request, clock = pending
+        _, sender, request, state = pending
         coordinators = tuple(sorted(self.ring.coordinators().items()))
         members = tuple(self.cast.sample(self.config.cast.max_welcome))
-        message = Snapshot(request.nonce, taken.token, clock, coordinators, members, taken.state)
+        message = Snapshot(request.nonce, taken.token, SavedState.of(state), coordinators, members, taken.state)
         out.append(Send(sender, message, reliable=True))
 
     def _on_snapshot(self, sender: MemberId, message: Snapshot, now: int, out: list[Output]) -> None:
         if not self.ordering.joining or message.nonce != self._join.nonce:
             return
-        self.ordering.load(message.clock, now)
+        self.ordering.load(message.clock.state(), now)
         self.ring.learn(dict(message.coordinators))
         out.append(InstallSnapshot(message.token, sender, message.state))
         self._begin("snapshot", message.token, now, out)
@@ -375,26 +365,21 @@ class Member:
             out.append(Refused("publish", reason))
             return
         limits = self.config.limits
-        whole = sum(map(len, payloads)) + 5 * len(payloads) + 5
-        if whole > limits.max_frame_bytes or max(map(len, payloads), default=0) > limits.max_payload_bytes:
+        if (
+            body_size(payloads) > limits.max_frame_bytes
+            or max(map(len, payloads), default=0) > limits.max_payload_bytes
+        ):
             most = f"at most {limits.max_payload_bytes} bytes an event, {limits.max_frame_bytes} a frame"
             out.append(Refused("publish", most))  # the others would cut us off for it
             return
-        frame: AnyFrame
-        if not isinstance(self.ordering, Ordering):
-            frame, steps = self.ordering.publish(payloads, now)
-        else:
-            ticket, inc = self.ring.ticket, self.ring.inc
-            assert ticket is not None and inc is not None
-            frame, steps = self.ordering.publish(ticket, inc.packed, payloads, now)
-            self.ring.published(frame.last)
+        ticket, inc = self.ring.ticket, self.ring.inc
+        tenure = None if ticket is None or inc is None else (ticket, inc.packed)
+        frame, steps = self.ordering.publish(payloads, now, tenure)
+        self.ring.published(frame.last)
         self._order(steps, out)
         self._cast(self.cast.broadcast(frame, now), now, out)
 
     def _move(self, move: Move, now: int, out: list[Output]) -> None:
-        if not isinstance(self.ordering, FreeOrdering):
-            out.append(Refused("move", "this cluster has tickets or a mechanism, and no (N, R, K) clock"))
-            return
         try:
             self._order(self.ordering.move(move.entries, move.keys, now), out)
         except UsageError as error:
@@ -402,8 +387,7 @@ class Member:
 
     def _next_epoch(self) -> int:
         """Above every epoch this member has ever seen."""
-        T = self.ordering.clock.T if isinstance(self.ordering, Ordering) else ()
-        published = (Incarnation.unpack(inc).epoch for inc, _ in T)
+        published = (Incarnation.unpack(inc).epoch for inc, _ in self.ordering.T)
         return max(self._epoch, self.ring.epoch, *published) + 1
 
     # -- receive ------------------------------------------------------------------------------------------------
@@ -450,7 +434,8 @@ class Member:
 
     def _not_let_in(self, why: str, out: list[Output]) -> None:
         """Asking again is of no use: this member was made for another kind of cluster."""
-        mine = self.config.ordering.mechanism or ("none" if self.config.free else "some")
+        kind = self.config.ordering.kind
+        mine = {"tickets": "some", "no tickets": "none"}.get(kind, kind)
         self._join.retry_at = None
         out.append(Refused("join", f"{why}, and this member ({self.order} order) was made for one with {mine}"))
 
@@ -523,7 +508,7 @@ class Member:
         """Rule 4: what this member would refuse it does not forward either."""
         if not isinstance(item, News):
             self.ordering.vet(item, sender)
-        elif self.config.free:
+        elif self.config.ordering.kind != "tickets":
             raise WrongKind("news of tickets in a cluster without tickets")
         else:
             check_news(decode_news(item.body), self.config.tickets)
@@ -534,8 +519,8 @@ class Member:
             return
         news = decode_news(step.item.body)
         self._ring(self.ring.hear(news, now), now, out)
-        if isinstance(news, JoinedNews) and isinstance(self.ordering, Ordering):
-            self.ordering.owners.note(news.seat.ticket, news.seat.inc, news.seat.member)
+        if isinstance(news, JoinedNews):
+            self.ordering.note_owner(news.holder.ticket, news.holder.inc, news.holder.member)
 
     def _ring(self, steps: Iterable[RingOutput], now: int, out: list[Output]) -> None:
         for step in steps:
@@ -547,15 +532,13 @@ class Member:
                     item = News(self.me, self._news, encode_news(step.news))
                     self._cast(self.cast.broadcast(item, now), now, out)
                 case Granted():
-                    assert isinstance(self.ordering, Ordering)
                     out.append(Ticket("granted", step.ticket, step.inc))
                     self.ordering.expect(step.ticket, step.closes, now)
                     patience = self.config.ordering.time_to_terminate_ns + self.config.ordering.time_to_recover_ns
                     self._closes = (step.ticket, step.closes, now + patience)
                     self._caught_up(now, out)
                 case BecameOwner():
-                    assert isinstance(self.ordering, Ordering)
-                    self.ordering.owners.note(step.ticket, step.inc.packed, self.me)
+                    self.ordering.note_owner(step.ticket, step.inc.packed, self.me)
                     out.append(Ticket("owner", step.ticket, step.inc))
                 case Lost():
                     self._closes = None
@@ -571,7 +554,7 @@ class Member:
     def _caught_up(self, now: int, out: list[Output]) -> None:
         """Rule 2. An order that may skip waits for a while; one that may not waits until it has it or knows it is
         gone."""
-        if self._closes is None or not isinstance(self.ordering, Ordering):
+        if self._closes is None:
             return
         ticket, entry, patience = self._closes
         if not self.ordering.caught_up(ticket, entry):

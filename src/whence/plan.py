@@ -286,13 +286,13 @@ def message_sizes(q: Question, name_bytes: int, seq: int) -> Sizes:
     twenty = len(pack("main", me, Gossip((frame,) * 20, (2,) * 20, Digest(vector), members)))
     tenure = ring.Tenure(q.publishers - 1, inc)
     nonce = 1 << 40
-    seats = (ring.Seat(me, *tenure),) * min(3, q.publishers - 1)
+    holders = (ring.Holder(me, *tenure),) * min(3, q.publishers - 1)
     poll = len(pack("main", me, ring.Poll(nonce, tenure, tenure, inc >> ring.ERA_SHIFT, seq)))
     alive = len(pack("main", me, ring.Alive(nonce, tenure, tenure, inc >> ring.ERA_SHIFT)))
-    update = len(pack("main", me, ring.Update(nonce, tenure, tenure, inc >> ring.ERA_SHIFT, seats, ())))
+    update = len(pack("main", me, ring.Update(nonce, tenure, tenure, inc >> ring.ERA_SHIFT, holders, ())))
     ack = len(pack("main", me, ring.AckUpdate(nonce, tenure, tenure, nonce, True)))
     ask = len(pack("main", me, Recover(nonce, ((*tenure, seq, seq),)))) + len(pack("main", me, AckRecover(nonce, ())))
-    return Sizes(fixed, (twenty - fixed) / 20, len(seats) * (poll + alive) + (update + ack if seats else 0), ask)
+    return Sizes(fixed, (twenty - fixed) / 20, len(holders) * (poll + alive) + (update + ack if holders else 0), ask)
 
 
 def _round(q: Question, chosen: cast_sizing.Sizing, copies: float, sizes: Sizes, notes: list[str]) -> int:

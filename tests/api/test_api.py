@@ -209,7 +209,7 @@ def test_misuse_is_named() -> None:
                     await seat.publish(b"x" * (2 << 20))
                 event = await seat.publish(b"small")
                 assert a.why_blocked(event).state == "delivered"
-            with pytest.raises(ValueError, match="not an event id"):
+            with pytest.raises(UsageError, match="not an event id"):
                 a.why_blocked("nonsense")
         with pytest.raises(ClusterClosed):
             await seat.publish(b"after the end")

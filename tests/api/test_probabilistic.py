@@ -132,7 +132,7 @@ def test_the_application_is_told_of_alerts_and_of_a_broken_contract() -> None:
             async def busy(cluster: whence.Cluster) -> None:
                 while True:
                     await say(cluster, b"x")
-                    await asyncio.sleep(0)
+                    await asyncio.sleep(0.0005)
 
             async def read(cluster: whence.Cluster) -> None:
                 async for event in cluster.events():

@@ -16,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import whence
-from tests.bridge.world import patient
 from tests.cli.commands import Command, until
 from tests.net.live import LIMIT, fast, run
 from tests.net.live import until as soon
@@ -90,7 +89,6 @@ def client(some: list[Host], **more: Any) -> Client:
     return Client("lobby", [host.door.address for host in some], **{"insecure": True, **more})
 
 
-@patient
 def test_each_event_once_in_order_though_members_die() -> None:
     async def scene() -> None:
         _, some = await hosts(5)  # of three coordinators one may crash, of two none
@@ -121,7 +119,6 @@ def test_each_event_once_in_order_though_members_die() -> None:
     run(scene())
 
 
-@patient
 def test_a_member_that_had_it_alone_dies_and_comes_back(tmp_path: Path) -> None:
     """Its copy spreads when another member has published the event already: it is read once all the same."""
 
@@ -274,7 +271,6 @@ def test_any_bytes_are_a_word_or_a_named_error(data: bytes) -> None:
 # -- processes --------------------------------------------------------------------------------------------------------
 
 
-@patient
 def test_publish_from_the_shell_while_a_door_is_killed(tmp_path: Path, start: Callable[..., Command]) -> None:
     keys.init(tmp_path)
     who = ("--cluster", "lobby", "--secret-file", tmp_path / "secret.key")

@@ -17,8 +17,8 @@ import msgspec
 import pytest
 
 import whence
-from tests.bridge.world import Member, free_port, inversions, members, patient
-from tests.net.live import LIMIT, fast, until
+from tests.bridge.world import Member, free_port, inversions, members
+from tests.net.live import LIMIT, fast, run, until
 from whence.bridge import Bridge, Said, everywhere
 from whence.bridge.merge import CROSSINGS, copies_of, merge, merged
 from whence.clock import address_of
@@ -95,7 +95,7 @@ def in_world(main: Any) -> None:
         async with AsyncExitStack() as stack:
             await main(World(stack))
 
-    asyncio.run(asyncio.wait_for(world(), 10 * LIMIT))
+    run(world())
 
 
 def each_once(everybody: list[Member], payloads: list[bytes]) -> None:
@@ -242,7 +242,6 @@ def test_a_bridge_that_would_close_a_circle_is_refused_and_the_others_go_on() ->
     in_world(main)
 
 
-@patient
 def test_a_bridge_that_ends_and_comes_back_loses_and_doubles_nothing(tmp_path: Path) -> None:
     """Stopped in the middle of its work, again and again."""
 
@@ -365,7 +364,6 @@ class Killable:
         return code
 
 
-@patient
 def test_a_bridge_killed_in_the_middle_of_load_and_started_again(tmp_path: Path) -> None:
     """Two clusters of three members over loopback, load in both, `kill -9` twice: every global event is everywhere
     once, and nothing before what it follows."""

@@ -9,7 +9,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.bridge.world import free_port, patient
+from tests.bridge.world import free_port
 from tests.cli.commands import LIMIT, Command
 from tests.net.live import until as soon
 from whence.bridge import Client
@@ -32,7 +32,6 @@ def cluster(start: Callable[..., Command], name: str) -> tuple[list[Command], li
     return doors, [json.loads(door.notice(r".*is in .*")[0])["door"] for door in doors], seed
 
 
-@patient
 def test_questions_and_answers_across_a_bridge_that_is_killed(tmp_path: Path, start: Callable[..., Command]) -> None:
     lobby, lobby_doors, lobby_seed = cluster(start, "lobby")
     hall, hall_doors, hall_seed = cluster(start, "hall")

@@ -4,10 +4,7 @@ across clusters."""
 from __future__ import annotations
 
 import asyncio
-import functools
 import socket
-import subprocess
-import warnings
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, suppress
 from typing import Any
@@ -15,32 +12,6 @@ from typing import Any
 import whence
 from tests.net.live import LIMIT
 from whence.bridge import Reader, Said, everywhere
-
-
-def patient(test: Callable[..., None]) -> Callable[..., None]:
-    """For tests in which a coordinator crashes. What is doubled, inverted or wrong fails at once. A wait that runs out
-    is tried again from the beginning, twice, with a warning: a crash, and a machine so busy that others are stopped for
-    longer than a ring's patience at that very time, can cost a small ring all its coordinators for good
-    (docs/ring.md), which is no matter of bridges and doors. A lost event shows as such a wait, too: it fails if it is
-    lost three times."""
-
-    @functools.wraps(test)
-    def again(*args: Any, **kwargs: Any) -> None:
-        for attempt in range(3):
-            fresh = dict(kwargs)
-            if "tmp_path" in kwargs:
-                fresh["tmp_path"] = kwargs["tmp_path"] / f"attempt-{attempt}"
-                fresh["tmp_path"].mkdir()
-            try:
-                test(*args, **fresh)
-                return
-            except (AssertionError, TimeoutError, subprocess.TimeoutExpired) as error:
-                if attempt == 2 or (isinstance(error, AssertionError) and "not within" not in str(error)):
-                    raise
-                warnings.warn(f"{test.__name__} is tried again: {error}", stacklevel=2)
-
-    return again
-
 
 Step = tuple[str, str]
 """`say` or `read`, and the event's name."""

@@ -10,7 +10,7 @@ import pytest
 
 from tests.cast.cluster import config, names, news
 from whence.cast import CastMessage, Gossip, Item, News, Subscribe, Welcome, check, make
-from whence.cast.messages import MAX_AGE, is_member, parts
+from whence.cast.messages import MAX_AGE, parts
 from whence.clock import Digest, Frame
 from whence.errors import BadMessage, RemoteError, TooLarge, UsageError
 
@@ -119,5 +119,3 @@ def test_a_caller_without_a_proper_name_misuses_us() -> None:
 
 def test_names() -> None:
     assert parts("host:1#12") == ("host:1", 12)
-    assert is_member("we#ird:1#12")
-    assert not is_member("")

@@ -105,7 +105,7 @@ def schedules(*kinds: str):
     return st.lists(st.tuples(st.sampled_from(kinds), st.integers(0, 7), st.integers(0, 12)), min_size=12, max_size=80)
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(schedules("publish", "publish", "receive", "receive", "receive", "take over"))
 def test_exact_clocks_deliver_everything_after_its_whole_past(schedule):
     world = World([True] * MEMBERS)
@@ -115,7 +115,7 @@ def test_exact_clocks_deliver_everything_after_its_whole_past(schedule):
         assert set(q.got) == {f.key for f in world.frames}
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(
     st.lists(st.booleans(), min_size=MEMBERS, max_size=MEMBERS),
     schedules("publish", "publish", "receive", "receive", "receive", "take over"),
@@ -131,7 +131,7 @@ def test_exact_and_skipping_clocks_share_a_cluster(exact, schedule):
         assert all(inc < q.clock.T[ticket][0] for ticket, inc, _ in lost)
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(schedules("publish", "publish", "receive", "receive", "force", "take over"))
 def test_skipping_never_inverts(schedule):
     world = World([False] * MEMBERS)

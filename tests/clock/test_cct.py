@@ -196,7 +196,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=1000)
+@settings(max_examples=300)
 @given(st.booleans(), steps, st.lists(st.tuples(vectors, orphan_lists), min_size=1, max_size=3))
 def test_clock_agrees_with_the_sets(exact, schedule, questions):
     clock, model = CctClock(TICKETS, exact), Model(TICKETS, exact)

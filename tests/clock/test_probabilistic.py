@@ -242,7 +242,7 @@ def test_with_an_entry_each_it_is_the_vector_clock_and_never_wrong(data: st.Data
         assert not any(any(a) for a in process.alerts.values())
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.data())
 def test_everything_is_delivered_and_no_error_goes_without_an_alert(data: st.DataObject) -> None:
     n, R = data.draw(st.integers(3, 6)), data.draw(st.integers(1, 5))

@@ -15,6 +15,7 @@ import pytest
 
 from whence import plan as planner
 from whence.api import LIVE, NODE
+from whence.cli import main
 from whence.cli.connect import joining
 from whence.cli.main import parser
 from whence.config import Config
@@ -39,6 +40,8 @@ def test_the_commands_succeed(page: str, tmp_path: Path) -> None:
     assert commands(page)
     for name, *words in commands(page):
         assert name == "whence"
+        if words[0] == "scale":
+            continue  # compiles for half a minute: below
         if words[0] == "audit" and shutil.which("java") is None:
             continue  # it needs Java 17 or newer
         if words[0] == "node":
@@ -50,6 +53,12 @@ def test_the_commands_succeed(page: str, tmp_path: Path) -> None:
         done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False)
         assert done.returncode == 0, f"{' '.join(words)}: {done.stderr}"
         assert done.stdout
+
+
+@pytest.mark.long
+def test_the_commands_of_the_array_engine_succeed() -> None:
+    found = [words for page in PAGES for _, *words in commands(page) if words[0] == "scale"]
+    assert found and [main(words) for words in found] == [0] * len(found)
 
 
 def test_the_figures_of_the_planner() -> None:

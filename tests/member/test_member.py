@@ -205,7 +205,7 @@ def test_why_blocked_tells_what_is_missing() -> None:
     blocked = net[2].member.why_blocked(str(frame.ids()[0]))
     assert blocked.state == "held" and [(m.first, m.last) for m in blocked.missing] == [(1, 2)]
     assert "events 1..2" in str(blocked)
-    with pytest.raises(ValueError, match="not an event id"):
+    with pytest.raises(UsageError, match="not an event id"):
         net[2].member.why_blocked("nonsense")
     with pytest.raises(UsageError, match="the cluster has 3"):
         net[2].member.why_blocked(f"9:{inc}:1@m0#1")
@@ -271,7 +271,7 @@ def test_a_frame_larger_than_peers_take_is_refused_here() -> None:
     net.publish(0, b"x" * (1 << 20))
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(data=st.data(), seed=st.integers(0, 1 << 32))
 def test_well_formed_nonsense_disturbs_nobody_else(data: st.DataObject, seed: int) -> None:
     """A hostile peer sends messages that the codec accepts, of every kind, to one member. That member raises

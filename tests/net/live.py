@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import whence
+from tests.net.virtual import runner
 from whence.judge import judge
 from whence.trace import MemoryTrace
 
@@ -22,13 +23,14 @@ LIMIT = 30.0
 """Seconds after which a condition counts as never to come true: far above what any of them takes."""
 
 
-def run(main: Coroutine[Any, Any, T]) -> T:
-    """`asyncio.run` with a limit."""
+def run(main: Coroutine[Any, Any, T], limit: float = 20 * LIMIT) -> T:
+    """`asyncio.run` in virtual time, with a limit in virtual seconds."""
 
     async def limited() -> T:
-        return await asyncio.wait_for(main, 2 * LIMIT)
+        return await asyncio.wait_for(main, limit)
 
-    return asyncio.run(limited())
+    with runner() as loop:
+        return loop.run(limited())
 
 
 async def until(condition: Callable[[], object], what: str = "condition", limit: float = LIMIT) -> None:

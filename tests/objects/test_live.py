@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import whence
+from tests.net.live import run
 from tests.objects.events import event
 from tests.objects.recordings import small
 from whence.errors import ClusterClosed
@@ -24,14 +25,6 @@ pytest.importorskip("pycrdt")
 
 FAST = {"round_ns": 50_000_000}
 """Gossip is quicker than usual; the ring is not, for a busy machine must not cost a ticket."""
-
-
-def run(main: Callable[[], Awaitable[None]], seconds: float = 60.0) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(seconds):  # a test that hangs is a failure, not a wait
-            await main()
-
-    asyncio.run(bounded())
 
 
 @asynccontextmanager
@@ -83,7 +76,7 @@ def test_what_one_writes_the_others_see() -> None:
                 await until(live, lambda o=o: o.counter("hits").value == -3)  # type: ignore[misc]
                 assert o.registers("scores").items() == [("ann", 3)] and not o.stats.malformed
 
-    run(main)
+    run(main())
 
 
 def test_a_newcomer_in_mid_stream_misses_nothing_and_sees_nothing_twice() -> None:
@@ -122,7 +115,7 @@ def test_a_newcomer_in_mid_stream_misses_nothing_and_sees_nothing_twice() -> Non
             assert any(live.objects.stats.restored for live in late)
             assert ob.stats.applied == 1800
 
-    run(main)
+    run(main())
 
 
 def test_an_object_moves_between_clusters_while_interest_changes() -> None:
@@ -159,7 +152,7 @@ def test_an_object_moves_between_clusters_while_interest_changes() -> None:
                 await until(le, lambda: oe.names("registers") == [])
                 assert ow.names("registers") == ["avatar"]
 
-    run(main)
+    run(main())
 
 
 class Rival:
@@ -193,7 +186,7 @@ def test_changes_end_with_the_cluster_and_are_bounded() -> None:
             with pytest.raises(ClusterClosed):
                 await live.close(seat, objects.counter("d"))
 
-    run(main)
+    run(main())
 
 
 @pytest.mark.parametrize("order", ["reliable"])
@@ -218,7 +211,7 @@ def test_a_member_goes_on_from_its_disk(tmp_path: Path, order: str) -> None:
                 await la.publish(seat, *[oa.counter("hits").add(1)] * 5)
             await until(la, lambda: oa.counter("hits").value == 30)
 
-    run(main)
+    run(main())
 
 
 def example() -> Any:
@@ -233,7 +226,7 @@ def example() -> Any:
 @pytest.mark.parametrize("transport", ["tcp", "udp"])
 def test_the_replay_example(transport: str) -> None:
     """The whole recording is a soak: `python examples/replay_editing.py PATH`."""
-    rows = asyncio.run(example().replay(small(), drop=0.2, watchers=2, transport=transport, order="reliable"))
+    rows = run(example().replay(small(), drop=0.2, watchers=2, transport=transport, order="reliable"))
     assert [r["role"] for r in rows] == ["author 0", "author 1", "author 2", "watcher", "watcher"]
     assert all(r["same"] and r["operations"] == 6 for r in rows)
 

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.data import recorded
 from tests.member.net import MS
 from tests.objects.net import ObjectsNet
 from tests.objects.recordings import small
 from whence.errors import UsageError
 from whence.objects import events_of
-from whence.objects.replay import NAME, Author, Recording, load
+from whence.objects.replay import NAME, Author, Recording, load, synthetic
 
 pytest.importorskip("pycrdt")
 
-DATA = Path(__file__).parents[3] / "shared" / "data" / "friendsforever.json.gz"
 
 LIVE = {"mode": "eager", "latency_ns": 5 * MS, "rate": 64.0, "buffer": 4096, "time_to_recover": 5.0}
 """As in a live cluster: a causal member gives nothing up while it can still be had."""
@@ -45,20 +45,44 @@ def replay(net: ObjectsNet, recording: Recording) -> None:
     net.settle()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("order", ["causal", "reliable"])
 def test_everybody_ends_with_the_recorded_text(order: str) -> None:
-    if not DATA.exists():
-        pytest.skip("the recorded editing trace (friendsforever.json.gz) is not here")
-    recording = load(DATA)
+    recording = load(recorded("friendsforever.json.gz"))
     assert [len(a) for a in recording.authors] == [12124, 13954]
+    ends_with_its_text(recording, order)
+
+
+@pytest.mark.parametrize("order", ["causal", "reliable"])
+def test_everybody_ends_with_the_synthetic_text(order: str) -> None:
+    ends_with_its_text(synthetic(transactions=2000), order)
+
+
+def test_a_synthetic_session_is_concurrent_and_the_same_for_a_seed() -> None:
+    session = synthetic(seed=3, authors=3, transactions=300)
+    assert session == synthetic(seed=3, authors=3, transactions=300) != synthetic(seed=4, authors=3, transactions=300)
+    assert sum(map(len, session.authors)) == 300 and len(session.final) > 100
+    for a, mine in enumerate(session.authors):
+        assert [txn.needs[a] for txn in mine] == list(range(len(mine)))
+    first, second = session.authors[0], session.authors[1]
+    concurrent = [
+        (n, m) for n, x in enumerate(first) for m, y in enumerate(second) if x.needs[1] <= m and y.needs[0] <= n
+    ]
+    assert len(concurrent) > 100
+
+
+def ends_with_its_text(recording: Recording, order: str) -> None:
+    total = sum(map(len, recording.authors))
     net = ObjectsNet([order] * 6, loss=0.05, jitter=4, tickets=2, seed=11, **LIVE)
     replay(net, recording)
     for holder in net.holders():
         document = holder.objects.document(NAME)
         assert document.text == recording.final, holder.member.me
         assert not document.waiting and not holder.objects.stats.malformed
-        assert holder.objects.stats.applied == 26_078
-    assert sum(h.member.stats()["order.recovered"] for h in net.holders()) > 100, "the loss must have been felt"
+        assert holder.objects.stats.applied == total
+    assert sum(h.member.stats()["order.recovered"] for h in net.holders()) > total // 300, (
+        "the loss must have been felt"
+    )
 
 
 def test_a_newcomer_in_the_middle_ends_with_the_text_too() -> None:

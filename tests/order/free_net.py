@@ -8,8 +8,9 @@ import random
 from whence.clock import FreeFrame, MemberId
 from whence.order.config import OrderConfig
 from whence.order.contract import Contract
+from whence.order.interface import OrderContext
 from whence.order.outputs import AnyRange, Deliver, Dropped, GaveUp, Moved, OrderOutput, OrderSend, Published
-from whence.order.probabilistic import FreeOrdering
+from whence.order.probabilistic import ProbabilisticOrdering
 
 MS = 1_000_000
 TERMINATE, RECOVER = 100 * MS, 200 * MS
@@ -34,9 +35,8 @@ class Process:
             contract=contract,
         )
         others = [f"p{i}#1" for i in range(net.count) if i != index]
-        self.ordering = FreeOrdering(
-            self.id, config, random.Random(index + 1000 * net.seed), lambda: others, lambda k: others[:k]
-        )
+        dice = random.Random(index + 1000 * net.seed)
+        self.ordering = ProbabilisticOrdering(OrderContext(self.id, config, dice, lambda: others, lambda k: others[:k]))
         if net.exact:
             self.ordering.draw = lambda R, K: (index,)
         self.log: list[str] = []
@@ -69,6 +69,7 @@ class Process:
         return frame
 
     def receive(self, frame: FreeFrame) -> list[str]:
+        frame.check()
         self.ordering.vet(frame, frame.owner)
         return self.take(self.ordering.receive(frame, frame.owner, 1, self.net.now))
 

@@ -1,5 +1,5 @@
-"""A small network of `Ordering` objects alone: no gossip, no ring. Frames go to everybody with loss, duplication and
-reordering; digests and recovery travel the same way. Happened-before is kept as sets of ids, independent of any
+"""A small network of `TicketOrdering` objects alone: no gossip, no ring. Frames go to everybody with loss, duplication
+and reordering; digests and recovery travel the same way. Happened-before is kept as sets of ids, independent of any
 clock."""
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import random
 from dataclasses import dataclass, field
 
 from whence.clock import Digest, Frame
-from whence.order import OrderConfig, Ordering
+from whence.order import OrderConfig, OrderContext, TicketOrdering
 from whence.order.messages import AckRecover, Recover
 from whence.order.outputs import Deliver, Dropped, GaveUp, OrderOutput, OrderSend, Published
 
@@ -33,7 +33,7 @@ def config(order: str, tickets: int, **changes: object) -> OrderConfig:
 @dataclass
 class Process:
     name: str
-    ordering: Ordering
+    ordering: TicketOrdering
     delivered: list[str] = field(default_factory=list)
     inversions: list[str] = field(default_factory=list)
     repeats: list[str] = field(default_factory=list)
@@ -58,12 +58,14 @@ class Net:
         self.past: dict[str, frozenset[str]] = {}
         for i, order in enumerate(orders):
             name = f"p{i}#1"
-            ordering = Ordering(
-                name,
-                config(order, tickets, **changes),
-                random.Random(f"{seed}/{i}"),
-                members=lambda me=name: self.others(me),
-                sample=lambda k, me=name: self.rng.sample(self.others(me), min(k, len(self.others(me)))),
+            ordering = TicketOrdering(
+                OrderContext(
+                    name,
+                    config(order, tickets, **changes),
+                    random.Random(f"{seed}/{i}"),
+                    members=lambda me=name: self.others(me),
+                    sample=lambda k, me=name: self.rng.sample(self.others(me), min(k, len(self.others(me)))),
+                )
             )
             ordering.begin(0)
             self.processes[name] = Process(name, ordering)
@@ -85,7 +87,7 @@ class Net:
     def publish(self, i: int, ticket: int, inc: int, count: int = 1, to: list[int] | None = None) -> Frame:
         p = self[i]
         payloads = [b"x"] * count
-        frame, out = p.ordering.publish(ticket, inc, payloads, self.now)
+        frame, out = p.ordering.publish(payloads, self.now, (ticket, inc))
         for e in map(str, frame.ids()):
             self.past[e] = frozenset(p.past)
         self.carry_out(p, out)

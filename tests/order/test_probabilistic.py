@@ -27,7 +27,7 @@ from whence.order.contract import (
     expected_error,
     overtaking,
 )
-from whence.order.messages import FreeState, SnapshotRequest
+from whence.order.messages import FreeState, SnapshotRequest, TicketState
 from whence.order.outputs import Arrived, Contracted, Deliver, Dropped, GaveUp, Moved
 from whence.ring.messages import Who
 
@@ -41,7 +41,7 @@ def test_an_effect_waits_for_its_cause() -> None:
     b.receive(cause)
     effect = b.publish()
     assert c.receive(effect) == [] and len(c.ordering.held) == 1
-    assert "about 1 frames" in str(c.ordering.why_blocked(b.id, 1, effect.names()[0]))
+    assert "about 1 frames" in str(c.ordering.why_blocked(effect.names()[0]))
     assert c.receive(cause) == [cause.names()[0], effect.names()[0]]
     assert c.V == b.V == [1, 1, 0] and not c.ordering.held and c.inversions() == []
 
@@ -71,7 +71,7 @@ def test_a_gap_is_recovered() -> None:
     m1, m2 = a.publish(), a.publish()
     b.receive(m1)
     assert c.receive(m2) == []
-    assert "frames 1 of p0#1, nobody asked yet" in str(c.ordering.why_blocked(a.id, 2, m2.names()[0]))
+    assert "frames 1 of p0#1, nobody asked yet" in str(c.ordering.why_blocked(m2.names()[0]))
     net.pass_time(PATIENCE)
     assert c.log == [m1.names()[0], m2.names()[0]] and c.ordering.stats.recovered == 1
     assert [o.recovered for o in c.outputs if isinstance(o, Arrived)] == [False, True]
@@ -371,11 +371,12 @@ def test_snapshots_that_contradict_themselves_are_refused_by_name() -> None:
     b.receive(a.publish())
     c.receive(b.publish())
     good = c.ordering.state()
-    assert good.free is not None and good.free.waiting
-    for state in [None, *bad_states(replace(good.free, owners=b.ordering.state().free.owners))]:  # type: ignore[union-attr]
+    assert good.waiting
+    tickets = TicketState((), (), (), (), (), ())
+    for state in [tickets, *bad_states(replace(good, owners=b.ordering.state().owners))]:
         fresh = Process(net, 0, "probabilistic", a.ordering.contract)
         with pytest.raises(RemoteError):
-            fresh.ordering.load(replace(good, free=state), 0)
+            fresh.ordering.load(state, 0)
         assert fresh.ordering.cursors == {}
 
 
@@ -623,7 +624,7 @@ def test_a_lie_about_an_older_generation_hurts_nobody() -> None:
     lie = replace(high, older=((true.generation, Packed.of((7,) * 20)),))
     assert b.receive(lie) == []  # it claims a past that nobody has
     c.receive(true)
-    [row] = [g for g in c.ordering.state().free.generations if g.generation == true.generation]  # type: ignore[union-attr]
+    [row] = [g for g in c.ordering.state().generations if g.generation == true.generation]
     b.ordering.queue.clocks[true.generation] = c.ordering.queue.clocks[row.generation]  # it learns better
     net.pass_time(3 * PATIENCE)
     assert b.log == lie.names() and not b.ordering.held

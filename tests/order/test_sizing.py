@@ -10,7 +10,7 @@ import pytest
 from tests.order.net import config
 from whence.clock import NEVER, Frame, Incarnation
 from whence.errors import ConfigError
-from whence.order import Ordering
+from whence.order import OrderContext, TicketOrdering
 from whence.order.buffers import RecoveryBuffer
 from whence.order.messages import AckRecover, Recover
 from whence.order.outputs import OrderSend
@@ -89,7 +89,9 @@ def test_theorem_5_2_asking_k_finds_a_living_holder(n: int, failure: float) -> N
     event = frame(0, 1, 2)
     holders = []
     for i in range(n):
-        o = Ordering(f"p{i}#1", config("causal", 2), random.Random(i), members=list, sample=lambda k: [])
+        o = TicketOrdering(
+            OrderContext(f"p{i}#1", config("causal", 2), random.Random(i), members=list, sample=lambda k: [])
+        )
         o.begin(0)
         o.receive(event, "p0#1", 1, 0)
         holders.append(o)

@@ -21,8 +21,8 @@ from whence.errors import (
     UsageError,
     WrongKind,
 )
-from whence.order import MECHANISMS, OrderConfig, StampedOrdering, SurveyConfig
-from whence.order.messages import StampedState
+from whence.order import MECHANISMS, OrderConfig, OrderContext, StampedOrdering, SurveyConfig
+from whence.order.messages import StampedState, TicketState
 from whence.order.outputs import Deliver, Dropped, GaveUp, OrderOutput, OrderSend
 from whence.order.survey import Message, Stamp, VectorStamp, make
 from whence.sim.mechanisms import TIMED
@@ -53,7 +53,9 @@ class Process:
             **{"hold": 1000, **given},
         )
         others = [f"p{i}#1" for i in range(net.count) if i != index]
-        self.ordering = StampedOrdering(self.id, config, random.Random(index), lambda: others, lambda k: others[:k])
+        self.ordering = StampedOrdering(
+            OrderContext(self.id, config, random.Random(index), lambda: others, lambda k: others[:k])
+        )
         self.log: list[str] = []
         self.knows: set[str] = set()
         self.outputs: list[OrderOutput] = []
@@ -78,6 +80,7 @@ class Process:
         return frame
 
     def receive(self, frame: StampedFrame) -> list[str]:
+        frame.check()
         self.ordering.vet(frame, frame.owner)
         return self.take(self.ordering.receive(frame, frame.owner, 1, self.net.now))
 
@@ -137,12 +140,12 @@ def test_an_effect_waits_for_its_cause(mechanism: str) -> None:
     held = not c.receive(answer)
     assert held == (mechanism not in ("first", "first-unstable"))
     if held:
-        assert c.ordering.why_blocked(b.id, 1, "e").state == "held" and len(c.ordering.held) == 1
+        assert c.ordering.why_blocked(f"{b.id}/1").state == "held" and len(c.ordering.held) == 1
     c.receive(question)
     net.pass_time(2 * PATIENCE)
     assert c.log == [*question.names(), *answer.names()] and c.ordering.held == {}
-    assert c.ordering.why_blocked(b.id, 1, "e").state == "delivered"
-    assert c.ordering.why_blocked(b.id, 9, "e").state == "unknown"
+    assert c.ordering.why_blocked(f"{b.id}/1").state == "delivered"
+    assert c.ordering.why_blocked(f"{b.id}/9").state == "unknown"
 
 
 @pytest.mark.parametrize("mechanism", [m for m in BLOCKING if not m.startswith("first")])
@@ -236,13 +239,13 @@ def test_a_state_of_another_kind_is_refused() -> None:
     vector, other = Net(2, "vector").members[0], Net(2, "identifiers").members[0]
     vector.publish()
     good = vector.ordering.state()
-    assert good.kind == "vector" and good.stamped is not None
+    assert good.kind == "vector"
     broken = [
         other.ordering.state(),
-        msgspec.structs.replace(good, stamped=None),
-        msgspec.structs.replace(good, stamped=StampedState("vector", ("a#1",), (1, 2), b"")),
-        msgspec.structs.replace(good, stamped=StampedState("vector", ("a#1",), (1,), b"\xc1")),
-        msgspec.structs.replace(good, stamped=StampedState("vector", (), (), good.stamped.state)),
+        TicketState((), (), (), (), (), ()),
+        StampedState("vector", ("a#1",), (1, 2), b""),
+        StampedState("vector", ("a#1",), (1,), b"\xc1"),
+        StampedState("vector", (), (), good.state),
     ]
     for state in broken:
         with pytest.raises(RemoteError):
@@ -276,6 +279,7 @@ def test_bad_frames_are_named_and_change_nothing(mechanism: str) -> None:
         bad.append((replace(good, processes=()), BadFrame))
     for frame, error in bad:
         with pytest.raises(error):
+            frame.check()
             c.ordering.vet(frame, "b")
     with pytest.raises(WrongKind):
         c.ordering.heard("b", Digest(((0, 0),)), net.now)
@@ -389,7 +393,7 @@ def test_what_carries_others_messages_is_refused_where_there_are_roles() -> None
         settings = msgspec.structs.replace(config, mechanism=mechanism)
 
         def make_it(settings: OrderConfig = settings) -> StampedOrdering:
-            return StampedOrdering("a#1", settings, random.Random(1), list, lambda k: [], Roles())
+            return StampedOrdering(OrderContext("a#1", settings, random.Random(1), list, lambda k: [], Roles()))
 
         if mechanism.startswith("first"):
             with pytest.raises(ConfigError, match="signature"):

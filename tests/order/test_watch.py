@@ -6,7 +6,7 @@ import random
 
 from whence.clock import Entry, Frame, Incarnation
 from whence.config import Config
-from whence.order import Ordering
+from whence.order import OrderContext, TicketOrdering
 from whence.order.outputs import Deliver
 
 INC = Incarnation(1, 0, 1).packed
@@ -19,7 +19,9 @@ def frame(ticket: int, seq: int, deps: tuple[Entry, ...]) -> Frame:
 def test_a_late_publisher_costs_each_held_frame_one_look() -> None:
     """2,000 frames of one publisher wait, each for the next of 2,000 frames of another that lag behind."""
     config = Config.sized(tickets=2, members=3, order="reliable", hold=5000)
-    ordering = Ordering("me:1#1", config.ordering, random.Random(1), members=list, sample=lambda k: [])
+    ordering = TicketOrdering(
+        OrderContext("me:1#1", config.ordering, random.Random(1), members=list, sample=lambda k: [])
+    )
     ordering.begin(0)
     looks = 0
     real = ordering._missing

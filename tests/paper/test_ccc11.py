@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.data import recorded
 from whence.cli.main import main
 from whence.paper import EXPERIMENTS
 from whence.paper.ccc11 import (
@@ -30,9 +31,6 @@ from whence.paper.ccc11.seeds import NEAR, fit, over_seeds, rate, tuned_runs
 from whence.paper.frame import Context
 from whence.ring.config import need_alive
 from whence.sim.run import run as simulate
-
-SHARED = Path(__file__).parents[3] / "shared" / "data"
-
 
 # -- the parts
 
@@ -327,11 +325,6 @@ def test_recorded_latencies() -> None:
     assert late[1] > late[0] + 150
 
 
-def test_without_its_data_an_experiment_says_so() -> None:
-    assert "--latencies" in world.run(Context()).note
-    assert "--data" in editing.run(Context()).note
-
-
 def test_an_editing_session_as_load(tmp_path: Path) -> None:
     """Two write in turns, then at the same time; who reads along ends with their text."""
     txns = [
@@ -348,13 +341,15 @@ def test_an_editing_session_as_load(tmp_path: Path) -> None:
         setting = {"path": str(path), "members": 5, "transactions": 10**6, "variant": variant, "loss": loss}
         found = editing.point({**setting, "seed": 1})
         assert found["written"] == 1 and found["same_text"] == 1 and found["operations"] == 1
-    part = editing.beginning(editing.load(path), 10)
+    part = editing.beginning(editing.session(path), 10)
     assert sum(map(len, part.authors)) == 10 and part.final == ""
 
 
-@pytest.mark.skipif(not (SHARED / "friendsforever.json.gz").exists(), reason="needs the recorded editing session")
-def test_the_recorded_session() -> None:
-    setting = {"path": str(SHARED / "friendsforever.json.gz"), "members": 4, "transactions": 300, "variant": "R1"}
+@pytest.mark.parametrize("kind", ["synthetic", "recorded"])
+def test_the_beginning_of_a_session(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(recorded("friendsforever.json.gz")) if kind == "recorded" else ""
+    monkeypatch.delenv("WHENCE_DATA", raising=False)
+    setting = {"path": path, "members": 4, "transactions": 300, "variant": "R1"}
     found = editing.point({**setting, "loss": 0.05})
     assert found["same_text"] == 1 and found["transactions"] == 300
 

@@ -14,9 +14,9 @@ from whence.cli import main
 from whence.paper import EXPERIMENTS, experiment
 from whence.paper.frame import Context, measure
 from whence.paper.pco17 import fig3
+from whence.scale import CITIES, read_latencies
 
 ROOT = Path(__file__).parents[2]
-RECORDED = ROOT.parent / "shared" / "data" / "wonderproxy.csv"
 POINT = {"processes": 50, "entries": 20, "keys": 2, "rate": 100.0, "deliveries": 40_000.0, "sample": False}
 
 
@@ -65,16 +65,8 @@ def test_alerts_find_every_overtaken_message() -> None:
     assert rows[0]["unalerted5"] > rows[1]["unalerted5"] == 0
 
 
-def test_without_recorded_latencies_the_experiment_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["paper", "pco17/latencies", "--quick", "--out", str(tmp_path)]) == 0
-    assert "--latencies" in capsys.readouterr().out
-
-
-@pytest.mark.skipif(not RECORDED.exists(), reason="the recorded latencies are not there")
 def test_recorded_latencies_are_used() -> None:
-    from whence.scale import read_latencies
-
-    rows = measure(Context(), [{**POINT, "latencies": read_latencies(RECORDED), "skew": 5.0}], 1)
+    rows = measure(Context(), [{**POINT, "latencies": read_latencies(CITIES), "skew": 5.0}], 1)
     assert rows[0]["engine"] == "general"
     assert rows[0]["p_nc"] > 0
 

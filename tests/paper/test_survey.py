@@ -29,6 +29,7 @@ def test_the_examples_hold_and_are_written_down(tmp_path: Path) -> None:
     assert (tmp_path / "examples.csv").exists()
 
 
+@pytest.mark.long
 def test_table_1_holds() -> None:
     from whence.paper.frame import Context
 

@@ -64,8 +64,8 @@ class Chaos:
         members = list(w.procs)
         a, b = w.rng.sample(members, 2) if len(members) > 1 else (members[0], members[0])
         for m in members:  # aim at coordinators and their neighbours rather than at bystanders
-            if w.rng.random() < 0.5 and w.ring(m).edge is not None and w.ring(m).edge.succ.member in w.procs:
-                a, b = m, w.ring(m).edge.succ.member
+            if w.rng.random() < 0.5 and w.ring(m).ctx.edge is not None and w.ring(m).ctx.edge.succ.member in w.procs:
+                a, b = m, w.ring(m).ctx.edge.succ.member
         kind = w.rng.random()
         if self.dense and w.rng.random() < 0.5:
             kind = w.rng.uniform(0.12, 0.54)

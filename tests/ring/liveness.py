@@ -136,10 +136,14 @@ def crash_beside_newcomer(seed: int) -> float:
     s.form(s.rng.choice([3, 4, 6]))
     s.run(s.rng.uniform(0, 3))
     new = s.start("new")
-    assert s.run(20, lambda: w.ring(new).seat is not None)
+    assert s.run(20, lambda: w.ring(new).ctx.holder is not None)
     s.run(s.rng.uniform(0, 1))
     ring = w.ring(new)
-    near = [z.member for z in (ring.pred, ring.edge.succ if ring.edge else None) if z is not None and z.member != new]
+    near = [
+        z.member
+        for z in (ring.ctx.pred, ring.ctx.edge.succ if ring.ctx.edge else None)
+        if z is not None and z.member != new
+    ]
     near = [m for m in near if m in w.procs] or [m for m in w.procs if m != new]
     w.crash(s.rng.choice(near))
     return s.recovers()

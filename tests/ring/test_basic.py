@@ -13,13 +13,15 @@ from typing import Any
 
 import pytest
 
-from tests.ring.world import ROUND, Violation, World, config
+from tests.long import few
+from tests.ring.world import ROUND, Make, Violation, World, config, without
 from whence.ring import BasicRing, Granted, Rejected, Released, RingSend, State
+from whence.ring.basic import Edges
 from whence.ring.invariants import quiet_violations, violations
-from whence.ring.messages import AckCJoin, AckCLeave, AckSucc, CJoin, CLeave, NackLeave, NewSucc, Seat, Tenure
+from whence.ring.messages import AckCJoin, AckCLeave, AckSucc, CJoin, CLeave, Holder, NackLeave, NewSucc, Tenure
 
 
-def walk(seed: int, make: type[BasicRing] = BasicRing) -> World:
+def walk(seed: int, make: Make = BasicRing) -> World:
     """Joins and leaves under delays of some rounds, then quiet. Raises Violation, or AssertionError when stuck."""
     draw = random.Random(seed)
     w = World(config(draw.choice([1, 2, 3, 5, 8])), seed=draw.getrandbits(32), make=make)
@@ -47,7 +49,7 @@ def settle(w: World) -> None:
     under_way = (State.PROBATION, State.LEAVING)
 
     def quiet() -> bool:
-        resigning = any(r.resigning and r.state is not State.OUT for r in w.rings.values())
+        resigning = any(r.ctx.resigning and r.state is not State.OUT for r in w.rings.values())
         return not resigning and not any(s in under_way for s in w.states().values())
 
     assert w.run(60, quiet), f"stuck: {w.states()}"
@@ -65,7 +67,7 @@ def check_leavers(w: World) -> None:
                     raise Violation(f"I3: {ring.ticket} of the leaver {m} is coordinated by {other}")
 
 
-def broken(make: type[BasicRing], seeds: int) -> int:
+def broken(make: Make, seeds: int) -> int:
     """How many walks go wrong."""
     bad = 0
     for seed in range(seeds):
@@ -83,12 +85,12 @@ def test_random_walks(block: int) -> None:
 
 
 def test_rule_1_nothing_is_served_before_acksucc() -> None:
-    class Without(BasicRing):
-        def _new_edge(self, succ: Seat) -> None:
-            super()._new_edge(succ)
-            self._performing()
+    class Without(Edges):
+        def new_edge(self, succ: Holder) -> None:
+            super().new_edge(succ)
+            self.performing()
 
-    assert broken(Without, 40) > 0
+    assert broken(without("edges", Without, BasicRing), 40) > 0
 
 
 def test_rule_2_a_leaver_has_stopped_publishing() -> None:
@@ -113,7 +115,7 @@ def test_rule_2_a_leaver_has_stopped_publishing() -> None:
 
 
 def test_rule_3_newsucc_overtakes_ackcjoin() -> None:
-    def scenario(make: type[BasicRing]) -> World:
+    def scenario(make: Make) -> World:
         w = World(config(8), make=make)
         p, x, y = w.add("p"), w.add("x"), w.add("y")
         w.found(p)
@@ -129,14 +131,14 @@ def test_rule_3_newsucc_overtakes_ackcjoin() -> None:
         w.run(10)
         return w
 
-    class Without(BasicRing):
-        def _on_new_succ(self, sender: str, m: NewSucc) -> None:
-            if self.state is not State.JOINING:
-                super()._on_new_succ(sender, m)
+    class Without(Edges):
+        def on_new_succ(self, sender: str, m: NewSucc) -> None:
+            if self.ctx.state is not State.JOINING:
+                super().on_new_succ(sender, m)
 
     w = scenario(BasicRing)
     assert quiet_violations(w.rings) == [] and len(w.owners()) == 3
-    assert quiet_violations(scenario(Without).rings) != []
+    assert quiet_violations(scenario(without("edges", Without, BasicRing)).rings) != []
 
 
 def test_rule_4_a_cleave_of_an_earlier_membership_is_dropped() -> None:
@@ -156,11 +158,11 @@ def test_rule_4_a_cleave_of_an_earlier_membership_is_dropped() -> None:
     w.resign(b)
     w.run(2)
     w.settle([b])
-    before = (w.ring(a).edge.succ, w.ring(a).state)
+    before = (w.ring(a).ctx.edge.succ, w.ring(a).state)
     w.act(a, lambda ring, now: ring.receive(b, old[0], now))
-    assert (w.ring(a).edge.succ, w.ring(a).state) == before
+    assert (w.ring(a).ctx.edge.succ, w.ring(a).state) == before
     # with the present incarnations it is served, though b does not leave: the incarnations alone made the difference
-    now_leaving = CLeave(99, w.ring(b).seat.tenure, w.ring(a).seat.tenure, w.ring(a).seat, 0, (), ())
+    now_leaving = CLeave(99, w.ring(b).ctx.holder.tenure, w.ring(a).ctx.holder.tenure, w.ring(a).ctx.holder, 0, (), ())
     with pytest.raises(Violation, match="I2"):
         w.act(a, lambda ring, now: ring.receive(b, now_leaving, now))
 
@@ -181,12 +183,12 @@ def test_rule_5_all_leave_at_once(members: int) -> None:
 
 
 def test_rule_5_without_holding_and_refusing_all_are_stuck() -> None:
-    class Without(BasicRing):
-        def _on_cleave(self, sender: str, m: CLeave) -> None:
-            if self.state is not State.LEAVING:
-                super()._on_cleave(sender, m)
+    class Without(Edges):
+        def on_cleave(self, sender: str, m: CLeave) -> None:
+            if self.ctx.state is not State.LEAVING:
+                super().on_cleave(sender, m)
 
-    w = World(config(8), make=Without)
+    w = World(config(8), make=without("edges", Without, BasicRing))
     names = [w.add(f"p{i}") for i in range(4)]
     w.found(names[0])
     w.run(3)
@@ -206,8 +208,8 @@ def test_rule_5_a_refused_leave_is_not_repeated_at_once() -> None:
     top = max(names, key=lambda m: w.ring(m).ticket)
     ring = w.ring(top)
     w.resign(top)
-    nack = NackLeave(ring._leave_nonce, ring.seat.tenure)
-    outputs = ring.receive(ring.pred.member, nack, ring.told)
+    nack = NackLeave(ring.edges.leave_nonce, ring.ctx.holder.tenure)
+    outputs = ring.receive(ring.ctx.pred.member, nack, ring.told)
     assert ring.state is State.OWNER and not ring.may_publish
     assert not [o for o in outputs if isinstance(o, RingSend) and isinstance(o.message, CLeave)]
 
@@ -220,14 +222,14 @@ def test_rule_6_cleave_hands_on_the_successor_and_the_table() -> None:
     w.settle([b, c])
     ticket, inc = w.ring(b).ticket, w.ring(b).inc
     w.ring(b).published(7)
-    succ, pred = w.ring(b).edge.succ, w.ring(b).pred
+    succ, pred = w.ring(b).ctx.edge.succ, w.ring(b).ctx.pred
     w.resign(b)
     w.run(5)
-    assert w.ring(pred.member).edge.succ == succ
-    assert w.ring(pred.member).table.last[ticket] == (inc.packed, 7)
+    assert w.ring(pred.member).ctx.edge.succ == succ
+    assert w.ring(pred.member).ctx.table.last[ticket] == (inc.packed, 7)
     w.ring(d).learn({ticket: pred.member})
     w.delay = lambda x, y, m: -1 if isinstance(m, CJoin) and y != pred.member else None  # only there, for that ticket
-    w.ring(d).applicant.choose = lambda cview: (pred.member, ticket)
+    w.ring(d).applicant.choose = lambda: (pred.member, ticket)
     w.settle([d])
     granted = w.said(Granted, d)[-1]
     assert (granted.ticket, granted.closes) == (ticket, (inc.packed, 7)) and granted.inc > inc
@@ -273,24 +275,24 @@ class Net:
 
     def key(self) -> Any:
         def ring(r: BasicRing) -> Any:
-            edge = r.edge
+            edge = r.ctx.edge
             return (
                 r.state,
-                r.seat,
-                r.pred,
+                r.ctx.holder,
+                r.ctx.pred,
                 edge and (edge.succ, edge.acked),
-                r.resigning,
-                r._refused,
-                tuple(s for s, _ in r._deferred),
-                tuple((s, m) for s, m in r._early),
-                r._held_leave and r._held_leave[0],
-                r._asked is not None,
-                tuple(r.table.top),
-                tuple(r.table.floor),
+                r.ctx.resigning,
+                r.edges.refused,
+                tuple(s for s, _ in r.edges.deferred),
+                tuple((s, m) for s, m in r.edges.early),
+                r.edges.held_leave and r.edges.held_leave[0],
+                r.applicant.asked is not None,
+                tuple(r.ctx.table.top),
+                tuple(r.ctx.table.floor),
             )
 
         def message(to: str, m: Any) -> Any:
-            current = getattr(m, "nonce", 0) == self.rings[to]._leave_nonce if isinstance(m, NackLeave) else None
+            current = getattr(m, "nonce", 0) == self.rings[to].edges.leave_nonce if isinstance(m, NackLeave) else None
             return (
                 type(m).__name__,
                 getattr(m, "mine", None),
@@ -307,7 +309,7 @@ class Net:
         if self.joins:
             moves += [("join", m) for m, r in self.rings.items() if r.state is State.OUT]
         if self.leaves:
-            moves += [("leave", m) for m, r in self.rings.items() if r.state is State.OWNER and not r.resigning]
+            moves += [("leave", m) for m, r in self.rings.items() if r.state is State.OWNER and not r.ctx.resigning]
         return moves
 
     def step(self, move: tuple[str, ...]) -> Net:
@@ -317,7 +319,7 @@ class Net:
                 first, *rest = net.channels[a, b]
                 net.channels[a, b] = tuple(rest)
                 net.post(b, net.rings[b].receive(a, first, net.rings[b].told))
-                if net.rings[b].state is State.JOINING and net.rings[b]._asked is None:
+                if net.rings[b].state is State.JOINING and net.rings[b].applicant.asked is None:
                     net.rings[b].resign(net.rings[b].told)  # rejected: that was the one attempt
             case ("join", m):
                 net.joins -= 1
@@ -333,14 +335,12 @@ class Net:
                 self.channels[sender, o.to] = (*self.channels.get((sender, o.to), ()), o.message)
 
 
-def explore(
-    tickets: int, members: int, joins: int, leaves: int, make: type[BasicRing], limit: int
-) -> tuple[int, list[str]]:
+def explore(tickets: int, members: int, joins: int, leaves: int, make: Make, limit: int) -> tuple[int, list[str]]:
     names = [f"p{i}#1" for i in range(members)]
     rings = {m: make(m, config(tickets), First(0)) for m in names}
     first = rings[names[0]]
     first.found(0, 1)
-    first.wake(first.config.quarantine_ns)
+    first.wake(first.ctx.config.quarantine_ns)
     for i, m in enumerate(names[1:]):
         rings[m].learn({0: names[0]} if i % 2 == 0 else {0: names[i]})
     start = Net(rings, {}, joins, leaves)
@@ -350,7 +350,7 @@ def explore(
         moves = net.moves()
         if not any(m[0] == "deliver" for m in moves):
             bad += [f"quiet: {v}" for v in quiet_violations(net.rings)]
-            bad += [f"stuck: {m}" for m, r in net.rings.items() if r.resigning and r.state is not State.OUT]
+            bad += [f"stuck: {m}" for m, r in net.rings.items() if r.ctx.resigning and r.state is not State.OUT]
         for move in moves:
             after = net.step(move)
             key = after.key()
@@ -362,7 +362,7 @@ def explore(
 
 
 @pytest.mark.parametrize(
-    ("tickets", "members", "joins", "leaves"), [(2, 3, 3, 2), (3, 3, 2, 3), (3, 3, 3, 2), (4, 4, 3, 1)]
+    ("tickets", "members", "joins", "leaves"), few([(2, 3, 3, 2), (3, 3, 2, 3), (3, 3, 3, 2), (4, 4, 3, 1)], 3)
 )
 def test_all_interleavings(tickets: int, members: int, joins: int, leaves: int) -> None:
     states, bad = explore(tickets, members, joins, leaves, BasicRing, 6000)
@@ -374,4 +374,4 @@ def test_tenure_is_named_in_every_edge_message() -> None:
     """Rule 4 by construction: what goes over an edge has both ends."""
     for kind in (NewSucc, AckSucc, CLeave):
         assert {"mine", "yours"} <= set(kind.__struct_fields__)
-    assert Tenure(1, 2) == Seat("a#1", 1, 2).tenure
+    assert Tenure(1, 2) == Holder("a#1", 1, 2).tenure

@@ -10,8 +10,8 @@ from tests.ring.world import DELTA, ROUND, World, config
 from whence.clock import MemberId
 from whence.ring import State
 from whence.ring.invariants import quiet_violations, reunites
-from whence.ring.messages import ERA_SHIFT, Rally, RingMessage, Seat, Who, Witness
-from whence.ring.reunion import closed_cycle
+from whence.ring.messages import ERA_SHIFT, Holder, Rally, RingMessage, Who, Witness
+from whence.ring.neighbourhood.reunion import closed_cycle
 
 EPOCH_1 = 1 << 2 * ERA_SHIFT
 
@@ -91,9 +91,9 @@ def test_who_was_let_found_and_is_gone_keeps_the_ring_dead() -> None:
     kill_leases(w, 6)
     candidate = w.add("candidate")
     for m in names:
-        cycle = closed_cycle({n: w.ring(n).witness(ripe=False) for n in names}, 1, 8)
+        cycle = closed_cycle({n: w.ring(n).reunion.witness(ripe=False) for n in names}, 1, 8)
         w.act(m, lambda ring, now, cycle=cycle: ring.receive(candidate, Rally(99, 2, cycle, ()), now))
-        assert w.ring(m).witness().to == (candidate,)
+        assert w.ring(m).reunion.witness().to == (candidate,)
     assert reunites(w.rings)
     w.crash(candidate)
     assert not reunites(w.rings)
@@ -105,13 +105,13 @@ def test_who_was_let_found_and_is_gone_keeps_the_ring_dead() -> None:
 def test_not_before_every_lease_has_run_out() -> None:
     w, _ = build(4)
     kill_leases(w, 0)
-    lost = [list(ring._ended.values())[-1].at for ring in w.rings.values()]
-    assert not any(ring.witness().ended for ring in w.rings.values())
-    assert all(ring.witness(ripe=False).ended for ring in w.rings.values())
+    lost = [list(ring.departure.ended.values())[-1].at for ring in w.rings.values()]
+    assert not any(ring.reunion.witness().ended for ring in w.rings.values())
+    assert all(ring.reunion.witness(ripe=False).ended for ring in w.rings.values())
     w.heal()
     assert w.run(30, lambda: bool(w.owners()))
     for ring, at in zip(w.rings.values(), lost, strict=True):
-        assert w.procs[ring.me].local(w.now) >= at + w.config.dead_ns
+        assert w.procs[ring.ctx.me].local(w.now) >= at + w.config.dead_ns
 
 
 def test_a_living_coordinator_ends_a_rally() -> None:
@@ -176,7 +176,7 @@ def test_a_witness_does_not_agree_to_what_it_was_not() -> None:
     w, names = build(2)
     kill_leases(w)
     ring = w.ring(names[1])
-    strange = Seat(names[1], 7, EPOCH_1 + 99)
+    strange = Holder(names[1], 7, EPOCH_1 + 99)
     (answer,) = ring.receive("a#1", Rally(9, 2, (strange,), ()), ring.told)
     assert answer.message.pledged == 0
 
@@ -228,16 +228,16 @@ def test_a_newcomer_that_never_owned_does_not_break_the_cycle(seed: int) -> None
 # --- the cycle ---
 
 
-def seat(ticket: int, name: str = "", epoch: int = 1) -> Seat:
-    return Seat(name or f"m{ticket}#1", ticket, epoch * EPOCH_1 + 1)
+def tenure(ticket: int, name: str = "", epoch: int = 1) -> Holder:
+    return Holder(name or f"m{ticket}#1", ticket, epoch * EPOCH_1 + 1)
 
 
-def told(*ended: tuple[Seat, ...], never: tuple[Seat, ...] = ()) -> Witness:
+def told(*ended: tuple[Holder, ...], never: tuple[Holder, ...] = ()) -> Witness:
     return Witness(1, False, 0, 0, (), ended, never)
 
 
 def test_closed_cycle() -> None:
-    a, b, c = seat(5), seat(3), seat(0)
+    a, b, c = tenure(5), tenure(3), tenure(0)
     heard = {s.member: told((s, succ)) for s, succ in ((a, b), (b, c), (c, a))}
     assert closed_cycle(heard, 1, 8) == (a, b, c)
     assert closed_cycle(heard, 2, 8) == ()
@@ -247,13 +247,13 @@ def test_closed_cycle() -> None:
 
 
 def test_closed_cycle_goes_around_once() -> None:
-    a, b, c = seat(5), seat(3), seat(0)
+    a, b, c = tenure(5), tenure(3), tenure(0)
     twice = {a.member: told((a, c)), b.member: told((b, a)), c.member: told((c, b))}
     assert closed_cycle(twice, 1, 8) == ()
 
 
 def test_closed_cycle_past_a_newcomer_that_never_owned() -> None:
-    a, b, new = seat(5), seat(0), seat(3, "new#1")
+    a, b, new = tenure(5), tenure(0), tenure(3, "new#1")
     heard = {a.member: told((a, new, b)), b.member: told((b, a))}
     assert closed_cycle(heard, 1, 8) == ()
     assert closed_cycle({**heard, "new#1": told(never=(new,))}, 1, 8) == (a, b)

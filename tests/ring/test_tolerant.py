@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.ring.world import DELTA, ROUND, Violation, World, config
+from tests.ring.world import DELTA, ROUND, Make, Violation, World, config, without
 from whence.clock import MemberId
 from whence.errors import BadMessage, ConfigError
 from whence.ring import (
@@ -39,14 +39,16 @@ from whence.ring.messages import (
     Alive,
     CLeave,
     Decline,
+    Holder,
     NackLeave,
     Poll,
     ReqCoord,
-    Seat,
     Tenure,
     Update,
 )
-from whence.ring.neighbours import Attempt
+from whence.ring.neighbourhood.admission import Admission
+from whence.ring.neighbourhood.neighbours import Neighbours
+from whence.ring.neighbourhood.underway import Attempt
 from whence.ring.table import Table
 
 
@@ -61,7 +63,7 @@ def build(members: int, tickets: int = 12, k: int = 1, seed: int = 1, **world: A
     assert quiet_violations(w.rings) == []
     ring = [names[0]]
     while len(ring) < members:
-        ring.append(w.ring(ring[-1]).edge.succ.member)
+        ring.append(w.ring(ring[-1]).ctx.edge.succ.member)
     return w, ring
 
 
@@ -73,7 +75,7 @@ def from_widest(w: World, ring: list[MemberId]) -> list[MemberId]:
 
 def ask(w: World, newcomer: MemberId, parent: MemberId, ticket: int = -1) -> None:
     """Let the newcomer ask nobody but this coordinator."""
-    w.ring(newcomer).applicant.choose = lambda cview: (parent, ticket)
+    w.ring(newcomer).applicant.choose = lambda: (parent, ticket)
     w.coordinate(newcomer)
 
 
@@ -83,18 +85,18 @@ def ask(w: World, newcomer: MemberId, parent: MemberId, ticket: int = -1) -> Non
 def test_rule_4_messages_for_another_tenure_are_dropped() -> None:
     w, (a, b, c) = build(3)
     ring = w.ring(a)
-    stale = Tenure(ring.seat.ticket, ring.seat.inc + 1)
-    other = w.ring(b).seat
+    stale = Tenure(ring.ctx.holder.ticket, ring.ctx.holder.inc + 1)
+    other = w.ring(b).ctx.holder
     for m in (
         Poll(1, other.tenure, stale, 0, 0),
         Update(1, other.tenure, stale, 0, (other,), ()),
         ReqCoord(1, other.tenure, stale, w.ring(c).ticket, 1 << 40),
-        CLeave(1, other.tenure, stale, w.ring(c).seat, 99, (), ()),
+        CLeave(1, other.tenure, stale, w.ring(c).ctx.holder, 99, (), ()),
         AckUpdate(1, other.tenure, stale, 0, True),
     ):
-        before = (ring.pred, ring.edge, ring.L, ring.state)
+        before = (ring.ctx.pred, ring.ctx.edge, ring.neighbours.L, ring.state)
         sent = [o for o in ring.receive(b, m, ring.told) if isinstance(o, RingSend)]
-        assert before == (ring.pred, ring.edge, ring.L, ring.state)
+        assert before == (ring.ctx.pred, ring.ctx.edge, ring.neighbours.L, ring.state)
         assert all(isinstance(o.message, Decline) for o in sent), sent  # at most: "I never had that tenure"
 
 
@@ -102,13 +104,21 @@ def test_rule_4_a_late_cleave_belongs_to_its_own_edge() -> None:
     """A copy of a CLEAVE that was refused, or sent before the edge was begun, is not served later."""
     w, ring = build(4)
     p = w.ring(ring[0])
-    z = p.edge.succ
-    old = CLeave(p.edge.refused + 1, z.tenure, p.seat.tenure, w.ring(z.member).edge.succ, p.edge.start - 1, (), ())
+    z = p.ctx.edge.succ
+    old = CLeave(
+        p.ctx.edge.refused + 1,
+        z.tenure,
+        p.ctx.holder.tenure,
+        w.ring(z.member).ctx.edge.succ,
+        p.ctx.edge.start - 1,
+        (),
+        (),
+    )
     p.receive(z.member, old, p.told)
-    assert p.edge.succ == z
-    p.edge.refused = 50
-    p.receive(z.member, CLeave(50, z.tenure, p.seat.tenure, old.succ, p.edge.start, (), ()), p.told)
-    assert p.edge.succ == z
+    assert p.ctx.edge.succ == z
+    p.ctx.edge.refused = 50
+    p.receive(z.member, CLeave(50, z.tenure, p.ctx.holder.tenure, old.succ, p.ctx.edge.start, (), ()), p.told)
+    assert p.ctx.edge.succ == z
 
 
 # --- 7 ---
@@ -181,17 +191,17 @@ def test_rule_8_alone_with_a_newcomer_that_dies() -> None:
 def test_rule_8_who_is_new_in_l_vouches_at_once() -> None:
     """An L that is adopted since enough of it vouched already: the others in it are asked then, not a round later."""
     w, _ = build(8, k=3)
-    before = {m: w.ring(m).L for m in w.procs}
+    before = {m: w.ring(m).neighbours.L for m in w.procs}
     w.coordinate(w.add("new"))
     adopted: dict[MemberId, int] = {}
     vouched: dict[MemberId, int] = {}
 
     def look() -> bool:
         for m, L in before.items():
-            new = [z for z in w.ring(m).L if z not in L]
+            new = [z for z in w.ring(m).neighbours.L if z not in L]
             if new:
                 adopted.setdefault(m, w.now)
-            if new and all(z in w.ring(m).lease._until for z in new):
+            if new and all(z in w.ring(m).neighbours.lease._until for z in new):
                 vouched.setdefault(m, w.now)
         return False
 
@@ -239,7 +249,7 @@ def test_rule_10_a_newcomer_waits_for_its_quorum() -> None:
     newcomer = w.ring(new)
     assert newcomer.coordinated() == [] and not newcomer.may_publish
     # it does not vouch
-    poll = Poll(1, w.ring(parent).seat.tenure, newcomer.seat.tenure, 0, 0)
+    poll = Poll(1, w.ring(parent).ctx.holder.tenure, newcomer.ctx.holder.tenure, 0, 0)
     assert not [o for o in newcomer.receive(parent, poll, newcomer.told) if isinstance(o, RingSend)]
     # its parent admits nobody else meanwhile
     second = w.add("second")
@@ -253,14 +263,14 @@ def test_rule_10_a_newcomer_waits_for_its_quorum() -> None:
 
 
 def test_rule_10_without_probation_a_newcomer_is_lost_at_once() -> None:
-    class Without(TolerantRing):
-        def _take_seat(self, sender: MemberId, grant: AckCJoin) -> None:
-            super()._take_seat(sender, grant)
-            self._own()
+    class Without(Admission):
+        def take_ticket(self, sender: MemberId, grant: AckCJoin) -> None:
+            super().take_ticket(sender, grant)
+            self.ctx.own()
 
     w, ring = build(1)
     new = w.add("new")
-    w.procs[new].ring = Without(new, w.config, w.rng)
+    w.procs[new].ring = without("admission", Without)(new, w.config, w.rng)
     ask(w, new, ring[0])
     w.run(0.5)
     assert [lost.reason for lost in w.said(Lost, new)] == ["lease ran out"]
@@ -315,7 +325,7 @@ def test_rule_11_a_lease_for_each_that_may_have_been_owned(far: int, k: int) -> 
 class OnlyWhoIsKnown(Table):
     """An exclusion concerns whom one knows at the time, not the tickets."""
 
-    def promise(self, excluder: Seat, nonce: int, tickets: Any, era: int) -> None:
+    def promise(self, excluder: Holder, nonce: int, tickets: Any, era: int) -> None:
         super().promise(excluder, nonce, [t for t in tickets if self.owner[t]], era)
 
     def out(self, ticket: int, floor: int, out_at: int) -> None:
@@ -323,13 +333,7 @@ class OnlyWhoIsKnown(Table):
             super().out(ticket, floor, out_at)
 
 
-class WithoutFloors(TolerantRing):
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.table = OnlyWhoIsKnown(self.config.tickets)
-
-
-def admitted_while_excluded(make: type[TolerantRing], seed: int) -> World:
+def admitted_while_excluded(make: Make, seed: int) -> World:
     """p is excluded by its predecessor and, before its lease runs out, admits a newcomer."""
     w, ring = build(6, seed=seed, make=make)
     ring = from_widest(w, ring)
@@ -353,7 +357,7 @@ def test_rule_12_without_floors_it_lives_on() -> None:
     bad = 0
     for seed in range(6):
         try:
-            admitted_while_excluded(WithoutFloors, seed)
+            admitted_while_excluded(without("ctx.table", OnlyWhoIsKnown), seed)
         except Violation as error:
             assert "I2" in str(error) or "I1" in str(error)
             bad += 1
@@ -364,19 +368,21 @@ def test_rule_12_a_term_that_was_seen_is_refused() -> None:
     w, ring = build(5)
     p, a = w.ring(ring[1]), w.ring(ring[0])
     until = w.ring(ring[3]).ticket
-    old = ReqCoord(7, p.seat.tenure, a.seat.tenure, until, a.table.era)
+    old = ReqCoord(7, p.ctx.holder.tenure, a.ctx.holder.tenure, until, a.ctx.table.era)
     (reply,) = a.receive(ring[1], old, a.told)
     assert type(reply.message).__name__ == "NackCoord"
-    (reply,) = a.receive(ring[1], ReqCoord(8, p.seat.tenure, a.seat.tenure, until, a.table.era + 1), a.told)
+    (reply,) = a.receive(
+        ring[1], ReqCoord(8, p.ctx.holder.tenure, a.ctx.holder.tenure, until, a.ctx.table.era + 1), a.told
+    )
     assert type(reply.message).__name__ == "AckCoord"
-    assert a.table.over(w.ring(ring[2]).seat)
+    assert a.ctx.table.over(w.ring(ring[2]).ctx.holder)
 
 
 # --- 13 ---
 
 
 def test_rule_13_every_list_since_the_last_ok_is_kept() -> None:
-    a, b, c, d, s = (Seat(f"{x}#1", i, 1) for i, x in enumerate("abcds"))
+    a, b, c, d, s = (Holder(f"{x}#1", i, 1) for i, x in enumerate("abcds"))
     edge = Edge(s, [(a, b)])
     edge.offer(5, (a, c))
     assert edge.held == ((a, b), (a, c))
@@ -394,27 +400,29 @@ def test_rule_13_every_list_since_the_last_ok_is_kept() -> None:
 def test_rule_13_an_exclusion_needs_a_quorum_in_each_list() -> None:
     w, ring = build(6)
     p = w.ring(ring[1])
-    me = p.seat
-    a, b, c, d = (w.ring(m).seat for m in (ring[0], ring[5], ring[4], ring[3]))
-    p.attempt = Attempt(77, d, tickets=(p.edge.succ.ticket,), era=9, lists=((me, a, b), (me, c, d)), acks=[me, a])
-    p._out = []
-    p._decide()
-    assert p.attempt is not None and not p._out  # a quorum of the first only
-    p.attempt.acks.append(c)
-    p._decide()
-    assert p.attempt is None and any(isinstance(o, Excluded) for o in p._out)
+    me = p.ctx.holder
+    a, b, c, d = (w.ring(m).ctx.holder for m in (ring[0], ring[5], ring[4], ring[3]))
+    p.underway.attempt = Attempt(
+        77, d, tickets=(p.ctx.edge.succ.ticket,), era=9, lists=((me, a, b), (me, c, d)), acks=[me, a]
+    )
+    p.ctx.out = []
+    p.exclusion.decide(p.underway.attempt)
+    assert p.underway.attempt is not None and not p.ctx.out  # a quorum of the first only
+    p.underway.attempt.acks.append(c)
+    p.exclusion.decide(p.underway.attempt)
+    assert p.underway.attempt is None and any(isinstance(o, Excluded) for o in p.ctx.out)
 
 
 def test_rule_13_a_lost_acknowledgement_leaves_two_lists() -> None:
     w, ring = build(6)
     ring = from_widest(w, ring)
     p, s = ring[1], ring[2]
-    held = w.ring(p).edge.held
+    held = w.ring(p).ctx.edge.held
     w.delay = lambda a, b, m: -1 if (a, b) == (s, p) and isinstance(m, AckUpdate) else None
     new = w.add("new")
     ask(w, new, ring[0])  # a new predecessor of p changes what p sends to s
-    w.run(1.5, lambda: len(w.ring(p).edge.held) > 1)
-    assert len(w.ring(p).edge.held) > 1 and held[0] in w.ring(p).edge.held
+    w.run(1.5, lambda: len(w.ring(p).ctx.edge.held) > 1)
+    assert len(w.ring(p).ctx.edge.held) > 1 and held[0] in w.ring(p).ctx.edge.held
     # p tries to exclude s, which holds the list that was not acknowledged; the invariants are checked at every step
     w.run(30)
     assert w.said(Excluded) or w.said(Thawed, p)  # or s, having lost its ticket by these tries, leaves
@@ -426,7 +434,7 @@ def test_rule_13_a_newcomer_inherits_what_its_successor_may_hold() -> None:
     w.delay = lambda a, b, m: -1 if isinstance(m, Update) else None
     ask(w, new, ring[0])
     assert w.run(2, lambda: w.ring(new).state is State.OWNER)
-    assert () in w.ring(new).edge.held  # the founder is alone and has an empty L: it cannot be excluded
+    assert () in w.ring(new).ctx.edge.held  # the founder is alone and has an empty L: it cannot be excluded
     w.run(20)
     assert ring[0] in w.owners()
 
@@ -436,43 +444,45 @@ def test_who_is_being_excluded_stays_in_r_until_it_is_certainly_out() -> None:
     exclusion, and its ack made a quorum that was none of the shorter L further down."""
     w, ring = build(6, k=2)
     p = w.ring(ring[2])
-    z = p.L[0]
-    p.table.promise(Seat("x#1", p.seat.ticket, 1), 1, [z.ticket], p.table.era + 1)
-    assert p.table.over(z) and z in p.R()
-    p.table.out(z.ticket, z.inc + 1, p.told + 5)
-    assert z in p.R()
-    p.table.out(z.ticket, z.inc + 1, p.told)
-    assert z not in p.R()
+    z = p.neighbours.L[0]
+    p.ctx.table.promise(Holder("x#1", p.ctx.holder.ticket, 1), 1, [z.ticket], p.ctx.table.era + 1)
+    assert p.ctx.table.over(z) and z in p.neighbours.R()
+    p.ctx.table.out(z.ticket, z.inc + 1, p.told + 5)
+    assert z in p.neighbours.R()
+    p.ctx.table.out(z.ticket, z.inc + 1, p.told)
+    assert z not in p.neighbours.R()
 
 
 def test_the_dead_do_not_count_as_agreeing() -> None:
     w, ring = build(6, k=2)
     p = w.ring(ring[1])
-    me, z1, z2, b, c = p.seat, *(w.ring(m).seat for m in (ring[0], ring[5], ring[4], ring[3]))
+    me, z1, z2, b, c = p.ctx.holder, *(w.ring(m).ctx.holder for m in (ring[0], ring[5], ring[4], ring[3]))
     for z in (z1, z2):
-        p.table.out(z.ticket, z.inc + 1, p.told)
-    p.attempt = Attempt(77, c, tickets=(p.edge.succ.ticket,), era=9, lists=((me, z1, z2, b, c),), acks=[me])
-    p._out = []
-    p._decide()
-    assert p.attempt is not None
-    p.attempt.acks.append(b)
-    p._decide()
-    assert p.attempt is None
+        p.ctx.table.out(z.ticket, z.inc + 1, p.told)
+    p.underway.attempt = Attempt(
+        77, c, tickets=(p.ctx.edge.succ.ticket,), era=9, lists=((me, z1, z2, b, c),), acks=[me]
+    )
+    p.ctx.out = []
+    p.exclusion.decide(p.underway.attempt)
+    assert p.underway.attempt is not None
+    p.underway.attempt.acks.append(b)
+    p.exclusion.decide(p.underway.attempt)
+    assert p.underway.attempt is None
 
 
 # --- 14 ---
 
 
-class FreshOnArrival(TolerantRing):
+class FreshOnArrival(Neighbours):
     """A lease that starts when the ALIVE arrives."""
 
-    def _on_alive(self, sender: MemberId, m: Alive) -> None:
-        if self.seat is not None and m.yours == self.seat.tenure:
-            self.lease._until[Seat(sender, *m.mine)] = self._now + self.lease.length
-        super()._on_alive(sender, m)
+    def on_alive(self, sender: MemberId, m: Alive) -> bool:
+        if self.ctx.addressed(m.yours):
+            self.lease._until[Holder(sender, *m.mine)] = self.ctx.now + self.lease.length
+        return super().on_alive(sender, m)
 
 
-def slower_and_slower(make: type[TolerantRing]) -> World:
+def slower_and_slower(make: Make) -> World:
     """The ALIVEs to s, but for those of its predecessor p, take longer and longer, each arriving within a lease of the
     one before. Then p cannot reach s any more and excludes it."""
     w, ring = build(6, make=make, news_loss=1.0)
@@ -492,7 +502,7 @@ def test_rule_14_old_alives_do_not_count_as_fresh() -> None:
 
 def test_rule_14_counted_on_arrival_they_keep_the_excluded_alive() -> None:
     with pytest.raises(Violation, match="I2"):
-        slower_and_slower(FreshOnArrival)
+        slower_and_slower(without("neighbours", FreshOnArrival))
 
 
 def test_rule_14_a_grant_that_comes_too_late_is_declined() -> None:
@@ -501,10 +511,10 @@ def test_rule_14_a_grant_that_comes_too_late_is_declined() -> None:
     w.delay = lambda a, b, m: 3 * ROUND // 2 if isinstance(m, AckCJoin) else None
     ask(w, new, ring[0])
     w.run(0.5)
-    w.ring(new).applicant.choose = lambda cview: None
+    w.ring(new).applicant.choose = lambda: None
     w.run(2)
     assert not w.said(Granted, new)
-    assert w.ring(ring[0]).newcomer is None and w.ring(ring[0]).admits  # and its parent has the ticket back at once
+    assert w.ring(ring[0]).underway.newcomer is None and w.ring(ring[0]).admits
     assert not w.said(Excluded)
 
 
@@ -516,24 +526,24 @@ def test_rule_15_update_counts_only_from_the_predecessor_a_closer_one_or_a_takeo
     far, p, s = (w.ring(m) for m in (ring[0], ring[1], ring[2]))
 
     def update(sender: TolerantRing, takeover: tuple[Tenure, ...] = ()) -> bool:
-        m = Update(999, sender.seat.tenure, s.seat.tenure, 0, (sender.seat,), takeover)
-        sent = s.receive(sender.me, m, s.told)
+        m = Update(999, sender.ctx.holder.tenure, s.ctx.holder.tenure, 0, (sender.ctx.holder,), takeover)
+        sent = s.receive(sender.ctx.me, m, s.told)
         return any(isinstance(o, RingSend) and isinstance(o.message, AckUpdate) for o in sent)
 
     assert update(p)
-    assert not update(far) and s.pred == p.seat
-    assert update(far, (Tenure(p.seat.ticket, p.seat.inc + 1),)) and s.pred == far.seat
+    assert not update(far) and s.ctx.pred == p.ctx.holder
+    assert update(far, (Tenure(p.ctx.holder.ticket, p.ctx.holder.inc + 1),)) and s.ctx.pred == far.ctx.holder
     assert not update(p)  # it is over now
 
 
 def test_rule_15_who_is_over_is_not_vouched_for() -> None:
     w, ring = build(5)
     a, z = w.ring(ring[0]), w.ring(ring[1])
-    poll = Poll(5, z.seat.tenure, a.seat.tenure, 0, 0)
-    assert [type(o.message) for o in a.receive(z.me, poll, a.told)] == [Alive]
-    a.hear(GoneNews((z.seat.ticket,), z.seat.inc + 1, "x#1"), a.told)
-    assert a.receive(z.me, poll, a.told) == []
-    outputs = z.hear(GoneNews((z.seat.ticket,), z.seat.inc + 1, "x#1"), z.told)
+    poll = Poll(5, z.ctx.holder.tenure, a.ctx.holder.tenure, 0, 0)
+    assert [type(o.message) for o in a.receive(z.ctx.me, poll, a.told)] == [Alive]
+    a.hear(GoneNews((z.ctx.holder.ticket,), z.ctx.holder.inc + 1, "x#1"), a.told)
+    assert a.receive(z.ctx.me, poll, a.told) == []
+    outputs = z.hear(GoneNews((z.ctx.holder.ticket,), z.ctx.holder.inc + 1, "x#1"), z.told)
     assert [o.reason for o in outputs if isinstance(o, Lost)] == ["excluded"]
 
 
@@ -611,13 +621,13 @@ def test_rule_18_the_nonce_binds_a_reply_to_its_attempt() -> None:
     w, ring = build(6)
     p = w.ring(ring[1])
     q = w.ring(ring[3])
-    p._out = []
-    p._exclude()
-    nonce = p.attempt.nonce
-    p.receive(q.me, AckExclude(nonce - 1, q.seat.tenure, p.seat.tenure, 0, q.L), p.told)
-    assert p.attempt.tickets == ()
-    p.receive(q.me, AckExclude(nonce, q.seat.tenure, p.seat.tenure, 0, q.L), p.told)
-    assert p.attempt.tickets != ()
+    p.ctx.out = []
+    p.exclusion.begin()
+    nonce = p.underway.attempt.nonce
+    p.receive(q.ctx.me, AckExclude(nonce - 1, q.ctx.holder.tenure, p.ctx.holder.tenure, 0, q.neighbours.L), p.told)
+    assert p.underway.attempt.tickets == ()
+    p.receive(q.ctx.me, AckExclude(nonce, q.ctx.holder.tenure, p.ctx.holder.tenure, 0, q.neighbours.L), p.told)
+    assert p.underway.attempt.tickets != ()
 
 
 # --- 19: the graceful leave ---
@@ -661,7 +671,7 @@ def test_rule_19_last_event_of_a_crashed_owner_as_far_as_polls_told() -> None:
     z.published(10)
     w.crash(ring[1])
     w.run(30)
-    assert w.ring(ring[0]).table.last[ticket] == (inc.packed, 9)
+    assert w.ring(ring[0]).ctx.table.last[ticket] == (inc.packed, 9)
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -685,14 +695,14 @@ def test_rule_19_only_the_predecessor_of_now_can_refuse() -> None:
     w.delay = lambda a, b, m: -1 if isinstance(m, CLeave) else None
     w.resign(z)
     leaver = w.ring(z)
-    first = leaver._leave_nonce
+    first = leaver.departure.leave_nonce
     new = w.add("new")
     ask(w, new, p)
-    assert w.run(4, lambda: leaver.pred.member == new)
-    assert leaver.state is State.LEAVING and leaver._leave_nonce > first
-    leaver.receive(p, NackLeave(first, leaver.seat.tenure), leaver.told)
+    assert w.run(4, lambda: leaver.ctx.pred.member == new)
+    assert leaver.state is State.LEAVING and leaver.departure.leave_nonce > first
+    leaver.receive(p, NackLeave(first, leaver.ctx.holder.tenure), leaver.told)
     assert leaver.state is State.LEAVING
-    leaver.receive(new, NackLeave(leaver._leave_nonce, leaver.seat.tenure), leaver.told)
+    leaver.receive(new, NackLeave(leaver.departure.leave_nonce, leaver.ctx.holder.tenure), leaver.told)
     assert leaver.state is State.OWNER and not leaver.may_publish
 
 
@@ -712,7 +722,7 @@ def test_resign_in_every_state_and_coming_back() -> None:
     w.resign(new)
     assert w.ring(new).state is State.OUT
     w.run(3)
-    assert w.ring(new).state is State.OUT and w.ring(ring[0]).newcomer is None
+    assert w.ring(new).state is State.OUT and w.ring(ring[0]).underway.newcomer is None
     w.coordinate(new)
     assert w.run(20, lambda: w.ring(new).state is State.PROBATION)
     w.resign(new)
@@ -729,7 +739,7 @@ def test_late_leave_thaws_a_ring_of_lapsed_neighbours() -> None:
     assert w.run(6, lambda: bool(w.said(Lost, s)))
     w.resign(s)
     w.run(6)
-    assert w.ring(p).edge.succ.member == ring[3] and not w.said(Excluded)
+    assert w.ring(p).ctx.edge.succ.member == ring[3] and not w.said(Excluded)
     assert quiet_violations(w.rings) == []
 
 
@@ -790,7 +800,7 @@ def test_a_higher_epoch_ends_the_old_ring() -> None:
     z = w.ring(ring[0])
     (lost,) = [
         o
-        for o in z.receive(x, Poll(1, Tenure(0, 2 << 48 | 1), z.seat.tenure, 2 << 24, 0), z.told)
+        for o in z.receive(x, Poll(1, Tenure(0, 2 << 48 | 1), z.ctx.holder.tenure, 2 << 24, 0), z.told)
         if isinstance(o, Lost)
     ]
     assert lost.reason == "the ring was founded again"

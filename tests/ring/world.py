@@ -9,17 +9,21 @@ from __future__ import annotations
 import heapq
 import random
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import Any
 
 from whence.clock import MemberId, member_id
 from whence.ring import Announce, Lost, Released, RingConfig, RingSend, State, TolerantRing
-from whence.ring.core import Core
+from whence.ring.base import RingBase
 from whence.ring.interface import BecameOwner, Excluded, Frozen, Granted, Rejected, RingOutput, Thawed
 from whence.ring.invariants import Watch, violations
 from whence.ring.messages import CLeave, RingMessage
 
 ROUND = 1_000_000
 DELTA = 80_000
+
+
+Make = Callable[..., RingBase]
 
 
 class Violation(AssertionError):
@@ -29,7 +33,7 @@ class Violation(AssertionError):
 class Proc:
     """One life of one process: a ring and a clock that drifts."""
 
-    def __init__(self, ring: Core, rate: float, offset: int) -> None:
+    def __init__(self, ring: RingBase, rate: float, offset: int) -> None:
         self.ring = ring
         self.rate = rate
         self.offset = offset
@@ -51,7 +55,7 @@ class World:
         config: RingConfig,
         seed: int = 0,
         drift: float = 0.01,
-        make: Callable[..., Core] = TolerantRing,
+        make: Make = TolerantRing,
         news_loss: float = 0.0,
         publish: bool = True,
     ) -> None:
@@ -93,7 +97,7 @@ class World:
         return self.procs[member].ring
 
     @property
-    def rings(self) -> dict[MemberId, Core]:
+    def rings(self) -> dict[MemberId, RingBase]:
         return {member: proc.ring for member, proc in self.procs.items()}
 
     def found(self, member: MemberId, epoch: int = 1) -> None:
@@ -172,10 +176,10 @@ class World:
             self.act(member, lambda ring, now: ring.wake(now))
 
     def _publish(self, member: MemberId, proc: Proc) -> None:
-        seat = proc.ring.seat
-        assert seat is not None
+        holder = proc.ring.ctx.holder
+        assert holder is not None
         proc.seq += 1
-        key = (seat.ticket, seat.inc, proc.seq)
+        key = (holder.ticket, holder.inc, proc.seq)
         if key in self.ids:
             raise Violation(f"I5: event {key} published by {self.ids[key]} and {member}")
         self.ids[key] = member
@@ -247,3 +251,14 @@ class World:
 
 def config(tickets: int, k: int = 1, **other: Any) -> RingConfig:
     return RingConfig(tickets=tickets, k=k, round_ns=ROUND, delta_ns=DELTA, **other)
+
+
+def without(part: str, replacement: type, make: Make = TolerantRing) -> Make:
+    """Rings of which one part (a path such as `ctx.table`; empty: the ring itself) behaves as another class says."""
+
+    def build(*args: Any) -> RingBase:
+        ring = make(*args)
+        attrgetter(part)(ring).__class__ = replacement
+        return ring
+
+    return build

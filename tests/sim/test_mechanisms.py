@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from soak import mechanisms as soak_mechanisms
+from tests.long import few
 from tests.sim.runs import Run
 from tests.sim.survey import short
 from whence.cli.main import main
@@ -35,7 +36,7 @@ def test_all_that_order_a_multicast_are_there() -> None:
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", few([1, 2], 1))
 def test_the_hostile_world_inverts_nothing(mechanism: str, seed: int) -> None:
     done = Run(short(mechanism), seed).clean()
     report = judge(done.rows)  # the trace alone, as the audit sees it
@@ -198,6 +199,7 @@ def test_a_mechanism_is_chosen_on_the_command_line(capsys: pytest.CaptureFixture
         assert why in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_the_soak_says_what_each_paid(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--seeds", "1", "--start", "3", "--jobs", "1", "--mechanism", "identifiers", "--mechanism", "delta"]
     assert soak_mechanisms.main(arguments) == 0

@@ -13,7 +13,7 @@ from whence.sim.scenario import Network as Settings
 
 MS = 10**6
 NAMES = ("a", "b", "c")
-SHARED = Path(__file__).parents[3] / "shared" / "data" / "wonderproxy.csv"
+CITIES = Path(__file__).parents[2] / "src" / "whence" / "scenarios" / "wonderproxy.csv"
 
 
 def arrivals(network: Network, count: int = 20_000, src: str = "a", dst: str = "b") -> list[tuple[int, ...]]:
@@ -147,9 +147,8 @@ def test_a_missing_matrix_and_a_missing_city_are_named(tmp_path: Path) -> None:
         Network(Settings(latency="recorded", file="rtt.csv", cities=("z",)), NAMES, 1, tmp_path)
 
 
-@pytest.mark.skipif(not SHARED.exists(), reason="the recorded matrix of 217 cities is not here")
 def test_a_real_matrix_is_read() -> None:
-    matrix = read_matrix(SHARED)
+    matrix = read_matrix(CITIES)
     assert len(matrix) == 217 and 200 < matrix["Paris"]["Tokyo"] < 300
 
 

@@ -16,7 +16,7 @@ from whence.clock import address_of
 from whence.config import Config
 from whence.judge import judge
 from whence.member import Member
-from whence.order import FreeOrdering
+from whence.order import ProbabilisticOrdering
 from whence.sim.actions import Move
 from whence.sim.run import run
 from whence.sim.scenario import parse
@@ -45,7 +45,7 @@ class Indexed(Member):
 
     def __init__(self, me: str, config: Config, rng: random.Random, checkpoint: bytes | None = None) -> None:
         super().__init__(me, config, rng, checkpoint)
-        assert isinstance(self.ordering, FreeOrdering)
+        assert isinstance(self.ordering, ProbabilisticOrdering)
         index = int(address_of(me)[1:])
         self.ordering.draw = lambda R, K: (index,)
 
@@ -130,10 +130,11 @@ per_second = 250
     early = [r for r in done.rows if r.kind == "deliver" and r.event not in late and "alert 5" in (r.reason or "")]
     assert len(late) > 300 and len(alerts) < 0.02 * 8 * len(late) and len(early) > 10 * len(alerts)
     ordering = done.world.hosts["n0"].seats[0].member.ordering
-    assert isinstance(ordering, FreeOrdering)
+    assert isinstance(ordering, ProbabilisticOrdering)
     assert 5 < ordering.overseer.gauge.in_flight < 10  # 250 a second, 30 ms
 
 
+@pytest.mark.long
 def test_the_measured_error_rate_keeps_what_the_contract_promises() -> None:
     text = """
 members = 12

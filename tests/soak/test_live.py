@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import whence
 from soak import editing, kill, partition
 from tests.net.live import collect, fast, run, until
+from whence.fleet.network import Namespaces
 from whence.judge import judge
 from whence.net.disk import Journal
 from whence.trace import read
@@ -76,15 +78,9 @@ def test_kills_with_loss_and_load(tmp_path: Path) -> None:
 def test_a_partition_heals_by_itself(tmp_path: Path) -> None:
     """With network namespaces where they are allowed."""
 
-    def soak(namespaces: partition.Namespaces | None) -> dict[str, Any]:
+    with Namespaces(4) if Namespaces.allowed() else nullcontext() as namespaces:
         work = partition.soak(tmp_path, members=4, cuts=[[3]], seconds=5.0, namespaces=namespaces)
-        return whence.run(work)
-
-    if partition.Namespaces.allowed():
-        with partition.Namespaces(4) as namespaces:
-            result = soak(namespaces)
-    else:
-        result = soak(None)
+        result = whence.run(work)
     assert result["ok"] and result["survivors_agree"] and result["noticed_by_all"] == [True], result
 
 

@@ -26,7 +26,7 @@ from tests.spark import traces as spark_traces
 from tests.spark.session import spark  # noqa: F401
 from whence.cli.main import main
 
-pytestmark = pytest.mark.xdist_group("spark-apart")
+pytestmark = [pytest.mark.xdist_group("spark-apart"), pytest.mark.long]
 
 HOME = Path(pyspark.__file__).parent
 WAIT = 280.0

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
+from tests.data import recorded
 from tests.spark.session import spark  # noqa: F401
 from whence.errors import TraceError, UsageError
 from whence.spark.foreign import Step, audit_logs, judge, log_files, quarantine, steps, violations
@@ -21,7 +22,6 @@ from whence.trace.shiviz import EXPRESSION, load_log
 
 pytestmark = pytest.mark.xdist_group("spark")
 
-SHARED = Path(__file__).parents[3] / "shared" / "data" / "shiviz"
 AKKA = r"\[\w+\] \[(?<date>([^ ]+ [^ ]+))\] [^ ]+ \[akka://Broadcast/user/(?<host>\w+)\] (?<clock>.*\}) (?<event>.*)"
 FACEBOOK = (
     r"(?<ip>(\d{1,3}\.){3}\d{1,3}) (?<date>(\d{1,2}/){2}\d{4} (\d{2}:){2}\d{2} (AM|PM)) "
@@ -292,19 +292,16 @@ def test_bad_input_has_a_name(spark: SparkSession, tmp_path: Path) -> None:  # n
     ],
 )
 def test_logs_that_others_recorded(name: str, expression: str, wanted: list[tuple[str, str]]) -> None:
-    path = SHARED / f"{name}.log"
-    if not path.exists():
-        pytest.skip(f"the recorded logs are not here: {SHARED.name}/{path.name} is missing beside the checkout")
+    path = recorded(f"shiviz/{name}.log")
     assert found_in([(record.host, record.clock) for record in load_log(path, expression).records]) == wanted
 
 
 def test_a_recorded_log_through_spark(spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
-    if not (SHARED / "reliable-broadcast.log").exists():
-        pytest.skip(f"the recorded logs are not here: {SHARED.name} is missing beside the checkout")
-    files = log_files(spark, [SHARED / "reliable-broadcast.log", SHARED / "simple-reliable-broadcast.log"])
+    logs = recorded("shiviz")
+    files = log_files(spark, [logs / "reliable-broadcast.log", logs / "simple-reliable-broadcast.log"])
     assert steps(files, AKKA).count() == 116 + 39
     assert violations(steps(files, AKKA)).count() == 0
     (notice,) = quarantine(files, AKKA).collect()  # the runtime's own notice, without a clock
     assert notice.position == 8 and "dead letters" in notice.raw
-    chord = audit_logs(spark, [SHARED / "chord.log"], EXPRESSION, tmp_path / "out")
+    chord = audit_logs(spark, [logs / "chord.log"], EXPRESSION, tmp_path / "out")
     assert chord.violations == {"backwards": 2} and chord.members == 8 and chord.events == 1235

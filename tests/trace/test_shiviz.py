@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from tests.data import recorded
 from whence.errors import TraceError, UsageError
 from whence.trace import Row
 from whence.trace.shiviz import (
@@ -21,8 +22,6 @@ from whence.trace.shiviz import (
     to_rows,
     write_log,
 )
-
-SHARED = Path(__file__).parents[3] / "shared" / "data" / "shiviz"
 
 AKKA = r"\[\w+\] \[(?<date>([^ ]+ [^ ]+))\] [^ ]+ \[akka://Broadcast/user/(?<host>\w+)\] (?<clock>.*\}) (?<event>.*)"
 FACEBOOK = (
@@ -98,10 +97,7 @@ def viewer_objects(records: list[Record]) -> list[str]:
 def test_logs_of_others_are_read_whole(
     name: str, expression: str, records: int, hosts: int, passed_over: list[int]
 ) -> None:
-    path = SHARED / f"{name}.log"
-    if not path.exists():
-        pytest.skip(f"the recorded logs are not here: {SHARED.name}/{path.name} is missing beside the checkout")
-    log = load_log(path, expression)
+    log = load_log(recorded(f"shiviz/{name}.log"), expression)
     assert (len(log.records), len({r.host for r in log.records})) == (records, hosts)
     assert [line for line, _ in log.passed_over] == passed_over
     rows = list(to_rows(log.records, name))

@@ -12,19 +12,19 @@ from whence.clock import NEVER, Digest, Frame, FreeFrame, Incarnation, Packed, S
 from whence.clock.cct import MAX_SEQ
 from whence.order.messages import (
     AckRecover,
-    ClockState,
     FreeState,
     GenerationState,
     OrderMessage,
     OwnerState,
     Recover,
+    SavedState,
     Snapshot,
     SnapshotRefused,
     SnapshotRequest,
     StampedState,
 )
 from whence.ring import messages as ring
-from whence.ring.messages import RingMessage, RingNews, Row, Seat, Tenure
+from whence.ring.messages import Holder, RingMessage, RingNews, Row, Tenure
 
 KINDS: list[type] = [*get_args(CastMessage), *get_args(RingMessage), *get_args(OrderMessage)]
 NEWS_KINDS: list[type] = list(get_args(RingNews))
@@ -34,24 +34,17 @@ NEWS_KINDS: list[type] = list(get_args(RingNews))
 INC = Incarnation(1, 2, 3).packed
 FRAME = Frame.of(1, INC, 3, "b:1#2", ((5, 6), (INC, 2), NEVER), [b"x", b"yz"], ((0, 4, 9),), (0, 4, 2))
 FIRST = Frame.of(0, 7, 1, "a:1#2", (NEVER,), [b""])
-SEAT = Seat("a:1#2", 0, 7)
+SEAT = Holder("a:1#2", 0, 7)
 T0, T1 = Tenure(0, 7), Tenure(1, INC)
 ROW = Row(1, "", 7, 3, (7, 0))
-CLOCK = ClockState(
+CLOCK = SavedState(
     ((5, 6), NEVER), (4, 0), ((0, 4, 8),), ((0, 4, 9),), ((5, 6), NEVER), ((0, 5, "a:1#2"),), ((1, 2, 3),)
 )
 
 FREE = FreeFrame(
     "a:1#2", 3, 5, 2, 1 << 32, 2, (0, 2), Packed.of((4, 1, 300)), b"\x92\xc4\x01x\xc4\x01y", ((0, Packed.of((7,))),)
 )
-FREE_CLOCK = ClockState(
-    (),
-    (),
-    (),
-    (),
-    (),
-    (),
-    (),
+FREE_CLOCK = SavedState.of(
     FreeState(
         (
             GenerationState(0, 1, Packed.of((7,)), past=Packed.of((8,))),
@@ -65,9 +58,7 @@ FREE_CLOCK = ClockState(
 )
 
 STAMPED = StampedFrame("a:1#2", 3, 5, 2, ("b:1#2", "a:1#2"), b"\x92\x03\x92\x04\x03", b"\x92\xc4\x01x\xc4\x01y")
-STAMPED_CLOCK = ClockState(
-    (), (), (), (), (), (), (), None, StampedState("vector", ("a:1#2", "b:1#2"), (3, 4), b"\x92\x03\x92\x03\x04")
-)
+STAMPED_CLOCK = SavedState.of(StampedState("vector", ("a:1#2", "b:1#2"), (3, 4), b"\x92\x03\x92\x03\x04"))
 
 EXAMPLES: list[Any] = [
     Gossip((FRAME, News("a:1#2", 4, b"n")), (1, 2), Digest(((5, 6),), ((0, 4, 9),)), (("a:1#2", 3),), (("b:1#2", 0),)),
@@ -241,7 +232,7 @@ def digests(draw: st.DrawFn) -> Digest:
 
 
 @st.composite
-def clocks(draw: st.DrawFn) -> ClockState:
+def clocks(draw: st.DrawFn) -> SavedState:
     n = draw(st.integers(1, 5))
     vector = st.lists(entries, min_size=n, max_size=n).map(tuple)
     owners = tuples_of(st.tuples(st.integers(0, n - 1), u64, members))
@@ -250,7 +241,7 @@ def clocks(draw: st.DrawFn) -> ClockState:
     free = draw(st.one_of(st.none(), free_states()))
     stamped = draw(st.one_of(st.none(), stamped_states()))
     ahead = draw(rows)
-    return ClockState(
+    return SavedState(
         draw(vector), draw(floor), draw(rows), draw(rows), draw(vector), draw(owners), ahead, free, stamped
     )
 
@@ -266,7 +257,7 @@ def gossips(draw: st.DrawFn) -> Gossip:
 
 ranges = st.tuples(tickets, incs, seqs, seqs).map(lambda r: (*r[:2], min(r[2:]), max(r[2:])))
 tenures = st.builds(Tenure, tickets, u64)
-seats = st.builds(Seat, members, tickets, u64)
+seats = st.builds(Holder, members, tickets, u64)
 rows = st.builds(Row, tickets, st.one_of(st.just(""), members), u64, u64, st.tuples(u64, st.integers(0, MAX_SEQ)))
 coordinators = tuples_of(st.tuples(tickets, members))
 
@@ -274,7 +265,7 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     **dict.fromkeys(("nonce", "update", "answers", "adopted", "promised", "era", "floor", "rank"), u64),
     **dict.fromkeys(("epoch", "pledged"), u64),
     **dict.fromkeys(("mine", "yours", "tenure"), tenures),
-    **dict.fromkeys(("seat", "succ"), seats),
+    **dict.fromkeys(("holder", "succ"), seats),
     **dict.fromkeys(("L", "R", "cycle", "never"), tuples_of(seats)),
     **dict.fromkeys(("inherited", "held", "ended"), tuples_of(tuples_of(seats))),
     **dict.fromkeys(("founders", "to"), tuples_of(members)),

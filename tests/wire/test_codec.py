@@ -11,11 +11,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.wire.messages import (
+    CLOCK,
     EXAMPLES,
+    FREE_CLOCK,
     FREE_EXAMPLES,
     KINDS,
     NEWS_EXAMPLES,
     NEWS_KINDS,
+    STAMPED_CLOCK,
     STAMPED_EXAMPLES,
     messages,
     messages_of,
@@ -25,15 +28,16 @@ from whence.cast.messages import News
 from whence.clock import Digest, Frame, FreeFrame, Packed, StampedFrame
 from whence.errors import BadMessage, RemoteError, TooLarge
 from whence.order.messages import (
-    ClockState,
     FreeState,
     GenerationState,
     OwnerState,
+    SavedState,
     Snapshot,
     SnapshotRequest,
     StampedState,
+    TicketState,
 )
-from whence.ring.messages import Row, Seat, Tenure
+from whence.ring.messages import Holder, Row, Tenure
 from whence.wire import Limits, decode, decode_news, encode, encode_news, pack, unpack, validate
 
 ids = [type(m).__name__ for m in EXAMPLES]
@@ -280,13 +284,13 @@ FIELDS = {
     "SnapshotRequest": "nonce rank last_resort free mechanism",
     "SnapshotRefused": "nonce reason",
     "Snapshot": "nonce token clock coordinators members state",
-    "JoinedNews": "seat",
+    "JoinedNews": "holder",
     "GoneNews": "tickets floor by",
-    "ReleasedNews": "seat seq",
+    "ReleasedNews": "holder seq",
     "Frame": "ticket inc first count owner deps orphans body prior signature",
     "News": "origin number body",
     "Digest": "T orphans",
-    "ClockState": "T floor tails orphans past owners ahead free stamped",
+    "SavedState": "T floor tails orphans past owners ahead free stamped",
     "StampedState": "mechanism processes taken state",
     "StampedFrame": "owner number first count processes stamp body anchor signature",
     "FreeState": "generations owners waiting ahead forgotten",
@@ -295,7 +299,7 @@ FIELDS = {
     "FreeFrame": "owner number first count generation opened keys vector body older signature",
     "Packed": "R base offsets",
     "Tenure": "ticket inc",
-    "Seat": "member ticket inc",
+    "Holder": "member ticket inc",
     "Row": "ticket owner top floor last",
 }
 
@@ -304,7 +308,7 @@ PARTS = [
     Frame,
     News,
     Digest,
-    ClockState,
+    SavedState,
     FreeState,
     GenerationState,
     OwnerState,
@@ -318,8 +322,15 @@ PARTS = [
 def test_fields_keep_their_places():
     """Two fields of one type change places without a change of any golden byte."""
     structs = {k.__name__: " ".join(k.__struct_fields__) for k in [*KINDS, *NEWS_KINDS, *PARTS]}
-    tuples = {k.__name__: " ".join(k._fields) for k in (Tenure, Seat, Row)}
+    tuples = {k.__name__: " ".join(k._fields) for k in (Tenure, Holder, Row)}
     assert structs | tuples == FIELDS
+
+
+@pytest.mark.parametrize("clock", [CLOCK, FREE_CLOCK, STAMPED_CLOCK], ids=["tickets", "no tickets", "mechanism"])
+def test_the_state_of_each_kind_of_cluster_comes_back_as_it_was(clock):
+    state = clock.state()
+    assert type(state) in (TicketState, FreeState, StampedState) and SavedState.of(state) == clock
+    assert len(msgspec.msgpack.decode(msgspec.msgpack.encode(clock))) == 9  # the layout of all versions
 
 
 def test_an_unknown_last_field_is_ignored():

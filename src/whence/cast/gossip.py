@@ -20,9 +20,9 @@ from collections.abc import Container, Hashable, Sequence
 
 from whence.cast.base import NEVER_WAKE, CastOutput, CastSend, CastStats, First, Heard, Vet
 from whence.cast.config import CastConfig
-from whence.cast.messages import CastMessage, Gossip, Heads, Item, Subscribe, Welcome, check, is_member
+from whence.cast.messages import CastMessage, Gossip, Heads, Item, Subscribe, Welcome, check
 from whence.cast.views import FullView, PartialView, View, pick
-from whence.clock import Digest, MemberId
+from whence.clock import Digest, MemberId, is_member_id
 from whence.errors import BadMessage, UsageError
 
 
@@ -116,7 +116,7 @@ class EttbGossip:
 
     def start(self, contacts: Sequence[MemberId], now: int, genesis: bool) -> list[CastOutput]:
         for contact in contacts:
-            if not is_member(contact):
+            if not is_member_id(contact):
                 raise UsageError(f"contact {contact!r} is no member id; want address#boot")
         out: list[CastOutput] = []
         phase = self.rng.random()
@@ -152,7 +152,7 @@ class EttbGossip:
         if type(message) is Gossip:
             self._take(sender, message, out)
         elif type(message) is Subscribe:
-            if not is_member(sender):
+            if not is_member_id(sender):
                 raise BadMessage(f"subscription of {sender!r}, which is no member id; want address#boot")
             self.view.subscribe(sender, out)
             self._send([sender], Welcome(self.view.welcome(message.wanted, sender)), out)

@@ -7,15 +7,13 @@ from functools import lru_cache
 import msgspec
 
 from whence.cast.config import CastConfig
-from whence.clock import AnyFrame, Digest, MemberId, address_of, boot_of, member_id
+from whence.clock import AnyFrame, Digest, MemberId, address_of, boot_of, is_member_id
 from whence.errors import BadMessage, TooLarge
 
 MAX_AGE = 1_000
 """Rounds or hops an item can have behind it: far beyond any sensible `termination`."""
 MAX_ROUNDS = 1 << 31
 """Age of a membership entry: at ten rounds a second, seven years of silence."""
-MAX_ID = 300
-"""Characters of a member id: a host name of 255, port and boot."""
 
 Aged = tuple[MemberId, int]
 """A member and the rounds since it last asserted itself (or, in `unsubs`, since it left)."""
@@ -81,16 +79,6 @@ def parts(member: MemberId) -> tuple[str, int]:
     return address_of(member), boot_of(member)
 
 
-@lru_cache(maxsize=1 << 14)
-def is_member(member: MemberId) -> bool:
-    """It is an `address#boot`, in the one way to write it."""
-    try:
-        address, boot = parts(member)
-    except ValueError:
-        return False
-    return bool(address) and 0 <= boot < 1 << 64 and len(member) <= MAX_ID and member == member_id(address, boot)
-
-
 def check(message: CastMessage, config: CastConfig) -> None:
     """Refuse what no member with this configuration would send. Raises `BadMessage` or `TooLarge` and has no
     other effect: it runs before any state changes."""
@@ -122,5 +110,5 @@ def _check_members(members: tuple[Aged, ...], cap: int, what: str) -> None:
     for member, age in members:
         if not 0 <= age <= MAX_ROUNDS:
             raise BadMessage(f"age {age} of {member!r} in {what}; want 0 .. {MAX_ROUNDS}")
-        if not is_member(member):
+        if not is_member_id(member):
             raise BadMessage(f"{member!r} in {what} is no member id; want address#boot")

@@ -25,8 +25,8 @@ from typing import NamedTuple
 
 from whence.cast.base import CastOutput, CastStats, MemberDown, MemberUp
 from whence.cast.config import CastConfig
-from whence.cast.messages import Aged, is_member, parts
-from whence.clock import MemberId, member_id
+from whence.cast.messages import Aged, parts
+from whence.clock import MemberId, is_member_id, member_id
 from whence.errors import UsageError
 
 FRESH = 4
@@ -66,7 +66,7 @@ class View(ABC):
     """What the full and the partial view have in common: entries with ages, leavers, boots, lost contacts."""
 
     def __init__(self, me: MemberId, config: CastConfig, rng: random.Random) -> None:
-        if not is_member(me):
+        if not is_member_id(me):
             raise UsageError(f"{me!r} is no member id; want address#boot")
         self.me = me
         self.config = config
@@ -206,7 +206,7 @@ class View(ABC):
 
     def remove(self, member: MemberId) -> None:
         """The layer above knows that the member is dead or hostile."""
-        if is_member(member):
+        if is_member_id(member):
             self._bury(member, self.round, False, [])
 
     def _bury(self, member: MemberId, since: int, left: bool, out: list[CastOutput]) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 from whence.api import Cluster
 from whence.bridge import Bridge
-from whence.cli.connect import Notices, Wishes, run_until_stopped, security
+from whence.cli.connect import Notices, run_until_stopped, security
 from whence.errors import CyclicTopology, UsageError
-from whence.net.metrics import MetricsServer
+from whence.net.metrics import MetricsServer, Wishes
 
 
 def bridge(args: argparse.Namespace) -> int:

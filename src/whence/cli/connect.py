@@ -13,16 +13,13 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from whence.api import Cluster, Join, join, run
+from whence.api import Join, join, run
 from whence.errors import UsageError
 from whence.net.keys import read_secret
-from whence.net.metrics import Check
 from whence.net.transport import Faults, parse_address
 
 TICKETS: Final = 8
 """Unless said otherwise."""
-TICKET_PATIENCE_S = 15.0
-"""Seconds without a ticket, though one is wanted, after which a node calls itself unwell."""
 
 
 def joining(args: argparse.Namespace) -> Join:
@@ -113,30 +110,6 @@ class Notices(logging.Handler):
     def __call__(self, text: str, **fields: object) -> None:
         line = json.dumps({"notice": text, **fields}) if self._json else f"whence: {text}"
         print(line, file=sys.stderr, flush=True)
-
-
-class Wishes:
-    """What a node wants and may not have: reasons for `/health`."""
-
-    def __init__(self, cluster: Cluster, seeds: bool, ticket: bool) -> None:
-        self._cluster = cluster
-        self._seeds = seeds
-        self._ticket = ticket
-        self._had_ticket = time.monotonic()
-
-    @property
-    def checks(self) -> list[Check]:
-        return [check for check, on in ((self._alone, self._seeds), (self._silenced, self._ticket)) if on]
-
-    def _alone(self) -> str | None:
-        return None if len(self._cluster.members()) > 1 else f"{self._cluster.name}: knows no other member"
-
-    def _silenced(self) -> str | None:
-        now = time.monotonic()
-        if self._cluster.may_publish:
-            self._had_ticket = now
-        without = now - self._had_ticket
-        return f"{self._cluster.name}: no ticket for {without:.0f} s" if without > TICKET_PATIENCE_S else None
 
 
 def run_until_stopped(work: Coroutine[Any, Any, int], interrupted: int = 0) -> int:

@@ -8,10 +8,10 @@ import json
 import sys
 
 from whence.bridge import Door, Reader, Said
-from whence.cli.connect import Notices, Wishes, joining, run_until_stopped, security
+from whence.cli.connect import Notices, joining, run_until_stopped, security
 from whence.cli.streams import Output, printable
 from whence.clock import address_of
-from whence.net.metrics import MetricsServer
+from whence.net.metrics import MetricsServer, Wishes
 
 
 def door(args: argparse.Namespace) -> int:

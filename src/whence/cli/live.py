@@ -55,7 +55,7 @@ examples:
   whence up 3 --seconds 10 --json | tail -1    for scripts: one JSON object a second
   whence plan --members 12 --publishers 3 --rate 5 --toml > mine.toml && whence up 12 --settings mine.toml
 
-Each is a `whence node` with a directory of its own. Kill one (its process id is in the table) and watch it come back.
+Each has a directory of its own. Kill one (its process id is in the table) and watch it come back.
 """
 
 KEYS = """\

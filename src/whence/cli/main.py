@@ -34,7 +34,7 @@ examples:
   whence sim demo                              one small cluster with losses, and what became of its events
   whence sim hostile --seed 7 --trace out      everything at once; every step of every member as Parquet in out/
   whence sim hostile-survey --set cluster.mechanism=interval   the same, ordered by a mechanism of the survey
-  whence sim world --data rtt.csv              between cities, with your own matrix of round-trip times
+  whence sim world --data rtt.csv              between cities, with your own round-trip times
   whence soak hostile --seeds 100              100 seeds; a failing one is shrunk to a schedule you can read
   whence shrink hostile --seed 7 --out s.toml  the same for one seed; then: whence sim s.toml
   whence up 5                                  a live cluster of five processes on this machine

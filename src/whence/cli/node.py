@@ -5,23 +5,20 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import random
 import sys
 import time
 from collections.abc import Coroutine
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from whence.api import Cluster, Event
 from whence.bridge import Reader, Said
-from whence.cli.connect import Notices, Wishes, joining, run_until_stopped
+from whence.cli.connect import Notices, joining, run_until_stopped
 from whence.cli.streams import Lines, Output, printable
 from whence.clock import address_of
-from whence.net.metrics import Latency, MetricsServer
+from whence.fleet.load import Pace, payload, published_at
+from whence.net.metrics import Latency, MetricsServer, Wishes
 from whence.wire.limits import DEFAULT
-
-LOAD: Final = b"\0load "
-"""How the payloads of `--load` begin; the time of publishing follows, and dots up to 64 bytes."""
-LOAD_BYTES: Final = 64
-TICK_S: Final = 0.02
 
 
 def node(args: argparse.Namespace) -> int:
@@ -83,8 +80,9 @@ async def _deliveries(args: argparse.Namespace, cluster: Cluster, latency: Laten
             said = reader.read(event.id, event.payload)
             if said is None:  # bridges among themselves, or a client's event that was read already
                 continue
-            if said.payload.startswith(LOAD) and event.origin != cluster.me:
-                _measure(said.payload, now, latency)
+            # Payloads are the application's. Only a node that is itself part of a load reads the time in the others'.
+            if args.load and event.origin != cluster.me and (sent := published_at(said.payload)) is not None:
+                latency.observe((now - sent) / 1e9)
             if not args.quiet:
                 lines.append(show(event, said, now))
         if lines:
@@ -115,12 +113,6 @@ def _as_text(event: Event, said: Said, now: int) -> str:
     return f"{printable((home + who).encode())}\t{printable(said.payload)}{gap}\n"
 
 
-def _measure(payload: bytes, now: int, latency: Latency) -> None:
-    stamp = payload[len(LOAD) :].rstrip(b".")
-    if stamp.isdigit():
-        latency.observe((now - int(stamp)) / 1e9)
-
-
 # -- publishes ----------------------------------------------------------------------------------------------------
 
 
@@ -133,23 +125,15 @@ class _Load:
     """So many events a second, with the time of their publishing in them, until `ends` does."""
 
     def __init__(self, rate: float, ends: _Source | None) -> None:
-        self._rate = rate
-        self._began = time.monotonic()
-        self._sent = 0
+        self._pace = Pace(rate, random.Random(), time.monotonic())
         self._end = asyncio.ensure_future(_exhaust(ends)) if ends is not None else None
 
     async def next(self) -> list[bytes] | None:
-        while True:
-            if self._end is not None and self._end.done():
-                return None
-            due = int((time.monotonic() - self._began) * self._rate) - self._sent
-            if due > self._rate:  # held up for more than a second: what was not published then never is
-                self._sent += due - 1
-                due = 1
-            if due > 0:
-                self._sent += due
-                return [(LOAD + str(time.time_ns()).encode()).ljust(LOAD_BYTES, b".")] * due
-            await asyncio.sleep(max(TICK_S, (self._sent + 1) / self._rate - (time.monotonic() - self._began)))
+        while self._end is None or not self._end.done():
+            if due := self._pace.due(time.monotonic()):
+                return [payload(time.time_ns())] * due
+            await asyncio.sleep(self._pace.wait(time.monotonic()))
+        return None
 
 
 async def _exhaust(source: _Source) -> None:

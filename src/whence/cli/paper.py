@@ -22,9 +22,9 @@ def paper(args: argparse.Namespace) -> int:
         return 0
     run = experiment(args.name)
     from whence.paper.frame import Context, save  # needs numba and pyarrow: the list does not
-    from whence.scale import read_latencies
+    from whence.scale import CITIES, read_latencies
 
-    latencies = () if args.latencies is None else read_latencies(args.latencies)
+    latencies = read_latencies(args.latencies or CITIES)
     out = args.out or Path("out") / args.name
     if out.exists() and not out.is_dir():
         raise UsageError(f"--out {out} is a file; name a directory")

@@ -99,9 +99,14 @@ def _paper(command: argparse.ArgumentParser) -> None:
     command.add_argument("--quick", action="store_true", help="seconds instead of minutes, with larger errors")
     command.add_argument("--seed", type=int, default=0)
     command.add_argument(
-        "--latencies", type=Path, metavar="CSV", help="recorded round-trip times, where they are wanted"
+        "--latencies",
+        type=Path,
+        metavar="CSV",
+        help="round-trip times in ms (default: between 217 cities)",
     )
-    command.add_argument("--data", type=Path, metavar="FILE", help="a recorded workload, where it is wanted")
+    command.add_argument(
+        "--data", type=Path, metavar="FILE", help="a recorded editing session (default: a synthetic one)"
+    )
     command.add_argument(
         "--live", action="store_true", help="on real sockets here, beside the simulator (ccc11/fig4, fig5)"
     )

@@ -1,4 +1,4 @@
-"""Events and frames: what is published, named and stamped.
+"""Members, events and frames: how they are named, and when they are valid.
 
 A **frame** is a run of consecutive events of one ticket under one dependency vector. It is the unit of
 everything that costs time: one causal check, one gossip entry, one recovery per frame. Frames are
@@ -8,11 +8,14 @@ immutable and have the same boundaries at every member, so a frame is never spli
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from whence.clock.cct import Entry, Incarnation
+from whence.clock.cct import MAX_SEQ, Entry, Incarnation
+from whence.errors import BadFrame
 
 MemberId = str
 """`address#boot`: one life of one process. A restart has a higher boot, hence another id."""
@@ -34,6 +37,13 @@ def address_of(member: MemberId) -> str:
 def boot_of(member: MemberId) -> int:
     """Which life of the process this is."""
     return int(member.rpartition("#")[2])
+
+
+@lru_cache(maxsize=1 << 14)  # the same few hundred ids are in every message
+def is_member_id(text: str) -> bool:
+    """At most 255 visible ASCII characters of the form `address#boot`, the boot in canonical decimal: two spellings
+    would be two members."""
+    return len(text) <= 255 and _MEMBER_ID.fullmatch(text) is not None
 
 
 class EventId(NamedTuple):
@@ -62,11 +72,71 @@ class EventId(NamedTuple):
 
 
 _EVENT_ID = re.compile(r"([0-9]{1,9}):([0-9]{1,9})\.([0-9]{1,9})\.([0-9]{1,9}):([0-9]{1,10})@(.+)", re.DOTALL)
-_bodies = msgspec.msgpack.Decoder(list[bytes])
-_encode = msgspec.msgpack.Encoder().encode
+_MEMBER_ID = re.compile(r"[!-~]+#(0|[1-9][0-9]{0,19})")
+_payloads = msgspec.msgpack.Decoder(list[bytes])
+encode = msgspec.msgpack.Encoder().encode
+
+S = TypeVar("S", bound="Body")
 
 
-class Frame(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
+def body_size(payloads: Iterable[bytes]) -> int:
+    """Bytes of a frame's body with these payloads, at most."""
+    return sum(len(payload) + 5 for payload in payloads) + 5
+
+
+@lru_cache(maxsize=256)
+def _array_header(length: int) -> bytes:
+    """How a msgpack array of this length begins."""
+    if length < 16:
+        return bytes((0x90 | length,))
+    return b"\xdc" + length.to_bytes(2, "big") if length < 1 << 16 else b"\xdd" + length.to_bytes(4, "big")
+
+
+class Body:
+    """What every kind of frame has: events `first .. first+count-1`, whose payloads are `body`, an encoded list.
+    `signature` proves, where the cluster has roles, that a publisher made the frame."""
+
+    __slots__ = ()
+
+    first: int
+    count: int
+    body: bytes
+    signature: bytes
+
+    @property
+    def last(self) -> int:
+        """The seq of the last event."""
+        return self.first + self.count - 1
+
+    def payloads(self) -> list[bytes]:
+        """The payloads, decoded on demand: most frames that a member receives are duplicates. `BadFrame` if the body
+        is not what the frame says."""
+        try:
+            payloads = _payloads.decode(self.body)
+        except msgspec.DecodeError as error:
+            raise BadFrame(f"body of a frame: {error}") from None
+        if len(payloads) != self.count:
+            raise BadFrame(f"a frame of {self.count} events with {len(payloads)} payloads")
+        return payloads
+
+    def signed(self: S, signature: bytes) -> S:
+        """The same frame with this signature."""
+        return msgspec.structs.replace(self, signature=signature)  # type: ignore[type-var]  # frames are Structs
+
+    def unsigned(self) -> bytes:
+        """What a signature is about: all of the frame but the signature."""
+        return encode(self.signed(b"") if self.signature else self)
+
+    def check_events(self) -> None:
+        """`BadFrame` unless `first`, `count` and `body` agree: `count` moves clocks before the body is decoded."""
+        first, count = self.first, self.count
+        if count < 1 or not 1 <= first <= MAX_SEQ + 1 - count:
+            raise BadFrame(f"no such events: first {first}, count {count}")
+        if not self.body.startswith(_array_header(count)):
+            raise BadFrame(f"a frame of {count} events whose body is not a list of {count}")
+
+
+class Frame(Body, msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
     """Events `first .. first+count-1` of one incarnation of a ticket, all published at one point of the
     owner's delivery order.
 
@@ -74,8 +144,8 @@ class Frame(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
     precedes `first` on the ticket: seq `first-1` of the same incarnation or, when `first` is 1, the last event
     of an earlier incarnation that this one **closes over** (ring.md, "Tickets, incarnations, event ids").
     `orphans` are events the owner has delivered that no closure covers: see `CctClock`. `prior`, in the first frame of
-    a tenure, is the owner's last event under another one: an order per publisher follows publishers from ticket to
-    ticket. `signature` proves, where the cluster has roles, that a publisher made the frame.
+    an incarnation, is the owner's last event under another one: an order per publisher follows publishers from ticket
+    to ticket.
     """
 
     ticket: int
@@ -102,16 +172,21 @@ class Frame(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
         prior: tuple[int, int, int] | None = None,
     ) -> Frame:
         """A frame of `payloads`, one event each."""
-        return cls(ticket, inc, first, len(payloads), owner, deps, orphans, _encode(payloads), prior)
+        return cls(ticket, inc, first, len(payloads), owner, deps, orphans, encode(payloads), prior)
+
+    def check(self) -> None:
+        """Raise `BadFrame` if the frame contradicts itself."""
+        self.check_events()
+        ticket, inc, first = self.ticket, self.inc, self.first
+        if not 0 <= ticket < len(self.deps):
+            raise BadFrame(f"ticket {ticket} of a vector of {len(self.deps)}")
+        before = self.deps[ticket]
+        if (before[0] >= inc) if first == 1 else (before != (inc, first - 1)):
+            raise BadFrame(f"frame begins at ({inc}, {first}) but depends on {before} of its own ticket")
 
     @property
     def key(self) -> Key:
         return (self.ticket, self.inc, self.first)
-
-    @property
-    def last(self) -> int:
-        """The seq of the last event."""
-        return self.first + self.count - 1
 
     @property
     def upto(self) -> int:
@@ -122,14 +197,6 @@ class Frame(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
     def stamp(self) -> Entry:
         """The clock entry of the ticket once the whole frame is delivered."""
         return (self.inc, self.first + self.count - 1)
-
-    def unsigned(self) -> bytes:
-        """What a signature is about: all of the frame but the signature."""
-        return _encode(msgspec.structs.replace(self, signature=b"") if self.signature else self)
-
-    def payloads(self) -> list[bytes]:
-        """The bodies, decoded now and not before: most frames a member sees are duplicates."""
-        return _bodies.decode(self.body)
 
     def ids(self) -> list[EventId]:
         """The id of each event."""

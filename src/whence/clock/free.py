@@ -8,13 +8,15 @@ SURVEY.
 
 from __future__ import annotations
 
+from operator import ge
 from struct import Struct
 from typing import NamedTuple
 
 import msgspec
 
-from whence.clock.event import Frame, MemberId
+from whence.clock.event import Body, Frame, MemberId
 from whence.clock.probabilistic import Keys, Stamp
+from whence.errors import BadFrame
 
 GENESIS = 0
 """The generation that a cluster begins with. Later ones are `number << 32 | salt`: of two that were begun at the same
@@ -23,9 +25,12 @@ time with the same number, the higher one wins everywhere, without a word betwee
 Run = tuple[MemberId, int, int]
 """`(owner, first, last)`: a run of an owner's frames."""
 
-_bodies = msgspec.msgpack.Decoder(list[bytes])
-_encode = msgspec.msgpack.Encoder().encode
 _CODES = {1: "B", 2: "H", 4: "I", 8: "Q"}
+
+
+def are_keys(keys: Keys, R: int) -> bool:
+    """`f(p)` of PCO17: ascending entries of a vector of R."""
+    return not keys or (keys[0] >= 0 and keys[-1] < R and not any(map(ge, keys, keys[1:])))
 
 
 class Packed(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -76,7 +81,7 @@ class FreeId(NamedTuple):
         return cls(owner, int(seq))
 
 
-class OwnFrame(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class OwnFrame(Body, msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What frames of a cluster without tickets have in common: the owner counts its own frames, and its events."""
 
     owner: MemberId
@@ -88,11 +93,6 @@ class OwnFrame(msgspec.Struct, frozen=True, array_like=True, gc=False):
     def key(self) -> tuple[MemberId, int, int]:
         """Names the frame within a cluster. News have two parts, frames under a ticket have ints only."""
         return (self.owner, 0, self.number)
-
-    @property
-    def last(self) -> int:
-        """The seq of the last event."""
-        return self.first + self.count - 1
 
     @property
     def upto(self) -> int:
@@ -114,7 +114,7 @@ class FreeFrame(OwnFrame, frozen=True, array_like=True, gc=False, tag=3):
 
     `vector` is `m.V` and `keys` is `f(owner)`, both of `generation`, which the owner entered with its frame `opened`.
     `older` are the owner's vectors of earlier generations, where they have moved of late: the frame depends on
-    those messages, too. `signature` proves, where the cluster has roles, that a publisher made the frame.
+    those messages, too.
     """
 
     generation: int
@@ -125,13 +125,18 @@ class FreeFrame(OwnFrame, frozen=True, array_like=True, gc=False, tag=3):
     older: tuple[tuple[int, Packed], ...] = ()
     signature: bytes = b""
 
-    def unsigned(self) -> bytes:
-        """What a signature is about: all of the frame but the signature."""
-        return _encode(msgspec.structs.replace(self, signature=b"") if self.signature else self)
-
-    def payloads(self) -> list[bytes]:
-        """The bodies, decoded now and not before: most frames a member sees are duplicates."""
-        return _bodies.decode(self.body)
+    def check(self) -> None:
+        """Raise `BadFrame` if the frame contradicts itself."""
+        R, keys = self.vector.R, self.keys
+        if not self.vector.well_formed or not all(packed.well_formed for _, packed in self.older):
+            raise BadFrame(f"a vector of {len(self.vector.offsets)} bytes for {R} entries, or one of its older ones")
+        if not keys or not are_keys(keys, R):
+            raise BadFrame(f"keys {keys[:8]} are not ascending entries of 0 .. {R - 1}")
+        if not 1 <= self.opened <= self.number:
+            raise BadFrame(f"frame {self.number} of a generation entered with frame {self.opened}")
+        if any(not 0 <= generation < self.generation for generation, _ in self.older):
+            raise BadFrame(f"a frame of generation {self.generation} that depends on one that is not older")
+        self.check_events()
 
     @property
     def header(self) -> int:
@@ -156,13 +161,11 @@ class StampedFrame(OwnFrame, frozen=True, array_like=True, gc=False, tag=4):
     """The stamp leaves nothing out (`order.survey.base`, rule 5)."""
     signature: bytes = b""
 
-    def unsigned(self) -> bytes:
-        """What a signature is about: all of the frame but the signature."""
-        return _encode(msgspec.structs.replace(self, signature=b"") if self.signature else self)
-
-    def payloads(self) -> list[bytes]:
-        """The bodies, decoded now and not before: most frames a member sees are duplicates."""
-        return _bodies.decode(self.body)
+    def check(self) -> None:
+        """Raise `BadFrame` if the frame contradicts itself. What the stamp says only its mechanism can check."""
+        if self.number < 1:
+            raise BadFrame(f"frame {self.number}: frames are counted from 1")
+        self.check_events()
 
     @property
     def header(self) -> int:

@@ -24,6 +24,7 @@ from whence.net.disk import Journal, Saved
 from whence.net.host import Host
 from whence.net.node import Node
 from whence.order import Seal
+from whence.order.messages import TicketState
 from whence.ports import Contracted, Found, Start
 from whence.recorder import Recorder
 from whence.trace import JsonlTrace, TraceWriter, open_trace
@@ -114,11 +115,11 @@ class Entry:
             checkpoint = msgspec.msgpack.decode(saved.checkpoint, type=Checkpoint)
             if checkpoint.order != self.config.order:
                 raise UsageError(f"{self.directory} is of a member in {checkpoint.order} order: join with that one")
-            has = checkpoint.clock.kind
-            if has != (self.config.ordering.mechanism or ("no tickets" if self.config.free else "tickets")):
-                raise UsageError(f"{self.directory} is of a cluster with {has}")
-            if not self.config.free and len(checkpoint.clock.T) != self.config.tickets:
-                raise UsageError(f"{self.directory} is of a cluster with {len(checkpoint.clock.T)} tickets")
+            state = checkpoint.clock.state()
+            if state.kind != self.config.ordering.kind:
+                raise UsageError(f"{self.directory} is of a cluster with {state.kind}")
+            if isinstance(state, TicketState) and len(state.T) != self.config.tickets:
+                raise UsageError(f"{self.directory} is of a cluster with {len(state.T)} tickets")
         return saved
 
     def _recorder(self, me: MemberId, saved: Saved | None) -> tuple[Recorder | None, Callable[[], None] | None]:

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import msgspec
 
-from whence.clock import MemberId
+from whence.clock import MemberId, is_member_id
 from whence.errors import BadMessage, WrongVersion
-from whence.wire import is_member_id, is_name
+from whence.wire import is_name
 
 HELLO = ord("H")
 DIRECTED = ord("D")

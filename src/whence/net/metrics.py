@@ -33,6 +33,9 @@ MAX_REQUESTS: Final = 16
 PATIENCE_S: Final = 5.0
 """Seconds for a request to arrive and for its answer to be taken."""
 
+TICKET_PATIENCE_S: Final = 15.0
+"""Seconds without a ticket, though one is wanted, after which a node calls itself unwell."""
+
 BUCKETS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 """Upper bounds of the latency histogram, in seconds."""
 
@@ -63,6 +66,30 @@ class Watched(Protocol):
 
 Check = Callable[[], str | None]
 """A reason why the process should not be relied on now, or None."""
+
+
+class Wishes:
+    """What a node wants and does not have: reasons for `/health`."""
+
+    def __init__(self, cluster: Watched, seeds: bool, ticket: bool) -> None:
+        self._cluster = cluster
+        self._seeds = seeds
+        self._ticket = ticket
+        self._had_ticket = time.monotonic()
+
+    @property
+    def checks(self) -> list[Check]:
+        return [check for check, on in ((self._alone, self._seeds), (self._silenced, self._ticket)) if on]
+
+    def _alone(self) -> str | None:
+        return None if len(self._cluster.members()) > 1 else f"{self._cluster.name}: knows no other member"
+
+    def _silenced(self) -> str | None:
+        now = time.monotonic()
+        if self._cluster.may_publish:
+            self._had_ticket = now
+        without = now - self._had_ticket
+        return f"{self._cluster.name}: no ticket for {without:.0f} s" if without > TICKET_PATIENCE_S else None
 
 
 class Latency:

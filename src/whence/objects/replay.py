@@ -1,4 +1,4 @@
-"""Recorded editing, replayed by its authors through a cluster.
+"""Editing sessions, recorded or synthetic, replayed by their authors through a cluster.
 
 The format is that of the concurrent editing traces by Joseph Gentle (github.com/josephg/editing-traces): transactions,
 each with its author, its parents and its patches `[position, deleted, inserted]`, whose positions hold in the text that
@@ -10,17 +10,21 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
+from random import Random
 from typing import NamedTuple
 
 import msgspec
 
 from whence.errors import UsageError
 from whence.objects.document import Document
-from whence.objects.kernel import Event
+from whence.objects.kernel import Event, Stamp
 from whence.objects.operations import Update, decode
 
 NAME = "text"
+RECORDED = "friendsforever.json.gz"
+"""The concurrent trace of two authors that `session` looks for."""
 
 
 class _Txn(msgspec.Struct):
@@ -66,6 +70,60 @@ def load(path: Path | str) -> Recording:
         mine.append(Txn(needs, txn.patches))
         past.append((*needs[: txn.agent], needs[txn.agent] + 1, *needs[txn.agent + 1 :]))
     return Recording(authors, raw.endContent)
+
+
+def session(path: Path | str = "") -> Recording:
+    """The editing session at `path`. Without one: the recorded session in the directory that the environment variable
+    WHENCE_DATA names, or a synthetic one."""
+    path = path or recorded()
+    return load(path) if path else synthetic()
+
+
+def recorded() -> str:
+    """Where the recorded session is, or nothing."""
+    folder = os.environ.get("WHENCE_DATA")
+    path = Path(folder or ".") / RECORDED
+    return str(path) if folder and path.exists() else ""
+
+
+def synthetic(seed: int = 1, authors: int = 2, transactions: int = 3000) -> Recording:
+    """Authors type and delete at their cursors and now and then merge what the others wrote since: like a recorded
+    session, most transactions are concurrent with some of another author's. The final text is what Yjs makes of all."""
+    rng = Random(seed)
+    editors = [Document(NAME, f"author{a}", client=a + 1) for a in range(authors)]
+    written: list[list[Txn]] = [[] for _ in range(authors)]
+    updates: list[list[tuple[Stamp, Update]]] = [[] for _ in range(authors)]
+    cursors = [0] * authors
+    merged = [[0] * authors for _ in range(authors)]
+    reader = Document(NAME)
+    while sum(map(len, written)) < transactions:
+        a = rng.randrange(authors)
+        if rng.random() < 0.5:  # merge all of it: what is merged contains its own past
+            for b in range(authors):
+                for stamp, update in updates[b][merged[a][b] :]:
+                    editors[a].apply(stamp, update)
+                merged[a][b] = len(updates[b])
+        cursors[a] = rng.randint(0, len(editors[a].draft))
+        for _ in range(min(rng.randint(1, 24), transactions - sum(map(len, written)))):
+            patch, cursors[a] = _stroke(rng, cursors[a], len(editors[a].draft))
+            edit = decode(editors[a].splices([patch]))
+            assert isinstance(edit, Update)
+            stamp = Stamp(0, 0, 0, a, 1, len(written[a]) + 1, f"author{a}")
+            written[a].append(Txn(tuple(len(written[a]) if b == a else merged[a][b] for b in range(authors)), [patch]))
+            updates[a].append((stamp, edit))
+            reader.apply(stamp, edit)
+    return Recording(written, reader.text)
+
+
+def _stroke(rng: Random, cursor: int, length: int) -> tuple[tuple[int, int, str], int]:
+    """A letter, a word or a deletion at the cursor; and where the cursor is then."""
+    kind = rng.random()
+    if kind < 0.2 and cursor:
+        count = min(cursor, rng.choice((1, 1, 1, 6)))
+        return (cursor - count, count, ""), cursor - count
+    letters = "".join(rng.choice("etaoinshrdlu ") for _ in range(1 if kind < 0.9 else rng.randint(2, 12)))
+    cursor = min(cursor, length)
+    return (cursor, 0, letters), cursor + len(letters)
 
 
 class Author:

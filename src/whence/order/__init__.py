@@ -1,11 +1,11 @@
 """Delivery orders: `unordered`, `fifo`, `causal`, `reliable`, `probabilistic`, and the recovery of what gossip lost."""
 
-from whence.order.checks import Seal
 from whence.order.config import FREE_ORDERS, ORDERS, RANK, TICKET_ORDERS, OrderConfig
 from whence.order.contract import Contract
-from whence.order.engine import Ordering
+from whence.order.engine import TicketOrdering
 from whence.order.explain import Blocked, Missing
-from whence.order.probabilistic import FreeOrdering
+from whence.order.interface import OrderContext, Ordering, Seal
+from whence.order.probabilistic import ProbabilisticOrdering
 from whence.order.stamped import StampedOrdering
 from whence.order.stats import OrderStats
 from whence.order.survey.registry import MECHANISMS, SurveyConfig
@@ -18,12 +18,22 @@ __all__ = [
     "TICKET_ORDERS",
     "Blocked",
     "Contract",
-    "FreeOrdering",
     "Missing",
     "OrderConfig",
+    "OrderContext",
     "OrderStats",
     "Ordering",
+    "ProbabilisticOrdering",
     "Seal",
     "StampedOrdering",
     "SurveyConfig",
+    "TicketOrdering",
+    "make",
 ]
+
+
+def make(context: OrderContext) -> Ordering:
+    """The order layer of one member, as its settings want it."""
+    if context.config.mechanism:
+        return StampedOrdering(context)
+    return TicketOrdering(context) if context.config.contract is None else ProbabilisticOrdering(context)

@@ -1,28 +1,14 @@
-"""What no honest peer sends: refused before it changes anything. And who holds which tenure, to tell forgers."""
+"""Clusters with tickets: timestamps that no honest peer sends, and who holds which incarnation, to tell forgers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
-from whence.clock import CctClock, Entry, Frame, MemberId, leq
-from whence.errors import AbsurdClock, BadFrame
-from whence.order.config import OrderConfig
+from whence.clock import CctClock, Entry, MemberId, leq
+from whence.errors import AbsurdClock
 
 MAX_OWNERS = 16  # tenures remembered per ticket
 MAX_EPOCHS = 1024  # a ring founded anew that often behind our back is absurd
-
-
-def check_frame(frame: Frame, config: OrderConfig) -> None:
-    """A frame that contradicts the cluster's settings or itself raises `BadFrame`."""
-    n = config.tickets
-    if len(frame.deps) != n or not 0 <= frame.ticket < n:
-        raise BadFrame(f"frame for ticket {frame.ticket} of {len(frame.deps)} in a cluster of {n}")
-    if not 1 <= frame.count <= config.max_frame_events:
-        raise BadFrame(f"frame of {frame.count} events, 1 to {config.max_frame_events} allowed")
-    before = frame.deps[frame.ticket]
-    if frame.first < 1 or (before != (frame.inc, frame.first - 1) if frame.first > 1 else before[0] >= frame.inc):
-        raise BadFrame(f"frame {frame.key} does not follow {before} on its ticket")
 
 
 def check_jump(vector: Sequence[Entry], clock: CctClock, max_jump: int) -> None:
@@ -38,15 +24,6 @@ def check_jump(vector: Sequence[Entry], clock: CctClock, max_jump: int) -> None:
         ahead = seq - upto
         if ahead > max_jump or (inc >> 48) - (at >> 48) > MAX_EPOCHS:
             raise AbsurdClock(f"ticket {ticket}: {(inc, seq)} is {ahead} events ahead of {(at, upto)}")
-
-
-class Seal(Protocol):
-    """Roles: who may publish holds the key that signs; everybody verifies. Handed in, because keys are no business of a
-    protocol."""
-
-    def sign(self, data: bytes) -> bytes: ...
-
-    def verify(self, data: bytes, signature: bytes) -> bool: ...
 
 
 class Owners:

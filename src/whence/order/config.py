@@ -79,9 +79,9 @@ class OrderConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of the mechanism."""
 
     @property
-    def free(self) -> bool:
-        """A cluster without tickets."""
-        return self.contract is not None or bool(self.mechanism)
+    def kind(self) -> str:
+        """The kind of cluster: `tickets`, `no tickets` (it has a contract), or the name of a mechanism."""
+        return self.mechanism or ("tickets" if self.contract is None else "no tickets")
 
     def __post_init__(self) -> None:
         if self.order not in ORDERS:

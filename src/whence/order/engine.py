@@ -26,19 +26,18 @@ Rules, as in the paper unless said otherwise:
 from __future__ import annotations
 
 import heapq
-import random
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
 from whence.clock import (
     MAX_SEQ,
     NEVER,
-    AnyFrame,
     CctClock,
     Digest,
     Entry,
+    EventId,
     Frame,
     Incarnation,
     Key,
@@ -46,13 +45,13 @@ from whence.clock import (
     Range,
     merge,
 )
-from whence.errors import BadMessage, ForgedTicket, UsageError, WrongKind
-from whence.order.checks import MAX_OWNERS, Owners, Seal, check_frame, check_jump
-from whence.order.config import OrderConfig
+from whence.errors import BadFrame, BadMessage, ForgedTicket, UsageError, WrongKind
+from whence.order.checks import MAX_OWNERS, Owners, check_jump
 from whence.order.explain import Blocked, Missing
+from whence.order.interface import OrderContext
 from whence.order.layer import Layer
-from whence.order.messages import AckRecover, ClockState, Recover
-from whence.order.outputs import Arrived, Deliver, Dropped, OrderOutput, Published
+from whence.order.messages import AckRecover, OrderState, Recover, TicketState
+from whence.order.outputs import Arrived, Dropped, OrderOutput
 
 
 class Held:
@@ -68,19 +67,14 @@ class Held:
         self.watch: tuple[int, Entry] | None = None  # the ticket it waits for, and up to where
 
 
-class Ordering(Layer[int, Frame]):
-    """The order layer of one member."""
+class TicketOrdering(Layer[int, Frame]):
+    """The order layer of one member of a cluster with tickets."""
 
-    def __init__(
-        self,
-        me: MemberId,
-        config: OrderConfig,
-        rng: random.Random,
-        members: Callable[[], Sequence[MemberId]],
-        sample: Callable[[int], Sequence[MemberId]],
-        seal: Seal | None = None,
-    ) -> None:
-        super().__init__(me, config, rng, members, sample, seal, Frame)
+    frame_type = Frame
+
+    def __init__(self, context: OrderContext) -> None:
+        super().__init__(context)
+        config = self.config
         self.early = config.order == "unordered"
         self.own_only = config.order in ("unordered", "fifo")
         self.blocking = config.order == "reliable"
@@ -99,10 +93,10 @@ class Ordering(Layer[int, Frame]):
 
     # -- publish ------------------------------------------------------------------------------------------------
 
-    def publish(self, ticket: int, inc: int, payloads: Sequence[bytes], now: int) -> tuple[Frame, list[OrderOutput]]:
-        """Stamp a frame, keep it for recovery, deliver it locally (rule 1)."""
-        if not 1 <= len(payloads) <= self.config.max_frame_events:
-            raise UsageError(f"a frame holds 1 to {self.config.max_frame_events} events, not {len(payloads)}")
+    def _stamp(self, payloads: list[bytes], now: int, tenure: tuple[int, int] | None) -> Frame:
+        """Rule 1."""
+        assert tenure is not None
+        ticket, inc = tenure
         at, upto = self.clock.T[ticket]
         first = upto + 1 if at == inc else 1
         if first + len(payloads) - 1 > MAX_SEQ:
@@ -112,27 +106,21 @@ class Ordering(Layer[int, Frame]):
         if orphans:
             self._named = dict(self.clock.orphans)
         prior = self._last_own if first == 1 else None
-        frame = Frame.of(ticket, inc, first, self.me, deps, list(payloads), orphans, prior)
-        if self.seal is not None:
-            frame = msgspec.structs.replace(frame, signature=self.seal.sign(frame.unsigned()))
-        self._last_own = (ticket, inc, frame.last)
-        self.owners.note(ticket, inc, self.me)
-        self.buffer.add(frame.key, frame)
-        self.stats.published += frame.count
-        out: list[OrderOutput] = [Published(frame)]
+        return Frame.of(ticket, inc, first, self.me, deps, payloads, orphans, prior)
+
+    def _deliver_own(self, frame: Frame, now: int, out: list[OrderOutput]) -> None:
+        self._last_own = (frame.ticket, frame.inc, frame.last)
+        self.owners.note(frame.ticket, frame.inc, self.me)
         self._deliver(frame, False, now, out)
         self._drain(now, out)
-        return frame, out
 
     # -- receive ------------------------------------------------------------------------------------------------
 
-    def vet(self, frame: AnyFrame, sender: MemberId) -> None:
-        """Raise a `BadFrame` for what no honest peer sends: to be asked before the frame is kept or forwarded."""
-        if not isinstance(frame, Frame):
-            raise WrongKind("a frame without a ticket in a cluster with tickets")
-        check_frame(frame, self.config)
-        if self.seal is not None and not self.seal.verify(frame.unsigned(), frame.signature):
-            raise ForgedTicket(f"frame {frame.key} of {frame.owner} is not signed by a publisher")
+    def _vet(self, frame: Frame, sender: MemberId) -> None:
+        if len(frame.deps) != self.config.tickets:
+            raise BadFrame(
+                f"frame for ticket {frame.ticket} of {len(frame.deps)} in a cluster of {self.config.tickets}"
+            )
         if self.joining:
             return
         check_jump(frame.deps, self.clock, self.config.max_jump)
@@ -161,7 +149,7 @@ class Ordering(Layer[int, Frame]):
             return
         key = (ticket, inc, frame.first)
         if self.clock.has(ticket, inc, frame.first):
-            self._obsolete(key, frame, sender, age, recovered, out)
+            self._obsolete(frame, sender, age, recovered, out)
             return
         if key in self.held:
             self.stats.duplicate_frames += 1
@@ -179,20 +167,11 @@ class Ordering(Layer[int, Frame]):
         else:
             self._hold(key, frame, recovered, now, out)
 
-    def _obsolete(
-        self, key: Key, frame: Frame, sender: MemberId, age: int, recovered: bool, out: list[OrderOutput]
-    ) -> None:
-        """It was delivered here before, or given up: then it is late, and lost here (but others may still need it)."""
-        if key in self.buffer or not self._was_given_up(*key):
-            self.stats.duplicate_frames += 1
-            return
-        self.buffer.add(key, frame)
-        out.append(Arrived(frame, sender, age, recovered))
+    def _late(self, frame: Frame, out: list[OrderOutput]) -> None:
         if self.early:
-            self._hand_up(frame, False, out)
-            return
-        self.stats.late += frame.count
-        out.append(Dropped(frame, "late"))
+            self._give_early(frame, out)
+        else:
+            super()._late(frame, out)
 
     def _hold(self, key: Key, frame: Frame, recovered: bool, now: int, out: list[OrderOutput]) -> None:
         held = self.held[key] = Held(frame, recovered)
@@ -200,13 +179,13 @@ class Ordering(Layer[int, Frame]):
         if self.early:
             held.delivered = True
             if not self._ahead.pop(key, False):
-                self._hand_up(frame, False, out)
+                self._give_early(frame, out)
         missing = self._missing(frame)
         for ticket, inc, _, last in missing:
             self.pursuits.want(ticket, inc, last, now, at_once=recovered)  # gossip has had its time
         self._watch_first(key, held, missing)
         if not self.blocking:
-            self._set_deadline(now + self._patience, key, self.held)
+            self._set_deadline(now + self._patience, key)
         while len(self.held) > self.config.hold or self.held_bytes > self.config.hold_bytes:
             self._overflow(key, now, out)
         self.stats.held_peak = max(self.stats.held_peak, len(self.held))
@@ -236,15 +215,14 @@ class Ordering(Layer[int, Frame]):
         self.clock.advance(ticket, inc, frame.last, frame.deps[ticket])
         self._moved.append(ticket)
         if not handed:
-            self._hand_up(frame, over_gap, out)
+            if self.own_only:
+                self.past = merge(self.past, frame.timestamp(frame.last))
+            self._give(frame, over_gap, out)
 
-    def _hand_up(self, frame: Frame, over_gap: bool, out: list[OrderOutput]) -> None:
-        if self.own_only:
-            self.past = merge(self.past, frame.timestamp(frame.last))
-        self.stats.delivered += frame.count
-        if over_gap:
-            self.stats.delivered_over_gap += frame.count
-        out.append(Deliver(frame, over_gap))
+    def _give_early(self, frame: Frame, out: list[OrderOutput]) -> None:
+        """`unordered`: hand up a frame that the clock does not count yet, or never will."""
+        self.past = merge(self.past, frame.timestamp(frame.last))
+        self._give(frame, False, out)
 
     def _drain(self, now: int, out: list[OrderOutput], over_gap: bool = False) -> None:
         """Deliver what the last deliveries have made deliverable, to a fixed point."""
@@ -281,8 +259,7 @@ class Ordering(Layer[int, Frame]):
     def _drop_overtaken(self, key: Key, out: list[OrderOutput]) -> None:
         held = self._release(key)
         if not held.delivered:
-            self.stats.late += held.frame.count
-            out.append(Dropped(held.frame, "late"))
+            super()._late(held.frame, out)
 
     def _missing(self, frame: Frame) -> list[Range]:
         if self.own_only:
@@ -340,38 +317,20 @@ class Ordering(Layer[int, Frame]):
 
     # -- time ---------------------------------------------------------------------------------------------------
 
-    @property
-    def wake_at(self) -> int | None:
-        if self.joining:
-            return None
-        deadline = self._deadlines[0][0] if self._deadlines else None
-        asking = self.pursuits.next_at
-        if deadline is None or (asking is not None and asking < deadline):
-            return asking
-        return deadline
-
-    def wake(self, now: int) -> list[OrderOutput]:
-        """Ask for what is due, skip what is overdue, forget what is old."""
-        out: list[OrderOutput] = []
-        if self.joining:
-            return out
+    def _wake(self, now: int, out: list[OrderOutput]) -> None:
         if self.pursuits.next_at is not None and self.pursuits.next_at <= now:
             self._from_own_buffer(now, out)
             self._abandon(now, out)
-            out.extend(self.pursuits.due(now, self._gaps))
-            self.stats.asked = self.pursuits.asked_events
-        while self._deadlines and self._deadlines[0][0] <= now:
-            _, key = heapq.heappop(self._deadlines)
-            if key in self.held:
-                self._skip(key, "timeout", now, out)
-                self._drain(now, out)
+        self._ask(now, out)
+        for key in self._overdue(now):
+            self._skip(key, "timeout", now, out)
+            self._drain(now, out)
         while self._tenures and now - self._tenures[0][0] > self.config.memory_ns:
             _, ticket, inc = self._tenures.popleft()
             self.clock.settle(ticket, inc)
-        return out
 
-    def _gaps(self, ticket: int, inc: int, upto: int) -> list[Range]:
-        """What of a tenure is missing and not in `H`."""
+    def _gaps(self, of: int, inc: int, upto: int) -> list[Range]:
+        ticket = of
         whole = self.clock.missing_of(ticket, inc, upto)
         if whole is None:
             return []
@@ -388,7 +347,7 @@ class Ordering(Layer[int, Frame]):
 
     def _from_own_buffer(self, now: int, out: list[OrderOutput]) -> None:
         """What `H` had no room for may still be in our own `B`."""
-        for (ticket, inc), pursuit in list(self.pursuits.by_tenure.items()):
+        for (ticket, inc), pursuit in list(self.pursuits.by_count.items()):
             if pursuit.next_at <= now:
                 for gap in self._gaps(ticket, inc, pursuit.upto):
                     for frame in self.buffer.find(gap):
@@ -397,7 +356,7 @@ class Ordering(Layer[int, Frame]):
     def _abandon(self, now: int, out: list[OrderOutput]) -> None:
         """`reliable`: neither the source nor any holder lives; say so and go on."""
         for tenure in self.pursuits.hopeless(now, self.members()):
-            pursuit = self.pursuits.by_tenure.pop(tenure)
+            pursuit = self.pursuits.by_count.pop(tenure)
             gaps = self._gaps(*tenure, pursuit.upto)
             if not gaps or pursuit.tail:
                 continue
@@ -411,7 +370,7 @@ class Ordering(Layer[int, Frame]):
     # -- peers --------------------------------------------------------------------------------------------------
 
     def heard(self, sender: MemberId, digest: object, now: int) -> None:
-        """A peer's digest: whatever it has that we do not is pursued (rule 6)."""
+        """Rule 6."""
         if self.joining:
             return
         if not isinstance(digest, Digest):
@@ -425,7 +384,6 @@ class Ordering(Layer[int, Frame]):
             self.pursuits.want(ticket, inc, last, now, holder=sender)
 
     def digest(self) -> Digest | None:
-        """What to tell peers about ourselves; nothing while we have nothing to go by."""
         if self.joining:
             return None
         return Digest(tuple(self.clock.T), tuple((t, i, s) for (t, i), s in self.clock.orphans.items()))
@@ -445,17 +403,21 @@ class Ordering(Layer[int, Frame]):
     def _lacked(self, message: AckRecover) -> Sequence[Range]:
         return message.lacks
 
+    @property
+    def T(self) -> Sequence[Entry]:
+        return self.clock.T
+
+    def note_owner(self, ticket: int, inc: int, owner: MemberId) -> None:
+        self.owners.note(ticket, inc, owner)
+
     def expect(self, ticket: int, entry: Entry, now: int) -> None:
-        """The ring says that this was published: pursue it at once (a new owner catches up before it publishes)."""
         if not self.clock.has(ticket, *entry):
             self.pursuits.want(ticket, *entry, now, at_once=True)
 
     def caught_up(self, ticket: int, entry: Entry) -> bool:
-        """Everything on the ticket up to `entry` is delivered or given up."""
         return self.clock.has(ticket, *entry)
 
     def forgo(self, ticket: int, entry: Entry, now: int) -> list[OrderOutput]:
-        """Stop waiting for `expect`ed events: they are skipped here."""
         out: list[OrderOutput] = []
         missing = self.clock.missing_of(ticket, *entry)
         if missing is not None:
@@ -468,16 +430,9 @@ class Ordering(Layer[int, Frame]):
 
     # -- state --------------------------------------------------------------------------------------------------
 
-    def begin(self, now: int) -> list[OrderOutput]:
-        """Start from the clock as it is (zero, or a checkpoint's), with what has arrived in the meantime."""
-        out: list[OrderOutput] = []
-        self._open_lobby(now, out)
-        return out
-
-    def state(self) -> ClockState:
-        """The clock as data, for a snapshot or a checkpoint."""
+    def state(self) -> TicketState:
         c = self.clock
-        return ClockState(
+        return TicketState(
             T=tuple(c.T),
             floor=tuple(c.floor) if self.blocking else tuple(inc for inc, _ in c.T),
             tails=tuple((t, i, s) for (t, i), s in c.tails.items()),
@@ -487,8 +442,7 @@ class Ordering(Layer[int, Frame]):
             ahead=tuple(self.held) if self.early else (),
         )
 
-    def admit(self, joiner: MemberId, weaker: bool = False) -> ClockState:
-        """The clock as data, for a snapshot."""
+    def admit(self, joiner: MemberId, weaker: bool = False) -> TicketState:
         clock = self.state()
         if not weaker:
             return clock
@@ -496,9 +450,10 @@ class Ordering(Layer[int, Frame]):
         T = merge(clock.T, clock.past)
         return msgspec.structs.replace(clock, T=T, floor=tuple(inc for inc, _ in T), tails=(), ahead=())
 
-    def load(self, state: ClockState, now: int) -> None:
-        """Take over a clock from a snapshot or a checkpoint."""
+    def load(self, state: OrderState, now: int) -> None:
         n = self.config.tickets
+        if not isinstance(state, TicketState):
+            raise BadMessage(f"the state of a cluster with {state.kind}, in one with tickets")
         if not len(state.T) == len(state.floor) == len(state.past) == n:
             raise BadMessage(f"clock of {len(state.T)} entries in a cluster of {n} tickets")
         c = self.clock
@@ -512,22 +467,24 @@ class Ordering(Layer[int, Frame]):
             if t < n:
                 self.owners.note(t, i, who)
 
-    def why_blocked(self, ticket: int, inc: int, seq: int, event: str) -> Blocked:
-        """Which ids are missing before this event, who was asked, until when."""
+    def why_blocked(self, event: str) -> Blocked:
+        try:
+            ticket, inc, seq, _ = EventId.parse(event)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        if ticket >= self.config.tickets:
+            raise UsageError(f"ticket {ticket} in {event!r}: the cluster has {self.config.tickets}")
         for key, held in self.held.items():
             if key[:2] == (ticket, inc) and held.frame.first <= seq <= held.frame.last:
-                until = next((at for at, k in self._deadlines if k == key), None)
-                return Blocked(
-                    event, "held", tuple(self._explain(Missing.of(r), r[:2]) for r in self._missing(held.frame)), until
-                )
+                missing = tuple(self._explain(Missing.of(r), r[:2]) for r in self._missing(held.frame))
+                return Blocked(event, "held", missing, self._until(key))
         if any(t == ticket and i == inc and a <= seq <= b for t, i, a, b in self._given_up):
             return Blocked(event, "obsolete")
         return Blocked(event, "delivered" if self.clock.has(ticket, inc, seq) else "unknown")
 
     def buffers(self) -> dict[str, tuple[int, int]]:
-        """Every bounded buffer: fill and bound."""
         return {
-            **self._common_buffers(len(self.held)),
+            **super().buffers(),
             "tails": (len(self.clock.tails), self.config.tickets * (self.clock.MAX_TAILS + 1)),
             "owners": (len(self.owners), self.config.tickets * MAX_OWNERS),
         }

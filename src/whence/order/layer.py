@@ -3,53 +3,39 @@
 from __future__ import annotations
 
 import heapq
-import random
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Sequence
-from typing import Generic, TypeVar
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, Generic
 
 from whence.clock import AnyFrame, MemberId
-from whence.errors import BadFrame
+from whence.errors import BadFrame, ForgedTicket, UsageError, WrongKind
 from whence.order.buffers import F, O, RecoveryBuffer
-from whence.order.checks import Seal
-from whence.order.config import OrderConfig
 from whence.order.explain import Missing
-from whence.order.messages import AckRecover, ClockState, Recover
-from whence.order.outputs import Dropped, GaveUp, OrderOutput, OrderSend
+from whence.order.interface import OrderContext, Ordering
+from whence.order.messages import AckRecover, Recover
+from whence.order.outputs import Arrived, Deliver, Dropped, GaveUp, OrderOutput, OrderSend, Published
 from whence.order.recovery import MAX_PURSUITS, Pursuits
 from whence.order.stats import OrderStats
 
 MAX_GIVEN_UP = 1024
 DATAGRAM = 1200  # bytes; a longer answer goes over a stream
 
-K = TypeVar("K", bound=Hashable)
 
-
-class Layer(ABC, Generic[O, F]):
-    """The order layer of one member: what does not depend on its clock.
+class Layer(Ordering, Generic[O, F]):
+    """The part of an order layer that does not depend on its clock.
 
     `O` is what frames are counted by: a ticket, or an owner; a range of them is `(ticket, incarnation, first, last)`
     or `(owner, 0, first, last)`.
     """
 
-    def __init__(
-        self,
-        me: MemberId,
-        config: OrderConfig,
-        rng: random.Random,
-        members: Callable[[], Sequence[MemberId]],
-        sample: Callable[[int], Sequence[MemberId]],
-        seal: Seal | None,
-        kind: type[F],
-    ) -> None:
-        self.me = me
-        self.config = config
-        self.rng = rng
-        self.members = members
-        self.seal = seal
-        self.kind = kind
+    frame_type: ClassVar[type[Any]]
+    """The kind of frame that this layer takes."""
+
+    def __init__(self, context: OrderContext) -> None:
+        self.me, self.config, self.rng, self.members, sample, self.seal = context
+        config = self.config
         self.buffer: RecoveryBuffer[O, F] = RecoveryBuffer(config.buffer, config.buffer_bytes)
-        self.pursuits: Pursuits[O] = Pursuits(config, rng, sample, self._source, self._question)
+        self.pursuits: Pursuits[O] = Pursuits(config, self.rng, sample, self._source, self._question)
         self.joining = True
         self.stats = OrderStats()
         self.held_bytes = 0
@@ -62,16 +48,28 @@ class Layer(ABC, Generic[O, F]):
     # -- what depends on the clock ------------------------------------------------------------------------------
 
     @abstractmethod
+    def _stamp(self, payloads: list[bytes], now: int, tenure: tuple[int, int] | None) -> F:
+        """The next own frame."""
+
+    @abstractmethod
+    def _deliver_own(self, frame: F, now: int, out: list[OrderOutput]) -> None:
+        """Deliver the frame that was just stamped, and what waited for it."""
+
+    @abstractmethod
+    def _vet(self, frame: F, sender: MemberId) -> None:
+        """The checks that need the cluster's settings or, unless `joining`, the clock."""
+
+    @abstractmethod
     def _accept(self, frame: F, sender: MemberId, age: int, now: int, recovered: bool, out: list[OrderOutput]) -> None:
         """Take a vetted frame."""
 
     @abstractmethod
-    def vet(self, frame: AnyFrame, sender: MemberId) -> None:
-        """Raise a `BadFrame` for what no honest peer sends: to be asked before the frame is kept or forwarded."""
+    def _gaps(self, of: O, inc: int, upto: int) -> list[tuple[O, int, int, int]]:
+        """What of a count is missing up to a number, and not in hand."""
 
     @abstractmethod
-    def state(self) -> ClockState:
-        """The clock as data, for a checkpoint."""
+    def _wake(self, now: int, out: list[OrderOutput]) -> None:
+        """As `wake`, once joined."""
 
     @abstractmethod
     def _source(self, of: O, inc: int) -> MemberId | None:
@@ -93,23 +91,78 @@ class Layer(ABC, Generic[O, F]):
     def _lacked(self, message: AckRecover) -> Sequence[tuple[O, int, int, int]]:
         """What the sender of an ACKRECOVER has nothing of."""
 
+    # -- publish ------------------------------------------------------------------------------------------------
+
+    def publish(
+        self, payloads: Sequence[bytes], now: int, tenure: tuple[int, int] | None = None
+    ) -> tuple[F, list[OrderOutput]]:
+        if not 1 <= len(payloads) <= self.config.max_frame_events:
+            raise UsageError(f"a frame holds 1 to {self.config.max_frame_events} events, not {len(payloads)}")
+        frame = self._stamp(list(payloads), now, tenure)
+        if self.seal is not None:
+            frame = frame.signed(self.seal.sign(frame.unsigned()))  # type: ignore[assignment]  # of the same type
+        self.buffer.add(_key(frame), frame)
+        self.stats.published += frame.count
+        out: list[OrderOutput] = [Published(frame)]
+        self._deliver_own(frame, now, out)
+        return frame, out
+
     # -- receive ------------------------------------------------------------------------------------------------
+
+    def vet(self, frame: AnyFrame, sender: MemberId) -> None:
+        if not isinstance(frame, self.frame_type):
+            raise WrongKind(f"a {type(frame).__name__} in a cluster of {self.frame_type.__name__}s")
+        if frame.count > self.config.max_frame_events:
+            raise BadFrame(f"frame of {frame.count} events, 1 to {self.config.max_frame_events} allowed")
+        if self.seal is not None and not self.seal.verify(frame.unsigned(), frame.signature):
+            raise ForgedTicket(f"frame {frame.key} of {frame.owner} is not signed by a publisher")
+        self._vet(frame, sender)
 
     def receive(
         self, frame: AnyFrame, sender: MemberId, age: int, now: int, recovered: bool = False
     ) -> list[OrderOutput]:
-        """A vetted frame that gossip saw for the first time, or that a peer gave back."""
-        assert isinstance(frame, self.kind)
+        assert isinstance(frame, self.frame_type)
         out: list[OrderOutput] = []
         if self.joining:
-            key: tuple[O, int, int] = frame.key  # type: ignore[assignment]  # F goes with O
             if len(self._lobby) < self.config.hold:
-                self._lobby[key] = (frame, sender, age)
+                self._lobby[_key(frame)] = (frame, sender, age)
             else:
                 self.stats.overflow_frames += 1
             return out
         self._accept(frame, sender, age, now, recovered, out)
         return out
+
+    def _arrived(self, frame: F, sender: MemberId, age: int, recovered: bool, out: list[OrderOutput]) -> None:
+        """The frame is new here: keep it for others."""
+        self.buffer.add(_key(frame), frame)
+        out.append(Arrived(frame, sender, age, recovered))
+
+    def _obsolete(self, frame: F, sender: MemberId, age: int, recovered: bool, out: list[OrderOutput]) -> None:
+        """The frame came before, or was given up: then it is late, and lost here (but others may still need it)."""
+        key: tuple[O, int, int] = _key(frame)
+        if key in self.buffer or not any(r[:2] == key[:2] and r[2] <= key[2] <= r[3] for r in self._given_up):
+            self.stats.duplicate_frames += 1
+            self._duplicate(frame)
+            return
+        self._arrived(frame, sender, age, recovered, out)
+        self._late(frame, out)
+
+    def _duplicate(self, frame: F) -> None:
+        """A frame came again."""
+
+    def _late(self, frame: F, out: list[OrderOutput]) -> None:
+        """A frame comes after something that follows it was delivered."""
+        self.stats.late += frame.count
+        out.append(Dropped(frame, "late"))
+
+    def _give(
+        self, frame: F, over_gap: bool, out: list[OrderOutput], alert: int = 0, suspects: tuple[str, ...] = ()
+    ) -> None:
+        """Hand a frame to the application."""
+        self.stats.delivered += frame.count
+        if over_gap:
+            self.stats.delivered_over_gap += frame.count
+        out.append(Deliver(frame, over_gap, alert, suspects))
 
     def _open_lobby(self, now: int, out: list[OrderOutput]) -> None:
         """Take what has arrived while there was no clock to judge it by."""
@@ -123,9 +176,6 @@ class Layer(ABC, Generic[O, F]):
                 continue
             self._accept(frame, sender, age, now, False, out)
 
-    def _was_given_up(self, of: O, inc: int, number: int) -> bool:
-        return any(o == of and i == inc and a <= number <= b for o, i, a, b in self._given_up)
-
     def _note_given_up(self, ranges: Sequence[tuple[O, int, int, int]], reason: str, out: list[OrderOutput]) -> None:
         for r in ranges:
             self._given_up[r] = None
@@ -134,16 +184,46 @@ class Layer(ABC, Generic[O, F]):
             del self._given_up[next(iter(self._given_up))]
         out.append(GaveUp(tuple(ranges), reason))
 
-    def _set_deadline(self, at: int, key: tuple[O, int, int], held: dict[tuple[O, int, int], K]) -> None:
+    # -- time ---------------------------------------------------------------------------------------------------
+
+    @property
+    def wake_at(self) -> int | None:
+        if self.joining:
+            return None
+        deadline = self._deadlines[0][0] if self._deadlines else None
+        asking = self.pursuits.next_at
+        if deadline is None or (asking is not None and asking < deadline):
+            return asking
+        return deadline
+
+    def wake(self, now: int) -> list[OrderOutput]:
+        out: list[OrderOutput] = []
+        if not self.joining:
+            self._wake(now, out)
+        return out
+
+    def _ask(self, now: int, out: list[OrderOutput]) -> None:
+        """Ask for what is missing and due."""
+        if self.pursuits.next_at is not None and self.pursuits.next_at <= now:
+            out.extend(self.pursuits.due(now, self._gaps))
+            self.stats.asked = self.pursuits.asked_events
+
+    def _set_deadline(self, at: int, key: tuple[O, int, int]) -> None:
         if len(self._deadlines) >= self._max_deadlines:  # of frames delivered long ago
-            self._deadlines = [d for d in self._deadlines if d[1] in held]
+            self._deadlines = [d for d in self._deadlines if d[1] in self.held]
             heapq.heapify(self._deadlines)
         heapq.heappush(self._deadlines, (at, key))
+
+    def _overdue(self, now: int) -> Iterator[tuple[O, int, int]]:
+        """The held frames whose deadline has passed."""
+        while self._deadlines and self._deadlines[0][0] <= now:
+            _, key = heapq.heappop(self._deadlines)
+            if key in self.held:
+                yield key
 
     # -- peers --------------------------------------------------------------------------------------------------
 
     def on_recover(self, sender: MemberId, message: Recover) -> list[OrderOutput]:
-        """RECOVER: give what `B` holds, and say what it does not."""
         frames: list[F] = []
         lacks: list[tuple[O, int, int, int]] = []
         size = 0
@@ -160,7 +240,6 @@ class Layer(ABC, Generic[O, F]):
         return [OrderSend(sender, self._answer(message.nonce, frames, lacks), reliable=size > DATAGRAM)]
 
     def on_ack_recover(self, sender: MemberId, message: AckRecover, now: int) -> list[OrderOutput]:
-        """ACKRECOVER: as receive, for each frame."""
         out: list[OrderOutput] = []
         if message.nonce not in self.pursuits.nonces:
             return out
@@ -169,43 +248,46 @@ class Layer(ABC, Generic[O, F]):
             self.vet(frame, sender)
         for frame in message.frames:
             out.extend(self.receive(frame, sender, 0, now, recovered=True))
-        counts: dict[tuple[O, int], None] = dict.fromkeys(f.key[:2] for f in message.frames)  # type: ignore[misc]
-        for count in counts:
-            self.pursuits.progress(*count, now)
+        for of, inc in dict.fromkeys(_key(frame)[:2] for frame in message.frames):
+            self.pursuits.progress(of, inc, now)
         return out
 
     # -- state --------------------------------------------------------------------------------------------------
 
+    def begin(self, now: int) -> list[OrderOutput]:
+        out: list[OrderOutput] = []
+        self._open_lobby(now, out)
+        return out
+
     def keep(self, frame: AnyFrame) -> None:
-        """A frame of an earlier life, which others may still need."""
-        assert isinstance(frame, self.kind)
-        key: tuple[O, int, int] = frame.key  # type: ignore[assignment]  # F goes with O
-        self.buffer.add(key, frame)
+        assert isinstance(frame, self.frame_type)
+        self.buffer.add(_key(frame), frame)
 
-    def found(self, others: Sequence[MemberId]) -> None:
-        """The cluster begins, with these others."""
+    def _until(self, key: tuple[O, int, int]) -> int | None:
+        """When a held frame is delivered over the gap before it."""
+        return next((at for at, k in self._deadlines if k == key), None)
 
-    def admit(self, joiner: MemberId, weaker: bool = False) -> ClockState:
-        """The clock as data, for a snapshot; `weaker`: the joiner's order promises more than this member's."""
-        return self.state()
-
-    def _explain(self, base: Missing, tenure: tuple[O, int]) -> Missing:
+    def _explain(self, base: Missing, count: tuple[O, int]) -> Missing:
         """The same with who was asked for it."""
-        pursuit = self.pursuits.by_tenure.get(tenure)
+        pursuit = self.pursuits.by_count.get(count)
         if pursuit is None:
             return base
         asked, denied = dict(pursuit.asked), tuple(pursuit.denied)
         return Missing(base.ticket, base.incarnation, base.first, base.last, asked, denied, pursuit.next_at)
 
-    def _common_buffers(self, held: int) -> dict[str, tuple[int, int]]:
-        """Every bounded buffer that all layers have: fill and bound."""
+    def buffers(self) -> dict[str, tuple[int, int]]:
         return {
             "B": (len(self.buffer), self.config.buffer),
             "B bytes": (self.buffer.bytes, self.config.buffer_bytes),
-            "H": (held, self.config.hold),
+            "H": (len(self.held), self.config.hold),
             "H bytes": (self.held_bytes, self.config.hold_bytes),
             "lobby": (len(self._lobby), self.config.hold),
             "deadlines": (len(self._deadlines), self._max_deadlines),
-            "pursuits": (len(self.pursuits.by_tenure), MAX_PURSUITS),
+            "pursuits": (len(self.pursuits.by_count), MAX_PURSUITS),
             "given up": (len(self._given_up), MAX_GIVEN_UP),
         }
+
+
+def _key(frame: AnyFrame) -> Any:
+    """The key of a frame; what it is counted by goes with the layer."""
+    return frame.key

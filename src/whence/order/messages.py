@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, ClassVar
+
 import msgspec
 
 from whence.clock import AnyFrame, Entry, FreeFrame, Key, MemberId, Packed, Range, Run
@@ -38,6 +40,11 @@ class SnapshotRequest(msgspec.Struct, frozen=True, array_like=True, gc=False, ta
     mechanism: str = ""
     """And that it is ordered by this mechanism."""
 
+    @property
+    def kind(self) -> str:
+        """The kind of cluster that it wants to join, as `OrderConfig.kind`."""
+        return self.mechanism or ("no tickets" if self.free else "tickets")
+
 
 class SnapshotRefused(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=67):
     """Not from me: `reason` is `joining`, `weaker` or `busy`; or `tickets`, `no tickets`, `mechanism`: this is
@@ -52,14 +59,16 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=68):
 
     nonce: int
     token: str
-    clock: ClockState
+    clock: SavedState
     coordinators: tuple[tuple[int, MemberId], ...]
     members: tuple[MemberId, ...]
     state: bytes
 
 
-class ClockState(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A `CctClock` as data: for snapshots and checkpoints."""
+class TicketState(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Of a cluster with tickets: a `CctClock`, and who held the tickets."""
+
+    kind: ClassVar[str] = "tickets"
 
     T: tuple[Entry, ...]
     floor: tuple[int, ...]
@@ -69,15 +78,6 @@ class ClockState(msgspec.Struct, frozen=True, array_like=True, gc=False):
     owners: tuple[tuple[int, int, MemberId], ...]
     ahead: tuple[Key, ...] = ()
     """Unordered only: frames delivered although something before them is still missing."""
-    free: FreeState | None = None
-    """Of a cluster without tickets, where all of the above is empty."""
-    stamped: StampedState | None = None
-    """Of a cluster ordered by a mechanism of the SURVEY, where all of the above is empty."""
-
-    @property
-    def kind(self) -> str:
-        """Of which kind of cluster it is: `tickets`, `no tickets`, or the name of a mechanism."""
-        return self.stamped.mechanism if self.stamped is not None else "tickets" if self.free is None else "no tickets"
 
 
 class GenerationState(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -103,7 +103,9 @@ class OwnerState(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class FreeState(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The clocks, the owners' cursors and what waits, of a member without tickets."""
+    """Of a cluster with (N, R, K) clocks: the clocks, the owners' cursors and what waits."""
+
+    kind: ClassVar[str] = "no tickets"
 
     generations: tuple[GenerationState, ...]
     owners: tuple[OwnerState, ...]
@@ -123,19 +125,52 @@ class StampedState(msgspec.Struct, frozen=True, array_like=True, gc=False):
     taken: tuple[int, ...]
     state: bytes
 
+    @property
+    def kind(self) -> str:
+        return self.mechanism
+
+
+OrderState = TicketState | FreeState | StampedState
+"""What an order layer goes on from after a restart, or a joiner from a snapshot. `kind` is that of its cluster, as
+`OrderConfig.kind` has it."""
+
+
+class SavedState(TicketState, frozen=True, array_like=True, gc=False):
+    """An `OrderState` in a snapshot or a checkpoint. The layout is older than the sum: the fields of a `TicketState`,
+    empty in a cluster without tickets, then one field for each of the other two."""
+
+    free: FreeState | None = None
+    stamped: StampedState | None = None
+
+    @classmethod
+    def of(cls, state: OrderState) -> SavedState:
+        if isinstance(state, TicketState):
+            return cls(*_fields(state))
+        free, stamped = (state, None) if isinstance(state, FreeState) else (None, state)
+        return cls((), (), (), (), (), (), (), free, stamped)
+
+    def state(self) -> OrderState:
+        return self.stamped or self.free or TicketState(*_fields(self))
+
+
+def _fields(state: TicketState) -> list[Any]:
+    return [getattr(state, name) for name in TicketState.__struct_fields__]
+
 
 OrderMessage = Recover | AckRecover | SnapshotRequest | SnapshotRefused | Snapshot
 
 __all__ = [
     "AckRecover",
-    "ClockState",
     "FreeState",
     "GenerationState",
     "OrderMessage",
+    "OrderState",
     "OwnerState",
     "Recover",
+    "SavedState",
     "Snapshot",
     "SnapshotRefused",
     "SnapshotRequest",
     "StampedState",
+    "TicketState",
 ]

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Sequence
-from itertools import islice
+from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
-from whence.clock import MAX_SEQ, FreeFrame, MemberId, StampedFrame
+from whence.clock import MAX_SEQ, FreeFrame, FreeId, MemberId, StampedFrame
 from whence.errors import BadMessage, UsageError, WrongKind
-from whence.order.checks import Seal
-from whence.order.config import OrderConfig
-from whence.order.explain import Missing
+from whence.order.explain import Blocked, Missing
+from whence.order.interface import OrderContext
 from whence.order.layer import Layer
 from whence.order.messages import AckRecover, Recover
 
@@ -42,58 +40,54 @@ OF = TypeVar("OF", bound=FreeFrame | StampedFrame)
 class OwnersLayer(Layer[str, OF], Generic[OF, C]):
     """A layer whose frames are counted by their owners."""
 
-    def __init__(
-        self,
-        me: MemberId,
-        config: OrderConfig,
-        rng: random.Random,
-        members: Callable[[], Sequence[MemberId]],
-        sample: Callable[[int], Sequence[MemberId]],
-        seal: Seal | None,
-        kind: type[OF],
-        cursor: type[C],
-    ) -> None:
-        super().__init__(me, config, rng, members, sample, seal, kind)
-        self.new_cursor = cursor
+    new_cursor: type[C]
+
+    def __init__(self, context: OrderContext) -> None:
+        super().__init__(context)
         self.cursors: dict[MemberId, C] = {}  # the last to move is the last
         self.seq = 0
 
-    def _check_publish(self, payloads: Sequence[bytes]) -> None:
-        if not 1 <= len(payloads) <= self.config.max_frame_events:
-            raise UsageError(f"a frame holds 1 to {self.config.max_frame_events} events, not {len(payloads)}")
+    def _next_seq(self, payloads: Sequence[bytes]) -> int:
+        """The number of the first of these events, which are about to be published."""
         if self.seq + len(payloads) > MAX_SEQ:
             raise UsageError("this member has used up its sequence numbers: leave and join again")
+        return self.seq + 1
 
     def _cursor(self, owner: MemberId) -> C:
         """The owner's cursor, which becomes the youngest."""
         cursor = self.cursors.pop(owner, None) or self.new_cursor()
         self.cursors[owner] = cursor
         if len(self.cursors) > MAX_OWNERS:
-            self.stats.forgotten += evict(self.cursors, self.members(), self.me)
+            self._forget_owner()
         return cursor
 
-    def _gaps(self, owner: MemberId, _: int, upto: int) -> list[Stretch]:
-        """What of an owner's frames is missing and not in hand."""
-        cursor = self.cursors.get(owner)
+    def _forget_owner(self) -> None:
+        """Forget the owner that is silent longest and not in the view (else simply the one silent longest)."""
+        there = {*self.members(), self.me}  # looked up, never iterated
+        gone = next((o for o, c in self.cursors.items() if o not in there and not c.early), None)
+        del self.cursors[gone if gone is not None else next(iter(self.cursors))]
+        self.stats.forgotten += 1
+
+    def _gaps(self, of: MemberId, inc: int, upto: int) -> list[Stretch]:
+        cursor = self.cursors.get(of)
         at = cursor.taken + 1 if cursor is not None else 1
         gaps: list[Stretch] = []
         for number in sorted(n for n in cursor.early if n <= upto) if cursor is not None else ():
             if number > at:
-                gaps.append((owner, 0, at, number - 1))
+                gaps.append((of, 0, at, number - 1))
             at = number + 1
         if at <= upto:
-            gaps.append((owner, 0, at, upto))
+            gaps.append((of, 0, at, upto))
         return gaps
 
     # -- peers --------------------------------------------------------------------------------------------------
 
-    def heard(self, sender: MemberId, heads: object, now: int) -> None:
-        """A peer says how far it has taken some owners' frames: what it has and we have not is pursued."""
+    def heard(self, sender: MemberId, digest: object, now: int) -> None:
         if self.joining:
             return
-        if not isinstance(heads, tuple):
+        if not isinstance(digest, tuple):
             raise WrongKind("a digest of tickets in a cluster without tickets")
-        for owner, number in heads:
+        for owner, number in digest:
             cursor = self.cursors.get(owner)
             taken = cursor.taken if cursor is not None else 0
             if owner == self.me or number <= taken:
@@ -103,8 +97,14 @@ class OwnersLayer(Layer[str, OF], Generic[OF, C]):
             self.pursuits.want(owner, 0, number, now, holder=sender)
 
     def digest(self) -> tuple[tuple[MemberId, int], ...] | None:
-        """How far we have taken the frames of some owners: those that moved last, and a few others at random."""
-        return None if self.joining else digest_of(self.cursors, self.rng)
+        """How far this member has taken the frames of some owners: those that moved last, and a few at random."""
+        if self.joining:
+            return None
+        rows = list(self.cursors.items())
+        if len(rows) > DIGEST_ROWS:
+            half = DIGEST_ROWS // 2
+            rows = [*rows[: -half - 1 : -1], *self.rng.sample(rows[:-half], half)]
+        return tuple((owner, cursor.taken) for owner, cursor in rows if cursor.taken)
 
     def _source(self, of: str, inc: int) -> MemberId | None:
         return of
@@ -124,19 +124,13 @@ class OwnersLayer(Layer[str, OF], Generic[OF, C]):
     def _explained(self, gaps: Sequence[Stretch]) -> tuple[Missing, ...]:
         return tuple(self._explain(Missing(None, owner, first, last), (owner, 0)) for owner, _, first, last in gaps)
 
+    def why_blocked(self, event: str) -> Blocked:
+        try:
+            owner, seq = FreeId.parse(event)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        return self._why_blocked(owner, seq, event)
 
-def evict(cursors: dict[MemberId, C], members: Sequence[MemberId], me: MemberId) -> int:
-    """Forget the owner that is silent longest and not in the view (else simply the one silent longest)."""
-    there = {*members, me}  # looked up, never iterated
-    gone = next((o for o, c in cursors.items() if o not in there and not c.early), None)
-    del cursors[gone if gone is not None else next(iter(cursors))]
-    return 1
-
-
-def digest_of(cursors: dict[MemberId, C], rng: random.Random) -> tuple[tuple[MemberId, int], ...]:
-    """The last numbers of some owners."""
-    if len(cursors) <= DIGEST_ROWS:
-        return tuple((owner, c.taken) for owner, c in cursors.items() if c.taken)
-    recent = list(islice(reversed(cursors.items()), DIGEST_ROWS // 2))
-    others = rng.sample(list(islice(cursors.items(), len(cursors) - len(recent))), DIGEST_ROWS // 2)
-    return tuple((owner, c.taken) for owner, c in [*recent, *others] if c.taken)
+    @abstractmethod
+    def _why_blocked(self, owner: MemberId, seq: int, event: str) -> Blocked:
+        """See `why_blocked`."""

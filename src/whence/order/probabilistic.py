@@ -25,45 +25,37 @@ anybody was forgotten, the missing frames of an owner that seems new are skipped
 
 from __future__ import annotations
 
-import heapq
-import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import islice
 
-import msgspec
-
-from whence.clock import AnyFrame, FreeFrame, MemberId, Packed
+from whence.clock import FreeFrame, MemberId, Packed
+from whence.clock.event import encode
 from whence.clock.probabilistic import Delivery, Keys, keys_of
 from whence.errors import BadMessage, UsageError
-from whence.order.checks import Seal
-from whence.order.config import OrderConfig
 from whence.order.contract import MAX_ENTRIES, Contract, Overseer
 from whence.order.explain import Blocked
 from whence.order.free import KeyCursor, check_free, check_state
 from whence.order.generations import MAX_GENERATIONS, GenerationClock, Generations, Held
+from whence.order.interface import OrderContext
 from whence.order.layer import MAX_GIVEN_UP
-from whence.order.messages import ClockState, FreeState, OwnerState
-from whence.order.outputs import Arrived, Deliver, Dropped, GaveUp, Moved, OrderOutput, Published
+from whence.order.messages import FreeState, OrderState, OwnerState
+from whence.order.outputs import GaveUp, Moved, OrderOutput
 from whence.order.owners import MAX_OWNERS, FreeKey, OwnersLayer
 
 MAX_WAITING_BYTES = 1 << 20
 """Frames in a snapshot; what does not fit the joiner recovers."""
 
 
-class FreeOrdering(OwnersLayer[FreeFrame, KeyCursor]):
-    """The order layer of one member of a cluster without tickets."""
+class ProbabilisticOrdering(OwnersLayer[FreeFrame, KeyCursor]):
+    """The order layer of one member of a cluster with (N, R, K) clocks."""
 
-    def __init__(
-        self,
-        me: MemberId,
-        config: OrderConfig,
-        rng: random.Random,
-        members: Callable[[], Sequence[MemberId]],
-        sample: Callable[[int], Sequence[MemberId]],
-        seal: Seal | None = None,
-    ) -> None:
+    frame_type = FreeFrame
+    new_cursor = KeyCursor
+
+    def __init__(self, context: OrderContext) -> None:
+        super().__init__(context)
+        config, rng = self.config, self.rng
         assert config.contract is not None
-        super().__init__(me, config, rng, members, sample, seal, FreeFrame, KeyCursor)
         self.contract: Contract = config.contract
         self.early = config.order == "unordered"
         self.weak = config.order in ("unordered", "fifo")
@@ -80,9 +72,9 @@ class FreeOrdering(OwnersLayer[FreeFrame, KeyCursor]):
 
     # -- publish ------------------------------------------------------------------------------------------------
 
-    def publish(self, payloads: Sequence[bytes], now: int) -> tuple[FreeFrame, list[OrderOutput]]:
-        """PCO17 Algorithm 1: count the frame, stamp it, deliver it locally; it may free what waits."""
-        self._check_publish(payloads)
+    def _stamp(self, payloads: list[bytes], now: int, tenure: tuple[int, int] | None) -> FreeFrame:
+        """PCO17 Algorithm 1: count the frame and stamp it."""
+        first = self._next_seq(payloads)
         self.queue.now = now
         clock = self.queue.current
         clock.stamp(self.keys)
@@ -91,29 +83,25 @@ class FreeOrdering(OwnersLayer[FreeFrame, KeyCursor]):
         if self.weak:
             clock.past = [p + (x in self.keys) for x, p in enumerate(clock.past)]
         self.number += 1
-        frame = FreeFrame(
+        return FreeFrame(
             owner=self.me,
             number=self.number,
-            first=self.seq + 1,
+            first=first,
             count=len(payloads),
             generation=clock.id,
             opened=self.opened,
             keys=self.keys,
             vector=self._present(clock),
-            body=msgspec.msgpack.encode(list(payloads)),
+            body=encode(payloads),
             older=self._older(clock.id, now),
         )
-        if self.seal is not None:
-            frame = msgspec.structs.replace(frame, signature=self.seal.sign(frame.unsigned()))
+
+    def _deliver_own(self, frame: FreeFrame, now: int, out: list[OrderOutput]) -> None:
         self.seq = frame.last
         self._cursor(self.me).follow(frame)
-        self.buffer.add(frame.key, frame)
-        self.stats.published += frame.count
-        self.stats.delivered += frame.count
-        out: list[OrderOutput] = [Published(frame), Deliver(frame)]
+        self._give(frame, False, out)
         if not self.weak:
             self._delivered(self.queue.retry(), out)
-        return frame, out
 
     def _present(self, clock: GenerationClock) -> Packed:
         """The vector to stamp with. A weak order has gaps in what it delivered: it names the highest it has seen."""
@@ -131,8 +119,7 @@ class FreeOrdering(OwnersLayer[FreeFrame, KeyCursor]):
 
     # -- receive ------------------------------------------------------------------------------------------------
 
-    def vet(self, frame: AnyFrame, sender: MemberId) -> None:
-        """Raise a `BadFrame` for what no honest peer sends: to be asked before the frame is kept or forwarded."""
+    def _vet(self, frame: FreeFrame, sender: MemberId) -> None:
         check_free(frame, self)
 
     def _accept(
@@ -146,8 +133,7 @@ class FreeOrdering(OwnersLayer[FreeFrame, KeyCursor]):
             self._obsolete(frame, sender, age, recovered, out)
             return
         if key not in self.buffer:
-            self.buffer.add(key, frame)
-            out.append(Arrived(frame, sender, age, recovered))
+            self._arrived(frame, sender, age, recovered, out)
             if recovered:
                 self.stats.recovered += frame.count
         clock = self._learn(frame, out)
@@ -168,19 +154,11 @@ class FreeOrdering(OwnersLayer[FreeFrame, KeyCursor]):
         if not recovered and clock is not None and clock is self.queue.current:
             self.overseer.gauge.arrived(lag, key in self.held)
 
-    def _obsolete(self, frame: FreeFrame, sender: MemberId, age: int, recovered: bool, out: list[OrderOutput]) -> None:
-        """It was taken before, or given up: then it is late, and lost here (but others may still need it)."""
-        owner, number = frame.owner, frame.number
-        if frame.key in self.buffer or not self._was_given_up(owner, 0, number):
-            self.stats.duplicate_frames += 1
-            return
-        self.buffer.add(frame.key, frame)
-        out.append(Arrived(frame, sender, age, recovered))
+    def _late(self, frame: FreeFrame, out: list[OrderOutput]) -> None:
         if self.early and not self._ahead.pop(frame.key, False):
             self._hand_up(Held(frame), False, 0, out)
-            return
-        self.stats.late += frame.count
-        out.append(Dropped(frame, "late"))
+        else:
+            super()._late(frame, out)
 
     def _learn(self, frame: FreeFrame, out: list[OrderOutput]) -> GenerationClock | None:
         """The frame's clock; a higher generation is entered at once (generations, rule 1). None: it is too old."""
@@ -268,13 +246,9 @@ class FreeOrdering(OwnersLayer[FreeFrame, KeyCursor]):
                 self._hand_up(held, over_gap, alert, out)
 
     def _hand_up(self, held: Held, over_gap: bool, alert: int, out: list[OrderOutput]) -> None:
-        frame = held.frame
         if self.weak:
             self.queue.depend(held)
-        self.stats.delivered += frame.count
-        if over_gap:
-            self.stats.delivered_over_gap += frame.count
-        out.append(Deliver(frame, over_gap, alert, held.suspects if alert else ()))
+        self._give(held.frame, over_gap, out, alert, held.suspects if alert else ())
 
     def _force(self, held: Held, reason: str, out: list[OrderOutput]) -> None:
         """It has waited long enough: everything in hand that precedes it, then it, over raised counts."""
@@ -295,10 +269,10 @@ class FreeOrdering(OwnersLayer[FreeFrame, KeyCursor]):
         self.held[key] = held
         self.held_bytes += held.frame.size
         held.until = now + patience
-        self._set_deadline(held.until, key, self.held)
+        self._set_deadline(held.until, key)
         while len(self.held) > self.config.hold or self.held_bytes > self.config.hold_bytes:
             self.stats.overflow_frames += 1
-            self._overdue(next(iter(self.held)), "overflow", out)
+            self._go_on(next(iter(self.held)), "overflow", out)
         self.stats.held_peak = max(self.stats.held_peak, len(self.held))
 
     def _release(self, key: FreeKey) -> None:
@@ -306,12 +280,11 @@ class FreeOrdering(OwnersLayer[FreeFrame, KeyCursor]):
         if held is not None:
             self.held_bytes -= held.frame.size
 
-    def _overdue(self, key: FreeKey, reason: str, out: list[OrderOutput]) -> None:
+    def _go_on(self, key: FreeKey, reason: str, out: list[OrderOutput]) -> None:
+        """A held frame has waited long enough, or there is no room for it."""
         held = self.held[key]
-        owner, number = held.frame.owner, held.frame.number
-        cursor = self.cursors.get(owner)
-        if cursor is not None and number in cursor.early:
-            self._skip_to(owner, number, reason, out)
+        if self._is_early(held):
+            self._skip_to(held.frame.owner, held.frame.number, reason, out)
         else:
             self._force(held, reason, out)
 
@@ -319,28 +292,16 @@ class FreeOrdering(OwnersLayer[FreeFrame, KeyCursor]):
 
     @property
     def wake_at(self) -> int | None:
-        if self.joining:
-            return None
-        deadline = self._deadlines[0][0] if self._deadlines else None
-        wanted = (deadline, self.pursuits.next_at, self.overseer.wake_at)
-        return min((at for at in wanted if at is not None), default=None)
+        at, look = super().wake_at, None if self.joining else self.overseer.wake_at
+        return at if look is None or (at is not None and at < look) else look
 
-    def wake(self, now: int) -> list[OrderOutput]:
-        """Ask for what is due, skip what is overdue, look at the contract."""
-        out: list[OrderOutput] = []
-        if self.joining:
-            return out
+    def _wake(self, now: int, out: list[OrderOutput]) -> None:
         self.queue.now = now
-        if self.pursuits.next_at is not None and self.pursuits.next_at <= now:
-            out.extend(self.pursuits.due(now, self._gaps))
-            self.stats.asked = self.pursuits.asked_events
-        while self._deadlines and self._deadlines[0][0] <= now:
-            _, key = heapq.heappop(self._deadlines)
-            held = self.held.get(key)
-            if held is not None and held.until <= now:
-                self._overdue(key, "timeout", out)
+        self._ask(now, out)
+        for key in self._overdue(now):
+            if self.held[key].until <= now:
+                self._go_on(key, "timeout", out)
         self._look_at_contract(now, out)
-        return out
 
     def _is_early(self, held: Held) -> bool:
         cursor = self.cursors.get(held.frame.owner)
@@ -354,7 +315,6 @@ class FreeOrdering(OwnersLayer[FreeFrame, KeyCursor]):
             out.extend(self.move(*size, now))
 
     def move(self, R: int, K: int, now: int) -> list[OrderOutput]:
-        """Begin a generation of R entries and K keys: publish under it from now on, and so will whoever sees it."""
         if not 1 <= K <= R <= MAX_ENTRIES:
             raise UsageError(f"K = {K} keys of R = {R} entries: want 1 <= K <= R <= {MAX_ENTRIES}")
         out: list[OrderOutput] = []
@@ -368,9 +328,7 @@ class FreeOrdering(OwnersLayer[FreeFrame, KeyCursor]):
     # -- state --------------------------------------------------------------------------------------------------
 
     def begin(self, now: int) -> list[OrderOutput]:
-        """Start from the clocks as they are (zero, a snapshot's, or a checkpoint's), with what has arrived since."""
         out: list[OrderOutput] = []
-        self.joining = False
         self.queue.now = now
         self.keys = self.draw(self.queue.current.R, self.queue.current.K)
         self.overseer.begin(now)
@@ -378,8 +336,7 @@ class FreeOrdering(OwnersLayer[FreeFrame, KeyCursor]):
         self._open_lobby(now, out)
         return out
 
-    def state(self) -> ClockState:
-        """All of it as data, for a snapshot or a checkpoint."""
+    def state(self) -> FreeState:
         waiting: list[FreeFrame] = []
         cut: dict[MemberId, int] = {}
         size = 0
@@ -394,39 +351,35 @@ class FreeOrdering(OwnersLayer[FreeFrame, KeyCursor]):
             for owner, c in self.cursors.items()
         )
         ahead = [(f.owner, f.number, f.number) for f in (h.frame for h in self.held.values() if h.handed)]
-        free = FreeState(
+        return FreeState(
             tuple(c.state() for c in self.queue.clocks.values()),
             owners,
             tuple(waiting),
             tuple(ahead[:MAX_GIVEN_UP]),
             self.stats.forgotten,
         )
-        return ClockState((), (), (), (), (), (), (), free)
 
-    def load(self, state: ClockState, now: int) -> None:
-        """Take over clocks and cursors from a snapshot or a checkpoint."""
-        free = state.free
-        if free is None:
-            raise BadMessage("the clock of a cluster with tickets")
-        check_state(free, self)
+    def load(self, state: OrderState, now: int) -> None:
+        if not isinstance(state, FreeState):
+            raise BadMessage(f"the state of a cluster with {state.kind}, in one without tickets")
+        check_state(state, self)
         self.queue.now = now
-        self.queue.load(free.generations)
-        self.cursors = {row.owner: KeyCursor.of(row) for row in free.owners}
-        self.stats.forgotten = free.forgotten
-        ahead = ((o, 0, n) for o, a, b in free.ahead for n in range(a, b + 1))
+        self.queue.load(state.generations)
+        self.cursors = {row.owner: KeyCursor.of(row) for row in state.owners}
+        self.stats.forgotten = state.forgotten
+        ahead = ((o, 0, n) for o, a, b in state.ahead for n in range(a, b + 1))
         self._ahead = dict.fromkeys(islice(ahead, self.config.hold), True)
-        for frame in free.waiting:
+        for frame in state.waiting:
             held = Held(frame)
             self.buffer.add(frame.key, frame)
             self.queue.queue(held)
             self._hold(frame.key, held, 2 * self._patience, [])
 
-    def why_blocked(self, owner: MemberId, seq: int, event: str) -> Blocked:
-        """What is missing before this event, who was asked, until when."""
+    def _why_blocked(self, owner: MemberId, seq: int, event: str) -> Blocked:
         for key, held in self.held.items():
             frame = held.frame
             if frame.owner == owner and frame.first <= seq <= frame.last:
-                until = next((at for at, k in self._deadlines if k == key), None)
+                until = self._until(key)
                 if self._is_early(held):
                     gaps = self._gaps(owner, 0, frame.number - 1)
                     return Blocked(event, "held", self._explained(gaps), until)
@@ -436,8 +389,11 @@ class FreeOrdering(OwnersLayer[FreeFrame, KeyCursor]):
         known = bool(taken) and cursor is not None and taken[0].number <= cursor.taken
         return Blocked(event, "delivered" if known or owner == self.me else "unknown")
 
+    @property
+    def clock_size(self) -> tuple[int, int] | None:
+        return self.queue.current.R, self.queue.current.K
+
     def measured(self) -> dict[str, float]:
-        """The clock and what is known of its contract, as numbers."""
         clock, gauge = self.queue.current, self.overseer.gauge
         return {
             "generation": clock.id >> 32,
@@ -453,9 +409,8 @@ class FreeOrdering(OwnersLayer[FreeFrame, KeyCursor]):
         }
 
     def buffers(self) -> dict[str, tuple[int, int]]:
-        """Every bounded buffer: fill and bound."""
         return {
-            **self._common_buffers(len(self.held)),
+            **super().buffers(),
             "owners": (len(self.cursors), MAX_OWNERS),
             "generations": (len(self.queue.clocks), MAX_GENERATIONS),
         }

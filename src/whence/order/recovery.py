@@ -57,7 +57,7 @@ class Pursuits(Generic[O]):
         self.owner: Callable[[O, int], MemberId | None] = owner
         self.question: Callable[[int, tuple[tuple[O, int, int, int], ...]], Recover] = question
         self.blocking = config.order == "reliable"
-        self.by_tenure: dict[tuple[O, int], Pursuit] = {}
+        self.by_count: dict[tuple[O, int], Pursuit] = {}
         self.nonces: dict[int, None] = {}
         self.next_at: int | None = None
         self.overflow = 0
@@ -69,13 +69,13 @@ class Pursuits(Generic[O]):
         """Something up to this event is missing. `holder`: a peer whose digest says it has it."""
         if self.config.recovery == "off":
             return
-        pursuit = self.by_tenure.get((ticket, inc))
+        pursuit = self.by_count.get((ticket, inc))
         soon = now if at_once else now + self.config.time_to_terminate_ns
         if pursuit is None:
-            if len(self.by_tenure) >= MAX_PURSUITS:
+            if len(self.by_count) >= MAX_PURSUITS:
                 self.overflow += 1
                 return
-            pursuit = self.by_tenure[ticket, inc] = Pursuit(now, soon, upto, holder is not None)
+            pursuit = self.by_count[ticket, inc] = Pursuit(now, soon, upto, holder is not None)
         elif upto > pursuit.upto or at_once:
             pursuit.upto = max(upto, pursuit.upto)
             pursuit.next_at = min(pursuit.next_at, soon)
@@ -94,12 +94,12 @@ class Pursuits(Generic[O]):
         out: list[OrderOutput] = []
         asks: dict[tuple[MemberId, ...], list[tuple[O, int, int, int]]] = {}
         sampled: Sequence[MemberId] | None = None
-        for tenure, pursuit in list(self.by_tenure.items()):
+        for tenure, pursuit in list(self.by_count.items()):
             if pursuit.next_at > now:
                 continue
             ranges = gaps(*tenure, pursuit.upto)
             if not ranges:
-                del self.by_tenure[tenure]
+                del self.by_count[tenure]
                 continue
             ranges, again = self._allowed(pursuit, ranges)
             if not again:
@@ -122,7 +122,7 @@ class Pursuits(Generic[O]):
             asks.setdefault(targets, []).extend(ranges)
         for targets, ranges in asks.items():
             self._send(targets, ranges, out)
-        self.next_at = min((p.next_at for p in self.by_tenure.values()), default=None)
+        self.next_at = min((p.next_at for p in self.by_count.values()), default=None)
         return out
 
     def _allowed(
@@ -169,7 +169,7 @@ class Pursuits(Generic[O]):
 
     def progress(self, ticket: O, inc: int, now: int) -> None:
         """An answer brought something: where asking again is allowed, ask for the rest without a pause."""
-        pursuit = self.by_tenure.get((ticket, inc))
+        pursuit = self.by_count.get((ticket, inc))
         if pursuit is not None and (self.blocking or pursuit.tail):
             pursuit.attempts = 0
             pursuit.next_at = min(pursuit.next_at, now + self.config.time_to_recover_ns // 4)
@@ -178,7 +178,7 @@ class Pursuits(Generic[O]):
     def denied(self, peer: MemberId, ranges: Sequence[tuple[O, int, int, int]], now: int) -> None:
         """A peer holds nothing of these."""
         for ticket, inc, _, _ in ranges:
-            pursuit = self.by_tenure.get((ticket, inc))
+            pursuit = self.by_count.get((ticket, inc))
             if pursuit is not None and len(pursuit.denied) < MAX_PURSUITS:
                 pursuit.denied[peer] = now
 
@@ -189,7 +189,7 @@ class Pursuits(Generic[O]):
             return []
         return [
             tenure
-            for tenure, p in self.by_tenure.items()
+            for tenure, p in self.by_count.items()
             if p.attempts > 2
             and now - p.since >= self.config.abandon_ns
             and all(now - p.denied.get(m, -self.config.abandon_ns) < self.config.abandon_ns for m in members)

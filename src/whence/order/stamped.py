@@ -23,19 +23,18 @@ it lost, a joiner gets a snapshot, a peer that breaks the protocol is cut off. W
 
 from __future__ import annotations
 
-import heapq
-import random
 from collections.abc import Callable, Sequence
 
 import msgspec
 
-from whence.clock import AnyFrame, MemberId, StampedFrame
-from whence.errors import AbsurdClock, BadFrame, BadMessage, ConfigError, ForgedTicket, TooLarge, UsageError, WrongKind
-from whence.order.checks import Seal
+from whence.clock import MemberId, StampedFrame
+from whence.clock.event import encode
+from whence.errors import AbsurdClock, BadFrame, BadMessage, ConfigError, TooLarge, UsageError
 from whence.order.config import OrderConfig
 from whence.order.explain import Blocked
-from whence.order.messages import ClockState, StampedState
-from whence.order.outputs import Arrived, Deliver, Dropped, GaveUp, OrderOutput, Published
+from whence.order.interface import OrderContext
+from whence.order.messages import OrderState, StampedState
+from whence.order.outputs import Dropped, GaveUp, OrderOutput
 from whence.order.owners import MAX_OWNERS, Cursor, FreeKey, OwnersLayer, Stretch
 from whence.order.survey.base import Message, ProcessId, State
 from whence.order.survey.base import Range as Missed
@@ -52,7 +51,6 @@ UNKNOWN: Stretch = ("", 0, 1, 1)
 """Given up by a mechanism that cannot say what: at least one frame of somebody."""
 
 ME: ProcessId = 0
-_encode = msgspec.msgpack.Encoder().encode
 
 
 class Content(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -70,27 +68,24 @@ _payloads = msgspec.msgpack.Decoder(list[bytes])
 class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
     """The order layer of one member of a cluster that is ordered by a mechanism."""
 
-    def __init__(
-        self,
-        me: MemberId,
-        config: OrderConfig,
-        rng: random.Random,
-        members: Callable[[], Sequence[MemberId]],
-        sample: Callable[[int], Sequence[MemberId]],
-        seal: Seal | None = None,
-    ) -> None:
-        super().__init__(me, config, rng, members, sample, seal, StampedFrame, Cursor)
+    frame_type = StampedFrame
+    new_cursor = Cursor
+
+    def __init__(self, context: OrderContext) -> None:
+        super().__init__(context)
+        me = self.me
         self.names: list[MemberId] = [me]
         self.numbers: dict[MemberId, ProcessId] = {me: ME}
         self.held: dict[FreeKey, StampedFrame] = {}
         self.now = 0
         self._digests: dict[MemberId, dict[MemberId, int]] = {}
         self._drops: list[tuple[Message, str]] = []
+        self._freed: list[Message] = []  # delivered because of the own multicast
         self._begin_with([me])
-        if self.mechanism.carries and seal is not None:
+        if self.mechanism.carries and self.seal is not None:
             raise ConfigError(
-                f"mechanism {config.mechanism}: a message that is carried by another has no signature of its publisher "
-                "any more; a cluster with roles takes another mechanism"
+                f"mechanism {self.config.mechanism}: a message that another one carries has no signature any more; "
+                "a cluster with roles takes another mechanism"
             )
 
     def _begin_with(self, founders: Sequence[MemberId]) -> None:
@@ -117,53 +112,44 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
 
     def _message(self, frame: StampedFrame, number: Callable[[MemberId], ProcessId]) -> Message:
         """The frame as the mechanism sees it; a `RemoteError` if it is none."""
-        envelope = _encode((ME, frame.number, msgspec.Raw(frame.stamp), b""))
+        envelope = encode((ME, frame.number, msgspec.Raw(frame.stamp), b""))
         stamp = self.codec.decode(envelope).stamp.renumbered(lambda i: number(_named(frame.processes, i)))
-        content = _encode(Content(frame.first, frame.count, frame.body)) if self.mechanism.carries else b""
+        content = encode(Content(frame.first, frame.count, frame.body)) if self.mechanism.carries else b""
         return Message(number(frame.owner), frame.number, stamp, content, frame.anchor)
 
     # -- publish ------------------------------------------------------------------------------------------------
 
-    def publish(self, payloads: Sequence[bytes], now: int) -> tuple[StampedFrame, list[OrderOutput]]:
-        """Stamp a frame and deliver it locally; it may free what waits."""
-        self._check_publish(payloads)
+    def _stamp(self, payloads: list[bytes], now: int, tenure: tuple[int, int] | None) -> StampedFrame:
         self.now = now
-        content = Content(self.seq + 1, len(payloads), _encode(list(payloads)))
+        content = Content(self._next_seq(payloads), len(payloads), encode(payloads))
         anchor = self.mechanism.chained and self.process.seq % self.config.survey.anchor_every == 0
         if anchor:
             self.mechanism.anchor()
-        message, delivered = self.process.multicast(_encode(content) if self.mechanism.carries else b"", now)
+        message, delivered = self.process.multicast(encode(content) if self.mechanism.carries else b"", now)
+        self._freed = [m for m in delivered if m.id != message.id]
         index: dict[ProcessId, int] = {}
         stamp = message.stamp.renumbered(lambda p: index.setdefault(p, len(index)))
-        frame = StampedFrame(
+        return StampedFrame(
             owner=self.me,
             number=message.seq,
             first=content.first,
             count=content.count,
             processes=tuple(self.names[p] for p in index),
-            stamp=_encode(stamp),
+            stamp=encode(stamp),
             body=content.body,
             anchor=anchor,
         )
-        if self.seal is not None:
-            frame = msgspec.structs.replace(frame, signature=self.seal.sign(frame.unsigned()))
+
+    def _deliver_own(self, frame: StampedFrame, now: int, out: list[OrderOutput]) -> None:
         self.seq = frame.last
         self._cursor(self.me).taken = frame.number
-        self.buffer.add(frame.key, frame)
-        self.stats.published += frame.count
-        self.stats.delivered += frame.count
-        out: list[OrderOutput] = [Published(frame), Deliver(frame)]
-        self._hand_up([m for m in delivered if m.id != message.id], out)
-        return frame, out
+        self._give(frame, False, out)
+        freed, self._freed = self._freed, []
+        self._hand_up(freed, out)
 
     # -- receive ------------------------------------------------------------------------------------------------
 
-    def vet(self, frame: AnyFrame, sender: MemberId) -> None:
-        """Raise a `BadFrame` for what no honest peer sends: to be asked before the frame is kept or forwarded."""
-        if not isinstance(frame, StampedFrame):
-            raise WrongKind(f"a frame of another kind of cluster than one ordered by {self.config.mechanism}")
-        if not 1 <= frame.count <= self.config.max_frame_events or frame.first < 1 or frame.number < 1:
-            raise BadFrame(f"frame {frame.number} of {frame.count} events from {frame.first}")
+    def _vet(self, frame: StampedFrame, sender: MemberId) -> None:
         if not self.mechanism.carries and len(frame.stamp) > MAX_PLAIN_BYTES:
             raise TooLarge(f"a stamp of {len(frame.stamp)} bytes, allowed are {MAX_PLAIN_BYTES}")
         new: dict[MemberId, ProcessId] = {}  # nothing is remembered of a frame that is refused
@@ -173,8 +159,6 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
         if isinstance(message.stamp, FirstStamp):
             for carried in message.stamp.carried:
                 _check_content(carried.body, self.config)
-        if self.seal is not None and not self.seal.verify(frame.unsigned(), frame.signature):
-            raise ForgedTicket(f"frame {frame.number} of {frame.owner} is not signed by a publisher")
         if self.joining:
             return
         cursor = self.cursors.get(frame.owner)
@@ -197,8 +181,7 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
         if not self._make_room(frame, out):
             return
         cursor = self._cursor(owner)
-        self.buffer.add(frame.key, frame)
-        out.append(Arrived(frame, sender, age, recovered))
+        self._arrived(frame, sender, age, recovered, out)
         if recovered:
             self.stats.recovered += frame.count
         cursor.early[number] = None
@@ -212,17 +195,8 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
         if frame.key in self.held:
             self._hold(frame, message, recovered, out)
 
-    def _obsolete(
-        self, frame: StampedFrame, sender: MemberId, age: int, recovered: bool, out: list[OrderOutput]
-    ) -> None:
-        """It came before, or was given up: then it is late, and lost here (but others may still need it)."""
-        if frame.key in self.buffer or not self._was_given_up(frame.owner, 0, frame.number):
-            self.stats.duplicate_frames += 1
-            self.buffer.add(frame.key, frame)  # it may have come on the back of another one
-            return
-        self.buffer.add(frame.key, frame)
-        out.append(Arrived(frame, sender, age, recovered))
-        self._late(frame, out)
+    def _duplicate(self, frame: StampedFrame) -> None:
+        self.buffer.add(frame.key, frame)  # perhaps only its content came, carried by another one
 
     def _make_room(self, frame: StampedFrame, out: list[OrderOutput]) -> bool:
         """`H` and the names are bounded. Blocking mechanisms give up the oldest gap; those that wait for time, the
@@ -253,7 +227,7 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
             self.pursuits.want(self.names[process], 0, last, self.now, at_once=recovered)
         if wait.until is None:  # where nothing is named, digests have to show it first
             patience = self._patience if wait.missing else 2 * self._patience
-            self._set_deadline(self.now + patience, frame.key, self.held)
+            self._set_deadline(self.now + patience, frame.key)
 
     # -- deliver ------------------------------------------------------------------------------------------------
 
@@ -267,9 +241,7 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
                 frame = StampedFrame(owner, message.seq, content.first, content.count, (), b"", content.body)
                 self.stats.carried += frame.count
             gap = self._pass(frame.owner, frame.number, out) or over_gap
-            self.stats.delivered += frame.count
-            self.stats.delivered_over_gap += frame.count if gap else 0
-            out.append(Deliver(frame, gap))
+            self._give(frame, gap, out)
         drops, self._drops = self._drops, []
         for message, reason in drops:
             frame = self._release(message)
@@ -279,10 +251,6 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
                 self.stats.duplicate_frames += 1
             else:  # where it says duplicate, too: what was taken twice did not come so far
                 self._late(frame, out)
-
-    def _late(self, frame: StampedFrame, out: list[OrderOutput]) -> None:
-        self.stats.late += frame.count
-        out.append(Dropped(frame, "late"))
 
     def _release(self, message: Message) -> StampedFrame | None:
         frame = self.held.pop((self.names[message.sender], 0, message.seq), None)
@@ -325,36 +293,25 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
 
     @property
     def wake_at(self) -> int | None:
-        if self.joining:
-            return None
-        deadline = self._deadlines[0][0] if self._deadlines else None
-        timed = self.process.wake_at if self.mechanism.timed else None
-        return min((at for at in (deadline, timed, self.pursuits.next_at) if at is not None), default=None)
+        at, timed = super().wake_at, None
+        if self.mechanism.timed and not self.joining:
+            timed = self.process.wake_at
+        return at if timed is None or (at is not None and at < timed) else timed
 
-    def wake(self, now: int) -> list[OrderOutput]:
-        """Ask for what is due, deliver what time has made deliverable, skip what is overdue."""
-        out: list[OrderOutput] = []
-        if self.joining:
-            return out
+    def _wake(self, now: int, out: list[OrderOutput]) -> None:
         self.now = now
-        if self.pursuits.next_at is not None and self.pursuits.next_at <= now:
-            out.extend(self.pursuits.due(now, self._gaps))
-            self.stats.asked = self.pursuits.asked_events
+        self._ask(now, out)
         if self.mechanism.timed:
             self._hand_up(self.process.drain(now), out)
-        while self._deadlines and self._deadlines[0][0] <= now:
-            _, key = heapq.heappop(self._deadlines)
-            if key in self.held:
-                self._force(key, "timeout", out)
-        return out
+        for key in self._overdue(now):
+            self._force(key, "timeout", out)
 
     # -- peers --------------------------------------------------------------------------------------------------
 
-    def heard(self, sender: MemberId, heads: object, now: int) -> None:
-        """A peer says how far it has taken some owners' frames."""
-        super().heard(sender, heads, now)
-        if self.mechanism.until_stable and not self.joining and isinstance(heads, tuple):
-            self._digests.setdefault(sender, {}).update(heads)
+    def heard(self, sender: MemberId, digest: object, now: int) -> None:
+        super().heard(sender, digest, now)
+        if self.mechanism.until_stable and not self.joining and isinstance(digest, tuple):
+            self._digests.setdefault(sender, {}).update(digest)
             self._lighten()
 
     def _lighten(self) -> None:
@@ -368,64 +325,56 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
     # -- state --------------------------------------------------------------------------------------------------
 
     def begin(self, now: int) -> list[OrderOutput]:
-        """Start from the mechanism as it is, with what has arrived in the meantime."""
-        out: list[OrderOutput] = []
         self.now = now
-        self._open_lobby(now, out)
-        return out
+        return super().begin(now)
 
-    def state(self) -> ClockState:
-        """What this process goes on from after a crash."""
+    def state(self) -> StampedState:
         return self._state(self.mechanism.save())
 
-    def admit(self, joiner: MemberId, weaker: bool = False) -> ClockState:
-        """What a joiner starts from; `UsageError`: not from this member (rule 6)."""
+    def admit(self, joiner: MemberId, weaker: bool = False) -> StampedState:
+        """Rule 6."""
         return self._state(self.process.admit(self._number(joiner)))
 
-    def _state(self, state: State) -> ClockState:
+    def _state(self, state: State) -> StampedState:
         taken = {self.numbers[owner]: cursor.taken for owner, cursor in self.cursors.items()}
         for owner, _, number in self.held:
             taken[self.numbers[owner]] = min(taken[self.numbers[owner]], number - 1)
         index = {p: i for i, p in enumerate(taken)}
         shown = state.renumbered(lambda p: index.setdefault(p, len(index)))
         processes = tuple(self.names[p] for p in index)
-        stamped = StampedState(
-            self.config.mechanism, processes, tuple(taken.get(p, 0) for p in index), self.codec.encode(shown)
-        )
-        return ClockState((), (), (), (), (), (), (), None, stamped)
+        counts = tuple(taken.get(p, 0) for p in index)
+        return StampedState(self.config.mechanism, processes, counts, self.codec.encode(shown))
 
-    def load(self, state: ClockState, now: int) -> None:
-        """Take over a state from a snapshot or a checkpoint."""
-        stamped = state.stamped
-        if stamped is None or stamped.mechanism != self.config.mechanism:
+    def load(self, state: OrderState, now: int) -> None:
+        if not isinstance(state, StampedState) or state.mechanism != self.config.mechanism:
             raise BadMessage(f"the state of a cluster with {state.kind}, in one ordered by {self.config.mechanism}")
-        if len(stamped.taken) != len(stamped.processes) or len(stamped.processes) > MAX_OWNERS - len(self.names):
-            raise BadMessage(f"a state of {len(stamped.taken)} counts and {len(stamped.processes)} processes")
+        if len(state.taken) != len(state.processes) or len(state.processes) > MAX_OWNERS - len(self.names):
+            raise BadMessage(f"a state of {len(state.taken)} counts and {len(state.processes)} processes")
         self.now = now
-        found = self.codec.decode_state(stamped.state)
-        shown = found.renumbered(lambda i: self._number(_named(stamped.processes, i)))
+        found = self.codec.decode_state(state.state)
+        shown = found.renumbered(lambda i: self._number(_named(state.processes, i)))
         self.process.install(shown, now)
-        for owner, taken in zip(stamped.processes, stamped.taken, strict=True):
+        for owner, taken in zip(state.processes, state.taken, strict=True):
             self._number(owner)
             if taken:
                 self._cursor(owner).taken = taken
 
-    def why_blocked(self, owner: MemberId, seq: int, event: str) -> Blocked:
-        """What is missing before this event, who was asked, until when."""
+    def _why_blocked(self, owner: MemberId, seq: int, event: str) -> Blocked:
         for key, frame in self.held.items():
             if frame.owner == owner and frame.first <= seq <= frame.last:
                 wait = self.mechanism.wait(self._message(frame, self._number), self.now)
                 missing = wait.missing if wait is not None else ()
                 gaps = [gap for p, _, last in missing for gap in self._gaps(self.names[p], 0, last)]
-                until = next((at for at, k in self._deadlines if k == key), wait.until if wait is not None else None)
+                until = self._until(key)
+                if until is None and wait is not None:
+                    until = wait.until
                 return Blocked(event, "held", self._explained(gaps), until)
         mine = owner == self.me and seq <= self.seq
         known = any(f.owner == owner and f.first <= seq <= f.last for f in self.buffer)
         return Blocked(event, "delivered" if mine or known else "unknown")
 
     def buffers(self) -> dict[str, tuple[int, int]]:
-        """Every bounded buffer: fill and bound."""
-        return {**self._common_buffers(len(self.held)), "owners": (len(self.names), MAX_OWNERS)}
+        return {**super().buffers(), "owners": (len(self.names), MAX_OWNERS)}
 
 
 def _named(processes: Sequence[MemberId], index: int) -> MemberId:

@@ -47,14 +47,14 @@ class Context(msgspec.Struct):
     """Far fewer deliveries: seconds, and larger errors."""
     seed: int = 0
     latencies: tuple[tuple[float, ...], ...] = ()
-    """Recorded round-trip times, for the experiments that want them."""
+    """Round-trip times in ms, for the experiments that use them."""
     master: str | None = None
     """A Spark master: run the points there. Otherwise here, one after the other, each on all cores."""
     tell: Tell | None = None
     live: bool = False
     """On real sockets, for the experiments that can."""
     data: str = ""
-    """A recorded workload, for the experiments that want one."""
+    """An editing session, for the experiment that uses one; none: see `whence.objects.replay.session`."""
 
     def size(self, deliveries: float, quick: float) -> float:
         """Deliveries of a point. Errors come in swarms, of one slow message at many receivers: it is messages that

@@ -1,4 +1,4 @@
-"""Tickets: who may publish (CCC11 section 4, ring.md). Two protocols with one interface, `Ring`."""
+"""Tickets: who may publish (CCC11 section 4, docs/ring.md). Two protocols with one interface, `Ring`."""
 
 from whence.ring.basic import BasicRing
 from whence.ring.config import RingConfig, recovery_rounds

@@ -1,15 +1,5 @@
-"""The fault-free ring: CCC11 Algorithm 1 with rules 1-6 of ring.md. Processes do not fail and streams lose nothing;
-delays are arbitrary, so there are no time-outs.
-
-1. Serving before ACKSUCC overlaps two coordinated sets. While awaiting ACKSUCC, CJOIN and the own leave are deferred
-   and only the successor's CLEAVE is served. ACKSUCC only clears the pending flag, and only from the successor.
-2. A leaver stops publishing before it sends CLEAVE.
-3. NEWSUCC can overtake ACKCJOIN: a joiner queues it.
-4. Members are `(process, incarnation)`; every message names both ends' and is dropped on a mismatch.
-5. All leave at once, or the last one leaves. Alone: leave directly, rejecting what was deferred. A leaver holds its
-   successor's CLEAVE, except on the wrap edge, where it answers NACKLEAVE; the refused one goes on, serves what it
-   holds, and tries again only after the next NEWSUCC or when alone.
-6. CLEAVE carries the successor, its ticket and incarnation, and the table.
+"""The fault-free ring: CCC11 Algorithm 1 with rules 1-6 of docs/ring.md. Processes do not fail and streams lose
+nothing; delays are arbitrary, so there are no time-outs.
 
 A newcomer is an owner from ACKSUCC on (`PROBATION` before), as the paper's prose has it ("can then perform as a
 coordinator").
@@ -20,8 +10,10 @@ from __future__ import annotations
 import random
 
 from whence.clock import MemberId
+from whence.ring.applicant import BUSY, Applicant
+from whence.ring.base import RingBase
 from whence.ring.config import RingConfig
-from whence.ring.core import Core
+from whence.ring.context import Context, Timer
 from whence.ring.edge import Edge
 from whence.ring.interface import Announce, Rejected, State
 from whence.ring.messages import (
@@ -30,248 +22,252 @@ from whence.ring.messages import (
     AckSucc,
     CJoin,
     CLeave,
+    Holder,
     NackLeave,
     NewSucc,
     Reject,
     ReleasedNews,
     RingMessage,
-    Seat,
     Who,
 )
 
 COORDINATOR = (State.PROBATION, State.OWNER)
 
 
-class BasicRing(Core):
-    """One process's part in a ring without failures."""
-
-    MAX_DEFERRED = 64  # CJOINs deferred at a time (more are rejected), NEWSUCCs queued by a joiner
+class BasicRing(RingBase):
+    """One process's part in a ring without failures: which message and which timer goes where."""
 
     def __init__(self, me: MemberId, config: RingConfig, rng: random.Random) -> None:
-        super().__init__(me, config, rng)
-        self._deferred: list[tuple[MemberId, CJoin]] = []
-        self._early: list[tuple[MemberId, NewSucc]] = []
-        self._held_leave: tuple[MemberId, CLeave] | None = None
-        self._leave_nonce = 0
-        self._refused = False
-
-    # --- who am I ---
-
-    def owns_at(self, now: int) -> bool:
-        return self.state is State.OWNER
-
-    def steady_at(self, now: int) -> bool:
-        return self.state is State.OWNER
+        super().__init__(me, config, rng, answer_ns=None)
+        self.edges = Edges(self.ctx, self.applicant)
 
     @property
     def admits(self) -> bool:
-        ready = self.state is State.OWNER and self.edge is not None and self.edge.acked and not self.resigning
-        return ready and len(self.coordinated()) > 1
+        return self.edges.admits
 
-    def _lease_end(self) -> int | None:
-        return None
+    def owns_at(self, now: int) -> bool:
+        return self.ctx.state is State.OWNER
 
-    def _expire(self) -> None:
-        pass
-
-    def _vacate(self) -> None:
-        deferred, self._deferred = self._deferred, []
-        for sender, request in deferred:
-            self._reject(sender, request.nonce, "leaving")
-        self._early, self._held_leave, self._leave_nonce, self._refused = [], None, 0, False
-
-    def _receive(self, sender: MemberId, message: RingMessage) -> None:
-        match message:
-            case CJoin():
-                self._on_cjoin(sender, message)
-            case Who():
-                self._reject(sender, message.nonce, "not asked for a ticket")
-            case Reject():
-                self._on_reject(sender, message)
-                self._early = []
-            case AckCJoin():
-                self._on_ack_cjoin(sender, message)
-            case NewSucc():
-                self._on_new_succ(sender, message)
-            case AckSucc():
-                self._on_ack_succ(sender, message)
-            case CLeave():
-                self._on_cleave(sender, message)
-            case AckCLeave():
-                self._on_ack_cleave(message)
-            case NackLeave():
-                self._on_nack_leave(message)
-            case _:
-                pass  # the fault-tolerant protocol's
-
-    def _timer(self, name: str) -> None:
-        match name:
-            case "apply":
-                self._apply()
-            case "quarantine":
-                self._founded()
-            case "look":
-                self._look_around()
-            case _:
-                raise AssertionError(name)
-
-    # --- joining ---
-
-    def _apply(self) -> None:
-        super()._apply()
-        self._timers.pop("answer", None)  # an answer always comes
+    def steady_at(self, now: int) -> bool:
+        return self.ctx.state is State.OWNER
 
     def _found(self, epoch: int) -> None:
-        if self._asked is not None:
-            self._say(Rejected("a request for a ticket is under way"))
+        if self.applicant.asked is not None:
+            self.ctx.say(Rejected("a request for a ticket is under way"))
         else:
             super()._found(epoch)
 
     def _resign(self) -> None:
-        if self._asked is None:
+        if self.applicant.asked is None:
             super()._resign()
         else:
-            self.wanted, self.resigning = False, True  # what is granted now is given back at once
+            self.ctx.wanted, self.ctx.resigning = False, True  # what is granted now is given back at once
 
-    def _on_cjoin(self, sender: MemberId, m: CJoin) -> None:
-        if self.state not in COORDINATOR or self.resigning:
-            self._reject(sender, m.nonce, "leaving" if self.seat is not None else "not a coordinator")
-        elif self.edge is not None and not self.edge.acked:
-            if len(self._deferred) < self.MAX_DEFERRED:
-                self._deferred.append((sender, m))
+    def _leave(self) -> None:
+        self.edges.leave_if_possible()
+
+    def _receive(self, sender: MemberId, m: RingMessage) -> None:
+        match m:
+            case CJoin():
+                self.edges.on_cjoin(sender, m)
+            case AckCJoin():
+                self.founding.heard_owner(sender)
+                if self.applicant.accepts(sender, m):
+                    self.edges.take_ticket(sender, m)
+            case Reject():
+                if m.owner:
+                    self.founding.heard_owner(sender)
+                self.applicant.on_reject(sender, m)
+                self.edges.early = []
+            case Who():
+                self.edges.reject(sender, m.nonce, "not asked for a ticket")
+            case NewSucc():
+                self.edges.on_new_succ(sender, m)
+            case AckSucc():
+                self.edges.on_ack_succ(sender, m)
+            case CLeave():
+                self.edges.on_cleave(sender, m)
+            case AckCLeave():
+                self.edges.on_ack_cleave(m)
+            case NackLeave():
+                self.edges.on_nack_leave(m)
+            case _:
+                pass  # the fault-tolerant protocol's
+
+    def _timer(self, timer: Timer) -> None:
+        match timer:
+            case Timer.APPLY:
+                self.applicant.apply()
+            case Timer.QUARANTINE:
+                self.founding.complete()
+            case Timer.LOOK:
+                self.founding.look()
+            case _:
+                raise AssertionError(timer)
+
+
+class Edges:
+    """Algorithm 1: the edges to the successor and to the predecessor, and how they change."""
+
+    MAX_DEFERRED = 64  # CJOINs deferred at a time (more are rejected), NEWSUCCs queued by a joiner
+
+    def __init__(self, ctx: Context, applicant: Applicant) -> None:
+        self.ctx = ctx
+        self.applicant = applicant
+        self.deferred: list[tuple[MemberId, CJoin]] = []
+        self.early: list[tuple[MemberId, NewSucc]] = []
+        """NEWSUCCs that have overtaken the ACKCJOIN (rule 3)."""
+        self.held_leave: tuple[MemberId, CLeave] | None = None
+        self.leave_nonce = 0
+        self.refused = False
+        ctx.when_vacated.append(self._clear)
+
+    def _clear(self) -> None:
+        deferred, self.deferred = self.deferred, []
+        for sender, request in deferred:
+            self.reject(sender, request.nonce, "leaving")
+        self.early, self.held_leave, self.leave_nonce, self.refused = [], None, 0, False
+
+    # --- joining ---
+
+    @property
+    def admits(self) -> bool:
+        ctx = self.ctx
+        ready = ctx.state is State.OWNER and ctx.edge is not None and ctx.edge.acked and not ctx.resigning
+        return ready and bool(ctx.free())
+
+    def on_cjoin(self, sender: MemberId, m: CJoin) -> None:
+        ctx = self.ctx
+        if ctx.state not in COORDINATOR or ctx.resigning:
+            self.reject(sender, m.nonce, "leaving" if ctx.holder is not None else "not a coordinator")
+        elif ctx.edge is not None and not ctx.edge.acked:  # rule 1
+            if len(self.deferred) < self.MAX_DEFERRED:
+                self.deferred.append((sender, m))
             else:
-                self._reject(sender, m.nonce, "busy")
+                self.reject(sender, m.nonce, BUSY)
         elif not self.admits:
-            full = len(self.table.coordinators()) >= self.config.tickets
-            self._reject(sender, m.nonce, "full" if full else "no free ticket here")
+            full = len(ctx.table.coordinators()) >= ctx.config.tickets
+            self.reject(sender, m.nonce, "full" if full else "no free ticket here")
         else:
             self._grant(sender, m)
 
     def _grant(self, sender: MemberId, m: CJoin) -> None:
-        assert self.seat is not None and self.edge is not None
-        free = self.coordinated()[1:]
-        ticket = m.wish if m.wish in free else self.rng.choice(free)
-        newcomer = Seat(sender, ticket, self.table.grant(ticket))
-        succ, rows = self.edge.succ, self.table.rows()
-        self.edge = Edge(newcomer, [])
-        self.edge.acked = True
-        self._send(sender, AckCJoin(m.nonce, 0, self.seat.tenure, newcomer.tenure, succ, (), (), rows))
+        ctx, (holder, edge) = self.ctx, self.ctx.sitting()
+        newcomer = ctx.grant(sender, m.wish)
+        ctx.edge = Edge(newcomer, [])
+        ctx.edge.acked = True
+        mine, yours = holder.tenure, newcomer.tenure
+        ctx.send(sender, AckCJoin(m.nonce, 0, mine, yours, edge.succ, (), (), ctx.table.rows()))
 
-    def _reject(self, to: MemberId, nonce: int, reason: str) -> None:
-        self._send(to, Reject(nonce, reason, self.state in COORDINATOR, self.table.era, self._known()))
+    def reject(self, to: MemberId, nonce: int, reason: str) -> None:
+        self.ctx.reject(to, nonce, reason, self.ctx.state in COORDINATOR)
 
-    def _take_seat(self, sender: MemberId, grant: AckCJoin) -> None:
-        early, self._early = self._early, []
-        self._sit(Seat(self.me, *grant.yours))
-        self.state = State.PROBATION
-        self.pred = Seat(sender, *grant.mine)
-        self._new_edge(grant.succ)
+    def take_ticket(self, sender: MemberId, grant: AckCJoin) -> None:
+        ctx = self.ctx
+        early, self.early = self.early, []
+        ctx.sit(Holder(ctx.me, *grant.yours))
+        ctx.state = State.PROBATION
+        ctx.pred = Holder(sender, *grant.mine)
+        self.new_edge(grant.succ)
         for pred, m in early:
-            self._on_new_succ(pred, m)
+            self.on_new_succ(pred, m)
 
     # --- the edge between neighbours ---
 
-    def _new_edge(self, succ: Seat) -> None:
-        assert self.seat is not None
-        self.edge = Edge(succ, [])
-        self._send(succ.member, NewSucc(self.seat.tenure, succ.tenure))
+    def new_edge(self, succ: Holder) -> None:
+        holder, _ = self.ctx.sitting()
+        self.ctx.edge = Edge(succ, [])
+        self.ctx.send(succ.member, NewSucc(holder.tenure, succ.tenure))
 
-    def _on_new_succ(self, sender: MemberId, m: NewSucc) -> None:
-        if self.state is State.JOINING:
-            if len(self._early) < self.MAX_DEFERRED:
-                self._early.append((sender, m))
+    def on_new_succ(self, sender: MemberId, m: NewSucc) -> None:
+        ctx = self.ctx
+        if ctx.state is State.JOINING:
+            if len(self.early) < self.MAX_DEFERRED:
+                self.early.append((sender, m))
             return
-        if self.seat is None or m.yours != self.seat.tenure:
+        if not ctx.addressed(m.yours):
             return
-        self.pred = Seat(sender, *m.mine)
-        if self.state is State.LEAVING:
+        ctx.pred = Holder(sender, *m.mine)
+        if ctx.state is State.LEAVING:
             self._ask_to_leave()
             return
-        self._send(sender, AckSucc(self.seat.tenure, m.mine))
-        if self._refused:
-            self._refused = False
-            self._leave_if_possible()
+        ctx.send(sender, AckSucc(m.yours, m.mine))
+        if self.refused:
+            self.refused = False
+            self.leave_if_possible()
 
-    def _on_ack_succ(self, sender: MemberId, m: AckSucc) -> None:
-        if self.state not in COORDINATOR or self.seat is None or self.edge is None:
-            return
-        if m.yours == self.seat.tenure and self.edge.succ == Seat(sender, *m.mine):
-            self._performing()
+    def on_ack_succ(self, sender: MemberId, m: AckSucc) -> None:
+        ctx, z = self.ctx, Holder(sender, *m.mine)
+        if ctx.state in COORDINATOR and ctx.edge is not None and ctx.addressed(m.yours) and ctx.edge.succ == z:
+            self.performing()
 
-    def _performing(self) -> None:
+    def performing(self) -> None:
         """The edge is settled: serve what was deferred, then the own leave."""
-        assert self.edge is not None
-        self.edge.acked = True
-        if self.state is State.PROBATION:
-            self._own()
-        deferred, self._deferred = self._deferred, []
+        _, edge = self.ctx.sitting()
+        edge.acked = True
+        if self.ctx.state is State.PROBATION:
+            self.ctx.own()
+        deferred, self.deferred = self.deferred, []
         for sender, request in deferred:
-            self._on_cjoin(sender, request)
-        self._leave_if_possible()
+            self.on_cjoin(sender, request)
+        self.leave_if_possible()
 
     # --- leaving ---
 
-    def _resign_seat(self) -> None:
-        self._leave_if_possible()
-
-    def _leave_if_possible(self) -> None:
-        if not self.resigning or self.state is not State.OWNER or self.edge is None or not self.edge.acked:
+    def leave_if_possible(self) -> None:
+        ctx = self.ctx
+        if not ctx.resigning or ctx.state is not State.OWNER or ctx.edge is None or not ctx.edge.acked:
             return
-        assert self.seat is not None
-        if self.edge.succ == self.seat:
-            self._say(Announce(ReleasedNews(self.seat, self._seq)))
-            self._released()
-        elif not self._refused:
-            self.state = State.LEAVING
+        if ctx.alone:
+            ctx.say(Announce(ReleasedNews(ctx.sitting()[0], ctx.seq)))
+            self.applicant.released()
+        elif not self.refused:
+            ctx.state = State.LEAVING
             self._ask_to_leave()
 
     def _ask_to_leave(self) -> None:
-        """CLEAVE to the predecessor of now; only the answer to the last one counts. Who was alone and has admitted a
-        newcomer has no predecessor until that one's NEWSUCC, and asks it then."""
-        assert self.seat is not None and self.edge is not None
-        if self.pred is None:
-            return
-        self._leave_nonce = self._next_nonce()
-        mine, succ, rows = self.seat.tenure, self.edge.succ, self.table.rows()
-        self._send(self.pred.member, CLeave(self._leave_nonce, mine, self.pred.tenure, succ, 0, (), rows))
+        """CLEAVE to the predecessor of now; only the answer to the last one counts. A coordinator that was alone and
+        has admitted a newcomer has no predecessor until that one's NEWSUCC, and asks it then."""
+        ctx, pred, (holder, edge) = self.ctx, self.ctx.pred, self.ctx.sitting()
+        if pred is not None:
+            self.leave_nonce = ctx.next_nonce()
+            mine, rows = holder.tenure, ctx.table.rows()
+            ctx.send(pred.member, CLeave(self.leave_nonce, mine, pred.tenure, edge.succ, 0, (), rows))
 
-    def _on_cleave(self, sender: MemberId, m: CLeave) -> None:
-        if self.seat is None or self.edge is None or m.yours != self.seat.tenure:
+    def on_cleave(self, sender: MemberId, m: CLeave) -> None:
+        ctx, z = self.ctx, Holder(sender, *m.mine)
+        if ctx.holder is None or ctx.edge is None or not ctx.addressed(m.yours) or z != ctx.edge.succ:
             return
-        z = Seat(sender, *m.mine)
-        if z != self.edge.succ:
-            return
-        if self.state is State.LEAVING:
-            if z.ticket > self.seat.ticket:
-                self._send(sender, NackLeave(m.nonce, m.mine))
-            else:
-                self._held_leave = (sender, m)
-            return
-        self._take_over(z, m)
-
-    def _take_over(self, z: Seat, m: CLeave) -> None:
-        self._send(z.member, AckCLeave(m.nonce, m.mine))
-        self.table.merge(m.rows)
-        self.table.end(z.ticket, z.inc + 1)
-        inc, seq = self.table.last[z.ticket]
-        self._say(Announce(ReleasedNews(z, seq if inc == z.inc else 0)))
-        if m.succ == self.seat:
-            self.edge, self.pred = Edge.alone(self.seat), None
-            self._performing()
+        if ctx.state is not State.LEAVING:
+            self._take_over(z, m)
+        elif z.ticket > ctx.holder.ticket:  # the wrap edge (rule 5)
+            ctx.send(sender, NackLeave(m.nonce, m.mine))
         else:
-            self._new_edge(m.succ)
+            self.held_leave = (sender, m)
 
-    def _on_ack_cleave(self, m: AckCLeave) -> None:
-        if self.state is State.LEAVING and self.seat is not None and m.yours == self.seat.tenure:
-            self._released()
+    def _take_over(self, z: Holder, m: CLeave) -> None:
+        ctx, (holder, _) = self.ctx, self.ctx.sitting()
+        ctx.send(z.member, AckCLeave(m.nonce, m.mine))
+        ctx.table.merge(m.rows)
+        ctx.table.end(z.ticket, z.inc + 1)
+        inc, seq = ctx.table.last[z.ticket]
+        ctx.say(Announce(ReleasedNews(z, seq if inc == z.inc else 0)))
+        if m.succ == holder:
+            ctx.edge, ctx.pred = Edge.alone(holder), None
+            self.performing()
+        else:
+            self.new_edge(m.succ)
 
-    def _on_nack_leave(self, m: NackLeave) -> None:
-        if self.state is not State.LEAVING or self.seat is None:
+    def on_ack_cleave(self, m: AckCLeave) -> None:
+        if self.ctx.state is State.LEAVING and self.ctx.addressed(m.yours):
+            self.applicant.released()
+
+    def on_nack_leave(self, m: NackLeave) -> None:
+        ctx = self.ctx
+        if ctx.state is not State.LEAVING or not ctx.addressed(m.yours) or m.nonce != self.leave_nonce:
             return
-        if (m.nonce, m.yours) != (self._leave_nonce, self.seat.tenure):
-            return
-        self.state = State.OWNER
-        self._refused = True
-        held, self._held_leave = self._held_leave, None
+        ctx.state = State.OWNER
+        self.refused = True
+        held, self.held_leave = self.held_leave, None
         if held is not None:
-            self._on_cleave(*held)
+            self.on_cleave(*held)

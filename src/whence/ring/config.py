@@ -1,8 +1,7 @@
 """The settings of a ring and the times that follow from them.
 
-Rules of ring.md implemented here: 8 (quorums of small rings), 9 (the length of a lease), 11 (how long an excluder
-waits).
-Times are nanoseconds of the local clock. Clocks of two processes drift apart by at most `drift` each.
+Rules 8 (quorums of small rings), 9 (the length of a lease), 11 (how long an excluder waits). Times are nanoseconds of
+the local clock. Clocks of two processes drift apart by at most `drift` each.
 """
 
 from __future__ import annotations
@@ -77,16 +76,16 @@ class RingConfig(msgspec.Struct, frozen=True, kw_only=True):
         """So long on the local clock that `ns` have passed on everybody's: `ns (1 + drift) / (1 - drift)`."""
         return int(ns * (1 + self.drift) / (1 - self.drift)) + 1
 
-    def temp_ns(self, seats: int) -> int:
+    def temp_ns(self, tenures: int) -> int:
         """TempRounds as time: how long an excluder waits until the owners of so many tickets, one after the other, are
-        certainly out: `seats * lease` (rule 11, where `seats` is at most `dist - 1`).
+        certainly out: `tenures * lease` (rule 11, where `tenures` is at most `dist - 1`).
 
         The nearest excluded coordinator is out one lease after the acks; it may have vouched for the next until
         then, and so on. Departs from the `dist + 1` rounds of rule 11, which the published protocol needs because its
         ALIVEs are counted by rounds that begin anywhere; a lease ends by itself, so many nanoseconds after its poll
-        was sent. A third of the time means a third of the dead seats among the neighbours when processes crash one
+        was sent. A third of the time means a third of the dead among the neighbours when processes crash one
         after another."""
-        return self.on_any_clock(seats * self.lease_ns)
+        return self.on_any_clock(tenures * self.lease_ns)
 
     @property
     def patience_ns(self) -> int:

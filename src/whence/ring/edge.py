@@ -1,22 +1,18 @@
 """The edge to the successor: who it is, and what it may hold as its L.
 
-Rules of ring.md implemented here:
-
-1.  Until the successor has answered on this edge, it is pending: no CJOIN is served and no own leave begun.
-13. When a status is lost, R and what the successor holds differ. Every R sent since the last one known to be
-    adopted is kept; an exclusion needs a quorum in each. Goes beyond the rule: when an edge changes hands (a
-    newcomer, a leave), the new predecessor inherits the list, since it cannot know either which of them the
-    successor holds.
-15. A takeover is declared on the edge until the successor has answered.
+Rule 1: until the successor has answered, the edge is pending. Rule 13: every R sent since the last one known to be
+adopted is kept. Goes beyond the rule: when an edge changes hands (a newcomer, a leave), the new predecessor inherits
+the lists, since it cannot know either which of them the successor holds. Rule 15: a takeover is declared until the
+successor has answered.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from whence.ring.messages import Seat, Tenure
+from whence.ring.messages import Holder, Tenure
 
-Seats = tuple[Seat, ...]
+Holders = tuple[Holder, ...]
 
 MAX_HELD = 8  # lists an exclusion may need a quorum of; beyond it the last one is repeated until it is adopted
 
@@ -24,7 +20,7 @@ MAX_HELD = 8  # lists an exclusion may need a quorum of; beyond it the last one 
 class Edge:
     """From this process to `succ` (itself when alone)."""
 
-    def __init__(self, succ: Seat, held: Iterable[Seats], takeover: tuple[Tenure, ...] = ()) -> None:
+    def __init__(self, succ: Holder, held: Iterable[Holders], takeover: tuple[Tenure, ...] = ()) -> None:
         self.succ = succ
         self.takeover = takeover
         self.start: int | None = None
@@ -35,27 +31,27 @@ class Edge:
         """Nonce of the last UPDATE, while unanswered."""
         self.refused = 0
         """CLEAVEs of the successor up to this nonce were refused: a copy of one must not be served later."""
-        self._held: list[tuple[int, Seats]] = [(0, R) for R in dict.fromkeys(held)]
+        self._held: list[tuple[int, Holders]] = [(0, R) for R in dict.fromkeys(held)]
 
     @classmethod
-    def alone(cls, me: Seat) -> Edge:
+    def alone(cls, me: Holder) -> Edge:
         """The ring of one: nobody vouches, nobody can exclude (rule 8)."""
         edge = cls(me, [()])
         edge.acked = True
         return edge
 
     @property
-    def held(self) -> tuple[Seats, ...]:
+    def held(self) -> tuple[Holders, ...]:
         """Every list that the successor may hold as its L."""
         return tuple(dict.fromkeys(R for _, R in self._held))
 
     @property
-    def last(self) -> Seats | None:
+    def last(self) -> Holders | None:
         """The R that was sent last on this edge; None: none yet."""
         sent, R = self._held[-1] if self._held else (0, ())
         return R if sent else None
 
-    def offer(self, nonce: int, R: Seats) -> Seats:
+    def offer(self, nonce: int, R: Holders) -> Holders:
         """An UPDATE goes out; returns the R it must carry: the one before, while that is unanswered, since every
         further list is one more in which an exclusion needs a quorum."""
         if self.start is None:

@@ -1,4 +1,4 @@
-"""The safety of a ring, judged from outside by one who sees all members at once (ring.md, "Invariants").
+"""The safety of a ring, judged from outside by one who sees all members at once (docs/ring.md, "Invariants").
 
 `violations` judges one moment (invariants 1, 2 and 6), `quiet_violations` a ring without faults in which nothing is
 under way (4), `Watch` a whole run (5 and 7). Invariant 3 speaks of messages in flight, which only a network can see: it
@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from whence.clock import Incarnation, MemberId
+from whence.ring.base import RingBase
 from whence.ring.config import need_alive
-from whence.ring.core import Core
 from whence.ring.interface import BecameOwner, Excluded, Granted, Ring, RingOutput, State
-from whence.ring.messages import Seat
-from whence.ring.neighbours import Neighbours
-from whence.ring.reunion import Reunion, closed_cycle
+from whence.ring.messages import Holder
+from whence.ring.neighbourhood.reunion import closed_cycle
+from whence.ring.tolerant import TolerantRing
 
 
 def violations(rings: Mapping[MemberId, Ring], nows: Mapping[MemberId, int] | None = None) -> list[str]:
@@ -49,15 +49,16 @@ def _newcomers(rings: Mapping[MemberId, Ring], seated: list[tuple[MemberId, Ring
     """I6 (fault-tolerant): nobody has two newcomers on probation that it counts on."""
     parents: dict[MemberId, MemberId] = {}
     for member, ring in seated:
-        if not isinstance(ring, Neighbours) or ring.state is not State.PROBATION:
+        if not isinstance(ring, TolerantRing) or ring.state is not State.PROBATION:
             continue
-        assert ring.pred is not None and ring.seat is not None
-        parent = rings.get(ring.pred.member)
-        if not isinstance(parent, Neighbours) or parent.seat != ring.pred or parent.table.over(ring.seat):
+        holder, pred = ring.ctx.holder, ring.ctx.pred
+        assert holder is not None and pred is not None
+        parent = rings.get(pred.member)
+        if not isinstance(parent, TolerantRing) or parent.ctx.holder != pred or parent.ctx.table.over(holder):
             continue
-        if ring.pred.member in parents:
-            yield f"I6: {ring.pred.member} has two newcomers, {parents[ring.pred.member]} and {member}"
-        parents[ring.pred.member] = member
+        if pred.member in parents:
+            yield f"I6: {pred.member} has two newcomers, {parents[pred.member]} and {member}"
+        parents[pred.member] = member
 
 
 def quiet_violations(rings: Mapping[MemberId, Ring]) -> list[str]:
@@ -66,20 +67,21 @@ def quiet_violations(rings: Mapping[MemberId, Ring]) -> list[str]:
     covered: list[int] = []
     tickets = 0
     for member, ring in rings.items():
-        assert isinstance(ring, Core)
-        tickets = ring.config.tickets
-        if ring.state in (State.PROBATION, State.LEAVING):
-            found.append(f"I4: {member} is {ring.state.value}")
-        if ring.state is not State.OWNER or ring.edge is None:
+        assert isinstance(ring, RingBase)
+        ctx = ring.ctx
+        tickets = ctx.config.tickets
+        if ctx.state in (State.PROBATION, State.LEAVING):
+            found.append(f"I4: {member} is {ctx.state.value}")
+        if ctx.state is not State.OWNER or ctx.edge is None:
             continue
         covered += ring.coordinated()
-        if ring.edge.succ == ring.seat:
+        if ctx.alone:
             continue
-        succ = rings.get(ring.edge.succ.member)
-        if not isinstance(succ, Core) or succ.seat != ring.edge.succ:
-            found.append(f"I4: the successor of {member}, {ring.edge.succ}, is gone")
-        elif succ.pred != ring.seat:
-            found.append(f"I4: pred(succ({member})) is {succ.pred}")
+        succ = rings.get(ctx.edge.succ.member)
+        if not isinstance(succ, RingBase) or succ.ctx.holder != ctx.edge.succ:
+            found.append(f"I4: the successor of {member}, {ctx.edge.succ}, is gone")
+        elif succ.ctx.pred != ctx.holder:
+            found.append(f"I4: pred(succ({member})) is {succ.ctx.pred}")
     if covered and sorted(covered) != list(range(tickets)):
         found.append(f"I4: the coordinated sets are {sorted(covered)} of 0..{tickets - 1}")
     return found
@@ -88,13 +90,13 @@ def quiet_violations(rings: Mapping[MemberId, Ring]) -> list[str]:
 def reunites(rings: Mapping[MemberId, Ring]) -> bool:
     """Whether a dead ring can come back by itself: every coordinator that it had last is there and remembers, and
     so is everybody whom they have let found it again."""
-    there = {member: ring for member, ring in rings.items() if isinstance(ring, Reunion)}
+    there = {member: ring for member, ring in rings.items() if isinstance(ring, TolerantRing)}
     epoch = max((ring.epoch for ring in there.values()), default=0)
-    heard = {member: ring.witness(ripe=False) for member, ring in there.items()}
-    tickets = next((ring.config.tickets for ring in there.values()), 1)
+    heard = {member: ring.reunion.witness(ripe=False) for member, ring in there.items()}
+    tickets = next((ring.ctx.config.tickets for ring in there.values()), 1)
     for e in range(epoch + 1):
         cycle = closed_cycle(heard, e, tickets)
-        if cycle and all(founder in there for seat in cycle for founder in heard[seat.member].to):
+        if cycle and all(founder in there for holder in cycle for founder in heard[holder.member].to):
             return True
     return False
 
@@ -130,13 +132,14 @@ class Watch:
         """I7: of each excluded z, the members of L_z that did not ack (and are there, and not excluded with it) are
         too few."""
 
-        def there(s: Seat) -> bool:
+        def there(s: Holder) -> bool:
             ring = rings.get(s.member)
-            return isinstance(ring, Core) and ring.seat == s
+            return isinstance(ring, RingBase) and ring.ctx.holder == s
 
         for z, ring in rings.items():
-            if not isinstance(ring, Neighbours) or ring.state is not State.OWNER or ring.ticket not in output.tickets:
+            if not isinstance(ring, TolerantRing) or ring.state is not State.OWNER or ring.ticket not in output.tickets:
                 continue
-            left = [s for s in ring.L if there(s) and s.member not in output.ackers and s.ticket not in output.tickets]
-            if len(left) >= need_alive(len(ring.L)):
-                yield f"I7: {z} of {output.tickets} still has {len(left)} of {len(ring.L)} after {output.ackers} agreed"
+            L = ring.neighbours.L
+            left = [s for s in L if there(s) and s.member not in output.ackers and s.ticket not in output.tickets]
+            if len(left) >= need_alive(len(L)):
+                yield f"I7: {z} of {output.tickets} still has {len(left)} of {len(L)} after {output.ackers} agreed"

@@ -1,12 +1,7 @@
 """What the members of a ring say to each other (CCC11 Algorithms 1-4), and what they tell everybody by PrCast.
 
-Rules of ring.md that the vocabulary itself carries:
-
-4.  Members are `(process, incarnation)`. A MemberId is one life of a process, a `Tenure` one membership of it;
-    every message between coordinators names the tenure of both ends (`mine`, `yours`) and is dropped on a mismatch.
-6.  CLEAVE carries the successor, its ticket and incarnation, and the table of last incarnation and seq per ticket.
-14. What is asked carries a nonce, and the answer repeats it. Nonces of one process only ever grow.
-15. ALIVE is addressed to a (ticket, incarnation); UPDATE carries the sender's.
+Rules 4, 6, 14 and 15: every message between coordinators names the tenure of both ends (`mine`, `yours`) and is
+dropped on a mismatch; what is asked carries a nonce, and the answer repeats it. Nonces of one process only ever grow.
 
 Tags are stable: new messages are appended, numbers are never used again. Ring messages have 32..63.
 Incarnations travel packed (`Incarnation.packed`), which compares as the triple does. An **era** is `(epoch, term)`
@@ -27,15 +22,19 @@ ERA_SHIFT = 24
 MAX_EPOCH = 1 << 64 - 2 * ERA_SHIFT
 
 
+def term_of(era: int) -> int:
+    return era & (1 << ERA_SHIFT) - 1
+
+
 class Tenure(NamedTuple):
-    """One membership of a process: the ticket it holds and the incarnation it holds it under."""
+    """One holding of a ticket, by one life of one process: the ticket and the incarnation."""
 
     ticket: int
     inc: int
 
 
-class Seat(NamedTuple):
-    """A tenure and who has it. This is what L and R are sets of."""
+class Holder(NamedTuple):
+    """A tenure and who has it. L and R are lists of holders."""
 
     member: MemberId
     ticket: int
@@ -44,6 +43,10 @@ class Seat(NamedTuple):
     @property
     def tenure(self) -> Tenure:
         return Tenure(self.ticket, self.inc)
+
+    @property
+    def epoch(self) -> int:
+        return self.inc >> 2 * ERA_SHIFT
 
     def __str__(self) -> str:
         return f"{self.ticket}:{Incarnation.unpack(self.inc)}@{self.member}"
@@ -95,9 +98,9 @@ class AckCJoin(_Message, frozen=True, tag=34):
     """The nonce of the UPDATE that this message is."""
     mine: Tenure
     yours: Tenure
-    succ: Seat
-    L: tuple[Seat, ...]
-    inherited: tuple[tuple[Seat, ...], ...]
+    succ: Holder
+    L: tuple[Holder, ...]
+    inherited: tuple[tuple[Holder, ...], ...]
     """What `succ` may hold as its L (rule 13, for an edge that changes hands)."""
     rows: tuple[Row, ...]
 
@@ -115,7 +118,7 @@ class Who(_Message, frozen=True, tag=51):
     nonce: int
 
 
-# --- founding again, by those who were coordinators (reunion.py) ---
+# --- founding again, by those who were coordinators (docs/ring.md, "A dead ring") ---
 
 
 class Rally(_Message, frozen=True, tag=52):
@@ -124,8 +127,8 @@ class Rally(_Message, frozen=True, tag=52):
 
     nonce: int
     epoch: int
-    cycle: tuple[Seat, ...]
-    """All seats of the dead ring, in successor order (with an `epoch`)."""
+    cycle: tuple[Holder, ...]
+    """All tenures of the dead ring, in successor order (with an `epoch`)."""
     founders: tuple[MemberId, ...]
     """Whom the others have let found before, and who are asked, too."""
 
@@ -135,17 +138,17 @@ class Witness(_Message, frozen=True, tag=53):
 
     nonce: int
     alive: bool
-    """I have a seat, or am founding: the ring is not dead."""
+    """I have a ticket, or am founding: the ring is not dead."""
     era: int
     pledged: int
     """The highest epoch under which I have let somebody found the ring again (0: none)."""
     to: tuple[MemberId, ...]
     """Everybody whom I have let found, as far as they have not told me since that they did not."""
-    ended: tuple[tuple[Seat, ...], ...]
-    """Seats that I had, lost and did not hand over, each with my last successor; if that one was a newcomer that had
+    ended: tuple[tuple[Holder, ...], ...]
+    """Tenures that I had, lost and did not hand over, each with my last successor; if that one was a newcomer that had
     not confirmed yet, also with the successor before it."""
-    never: tuple[Seat, ...]
-    """Seats that were granted to me and that I never owned."""
+    never: tuple[Holder, ...]
+    """Tenures that were granted to me and that I never owned."""
 
 
 # --- the edge between neighbours in the fault-free protocol (Algorithm 1) ---
@@ -174,10 +177,10 @@ class CLeave(_Message, frozen=True, tag=37):
     nonce: int
     mine: Tenure
     yours: Tenure
-    succ: Seat
+    succ: Holder
     answers: int
     """The nonce of the last UPDATE accepted from the receiver: which edge this CLEAVE belongs to (0: fault-free)."""
-    held: tuple[tuple[Seat, ...], ...]
+    held: tuple[tuple[Holder, ...], ...]
     """What `succ` may hold as its L (rule 13)."""
     rows: tuple[Row, ...]
 
@@ -228,7 +231,7 @@ class Update(_Message, frozen=True, tag=42):
     mine: Tenure
     yours: Tenure
     era: int
-    R: tuple[Seat, ...]
+    R: tuple[Holder, ...]
     takeover: tuple[Tenure, ...]
 
 
@@ -261,7 +264,7 @@ class AckExclude(_Message, frozen=True, tag=45):
     mine: Tenure
     yours: Tenure
     era: int
-    L: tuple[Seat, ...]
+    L: tuple[Holder, ...]
 
 
 class ReqCoord(_Message, frozen=True, tag=46):
@@ -327,9 +330,9 @@ RingMessage = (
 
 
 class JoinedNews(_Message, frozen=True, tag=1):
-    """`seat` is an owner now (CCC11: "PrCast: p owns t")."""
+    """`holder` is an owner now (CCC11: "PrCast: p owns t")."""
 
-    seat: Seat
+    holder: Holder
 
 
 class GoneNews(_Message, frozen=True, tag=2):
@@ -341,9 +344,9 @@ class GoneNews(_Message, frozen=True, tag=2):
 
 
 class ReleasedNews(_Message, frozen=True, tag=3):
-    """`seat` left gracefully; `seq` is its last event."""
+    """`holder` left gracefully; `seq` is its last event."""
 
-    seat: Seat
+    holder: Holder
     seq: int
 
 
@@ -352,7 +355,7 @@ RingNews = JoinedNews | GoneNews | ReleasedNews
 
 def check_news(news: RingNews, tickets: int) -> None:
     """Raise BadMessage when the news names a ticket that does not exist."""
-    named = list(news.tickets) if isinstance(news, GoneNews) else [news.seat.ticket]
+    named = list(news.tickets) if isinstance(news, GoneNews) else [news.holder.ticket]
     _tickets_exist(news, named, tickets)
 
 
@@ -360,15 +363,15 @@ def check_message(message: RingMessage, tickets: int) -> None:
     """Raise BadMessage for what no member of a ring of that many tickets can have sent."""
     named: list[int] = []
     for field in ("mine", "yours", "tenure", "succ"):
-        place: Tenure | Seat | None = getattr(message, field, None)
+        place: Tenure | Holder | None = getattr(message, field, None)
         if place is not None:
             named.append(place.ticket)
     for field in ("L", "R", "takeover", "rows", "cycle", "never"):
-        places: tuple[Seat | Tenure | Row, ...] = getattr(message, field, ())
+        places: tuple[Holder | Tenure | Row, ...] = getattr(message, field, ())
         named.extend(place.ticket for place in places)
     for field in ("inherited", "held", "ended"):
-        lists: tuple[tuple[Seat, ...], ...] = getattr(message, field, ())
-        named.extend(seat.ticket for seats in lists for seat in seats)
+        lists: tuple[tuple[Holder, ...], ...] = getattr(message, field, ())
+        named.extend(holder.ticket for held in lists for holder in held)
     match message:
         case Reject(known=known):
             named.extend(ticket for ticket, _ in known)
@@ -378,8 +381,8 @@ def check_message(message: RingMessage, tickets: int) -> None:
             named.append(wish)
         case Rally(epoch=epoch) | Witness(pledged=epoch) if epoch >= MAX_EPOCH:
             raise BadMessage(f"{type(message).__name__} names epoch {epoch}; the last one is {MAX_EPOCH - 1}")
-        case Witness(ended=ended) if any(len(seats) not in (2, 3) for seats in ended):
-            raise BadMessage("Witness tells of a seat without its successor")
+        case Witness(ended=ended) if any(len(held) not in (2, 3) for held in ended):
+            raise BadMessage("Witness tells of a tenure without its successor")
         case _:
             pass
     _tickets_exist(message, named, tickets)

@@ -1,10 +1,7 @@
 """Cview and the table of incarnations: what a member knows of each ticket.
 
-Rules of ring.md implemented here:
-
-6.  The table of last incarnation and sequence number per ticket travels with ACKCJOIN and CLEAVE, and is merged.
-12. Exclusion raises a term. Who agreed to one keeps a floor for the excluded tickets and ignores what is below it.
-15. Stale entries must not keep the dead alive: an incarnation below the floor, or below a newer one, is over.
+Rules 6, 12 and 15: the table travels with ACKCJOIN and CLEAVE and is merged; an incarnation below a ticket's floor, or
+below a newer one, is over.
 
 Everything in the table only ever grows, so news may come late, twice or in any order. The one exception is a promise
 given to an excluder: it acts as a floor, but is taken back when the exclusion is known to have failed.
@@ -18,13 +15,13 @@ import msgspec
 
 from whence.clock import NEVER, Entry, MemberId
 from whence.ring.config import distance
-from whence.ring.messages import ERA_SHIFT, Row, Seat
+from whence.ring.messages import ERA_SHIFT, Holder, Row
 
 
 class Promise(msgspec.Struct, frozen=True):
     """Given by ACKCOORD: to vouch for nobody on these tickets below `floor`."""
 
-    excluder: Seat
+    excluder: Holder
     nonce: int
     tickets: frozenset[int]
     floor: int
@@ -52,15 +49,15 @@ class Table:
 
     # --- what is over ---
 
-    def over(self, seat: Seat) -> bool:
+    def over(self, holder: Holder) -> bool:
         """The tenure has ended, or this process has promised to take it as ended."""
-        if self.ended(seat):
+        if self.ended(holder):
             return True
-        return any(seat.ticket in p.tickets and seat.inc < p.floor for p in self.promises.values())
+        return any(holder.ticket in p.tickets and holder.inc < p.floor for p in self.promises.values())
 
-    def ended(self, seat: Seat) -> bool:
+    def ended(self, holder: Holder) -> bool:
         """The tenure has ended, for good: it was excluded or released, or there is a newer one."""
-        return seat.inc < self.floor[seat.ticket] or seat.inc < self.top[seat.ticket]
+        return holder.inc < self.floor[holder.ticket] or holder.inc < self.top[holder.ticket]
 
     def end(self, ticket: int, floor: int) -> None:
         """Everything below `floor` on the ticket is over."""
@@ -77,12 +74,12 @@ class Table:
         if floor > known or (floor == known and out_at < at):
             self._silent[ticket] = (floor, out_at)
 
-    def silent(self, seat: Seat, now: int) -> bool:
+    def silent(self, holder: Holder, now: int) -> bool:
         """The tenure is certainly out: it vouches for nobody any more."""
-        floor, out_at = self._silent.get(seat.ticket, (0, 0))
-        return seat.inc < floor and now >= out_at
+        floor, out_at = self._silent.get(holder.ticket, (0, 0))
+        return holder.inc < floor and now >= out_at
 
-    def promise(self, excluder: Seat, nonce: int, tickets: Iterable[int], era: int) -> None:
+    def promise(self, excluder: Holder, nonce: int, tickets: Iterable[int], era: int) -> None:
         """Agree to an exclusion. A new attempt of the same excluder voids its earlier one (rule 18)."""
         self.promises.pop(excluder.member, None)
         while len(self.promises) >= self.MAX_PROMISES:
@@ -90,7 +87,7 @@ class Table:
         self.promises[excluder.member] = Promise(excluder, nonce, frozenset(tickets), floor_of(era))
         self.saw(era)
 
-    def promised(self, excluder: Seat) -> int:
+    def promised(self, excluder: Holder) -> int:
         """The nonce of what was promised to it (0: nothing). What was promised to an earlier tenure of it is void."""
         kept = self.promises.get(excluder.member)
         if kept is not None and kept.excluder != excluder:
@@ -123,28 +120,33 @@ class Table:
 
     # --- what is known ---
 
+    @property
+    def epoch(self) -> int:
+        """The highest epoch known to have been founded."""
+        return self.era >> ERA_SHIFT
+
     def saw(self, era: int) -> None:
         self.era = max(self.era, era)
 
-    def note(self, seat: Seat, seq: int = 0) -> None:
+    def note(self, holder: Holder, seq: int = 0) -> None:
         """The tenure exists; whether it is an owner (and not a newcomer on probation) is not known."""
-        if seat.inc > self.top[seat.ticket]:
-            self.top[seat.ticket] = seat.inc
-            self.owner[seat.ticket] = ""
-            self.saw(seat.inc >> ERA_SHIFT)
+        if holder.inc > self.top[holder.ticket]:
+            self.top[holder.ticket] = holder.inc
+            self.owner[holder.ticket] = ""
+            self.saw(holder.inc >> ERA_SHIFT)
         if seq:
-            self.last[seat.ticket] = max(self.last[seat.ticket], (seat.inc, seq))
+            self.last[holder.ticket] = max(self.last[holder.ticket], (holder.inc, seq))
 
-    def owns(self, seat: Seat) -> None:
+    def owns(self, holder: Holder) -> None:
         """The tenure is an owner, unless it is known to be over."""
-        if not self.over(seat):
-            self.note(seat)
-            self.owner[seat.ticket] = seat.member
+        if not self.over(holder):
+            self.note(holder)
+            self.owner[holder.ticket] = holder.member
 
-    def forget(self, seat: Seat) -> None:
+    def forget(self, holder: Holder) -> None:
         """The tenure is no owner any more (its incarnation stays used up)."""
-        if self.owner[seat.ticket] == seat.member and self.top[seat.ticket] <= seat.inc:
-            self.owner[seat.ticket] = ""
+        if self.owner[holder.ticket] == holder.member and self.top[holder.ticket] <= holder.inc:
+            self.owner[holder.ticket] = ""
 
     def grant(self, ticket: int) -> int:
         """A new incarnation for the ticket, above all known ones: count + 1."""
@@ -167,9 +169,9 @@ class Table:
         for row in rows:
             self.end(row.ticket, row.floor)
             if row.top > self.top[row.ticket]:
-                self.note(Seat(row.owner, row.ticket, row.top))
+                self.note(Holder(row.owner, row.ticket, row.top))
                 if row.owner:
-                    self.owns(Seat(row.owner, row.ticket, row.top))
+                    self.owns(Holder(row.owner, row.ticket, row.top))
             elif row.owner and row.top == self.top[row.ticket] >= self.floor[row.ticket]:
                 self.owner[row.ticket] = self.owner[row.ticket] or row.owner
             self.last[row.ticket] = max(self.last[row.ticket], row.last)
@@ -180,11 +182,11 @@ class Table:
         """Cview: ticket -> owner."""
         return {ticket: owner for ticket, owner in enumerate(self.owner) if owner}
 
-    def next_owner(self, start: int, after: int) -> Seat | None:
+    def next_owner(self, start: int, after: int) -> Holder | None:
         """The next known coordinator beyond ticket `after`, walking down from ticket `start` (Algorithm 4)."""
         beyond = distance(start, after, self.tickets)
         found = [(distance(start, t, self.tickets), t) for t, owner in enumerate(self.owner) if owner and t != start]
         for far, ticket in sorted(found):
             if far > beyond:
-                return Seat(self.owner[ticket], ticket, self.top[ticket])
+                return Holder(self.owner[ticket], ticket, self.top[ticket])
         return None

@@ -1,22 +1,30 @@
-"""The fault-tolerant ring: CCC11 Algorithms 2-4 with rules 7-19 of ring.md, and the graceful leave of rules 2-6.
+"""The fault-tolerant ring: CCC11 Algorithms 2-4 with rules 7-19 of docs/ring.md, and the graceful leave of rules 2-6.
 
-Each part has its own file and opens with its rules:
+The parts, each in a file of its own. A part calls only those above it:
 
-    core.py        a seat, timers, founding, applying for a ticket
-    neighbours.py  rounds: polls and the lease, UPDATE and L           (lease.py, edge.py, table.py)
-    admission.py   CJOIN, probation
-    exclusion.py   EXCLUDE, REQCOORD, TempRounds
-    departure.py   CLEAVE
-    reunion.py     RALLY: a dead ring is founded again
+    context.py                   the tenure, timers, outputs              every protocol
+    applicant.py                 applying for a ticket                    every protocol
+    founding.py                  the first coordinator                    every protocol
+    neighbourhood/underway.py    what is under way at the edge
+    neighbourhood/neighbours.py  polls and the lease, UPDATE and L        (lease.py, edge.py)
+    neighbourhood/exclusion.py   EXCLUDE, REQCOORD, TempRounds
+    neighbourhood/admission.py   CJOIN, probation
+    neighbourhood/departure.py   CLEAVE
+    neighbourhood/reunion.py     RALLY: a dead ring is founded again
 
-This one joins them: which message goes where, which timer does what.
+This file says which message and which timer goes to which part.
 """
 
 from __future__ import annotations
 
+import random
 from typing import assert_never
 
 from whence.clock import MemberId
+from whence.ring.base import RingBase
+from whence.ring.config import RingConfig
+from whence.ring.context import Timer
+from whence.ring.interface import State
 from whence.ring.messages import (
     AckCJoin,
     AckCLeave,
@@ -42,97 +50,163 @@ from whence.ring.messages import (
     Who,
     Witness,
 )
-from whence.ring.reunion import Reunion
+from whence.ring.neighbourhood.admission import Admission
+from whence.ring.neighbourhood.departure import Departure
+from whence.ring.neighbourhood.exclusion import Exclusion
+from whence.ring.neighbourhood.neighbours import Neighbours
+from whence.ring.neighbourhood.reunion import Reunion
+from whence.ring.neighbourhood.underway import Underway
 
 
-class TolerantRing(Reunion):
+class TolerantRing(RingBase):
     """One process's part in a ring that survives up to k failures in a neighbourhood of 2k+1."""
 
-    def _founded(self) -> None:
-        super()._founded()
-        if self.seat is not None:
-            self._after(self.config.round_ns, "round")
+    def __init__(self, me: MemberId, config: RingConfig, rng: random.Random) -> None:
+        super().__init__(me, config, rng, answer_ns=config.round_ns)
+        ctx, applicant = self.ctx, self.applicant
+        self.underway = Underway(ctx)
+        self.neighbours = Neighbours(ctx, self.underway)
+        self.exclusion = Exclusion(ctx, self.underway, self.neighbours)
+        self.admission = Admission(ctx, self.underway, self.neighbours, self.exclusion, applicant)
+        self.departure = Departure(ctx, self.underway, self.neighbours, self.admission, applicant)
+        self.reunion = Reunion(ctx, applicant, self.founding, self.departure)
 
-    def _receive(self, sender: MemberId, message: RingMessage) -> None:
-        match message:
+    @property
+    def admits(self) -> bool:
+        return self.admission.admits
+
+    def owns_at(self, now: int) -> bool:
+        return self.ctx.state is State.OWNER and self.neighbours.vouched_at(now)
+
+    def steady_at(self, now: int) -> bool:
+        underway = self.underway
+        return self.owns_at(now) and underway.attempt is None and not underway.frozen and now >= underway.temp_until
+
+    def _lease_end(self) -> int | None:
+        if self.ctx.state not in (State.OWNER, State.LEAVING):
+            return None
+        return self.neighbours.lease.until(self.neighbours.L)
+
+    def _leave(self) -> None:
+        self.departure.resign()
+
+    def _lose(self, reason: str) -> None:
+        if self.ctx.state is not State.PROBATION:
+            self.departure.remember()
+        super()._lose(reason)
+
+    def _receive(self, sender: MemberId, m: RingMessage) -> None:
+        match m:
             case Poll():
-                self._on_poll(sender, message)
+                self.neighbours.on_poll(sender, m)
             case Alive():
-                self._on_alive(sender, message)
+                if self.neighbours.on_alive(sender, m):
+                    self.admission.confirm_if_vouched()
             case Update():
-                self._on_update(sender, message)
+                if self.departure.hands_over(sender, m) or self.admission.declines(sender, m):
+                    return
+                if self.neighbours.on_update(sender, m):
+                    self.departure.heard_predecessor()
             case AckUpdate():
-                self._on_ack_update(sender, message)
+                if self.neighbours.on_ack_update(sender, m):
+                    self.departure.leave_if_possible()
+                    self.neighbours.pass_on()
             case CJoin():
-                self._on_cjoin(sender, message)
-            case Reject():
-                self._on_reject(sender, message)
+                self.admission.on_cjoin(sender, m)
             case AckCJoin():
-                self._on_ack_cjoin(sender, message)
+                self.founding.heard_owner(sender)
+                if self.applicant.accepts(sender, m):
+                    self.admission.take_ticket(sender, m)
+            case Reject():
+                self.reunion.on_reject(m)
+                if m.owner:
+                    self.founding.heard_owner(sender)
+                self.applicant.on_reject(sender, m)
             case Decline():
-                self._on_decline(sender, message)
+                self.departure.on_farewell(sender, m)
+                self.admission.on_decline(sender, m)
             case Who():
-                self._on_who(sender, message)
+                self.reunion.reserve()
+                self.admission.reject(sender, m.nonce)
             case Rally():
-                self._on_rally(sender, message)
+                self.reunion.on_rally(sender, m)
             case Witness():
-                self._on_witness(sender, message)
+                self.reunion.on_witness(sender, m)
             case Exclude():
-                self._on_exclude(sender, message)
+                self.exclusion.on_exclude(sender, m)
             case AckExclude():
-                self._on_ack_exclude(sender, message)
+                self.exclusion.on_ack_exclude(sender, m)
             case ReqCoord():
-                self._on_req_coord(sender, message)
+                self.exclusion.on_req_coord(sender, m)
             case AckCoord():
-                self._on_ack_coord(sender, message)
+                self.exclusion.on_ack_coord(sender, m)
             case NackCoord():
-                self._on_nack_coord(sender, message)
+                self.exclusion.on_nack_coord(sender, m)
             case Cancel():
-                self._on_cancel(sender, message)
+                self.ctx.table.cancel(sender, m.nonce)
+                self.departure.on_cancel(sender, m)
             case CLeave():
-                self._on_cleave(sender, message)
+                self.departure.on_cleave(sender, m)
             case AckCLeave():
-                self._on_ack_cleave(sender, message)
+                self.departure.on_ack_cleave(sender, m)
             case NackLeave():
-                self._on_nack_leave(sender, message)
+                self.departure.on_nack_leave(sender, m)
             case NewSucc() | AckSucc():
                 pass  # the fault-free protocol's; here UPDATE says it
             case _:
-                assert_never(message)
+                assert_never(m)
 
-    def _timer(self, name: str) -> None:
-        match name:
-            case "round":
+    def _timer(self, timer: Timer) -> None:
+        match timer:
+            case Timer.ROUND:
                 self._round()
-            case "update":
-                self._update_unanswered()
-            case "exclude":
-                self._next_candidate()
-            case "acks":
-                self._failed("no quorum")
-            case "temp":
-                self._temp_over()
-            case "newcomer":
-                self._newcomer_unconfirmed()
-            case "probation":
-                self._not_confirmed()
-            case "frozen":
-                self._frozen_too_long()
-            case "patience":
-                self._give_up_leaving()
-            case "leave":
-                self._leave_if_possible()
-            case "quarantine":
-                self._founded()
-            case "look":
-                self._look_around()
-            case "apply":
-                self._apply()
-            case "answer":
-                self._no_answer()
-            case "rally":
-                self._rally()
-            case "gathered":
-                self._gathered()
+            case Timer.UPDATE:
+                if self.neighbours.unanswered():
+                    self.exclusion.begin()
+            case Timer.EXCLUDE:
+                self.exclusion.next_candidate()
+            case Timer.ACKS:
+                self.exclusion.failed("no quorum")
+            case Timer.TEMP:
+                self.exclusion.temp_over()
+                if self.ctx.alone:
+                    self.departure.leave_if_possible()
+            case Timer.FROZEN:  # so that the predecessor, which has other lists, can exclude all of it
+                self._lose("frozen too long")
+            case Timer.NEWCOMER:
+                self.admission.unconfirmed()
+            case Timer.PROBATION:
+                self.admission.abandon()
+                self._lose("not confirmed")
+            case Timer.LEAVE:
+                self.departure.leave_if_possible()
+            case Timer.PATIENCE:  # just stop; the predecessor will find out
+                if self.ctx.resigning or self.ctx.state is State.LEAVING:
+                    self._lose("could not leave in time")
+            case Timer.QUARANTINE:
+                self.founding.complete()
+            case Timer.LOOK:
+                self.founding.look()
+            case Timer.APPLY:
+                self.applicant.apply()
+            case Timer.ANSWER:
+                self.applicant.no_answer()
+            case Timer.RALLY:
+                self.reunion.rally()
+            case Timer.GATHERED:
+                self.reunion.gathered()
             case _:
-                raise AssertionError(name)
+                assert_never(timer)
+
+    def _round(self) -> None:
+        ctx, underway = self.ctx, self.underway
+        ctx.after(ctx.config.round_ns, Timer.ROUND)
+        ctx.table.void_promises(ctx.now)
+        self.neighbours.poll_all()
+        if ctx.state is State.OWNER:
+            if underway.attempt is None and not underway.waiting and not ctx.alone:
+                self.neighbours.update()
+            self.departure.leave_if_possible()
+        elif ctx.state is State.LEAVING:
+            self.departure.ask()
+        self.departure.repeat_acks()

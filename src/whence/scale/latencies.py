@@ -7,6 +7,9 @@ from pathlib import Path
 
 from whence.errors import ConfigError
 
+CITIES = Path(__file__).parents[1] / "scenarios" / "wonderproxy.csv"
+"""Round-trip times between 217 cities; where they come from stands in the file beside it."""
+
 
 def read_latencies(path: Path) -> tuple[tuple[float, ...], ...]:
     """The matrix, its columns in the order of its rows."""

@@ -27,7 +27,6 @@ from whence.clock import AnyFrame, Incarnation, MemberId
 from whence.judge import Causality, Verdict
 from whence.judge.promises import AGREEMENT, INVERSIONS
 from whence.judge.report import report
-from whence.order import Ordering
 from whence.sim.actions import Move, Publish, Schedule, show
 from whence.sim.host import tenure_of
 from whence.sim.rings import Rings
@@ -211,7 +210,6 @@ class Checks:
             return False  # nothing blocks for ever there
         alive = {seat.id for seat in seats}
         for seat in seats:
-            assert isinstance(seat.member.ordering, Ordering)
             for frame in [h.frame for h in seat.member.ordering.held.values()]:
                 for missing in seat.member.why_blocked(str(frame.ids()[0])).missing:
                     assert missing.ticket is not None

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, get_args
 from whence import ports
 from whence.clock import MemberId
 from whence.ring import BecameOwner, Granted, Ring, RingMessage, RingOutput
+from whence.ring.base import RingBase
 from whence.ring.invariants import Watch, quiet_violations, violations
+from whence.ring.messages import Holder
 
 if TYPE_CHECKING:
     from whence.sim.host import Seat
@@ -44,7 +46,7 @@ class Rings:
         else:
             self._holders[seat.id] = seat
         changes = [o for o in outs if type(o) is ports.Ticket]
-        sign = (ring.state, ring.ticket, ring.inc, getattr(ring, "pred", None), tuple(ring.coordinated()))
+        sign = (ring.state, ring.ticket, ring.inc, _pred(ring), tuple(ring.coordinated()))
         if self._clean and not changes and self._signs.get(seat.id) == sign:
             return None
         self._signs[seat.id] = sign
@@ -60,6 +62,10 @@ class Rings:
     def quiet(self) -> str | None:
         """What is wrong with a ring that has had all the time it needs."""
         return "; ".join(quiet_violations({i: s.member.ring for i, s in self._seats.items()})) or None
+
+
+def _pred(ring: Ring) -> Holder | None:
+    return ring.ctx.pred if isinstance(ring, RingBase) else None
 
 
 def _touched(event: ports.Input, outs: list[ports.Output]) -> bool:

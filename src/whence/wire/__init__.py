@@ -9,7 +9,7 @@ from whence.wire.limits import DEFAULT, Limits
 from whence.wire.packet import MAGIC, VERSION, Header, Packet, header, pack, pack_body, read_header, unpack
 from whence.wire.rules import Message, validate
 from whence.wire.stream import StreamDecoder, frame_stream
-from whence.wire.validate import check_frame, is_member_id, is_name, payloads
+from whence.wire.validate import is_name
 
 __all__ = [
     "DEFAULT",
@@ -20,18 +20,15 @@ __all__ = [
     "Message",
     "Packet",
     "StreamDecoder",
-    "check_frame",
     "decode",
     "decode_news",
     "encode",
     "encode_news",
     "frame_stream",
     "header",
-    "is_member_id",
     "is_name",
     "pack",
     "pack_body",
-    "payloads",
     "read_header",
     "unpack",
     "validate",

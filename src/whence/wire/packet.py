@@ -13,12 +13,12 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-from whence.clock import MemberId
+from whence.clock import MemberId, is_member_id
 from whence.errors import BadMessage, TooLarge, UsageError, WrongVersion
 from whence.wire.codec import decode, encode
 from whence.wire.limits import DEFAULT, Limits
 from whence.wire.rules import Message
-from whence.wire.validate import is_member_id, is_name
+from whence.wire.validate import is_name
 
 MAGIC = 0xC1
 """The one byte that msgpack never uses: a bare message is not mistaken for a packet."""

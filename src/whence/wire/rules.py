@@ -2,40 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, get_args
 
 from whence.cast.messages import MAX_AGE, MAX_ROUNDS, Aged, CastMessage, Gossip, News
-from whence.clock import AnyFrame, Entry, MemberId
+from whence.clock import AnyFrame, MemberId, are_keys
 from whence.errors import BadMessage
-from whence.order.messages import ClockState, FreeState, OrderMessage, StampedState
-from whence.ring.messages import RingMessage, RingNews, Row, Seat, Tenure
+from whence.order.messages import FreeState, OrderMessage, SavedState, StampedState
+from whence.ring.messages import Holder, RingMessage, RingNews, Row, Tenure
 from whence.wire.limits import DEFAULT, Limits
 from whence.wire.validate import (
     MAX_OLDER,
-    check_any_frame,
+    Check,
+    at_most,
     check_digest,
-    check_heads,
+    check_frame,
+    check_head,
     check_int,
-    check_keys,
     check_member,
-    check_members,
     check_orphans,
     check_packed,
     check_processes,
-    check_ranges,
-    check_runs,
+    check_range,
+    check_run,
     check_seq,
+    check_stamp,
     check_text,
     check_ticket,
     check_vector,
+    each,
     too_many,
 )
 
 Message = CastMessage | RingMessage | OrderMessage
 """Everything one member can say to another."""
-
-Check = Callable[[Any, Limits], None]
 
 
 def validate(message: Any, limits: Limits = DEFAULT) -> None:
@@ -47,24 +47,23 @@ def validate(message: Any, limits: Limits = DEFAULT) -> None:
         raise BadMessage(f"gossip with {len(message.items)} items and {len(message.ages)} ages")
 
 
+def _typed(value: object, limits: Limits) -> None:
+    """A bool: its type is all there is to check."""
+
+
 # ---------------------------------------------------------------------------------------------------------- cast
 
 
-def _items(items: Sequence[AnyFrame | News], limits: Limits) -> None:
-    if len(items) > limits.max_items:
-        too_many("items of gossip", len(items), limits.max_items)
-    for item in items:
-        if isinstance(item, News):
-            _news(item, limits)
-        else:
-            check_any_frame(item, limits)
+_news_body = at_most("max_news_bytes", "bytes of news")
 
 
-def _news(news: Any, limits: Limits) -> None:
-    check_member(news.origin, limits)
-    check_int(news.number, limits)
-    if len(news.body) > limits.max_news_bytes:
-        too_many("bytes of news", len(news.body), limits.max_news_bytes)
+def _item(item: AnyFrame | News, limits: Limits) -> None:
+    if isinstance(item, News):
+        check_member(item.origin, limits)
+        check_int(item.number, limits)
+        _news_body(item.body, limits)
+    else:
+        check_frame(item, limits)
 
 
 def _ages(ages: Sequence[int], limits: Limits) -> None:
@@ -72,13 +71,10 @@ def _ages(ages: Sequence[int], limits: Limits) -> None:
         raise BadMessage(f"an age is not within 0 .. {MAX_AGE}")
 
 
-def _aged(members: Sequence[Aged], limits: Limits) -> None:
-    if len(members) > limits.max_members:
-        too_many("members", len(members), limits.max_members)
-    for member, age in members:
-        check_member(member, limits)
-        if not 0 <= age <= MAX_ROUNDS:
-            raise BadMessage(f"a member's age is {age}, not within 0 .. {MAX_ROUNDS}")
+def _aged(entry: Aged, limits: Limits) -> None:
+    check_member(entry[0], limits)
+    if not 0 <= entry[1] <= MAX_ROUNDS:
+        raise BadMessage(f"a member's age is {entry[1]}, not within 0 .. {MAX_ROUNDS}")
 
 
 def _digest(digest: Any, limits: Limits) -> None:
@@ -87,12 +83,12 @@ def _digest(digest: Any, limits: Limits) -> None:
 
 
 _CAST: dict[str, Check] = {
-    "items": _items,
+    "items": each(_item, "max_items", "items of gossip"),
     "ages": _ages,
     "digest": _digest,
-    "members": _aged,
-    "unsubs": _aged,
-    "heads": check_heads,
+    "members": each(_aged, "max_members", "members"),
+    "unsubs": each(_aged, "max_members", "members that left"),
+    "heads": each(check_head, "max_owners", "owners"),
     "wanted": check_int,
 }
 
@@ -105,10 +101,10 @@ def _tenure(tenure: Tenure, limits: Limits) -> None:
     check_int(tenure.inc, limits)
 
 
-def _seat(seat: Seat, limits: Limits) -> None:
-    check_member(seat.member, limits)
-    check_ticket(seat.ticket, limits)
-    check_int(seat.inc, limits)
+def _holder(holder: Holder, limits: Limits) -> None:
+    check_member(holder.member, limits)
+    check_ticket(holder.ticket, limits)
+    check_int(holder.inc, limits)
 
 
 def _row(row: Row, limits: Limits) -> None:
@@ -127,44 +123,24 @@ def _coordinator(known: tuple[int, MemberId], limits: Limits) -> None:
 
 
 def _per_ticket(check: Check) -> Check:
-    """A sequence of such things, at most one per ticket."""
-
-    def check_all(things: Sequence[Any], limits: Limits) -> None:
-        if len(things) > limits.max_tickets:
-            too_many("things that are one per ticket", len(things), limits.max_tickets)
-        for thing in things:
-            check(thing, limits)
-
-    return check_all
+    return each(check, "max_tickets", "things that are one per ticket")
 
 
-_seats = _per_ticket(_seat)
+_holders = _per_ticket(_holder)
+_lists = each(_holders, "max_ranges", "lists of holders")
+_founders = each(check_member, "max_ranges", "founders")
 
 
-def _seat_lists(lists: Sequence[Sequence[Seat]], limits: Limits) -> None:
-    if len(lists) > limits.max_ranges:
-        too_many("lists of seats", len(lists), limits.max_ranges)
+def _holder_lists(lists: Sequence[Sequence[Holder]], limits: Limits) -> None:
     total = sum(map(len, lists))
     if total > limits.max_tenures:
-        too_many("seats", total, limits.max_tenures)
-    for seats in lists:
-        _seats(seats, limits)
-
-
-def _founders(members: Sequence[MemberId], limits: Limits) -> None:
-    if len(members) > limits.max_ranges:
-        too_many("founders", len(members), limits.max_ranges)
-    for member in members:
-        check_member(member, limits)
+        too_many("holders", total, limits.max_tenures)
+    _lists(lists, limits)
 
 
 def _wish(ticket: int, limits: Limits) -> None:
     if ticket != -1:  # any
         check_ticket(ticket, limits)
-
-
-def _typed(value: object, limits: Limits) -> None:
-    """A bool: its type is all there is to check."""
 
 
 _RING: dict[str, Check] = {
@@ -180,15 +156,15 @@ _RING: dict[str, Check] = {
     "yours": _tenure,
     "tenure": _tenure,
     "takeover": _per_ticket(_tenure),
-    "seat": _seat,
-    "succ": _seat,
-    "L": _seats,
-    "R": _seats,
-    "inherited": _seat_lists,
-    "held": _seat_lists,
-    "ended": _seat_lists,
-    "cycle": _seats,
-    "never": _seats,
+    "holder": _holder,
+    "succ": _holder,
+    "L": _holders,
+    "R": _holders,
+    "inherited": _holder_lists,
+    "held": _holder_lists,
+    "ended": _holder_lists,
+    "cycle": _holders,
+    "never": _holders,
     "epoch": check_int,
     "pledged": check_int,
     "founders": _founders,
@@ -210,33 +186,24 @@ _RING: dict[str, Check] = {
 # --------------------------------------------------------------------------------------------------------- order
 
 
-def _frames(frames: Sequence[AnyFrame], limits: Limits) -> None:
-    if len(frames) > limits.max_items:
-        too_many("frames", len(frames), limits.max_items)
-    for frame in frames:
-        check_any_frame(frame, limits)
+_frames = each(check_frame, "max_items", "frames")
+_owners = at_most("max_tenures", "owners")
+_runs = each(check_run, "max_ranges", "runs of frames")
 
 
-def _state(state: bytes, limits: Limits) -> None:
-    if len(state) > limits.max_state_bytes:
-        too_many("bytes of state", len(state), limits.max_state_bytes)
-
-
-def _clock(clock: ClockState, limits: Limits) -> None:
+def _clock(clock: SavedState, limits: Limits) -> None:
     tickets = len(clock.T)
-    _vector(clock.T, limits)
-    _vector(clock.past, limits)
+    check_vector(clock.T, limits)
+    check_vector(clock.past, limits)
     if len(clock.floor) != tickets or len(clock.past) != tickets:
         raise BadMessage(f"a clock of {tickets}, {len(clock.floor)} and {len(clock.past)} tickets")
     for inc in clock.floor:
         check_int(inc, limits)
-    check_orphans(clock.tails, tickets, limits)
-    check_orphans(clock.orphans, tickets, limits)
-    check_orphans(clock.ahead, tickets, limits)  # (ticket, incarnation, first): the same bounds
-    if len(clock.owners) > limits.max_tenures:
-        too_many("owners", len(clock.owners), limits.max_tenures)
+    for rows in (clock.tails, clock.orphans, clock.ahead):  # (ticket, incarnation, seq), all with the same bounds
+        check_orphans(rows, tickets, limits)
+    _owners(clock.owners, limits)
     for ticket, inc, owner in clock.owners:
-        _seat(Seat(owner, ticket, inc), limits)
+        _holder(Holder(owner, ticket, inc), limits)
     if clock.free is not None:
         _free(clock.free, limits)
     if clock.stamped is not None:
@@ -250,8 +217,7 @@ def _stamped(stamped: StampedState, limits: Limits) -> None:
         raise BadMessage(f"a state of {len(stamped.taken)} counts for {len(stamped.processes)} processes")
     for number in stamped.taken:
         check_int(number, limits)
-    if len(stamped.state) > limits.max_stamp_bytes:
-        too_many("bytes of a mechanism's state", len(stamped.state), limits.max_stamp_bytes)
+    check_stamp(stamped.state, limits)
 
 
 def _free(free: FreeState, limits: Limits) -> None:
@@ -273,22 +239,19 @@ def _free(free: FreeState, limits: Limits) -> None:
         check_member(row.owner, limits)
         for number in (row.taken, row.generation, row.opened):
             check_int(number, limits)
-        check_keys(row.keys, limits.max_entries)
+        if not are_keys(row.keys, limits.max_entries):
+            raise BadMessage(f"keys {row.keys[:8]} of {row.owner} are not ascending entries of a vector")
     _frames(free.waiting, limits)
-    check_runs(free.ahead, limits)
+    _runs(free.ahead, limits)
     check_int(free.forgotten, limits)
-
-
-def _vector(vector: Sequence[Entry], limits: Limits) -> None:
-    check_vector(vector, limits)
 
 
 _ORDER: dict[str, Check] = {
     "nonce": check_int,
-    "ranges": check_ranges,
-    "lacks": check_ranges,
-    "runs": check_runs,
-    "lacks_runs": check_runs,
+    "ranges": each(check_range, "max_ranges", "ranges"),
+    "lacks": each(check_range, "max_ranges", "ranges"),
+    "runs": _runs,
+    "lacks_runs": _runs,
     "frames": _frames,
     "rank": check_int,
     "last_resort": _typed,
@@ -298,8 +261,8 @@ _ORDER: dict[str, Check] = {
     "token": check_text,
     "clock": _clock,
     "coordinators": _per_ticket(_coordinator),
-    "members": check_members,
-    "state": _state,
+    "members": each(check_member, "max_members", "members"),
+    "state": at_most("max_state_bytes", "bytes of state"),
 }
 
 

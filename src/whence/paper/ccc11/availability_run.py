@@ -102,7 +102,7 @@ class Watched(Member):
     def neighbours(self) -> list[str]:
         """Its L, which only the fault-tolerant ring has."""
         ring: Any = self.ring
-        return [address_of(z.member) for z in ring.L]
+        return [address_of(z.member) for z in ring.neighbours.L]
 
     def handle(self, event: ports.Input, now: int) -> list[ports.Output]:
         before = self.neighbours()

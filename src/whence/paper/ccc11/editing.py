@@ -1,4 +1,4 @@
-"""A recorded editing session as the load: its authors publish what they wrote, when they have what they had then.
+"""An editing session as the load: its authors publish what they wrote, when they have what they had then.
 
 The authors are the coordinators, the others read along. In each round an author publishes, in one frame, what it
 wrote next (`PER_ROUND` transactions at most) as far as its past is there: the load follows the recorded causality, not
@@ -20,7 +20,7 @@ from whence.config import Config
 from whence.errors import UsageError
 from whence.objects import Objects
 from whence.objects.kernel import events_of
-from whence.objects.replay import NAME, Author, Recording, load
+from whence.objects.replay import NAME, Author, Recording, recorded, session
 from whence.paper.ccc11.evaluation import VARIANTS
 from whence.paper.ccc11.fig5 import NAMES
 from whence.paper.ccc11.seeds import COLOURS, over_seeds, panels
@@ -40,9 +40,6 @@ LABELS = {**NAMES, "reliable": "reliable order"}
 USUAL = 0.05
 """Loss up to which the papers' recovery is expected to do."""
 NEVER = 1 << 62
-SKIPPED = (
-    "skipped: it needs a concurrent editing trace (.json or .json.gz, see examples/replay_editing.py): --data FILE"
-)
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,7 +105,7 @@ def beginning(recording: Recording, transactions: int) -> Recording:
 def point(setting: Mapping[str, Any]) -> dict[str, Any]:
     """A runner: replay it once."""
     s = msgspec.convert(dict(setting), Setting)
-    recording = beginning(load(s.path), s.transactions)
+    recording = beginning(session(s.path), s.transactions)
     authors = len(recording.authors)
     total = sum(map(len, recording.authors))
     order, recovery = TRIED[s.variant]
@@ -168,16 +165,15 @@ def point(setting: Mapping[str, Any]) -> dict[str, Any]:
 
 def run(context: Context) -> Outcome:
     """The whole session (its beginning with --quick), read along by those who do not write."""
-    if not context.data:
-        return Outcome([], [], None, SKIPPED)
+    path = context.data or recorded()
     transactions, members, seeds = (1500, 8, 1) if context.quick else (10**9, 12, 3)
     settings = [
-        {"path": context.data, "members": members, "transactions": transactions, "variant": v, "loss": loss}
+        {"path": path, "members": members, "transactions": transactions, "variant": v, "loss": loss}
         for v in TRIED
         for loss in (QUICK if context.quick else LOSSES)
     ]
     rows = over_seeds(context, f"{__name__}:point", settings, seeds, ("variant", "loss"))
-    return Outcome(rows, claims(rows), draw(rows))
+    return Outcome(rows, claims(rows), draw(rows), "" if path else SYNTHETIC)
 
 
 def claims(rows: list[Row]) -> list[Claim]:
@@ -218,6 +214,7 @@ def claims(rows: list[Row]) -> list[Claim]:
 
 
 KEYS = ("loss", "written", "seconds", "lost", "same_text", "latency_ms", "latency_p99_ms", "asked", "answered")
+SYNTHETIC = "a synthetic session; --data FILE takes a recorded one (.json or .json.gz, as examples/replay_editing.py)"
 ONCE = (
     "The papers ask for an event once, R1 asks one member: question or answer is lost with probability 1 - (1-x)^2, "
     "a tenth at 5 % loss, half at 30 %. One lost operation is enough for another text, and an author that lacks it "

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import secrets
-import subprocess
-import sys
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import asyncio
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import msgspec
 
+from whence.api import run
 from whence.config import MS
-from whence.errors import UsageError
+from whence.fleet.fleet import Fleet
+from whence.fleet.process import ANSWER_S
+from whence.fleet.task import Seat
 from whence.order.sizing import buffer_size
 from whence.paper.ccc11.evaluation import FAILED, FANOUT, HISTORY, MAX_EVENTS, PAYLOAD, TERMINATION, VARIANTS
 from whence.paper.ccc11.live_members import Counts, Task
@@ -49,22 +49,31 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
 
 def measure(context: Context, size: Live, loads: Sequence[float], variants: Sequence[str]) -> list[Row]:
     """One row a variant and load; `load` in events of all a round."""
+    return run(_measure(context, size, loads, variants))
+
+
+async def _measure(context: Context, size: Live, loads: Sequence[float], variants: Sequence[str]) -> list[Row]:
     rows: list[Row] = []
     steps = len(variants) * len(loads)
     for variant in variants:
-        with cluster(size, variant, max(loads), context.seed) as workers:
-            for load in loads:
-                if context.tell:
-                    context.tell(len(rows) / steps, f"live: {size.members} members, {variant}, {load:g} events a round")
-                rows.append(_one(workers, size, variant, load, len(rows)))
+        with tempfile.TemporaryDirectory(prefix="whence-live-") as home:
+            async with Fleet(Path(home)) as fleet:
+                _add(fleet, size, variant, max(loads), context.seed)
+                await fleet.start()
+                for load in loads:
+                    if context.tell:
+                        what = f"live: {size.members} members, {variant}, {load:g} events a round"
+                        context.tell(len(rows) / steps, what)
+                    rows.append(await _one(fleet, size, variant, load, len(rows)))
     return rows
 
 
-def _one(workers: list[subprocess.Popen[str]], size: Live, variant: str, load: float, number: int) -> Row:
-    _all(workers, f"begin {number}")
-    _all(workers, f"run {number} {load / size.publishing} {size.rounds}")
-    time.sleep(DRAIN * ROUND_MS / 1e3)
-    counts = [msgspec.convert(found, Counts) for found in _all(workers, f"count {number}")]
+async def _one(fleet: Fleet, size: Live, variant: str, load: float, number: int) -> Row:
+    await fleet.ask("begin", number=number)
+    length = size.rounds * ROUND_MS / 1e3
+    await fleet.ask("run", number=number, p=load / size.publishing, rounds=size.rounds, timeout=2 * length + ANSWER_S)
+    await asyncio.sleep(DRAIN * ROUND_MS / 1e3)
+    counts = [msgspec.convert(found, Counts) for found in await fleet.ask("count", number=number)]
     published = sum(c.published for c in counts)
     pairs = published * (size.members - 1)
     delivered = sum(c.delivered for c in counts)
@@ -94,13 +103,9 @@ def _one(workers: list[subprocess.Popen[str]], size: Live, variant: str, load: f
     }
 
 
-@contextmanager
-def cluster(size: Live, variant: str, load: float, seed: int) -> Iterator[list[subprocess.Popen[str]]]:
-    """Processes with members, of which as many have tickets as publish. The first founds; the others come when it
-    stands."""
+def _add(fleet: Fleet, size: Live, variant: str, load: float, seed: int) -> None:
+    """Processes with members, of which as many have tickets as publish."""
     order, recovery = VARIANTS[variant]
-    each, more = divmod(size.members, size.processes)
-    secret = secrets.token_hex(16)
     settings: dict[str, Any] = {
         "members": size.members,
         "mode": "rounds",
@@ -116,55 +121,22 @@ def cluster(size: Live, variant: str, load: float, seed: int) -> Iterator[list[s
         "buffer": buffer_size([load], 4 * TERMINATION),
         "rate": load,
     }
-    workers: list[subprocess.Popen[str]] = []
-    seeds: list[str] = []
+    each, more = divmod(size.members, size.processes)
     left = size.publishing
-    try:
-        for i in range(size.processes):
-            members = each + (i < more)
-            publishing = min(members, left)
-            left -= publishing
-            task = Task(
-                members=members,
-                coordinators=publishing,
-                tickets=size.publishing,
-                order=order,
-                settings=settings,
-                round_ms=ROUND_MS,
-                loss=FAILED,
-                payload=max(40, PAYLOAD),
-                seeds=seeds[:3],
-                secret=secret,
-                seed=seed * 1000 + i,
-            )
-            command = [sys.executable, "-m", "whence.paper.ccc11.live_members", msgspec.json.encode(task).decode()]
-            workers.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
-            seeds += _answer(workers[-1])
-        yield workers
-    finally:
-        for worker in workers:
-            if worker.stdin is not None:
-                worker.stdin.close()
-        for worker in workers:
-            try:
-                worker.wait(30)
-            except subprocess.TimeoutExpired:
-                worker.kill()
-                worker.wait()
-
-
-def _all(workers: list[subprocess.Popen[str]], command: str) -> list[Any]:
-    """The same command to all, at once; their answers."""
-    for worker in workers:
-        assert worker.stdin is not None
-        worker.stdin.write(f"{command}\n")
-        worker.stdin.flush()
-    return [_answer(worker) for worker in workers]
-
-
-def _answer(worker: subprocess.Popen[str]) -> Any:
-    assert worker.stdout is not None
-    line = worker.stdout.readline()
-    if not line:
-        raise UsageError(f"a process of the live cluster ended (exit code {worker.wait()}); its messages are above")
-    return json.loads(line)
+    for i in range(size.processes):
+        members = each + (i < more)
+        publishing = min(members, left)
+        left -= publishing
+        task = Task(
+            cluster="fig5",
+            seats=[Seat(order=order) for _ in range(members)],
+            publishing=publishing,
+            tickets=size.publishing,
+            settings=settings,
+            round_ms=ROUND_MS,
+            drop=FAILED,
+            payload=max(40, PAYLOAD),
+            seed=seed * 1000,
+            timeout=60.0,
+        )
+        fleet.member(task, "whence.paper.ccc11.live_members")

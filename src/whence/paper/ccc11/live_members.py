@@ -1,45 +1,32 @@
 """Some members of the live Figures 4 and 5 in one process, on sockets of their own on loopback.
 
-Started by `live` as `python -m whence.paper.ccc11.live_members JSON`. Says its addresses in a line when all of its
-coordinators have tickets; then takes one command a line (`run NUMBER P ROUNDS`, `count NUMBER`) and answers each with a
-line. When its standard input ends, its members leave.
+A program of a fleet (`whence.fleet`), started by `live`. It is ready when all of its publishers have tickets. Requests:
+`begin` (count anew), `run` (publish for some rounds), `count`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import random
-import sys
 import time
-from contextlib import AsyncExitStack, suppress
-from typing import Any
 
 import msgspec
 
-import whence
+from whence.api import Cluster
 from whence.clock import Entry, Frame
-from whence.errors import LostTicket, NoTicket
-from whence.testing import Faults
+from whence.fleet import task as fleet
+from whence.fleet.channel import Channel, program
+from whence.fleet.member import joined
 
 
-class Task(msgspec.Struct, kw_only=True):
+class Task(fleet.Task, kw_only=True):
     """What a process is told."""
 
-    members: int
-    coordinators: int
-    """Its first so many publish."""
-    tickets: int
-    order: str
-    settings: dict[str, Any]
-    """As in `whence.join`."""
+    publishing: int
+    """Its first so many members publish."""
     round_ms: float
-    loss: float
-    """Of gossip messages, on purpose: the paper's failed connections."""
     payload: int
-    seeds: list[str] = []
-    secret: str
-    seed: int
+    """Bytes of an event."""
 
 
 class Counts(msgspec.Struct):
@@ -62,24 +49,22 @@ class Subject:
     """A member that publishes with probability p in each round (p > 1: so many events, on average), and counts what it
     delivers."""
 
-    def __init__(self, cluster: whence.Cluster, task: Task, rng: random.Random, counts: dict[int, Counts]) -> None:
+    def __init__(self, cluster: Cluster, task: Task, rng: random.Random, counts: dict[int, Counts]) -> None:
         self.cluster, self.task, self.rng, self.counts = cluster, task, rng, counts
-        self.todo: asyncio.Queue[bytes] = asyncio.Queue()
+        self.todo: asyncio.Queue[int] = asyncio.Queue()
         self.ready = asyncio.Event()
         self._past: dict[int, Entry] = {}
 
     async def coordinate(self) -> None:
-        while True:
-            with suppress(LostTicket, NoTicket, TimeoutError):
-                async with self.cluster.coordinate(timeout=60.0) as seat:
-                    self.ready.set()
-                    while True:
-                        payload = await self.todo.get()
-                        number = int(payload.split(b" ", 1)[0])
-                        # The time of the publish itself, not of the wish: waiting here is not the network's.
-                        now = b"%d %d " % (number, time.monotonic_ns())
-                        await seat.publish(now.ljust(self.task.payload, b"."))
-                        self.counts[number].published += 1
+        async with self.cluster.publisher() as publisher:
+            await publisher.ready()
+            self.ready.set()
+            while True:
+                number = await self.todo.get()
+                # The time of the publish itself, not of the wish: waiting here is not the network's.
+                now = b"%d %d " % (number, time.monotonic_ns())
+                await publisher.publish(now.ljust(self.task.payload, b"."))
+                self.counts[number].published += 1
 
     async def publish(self, number: int, p: float, rounds: int) -> None:
         length = self.task.round_ms / 1e3
@@ -89,7 +74,7 @@ class Subject:
             await asyncio.sleep(wait)
             self.counts[number].overslept_us.append(max(0, time.monotonic_ns() - wanted) // 1000)
             for _ in range(int(p) + (self.rng.random() < p % 1)):
-                self.todo.put_nowait(b"%d " % number)
+                self.todo.put_nowait(number)
             await asyncio.sleep(length - wait)
 
     async def listen(self) -> None:
@@ -107,75 +92,51 @@ class Subject:
                     self._past[ticket] = entry
 
 
-async def main(task: Task) -> None:
+class Run:
+    """The members of this process and what they have counted, by number of the run."""
+
+    def __init__(self, clusters: list[Cluster], task: Task, rng: random.Random) -> None:
+        self.counts: dict[int, Counts] = {}
+        self.subjects = [Subject(c, task, random.Random(rng.random()), self.counts) for c in clusters]
+        self.publishers = self.subjects[: task.publishing]
+        self._round_s = task.round_ms / 1e3
+        self._before: dict[int, tuple[int, int]] = {}
+
+    def begin(self, number: int) -> None:
+        """Before anybody publishes: others' events come at once."""
+        self.counts[number] = Counts()
+        self._before[number] = (self._sum("order.recovered"), self._sum("order.asked"))
+
+    async def run(self, number: int, p: float, rounds: int) -> None:
+        """Publish; a process without publishers waits as long."""
+        sent = self._sum("net.sent_bytes")
+        load = [subject.publish(number, p, rounds) for subject in self.publishers]
+        await asyncio.gather(*load, asyncio.sleep(rounds * self._round_s))
+        self.counts[number].sent_bytes = self._sum("net.sent_bytes") - sent
+
+    def count(self, number: int) -> Counts:
+        counts, (recovered, asked) = self.counts[number], self._before[number]
+        counts.recovered, counts.asked = self._sum("order.recovered") - recovered, self._sum("order.asked") - asked
+        return counts
+
+    def _sum(self, name: str) -> int:
+        """Each member has a host of its own."""
+        return sum(subject.cluster.stats()[name] for subject in self.subjects)
+
+
+async def main(task: Task, channel: Channel) -> None:
+    """The whole life of the process."""
     rng = random.Random(task.seed)
-    counts: dict[int, Counts] = {}
-    work: list[asyncio.Task[None]] = []
-    async with AsyncExitStack() as stack:
-        subjects: list[Subject] = []
-        for i in range(task.members):
-            joining = whence.join(
-                "fig5",
-                [*task.seeds, *(s.cluster.address for s in subjects)],
-                order=task.order,
-                tickets=task.tickets,
-                secret=bytes.fromhex(task.secret),
-                settings=task.settings,
-                faults=Faults(task.loss, seed=rng.getrandbits(32)),
-                timeout=60.0,
-            )
-            subject = Subject(await stack.enter_async_context(joining), task, random.Random(rng.random()), counts)
-            subjects.append(subject)
-            work.append(asyncio.create_task(subject.listen()))
-            if i < task.coordinators:
-                work.append(asyncio.create_task(subject.coordinate()))
-        publishers = subjects[: task.coordinators]
-        await asyncio.gather(*(s.ready.wait() for s in publishers))
-        _say([s.cluster.address for s in subjects])
-        await _obey(subjects, publishers, counts)
-        for one in work:
-            one.cancel()
-        await asyncio.gather(*work, return_exceptions=True)
+    async with joined(task, rng) as members:
+        run = Run(members.clusters, task, rng)
 
+        async def ready() -> None:
+            await asyncio.gather(*(subject.ready.wait() for subject in run.publishers))
+            channel.ready(members.about())
 
-async def _obey(subjects: list[Subject], publishers: list[Subject], counts: dict[int, Counts]) -> None:
-    reader = asyncio.StreamReader()
-    loop = asyncio.get_running_loop()
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    before: dict[int, tuple[int, int]] = {}
-    length = subjects[0].task.round_ms / 1e3
-    while line := await reader.readline():
-        command, number, *rest = line.decode().split()
-        this = int(number)
-        if command == "begin":  # before anybody publishes: others' events come at once
-            counts[this] = Counts()
-            before[this] = _recovery(subjects)
-            _say("begun")
-        elif command == "run":
-            sent, rounds = _sent_bytes(subjects), int(rest[1])
-            load = [s.publish(this, float(rest[0]), rounds) for s in publishers]
-            await asyncio.gather(*load, asyncio.sleep(rounds * length))  # a process without publishers waits as long
-            counts[this].sent_bytes = _sent_bytes(subjects) - sent
-            _say("done")
-        else:
-            recovered, asked = _recovery(subjects)
-            counts[this].recovered, counts[this].asked = recovered - before[this][0], asked - before[this][1]
-            _say(msgspec.to_builtins(counts[this]))
-
-
-def _recovery(subjects: list[Subject]) -> tuple[int, int]:
-    stats = [s.cluster.stats() for s in subjects]
-    return sum(s["order.recovered"] for s in stats), sum(s["order.asked"] for s in stats)
-
-
-def _sent_bytes(subjects: list[Subject]) -> int:
-    """Each member has a host of its own."""
-    return sum(s.cluster.stats()["net.sent_bytes"] for s in subjects)
-
-
-def _say(what: object) -> None:
-    print(json.dumps(what), flush=True)
+        work = [subject.listen() for subject in run.subjects] + [subject.coordinate() for subject in run.publishers]
+        await channel.serve({"begin": run.begin, "run": run.run, "count": run.count}, ready(), *work)
 
 
 if __name__ == "__main__":
-    whence.run(main(msgspec.json.decode(sys.argv[1], type=Task)))
+    program(main, Task)

@@ -1,0 +1,90 @@
+"""The verdict on what a fleet has left behind: order, ids, tickets, and what the applications saw."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from whence.fleet.fleet import Fleet
+from whence.judge import judge
+from whence.judge.promises import REUSED_ID, TWO_OWNERS
+from whence.trace import Row
+
+
+def verdict(fleet: Fleet) -> dict[str, Any]:
+    """What the judge found, and what the applications say."""
+    rows, half = fleet.rows()
+    report = judge(rows)
+    twice, skipped = _applications(fleet, rows)
+    return {
+        "ok": report.ok and not twice and not skipped,
+        "rows": len(rows),
+        "half_lines": half,
+        "published": report.published,
+        "deliveries": report.total.deliveries,
+        "inversions": report.total.inverted,
+        "repeated_ids": report.broken.get(REUSED_ID, 0),
+        "delivered_twice": report.total.duplicates,
+        "over_gap": report.total.over_gap,
+        "disagreements": report.total.disagreements,
+        "lost_of_live": report.total.lost_of_live,
+        "lives": len(report.members),
+        "survivors": len(report.live),
+        "tenures": report.tenures,
+        "owned_twice": [str(f) for f in report.findings if f.rule == TWO_OWNERS],
+        "seen_twice_by_application": twice,
+        "skipped_by_application": skipped,
+        "broken": report.broken,
+        "findings": [str(finding) for finding in report.findings],
+    }
+
+
+def _applications(fleet: Fleet, rows: list[Row]) -> tuple[list[str], list[str]]:
+    """What an application saw twice (but for the one event it had in hand when its process was killed), and what its
+    member delivered and the application never saw."""
+    twice: list[str] = []
+    skipped: list[str] = []
+    delivered = _handed_on(rows)
+    for seat in (seat for process in fleet.all for seat in process.task.seats):
+        known: dict[str, None] = {}
+        last, fresh = "", False
+        for event in Path(seat.seen or "/dev/null").read_text(encoding="utf-8").split("\n")[:-1]:
+            if not event:  # a new life
+                fresh = True
+                continue
+            if event in known and not (fresh and event == last):
+                twice.append(f"{seat.listen}: {event}")
+            known[event] = None
+            last, fresh = event, False
+        skipped += [f"{seat.listen}: {event}" for event in delivered.get(seat.listen, {}) if event not in known]
+    return twice[:20], skipped[:20]
+
+
+def _handed_on(rows: list[Row]) -> dict[str, dict[str, None]]:
+    """Address -> the events that its applications were given: what a life delivered after the checkpoint from which the
+    next one resumes was never handed on."""
+    resumed = {row.token for row in rows if row.kind == "join" and row.reason == "checkpoint"}
+    since: dict[str, list[str]] = {}
+    handed: dict[str, dict[str, None]] = {}
+    last = {row.member.rpartition("#")[0]: row.member for row in sorted(rows, key=lambda r: r.t_ns)}
+    for row in sorted(rows, key=lambda r: (r.member, r.lseq)):
+        if row.kind == "deliver" and row.event is not None:
+            since.setdefault(row.member, []).append(row.event)
+        elif row.kind == "snapshot" and row.token in resumed:
+            handed.setdefault(row.member.rpartition("#")[0], {}).update(dict.fromkeys(since.pop(row.member, [])))
+    for address, member in last.items():
+        handed.setdefault(address, {}).update(dict.fromkeys(since.get(member, [])))
+    return handed
+
+
+def tell(args_json: bool, result: dict[str, Any]) -> int:
+    """The result for people or for machines; the exit code."""
+    if args_json:
+        print(json.dumps(result))
+    else:
+        for name, value in result.items():
+            if isinstance(value, dict | list):
+                value = json.dumps(value, indent=2) if value else "none"
+            print(f"{name.replace('_', ' '):28} {value}")
+    return 0 if result["ok"] else 1

@@ -1,0 +1,186 @@
+"""The program of a fleet's child process: some members of one cluster, with sockets of their own and a load.
+
+Requests: `look` (how each member is), `hush` (publish no more), `cut` (no packets to these addresses), `heal`. When its
+input ends, its members leave. Programs with another application on top (a figure, an editing session) use `joined`,
+which joins the members that a task describes, and answer requests of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from whence.api import Cluster, Event, join
+from whence.fleet.channel import Channel, program
+from whence.fleet.load import Pace, payload, published_at
+from whence.fleet.task import Seat, Task
+from whence.net.metrics import Latency, Wishes, health
+from whence.net.transport import Faults
+from whence.order import Contract, SurveyConfig
+from whence.recorder import show_clock
+
+HEARD: Final = 16
+"""Events that wait for an answer; more are not answered."""
+STRUCTS: Final = {"contract": Contract, "survey": SurveyConfig}
+"""Settings that are no plain values."""
+
+
+class Joined(msgspec.Struct):
+    """The members of a process."""
+
+    clusters: list[Cluster]
+    faults: list[Faults]
+
+    def addresses(self) -> list[str]:
+        return [cluster.address for cluster in self.clusters]
+
+    def about(self) -> list[dict[str, str]]:
+        """What the fleet is told when they have joined."""
+        return [{"address": cluster.address, "me": cluster.me} for cluster in self.clusters]
+
+    def commands(self) -> dict[str, Callable[..., Any]]:
+        """The requests that every program answers."""
+        return {"cut": self._cut, "heal": self._heal}
+
+    def _cut(self, addresses: list[str]) -> None:
+        for faults in self.faults:
+            faults.cut(addresses)
+
+    def _heal(self) -> None:
+        for faults in self.faults:
+            faults.heal()
+
+
+@asynccontextmanager
+async def joined(task: Task, rng: random.Random, **more: Any) -> AsyncIterator[Joined]:
+    """Join the members of a task, one after the other; they leave with the block. `more`: as in `whence.join`."""
+    found = Joined([], [])
+    settings = {k: msgspec.convert(v, STRUCTS[k]) if k in STRUCTS else v for k, v in task.settings.items()}
+    async with AsyncExitStack() as stack:
+        for number, seat in enumerate(task.seats):
+            faults = Faults(task.drop, seed=rng.getrandbits(32))
+            joining = join(
+                task.cluster,
+                [*task.seeds, *found.addresses()],
+                seat.listen,
+                found=True if task.found and not number else None,
+                secret=bytes.fromhex(task.secret),
+                order=seat.order,
+                tickets=task.tickets,
+                transport=task.transport,
+                directory=None if seat.directory is None else Path(seat.directory),
+                trace=task.trace,
+                faults=faults,
+                settings=settings,
+                timeout=task.timeout,
+                **more,
+            )
+            found.clusters.append(await stack.enter_async_context(joining))
+            found.faults.append(faults)
+        yield found
+
+
+class Application:
+    """One member's application: it publishes at a rate, answers others, and keeps what it has seen."""
+
+    def __init__(self, cluster: Cluster, seat: Seat, task: Task, rng: random.Random) -> None:
+        self.cluster = cluster
+        self.seat = seat
+        self.task = task
+        self.rng = rng
+        self.latency = Latency()
+        self.hushed = asyncio.Event()
+        self.wishes = Wishes(cluster, bool(task.seeds), seat.rate > 0)
+        self._answers = 0
+        self._heard = asyncio.Event()
+
+    async def read(self) -> None:
+        """What was seen is in the kernel's hands before the next event is asked for."""
+        seen = None
+        if self.seat.seen is not None:
+            seen = os.open(self.seat.seen, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            os.write(seen, b"\n")
+        async for event in self.cluster.events():
+            if seen is not None:
+                os.write(seen, event.id.encode() + b"\n")
+            if event.origin != self.cluster.me:
+                self._hear(event)
+
+    def _hear(self, event: Event) -> None:
+        sent = published_at(event.payload)
+        if sent is not None:
+            self.latency.observe((time.time_ns() - sent) / 1e9)
+        if self._answers < HEARD and self.rng.random() < self.task.answers / self.task.tickets:
+            self._answers += 1
+            self._heard.set()
+
+    async def publish(self) -> None:
+        """Publish at the rate until hushed. What is due while there is no ticket is not made up for."""
+        async with self.cluster.publisher() as publisher:
+            pace = Pace(self.seat.rate, self.rng, time.monotonic(), self.task.bursts)
+            while due := await self._due(pace):
+                await publisher.ready()  # waiting for a ticket is no latency
+                if not self.hushed.is_set():
+                    await publisher.publish_many([payload(time.time_ns())] * due)
+
+    async def _due(self, pace: Pace) -> int:
+        """Wait until something is to be published: by the rate, or because there is something to answer. 0: no more."""
+        while not self.hushed.is_set():
+            if due := pace.due(time.monotonic()) + self._answers:
+                self._answers = 0
+                self._heard.clear()
+                return due
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pace.wait(time.monotonic())):
+                    await self._heard.wait()
+        return 0
+
+    def hush(self) -> None:
+        self.hushed.set()
+        self._heard.set()
+
+    def look(self, deep: bool) -> dict[str, Any]:
+        """How it is: what `/health` says; `deep`: and what a soak waits for and adds up."""
+        name, node = self.cluster.name, self.cluster._node
+        whole: dict[str, Any] = health([self.cluster], self.wishes.checks, {name: self.latency})
+        found = {"ok": whole["ok"], "reasons": whole["reasons"], **whole["clusters"][name]}
+        if deep:
+            found |= {
+                "core": node.member.ring.state.value,
+                "clock": show_clock(node.member.ordering.T),
+                "failure": None if node.failure is None else str(node.failure),
+                "stats": {k: n for k, n in self.cluster.stats().items() if n},
+            }
+        return found
+
+
+async def main(task: Task, channel: Channel) -> None:
+    """The whole life of the process."""
+    rng = random.Random(task.seed)
+    async with joined(task, rng) as members:
+        pairs = zip(members.clusters, task.seats, strict=True)
+        applications = [Application(cluster, seat, task, rng) for cluster, seat in pairs]
+        channel.ready(members.about())
+
+        def look(deep: bool = False) -> list[dict[str, Any]]:
+            return [application.look(deep) for application in applications]
+
+        def hush() -> None:
+            for application in applications:
+                application.hush()
+
+        publishing = [application.publish() for application in applications if application.seat.rate]
+        reading = [application.read() for application in applications]
+        await channel.serve({**members.commands(), "look": look, "hush": hush}, *reading, *publishing)
+
+
+if __name__ == "__main__":
+    program(main, Task)

@@ -1,0 +1,174 @@
+"""What a member asks of its order layer. One interface for every clock: tickets, (N, R, K), the survey's mechanisms."""
+
+from __future__ import annotations
+
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from whence.clock import AnyFrame, Digest, Entry, MemberId
+from whence.errors import UsageError
+from whence.order.buffers import RecoveryBuffer
+from whence.order.config import OrderConfig
+from whence.order.explain import Blocked
+from whence.order.messages import AckRecover, OrderState, Recover
+from whence.order.outputs import OrderOutput
+from whence.order.stats import OrderStats
+
+
+class Seal(Protocol):
+    """Roles: whoever may publish holds the key that signs; everybody verifies. Handed in, because keys are not the
+    protocol's business."""
+
+    def sign(self, data: bytes) -> bytes: ...
+
+    def verify(self, data: bytes, signature: bytes) -> bool: ...
+
+
+class OrderContext(NamedTuple):
+    """What an order layer is built from."""
+
+    me: MemberId
+    config: OrderConfig
+    rng: random.Random
+    members: Callable[[], Sequence[MemberId]]
+    """The members known, without this one."""
+    sample: Callable[[int], Sequence[MemberId]]
+    """At most so many of them, at random."""
+    seal: Seal | None = None
+
+
+class Ordering(ABC):
+    """The order layer of one member: frames in, deliveries out."""
+
+    joining: bool
+    """There is no clock yet: nothing is delivered, what arrives waits."""
+    stats: OrderStats
+    buffer: RecoveryBuffer[Any, Any]
+    held: Mapping[Any, Any]
+    """Frames received and not deliverable yet, by key."""
+
+    # -- frames -------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def publish(
+        self, payloads: Sequence[bytes], now: int, tenure: tuple[int, int] | None = None
+    ) -> tuple[AnyFrame, list[OrderOutput]]:
+        """Stamp a frame, keep it for recovery, deliver it locally. `tenure`: the ticket and its incarnation, in a
+        cluster with tickets."""
+
+    @abstractmethod
+    def vet(self, frame: AnyFrame, sender: MemberId) -> None:
+        """Raise a `BadFrame` for what no honest peer sends: to be asked before the frame is kept or forwarded. That it
+        agrees with itself the wire has checked (`frame.check`)."""
+
+    @abstractmethod
+    def receive(
+        self, frame: AnyFrame, sender: MemberId, age: int, now: int, recovered: bool = False
+    ) -> list[OrderOutput]:
+        """A vetted frame that gossip saw for the first time, or that a peer gave back."""
+
+    # -- peers --------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def on_recover(self, sender: MemberId, message: Recover) -> list[OrderOutput]:
+        """RECOVER: give what `B` holds, and say what it does not."""
+
+    @abstractmethod
+    def on_ack_recover(self, sender: MemberId, message: AckRecover, now: int) -> list[OrderOutput]:
+        """ACKRECOVER: as `receive`, for each frame."""
+
+    @abstractmethod
+    def heard(self, sender: MemberId, digest: object, now: int) -> None:
+        """A peer's digest: whatever it has that this member has not is pursued."""
+
+    @abstractmethod
+    def digest(self) -> Digest | tuple[tuple[MemberId, int], ...] | None:
+        """What to tell peers of the own deliveries; None while joining."""
+
+    # -- time ---------------------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def wake_at(self) -> int | None:
+        """When `wake` is due."""
+
+    @abstractmethod
+    def wake(self, now: int) -> list[OrderOutput]:
+        """Ask for what is due, skip what is overdue, forget what is old."""
+
+    # -- state --------------------------------------------------------------------------------------------------
+
+    def found(self, others: Sequence[MemberId]) -> None:  # noqa: B027 - most need not be told
+        """The cluster begins, with these others."""
+
+    @abstractmethod
+    def begin(self, now: int) -> list[OrderOutput]:
+        """Start from the clock as it is (zero, a snapshot's, a checkpoint's), with what has arrived meanwhile."""
+
+    @abstractmethod
+    def state(self) -> OrderState:
+        """What this member goes on from after a restart."""
+
+    def admit(self, joiner: MemberId, weaker: bool = False) -> OrderState:
+        """What a joiner starts from. `weaker`: its order promises more than this member's. `UsageError`: this member
+        has nothing to share."""
+        return self.state()
+
+    @abstractmethod
+    def load(self, state: OrderState, now: int) -> None:
+        """Take over a state from a snapshot or a checkpoint; `BadMessage` if it is of another kind of cluster."""
+
+    @abstractmethod
+    def keep(self, frame: AnyFrame) -> None:
+        """Keep a frame of an earlier life in `B`: others may still need it."""
+
+    # -- for people ---------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def why_blocked(self, event: str) -> Blocked:
+        """What is missing before this event, who was asked, until when."""
+
+    @abstractmethod
+    def buffers(self) -> dict[str, tuple[int, int]]:
+        """Every bounded buffer: fill and bound."""
+
+    # -- tickets; without them there is nothing to do -----------------------------------------------------------
+
+    blocking: bool = False
+    """It waits for what is missing rather than skip it (`reliable`)."""
+
+    @property
+    def T(self) -> Sequence[Entry]:
+        """The causal present: the newest event delivered on each ticket."""
+        return ()
+
+    def note_owner(self, ticket: int, inc: int, owner: MemberId) -> None:  # noqa: B027
+        """The ring says who owns this incarnation of a ticket."""
+
+    def expect(self, ticket: int, entry: Entry, now: int) -> None:  # noqa: B027
+        """The ring says that this was published: pursue it at once (a new owner catches up before it publishes)."""
+
+    def caught_up(self, ticket: int, entry: Entry) -> bool:
+        """Everything on the ticket up to `entry` is delivered or given up."""
+        return True
+
+    def forgo(self, ticket: int, entry: Entry, now: int) -> list[OrderOutput]:
+        """Stop waiting for `expect`ed events: they are skipped here."""
+        return []
+
+    # -- (N, R, K) clocks; other orders have none ---------------------------------------------------------------
+
+    @property
+    def clock_size(self) -> tuple[int, int] | None:
+        """R and K of the clock that this member publishes under."""
+        return None
+
+    def measured(self) -> dict[str, float]:
+        """The clock and what is known of its contract, as numbers."""
+        return {}
+
+    def move(self, R: int, K: int, now: int) -> list[OrderOutput]:
+        """Begin a generation of R entries and K keys: publish under it from now on, and so will whoever sees it."""
+        raise UsageError("this cluster has tickets or a mechanism, and no (N, R, K) clock")

@@ -1,0 +1,83 @@
+"""Founding: how the first ticket comes into the world (docs/ring.md, "Bootstrap and empty core").
+
+The first process is designated. It listens for a quarantine and gives up when it hears of a living coordinator. Nobody
+founds on a time-out. A higher epoch ends all tenures of a lower one.
+"""
+
+from __future__ import annotations
+
+from whence.clock import MemberId
+from whence.ring.applicant import Applicant
+from whence.ring.context import SEATED, Context, Timer
+from whence.ring.interface import Rejected, State
+from whence.ring.messages import ERA_SHIFT, Holder, Who
+from whence.ring.table import floor_of
+
+
+class Founding:
+    """The designated founder's side."""
+
+    def __init__(self, ctx: Context, applicant: Applicant) -> None:
+        self.ctx = ctx
+        self.applicant = applicant
+        self.pledged = 0
+        """The highest epoch under which this process has let somebody found the ring again."""
+        self._epoch = 0
+
+    @property
+    def seen(self) -> int:
+        """The highest epoch that was founded, or that somebody was allowed to found."""
+        return max(self.pledged, self.ctx.table.epoch)
+
+    @property
+    def epoch(self) -> int:
+        return max(self._epoch, self.seen)
+
+    def found(self, epoch: int) -> None:
+        ctx = self.ctx
+        if ctx.state in SEATED:
+            ctx.say(Rejected("already a member of the ring"))
+            return
+        if epoch <= self.seen:
+            ctx.say(Rejected(f"epoch {epoch} is not above {self.seen}, which was seen already"))
+            return
+        ctx.designated_at = ctx.designated_at or ctx.now
+        ctx.wanted, ctx.resigning = True, False
+        self.applicant.withdraw()
+        ctx.state = State.FOUNDING
+        self._epoch = epoch
+        ctx.after(ctx.config.quarantine_ns, Timer.QUARANTINE)
+        self.look()
+
+    def look(self) -> None:
+        """Ask everybody known whether there is a coordinator, twice a round."""
+        for member in self.applicant.everybody():
+            self.ctx.send(member, Who(self.ctx.next_nonce()))
+        self.ctx.after(self.ctx.config.round_ns // 2, Timer.LOOK)
+
+    def heard_owner(self, member: MemberId) -> None:
+        """There is a ring already."""
+        if self.ctx.state is State.FOUNDING:
+            self._give_up(f"{member} is a living coordinator")
+
+    def _give_up(self, reason: str) -> None:
+        self.ctx.stop(Timer.QUARANTINE, Timer.LOOK)
+        self.ctx.say(Rejected(reason))
+        self.applicant.later()
+
+    def agreed(self, epoch: int) -> None:
+        """Everybody concerned lets this process found: no quarantine."""
+        self.ctx.state = State.FOUNDING
+        self._epoch = epoch
+        self.complete()
+
+    def complete(self) -> None:
+        """The quarantine is over: all tickets are this process's."""
+        ctx = self.ctx
+        if self._epoch <= ctx.table.epoch:
+            self._give_up(f"epoch {self._epoch} was seen elsewhere meanwhile")
+            return
+        for ticket in range(ctx.config.tickets):
+            ctx.table.end(ticket, floor_of(self._epoch << ERA_SHIFT))
+        ctx.sit(Holder(ctx.me, 0, ctx.table.grant(0)))
+        ctx.own()

@@ -1,0 +1,97 @@
+"""A cluster of processes: killed, cut, healed, collected, and judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import whence
+from whence.errors import FleetError
+from whence.fleet.fleet import Fleet, Look
+from whence.fleet.plan import Step
+from whence.fleet.task import Seat, Task
+from whence.judge import judge
+
+MS = 1_000_000
+SHORT = {"ring_k": 2, "ring_round_ns": 400 * MS, "delta_ns": 100 * MS, "round_ns": 50 * MS, "time_to_recover": 20.0}
+LIMIT_S = 60.0
+
+
+def three(home: Path, rate: float = 20.0) -> Fleet:
+    fleet = Fleet(home, traced=home / "trace")
+    for n in range(3):
+        seat = Seat(order="reliable", directory=str(home / f"disk{n}"), rate=rate)
+        fleet.member(Task(cluster="three", seats=[seat], settings=SHORT, drop=0.05))
+    return fleet
+
+
+def sees(*members: int) -> Callable[[list[Look]], bool]:
+    return lambda looks: [look["members"] for look in looks] == list(members)
+
+
+def test_cut_and_heal_really_do_and_the_traces_are_collected(tmp_path: Path) -> None:
+    """One of three is cut off: each side forgets the other and delivers nothing from it. Healed, all agree."""
+
+    async def main() -> Fleet:
+        async with three(tmp_path) as fleet:
+            await fleet.start()
+            await fleet.until("all here", sees(3, 3, 3), LIMIT_S)
+            await fleet.until("tickets", lambda looks: all(k["ticket"] is not None for k in looks), LIMIT_S)
+            await fleet.run([Step(0.0, "cut", (2,))])
+            await fleet.until("apart", sees(2, 2, 1), LIMIT_S)
+            before = await fleet.looks()
+
+            def goes_on(looks: list[Look]) -> bool:
+                return all(looks[n]["delivered"] > before[n]["delivered"] + 20 for n in (0, 1))
+
+            apart = await fleet.until("the majority goes on", goes_on, LIMIT_S)
+            assert apart[0]["clock"] != apart[2]["clock"]
+            await fleet.run([Step(0.0, "heal")])
+            await fleet.until("one cluster again", sees(3, 3, 3), LIMIT_S)
+            await fleet.ask("hush")
+            still, looks = await fleet.quiet()
+            assert still and len({look["clock"] for look in looks}) == 1
+            await fleet.kill()
+            return fleet
+
+    fleet = whence.run(main())
+    rows, half = fleet.rows()
+    report = judge(rows)
+    assert report.ok and report.published > 50, report
+    assert {row.member for row in rows} == set(fleet.killed()) and half == 0
+    assert sum(row.kind == "fault" for row in rows) >= 6, "each was told of the cut and of its end"
+
+
+def test_a_killed_process_comes_back_to_its_address(tmp_path: Path) -> None:
+    said: list[str] = []
+
+    async def main() -> None:
+        async with three(tmp_path, rate=5.0) as fleet:
+            await fleet.start()
+            victim = fleet.all[1]
+            address, me, pid = victim.addresses, victim.me, victim.pid
+            await fleet.run([Step(0.0, "kill", (1,), "killed")], said.append)
+            assert not victim.alive and list(victim.killed) == me
+            assert len(await fleet.looks()) == 2
+            await fleet.run([Step(0.0, "start", (1,), "back")], said.append)
+            assert victim.addresses == address and victim.me != me and victim.pid != pid and victim.starts == 2
+            await fleet.until("all here", sees(3, 3, 3), LIMIT_S)
+            with pytest.raises(FleetError, match=r'(?s)never: not within 0 s: .*"members": 3'):
+                await fleet.until("never", lambda looks: False, 0.0)
+
+    whence.run(main())
+    assert said == ["killed", "back"]
+
+
+def test_members_that_find_nobody_are_named(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Fleet(tmp_path) as fleet:
+            lonely = fleet.member(Task(cluster="nobody", seats=[Seat()], timeout=0.5))
+            with pytest.raises(FleetError, match=r"process 0 cannot go on: no seed of 'nobody' within 0.5 s"):
+                await lonely.join(["127.0.0.1:9"])
+            with pytest.raises(FleetError, match="this fleet has no traces"):
+                fleet.rows()
+
+    whence.run(main())
