@@ -17,20 +17,20 @@ QUESTIONS = [b"tea?", b"milk?", b"sugar?"]
 
 async def ann(cluster: whence.Cluster) -> None:
     """Asks everybody, and says something to the lobby alone."""
-    async with cluster.coordinate() as seat:
+    async with cluster.publisher() as publisher:
         for question in QUESTIONS:
-            await seat.publish(b"(let us ask the hall)")
-            await seat.publish(everywhere(question))
+            await publisher.publish(b"(let us ask the hall)")
+            await publisher.publish(everywhere(question))
 
 
 async def bob(cluster: whence.Cluster) -> None:
     """Answers everybody."""
     reader, answered = Reader(cluster.name), 0
-    async with cluster.coordinate() as seat:
+    async with cluster.publisher() as publisher:
         async for event in cluster.events():
             said = reader.read(event.id, event.payload)
             if said is not None and said.payload in QUESTIONS:
-                await seat.publish(everywhere(said.payload.replace(b"?", b": yes!")))
+                await publisher.publish(everywhere(said.payload.replace(b"?", b": yes!")))
                 answered += 1
                 if answered == len(QUESTIONS):
                     return
@@ -53,9 +53,9 @@ HOW: dict[str, Any] = {"insecure": True, "order": "reliable"}  # reliable: causa
 
 async def main() -> None:
     async with (
-        whence.join("lobby", **HOW) as for_ann,
+        whence.found("lobby", **HOW) as for_ann,
         whence.join("lobby", [for_ann.address], **HOW) as for_eve,
-        whence.join("hall", **HOW) as for_bob,
+        whence.found("hall", **HOW) as for_bob,
         whence.join("hall", [for_bob.address], **HOW) as for_zoe,
         Bridge({"lobby": {"seeds": [for_ann.address], **HOW}, "hall": {"seeds": [for_bob.address], **HOW}}) as bridge,
     ):

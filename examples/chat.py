@@ -7,27 +7,27 @@ No answer ever comes before its question, at nobody: that is causal order. For a
 
 import asyncio
 import os
+from typing import Any
 
 import whence
-from whence.api import Join
 from whence.testing import Faults
 
 QUESTIONS = [b"tea?", b"milk?", b"sugar?", b"biscuits?", b"more?"]
 
 
-async def ann(seat: whence.Seat) -> None:
+async def ann(publisher: whence.Publisher) -> None:
     """Asks one question after the other, without waiting for an answer."""
     for question in QUESTIONS:
-        await seat.publish(question)
+        await publisher.publish(question)
         await asyncio.sleep(0.3)
 
 
-async def bob(cluster: whence.Cluster, seat: whence.Seat) -> None:
+async def bob(cluster: whence.Cluster, publisher: whence.Publisher) -> None:
     """Answers what he reads."""
     asked = 0
     async for event in cluster.events():
         if event.payload.endswith(b"?"):
-            await seat.publish(event.payload.replace(b"?", b": yes, please!"))
+            await publisher.publish(event.payload.replace(b"?", b": yes, please!"))
             asked += 1
             if asked == len(QUESTIONS):
                 return
@@ -47,17 +47,17 @@ async def cid(cluster: whence.Cluster) -> list[str]:
 async def main() -> None:
     secret = os.urandom(32)
 
-    def member(number: int, *seeds: str) -> Join:  # reliable order: causal, and nothing is given up
-        return whence.join("tea", seeds, secret=secret, order="reliable", faults=Faults(0.2, seed=number))
+    def how(number: int) -> dict[str, Any]:  # reliable order: causal, and nothing is given up
+        return {"secret": secret, "order": "reliable", "faults": Faults(0.2, seed=number)}
 
     async with (
-        member(1) as a,
-        member(2, a.address) as b,
-        member(3, a.address) as c,
-        a.coordinate(timeout=60) as anns_seat,
-        b.coordinate(timeout=60) as bobs_seat,
+        whence.found("tea", **how(1)) as a,
+        whence.join("tea", a.address, **how(2)) as b,
+        whence.join("tea", a.address, **how(3)) as c,
+        a.publisher() as anns,
+        b.publisher() as bobs,
     ):
-        _, _, read = await asyncio.gather(ann(anns_seat), bob(b, bobs_seat), cid(c))
+        _, _, read = await asyncio.gather(ann(anns), bob(b, bobs), cid(c))
     for line in read:
         if ":" in line:
             question = line.partition(":")[0] + "?"

@@ -11,7 +11,6 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import whence
-from whence.errors import LostTicket
 from whence.objects import Document, Objects
 from whence.objects.live import Live
 from whence.testing import Faults
@@ -44,29 +43,21 @@ class Desk:
     @classmethod
     async def open(cls, stack: AsyncExitStack, name: str, seeds: list[str], **more: Any) -> "Desk":
         objects = Objects()
-        cluster = await stack.enter_async_context(
-            whence.join("desk", seeds, order="reliable", state=objects.state, restore=objects.restore, **more)
-        )
+        more |= {"order": "reliable", "state": objects.state, "restore": objects.restore}
+        entry = whence.join("desk", seeds, **more) if seeds else whence.found("desk", **more)
+        cluster = await stack.enter_async_context(entry)
         live = await stack.enter_async_context(Live(objects, cluster))
         return cls(name, objects, cluster, live)
 
     async def write(self, text: str) -> None:
         """Type it, a few characters at a time."""
-        pieces = [text[i : i + 8] for i in range(0, len(text), 8)]
-        typed, lost = "", False
-        while True:
-            try:
-                async with self.cluster.coordinate(timeout=60) as seat:
-                    if lost and (rest := self.page.unsent()):
-                        await self.live.publish(seat, rest)
-                    while pieces:
-                        at = place(self.page.draft, typed)
-                        typed += pieces[0]
-                        await self.live.publish(seat, self.page.insert(at, pieces.pop(0)))
-                        await asyncio.sleep(0.02)
-                    return
-            except LostTicket:  # what was typed is in the draft: it goes out under the next ticket
-                lost = True
+        typed = ""
+        async with self.cluster.publisher() as publisher:
+            for piece in (text[i : i + 8] for i in range(0, len(text), 8)):
+                at = place(self.page.draft, typed)
+                typed += piece
+                await self.live.publish(publisher, self.page.insert(at, piece))
+                await asyncio.sleep(0.02)
 
     async def until(self, length: int) -> None:
         """Wait until so much is on the page."""

@@ -18,7 +18,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import whence
-from whence.errors import LostTicket, WhenceError
+from whence.errors import WhenceError
 from whence.objects import Objects
 from whence.objects.live import as_event
 from whence.objects.replay import NAME, Author, Recording, session
@@ -47,21 +47,16 @@ class Reader:
             self.heard.set()
 
     async def write(self) -> None:
-        """Publish the author's part. A ticket that the ring took away is asked for again."""
-        todo: list[bytes] = []
-        while self.author is not None and (todo or not self.author.done):
-            async with self.cluster.coordinate(timeout=60.0) as seat:
-                try:
-                    while todo or not self.author.done:
-                        self.heard.clear()
-                        todo = todo or self.author.write()
-                        if todo:
-                            await seat.publish_many(todo)
-                            todo = []
-                        else:
-                            await self.heard.wait()
-                except LostTicket as lost:
-                    todo = todo[len(lost.published) :]
+        """Publish the author's part."""
+        if self.author is None:
+            return
+        async with self.cluster.publisher() as publisher:
+            while not self.author.done:
+                self.heard.clear()
+                if todo := self.author.write():
+                    await publisher.publish_many(todo)
+                else:
+                    await self.heard.wait()
 
     async def has(self, operations: int, patience: float) -> bool:
         """Wait until all operations are applied; not longer than `patience` seconds without any progress."""
@@ -92,19 +87,13 @@ async def replay(
         readers: list[Reader] = []
         for i in range(len(recording.authors) + watchers):
             objects = Objects()
-            cluster = await stack.enter_async_context(
-                whence.join(
-                    "replay",
-                    [readers[0].cluster.address] if readers else [],
-                    order=order,
-                    tickets=len(recording.authors),
-                    secret=SECRET,
-                    transport=transport,
-                    faults=Faults(drop, seed=i),
-                    state=objects.state,
-                    restore=objects.restore,
-                )
+            how: dict[str, Any] = {"order": order, "tickets": len(recording.authors), "secret": SECRET}
+            how |= {"transport": transport, "faults": Faults(drop, seed=i)}
+            how |= {"state": objects.state, "restore": objects.restore}
+            entry = (
+                whence.join("replay", readers[0].cluster.address, **how) if readers else whence.found("replay", **how)
             )
+            cluster = await stack.enter_async_context(entry)
             author = Author(recording, i, cluster.me) if i < len(recording.authors) else None
             readers.append(Reader(cluster, objects, author))
         reading = [asyncio.create_task(r.read()) for r in readers]

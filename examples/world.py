@@ -9,11 +9,10 @@ the regions and stays in all of them, over one port.
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from typing import Any
 
 import whence
-from whence.errors import LostTicket
 from whence.objects import Objects
 from whence.objects.live import Live
 
@@ -36,11 +35,10 @@ class Presence:
     async def enter(cls, host: whence.Host, region: str, seeds: list[str]) -> "Presence":
         objects, stack = Objects(), AsyncExitStack()
         try:
-            cluster = await stack.enter_async_context(
-                whence.join(
-                    region, seeds, host=host, order="reliable", state=objects.state, restore=objects.restore, timeout=60
-                )
-            )
+            how: dict[str, Any] = {"host": host, "order": "reliable", "timeout": 60}
+            how |= {"state": objects.state, "restore": objects.restore}
+            entry = whence.join(region, seeds, **how) if seeds else whence.found(region, **how)
+            cluster = await stack.enter_async_context(entry)
             return cls(cluster, objects, await stack.enter_async_context(Live(objects, cluster)), stack)
         except BaseException:
             await stack.aclose()
@@ -48,15 +46,6 @@ class Presence:
 
     async def leave(self) -> None:
         await self._stack.aclose()
-
-    async def act(self, action: Callable[[whence.Seat], Awaitable[bytes]]) -> bytes:
-        """Do something that needs a ticket; once more if the ring took the ticket away meanwhile."""
-        while True:
-            try:
-                async with self.cluster.coordinate(timeout=60) as seat:
-                    return await action(seat)
-            except LostTicket:
-                continue
 
     def avatars(self) -> dict[str, tuple[object, object]]:
         """Who is here, and where."""
@@ -66,27 +55,23 @@ class Presence:
 
 async def visit(player: str, presence: Presence, contents: bytes, target: str) -> bytes:
     """Bring the avatar, walk through the region, and take the avatar along to the next one, if there is one."""
-    avatar = presence.objects.registers(player)
-
-    async def walk(seat: whence.Seat) -> bytes:
-        changes = presence.live.changes(avatar)
-        if "steps" not in avatar:  # else it was brought under a ticket that was lost then
-            if contents:
-                await presence.live.open(seat, "registers", player, contents)
-            else:
-                await presence.live.publish(seat, avatar.set("steps", 0))
-            while "steps" not in avatar:
-                await anext(changes)
+    avatar, live = presence.objects.registers(player), presence.live
+    changes = live.changes(avatar)
+    async with presence.cluster.publisher() as publisher:
+        if contents:
+            await live.open(publisher, "registers", player, contents)
+        else:
+            await live.publish(publisher, avatar.set("steps", 0))
+        while "steps" not in avatar:
+            await anext(changes)
         for x in range(SIDE):
             steps = avatar["steps"]
             assert isinstance(steps, int)
             step = (avatar.set("x", x), avatar.set("y", WALKS[player]), avatar.set("steps", steps + 1))
-            await presence.live.publish(seat, *step)
+            await live.publish(publisher, *step)
             while avatar["steps"] == steps:  # it counts when it is delivered, here as elsewhere
                 await anext(changes)
-        return await presence.live.close(seat, avatar, target) if target else b""
-
-    return await presence.act(walk)
+        return await live.close(publisher, avatar, target) if target else b""
 
 
 async def play(player: str, keeper: str, secret: bytes) -> None:

@@ -28,14 +28,8 @@ class Ours:
 
     async def connect(self, addresses: list[str]) -> None:
         job = self._job
-        self._join = whence.join(
-            "bench",
-            addresses[:1] if job.number else [],
-            host=self._host,
-            order=job.order,
-            tickets=job.tickets,
-            timeout=30.0,
-        )
+        options: dict[str, Any] = {"host": self._host, "order": job.order, "tickets": job.tickets, "timeout": 30.0}
+        self._join = whence.join("bench", addresses[:1], **options) if job.number else whence.found("bench", **options)
         self._cluster = await self._join.__aenter__()
         self._reading = asyncio.create_task(self._read())
         self._seat = await self._cluster.coordinate(timeout=30.0).__aenter__()

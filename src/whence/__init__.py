@@ -4,18 +4,87 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from whence.errors import (
+    ClusterClosed,
+    ConfigError,
+    CorruptJournal,
+    CyclicTopology,
+    DiskError,
+    JournalInUse,
+    KeysError,
+    LostTicket,
+    NotAccepted,
+    NoTicket,
+    NotJoined,
+    NotPublished,
+    TimedOut,
+    TraceError,
+    UsageError,
+    WhenceError,
+)
+
 if TYPE_CHECKING:
-    from whence.api import Cluster, Contract, Event, Events, Host, Publisher, Seat, join, run
+    from whence.api import (
+        Clock,
+        Cluster,
+        Contract,
+        Event,
+        Events,
+        Host,
+        MemberChange,
+        MemberChanges,
+        Options,
+        OrderName,
+        Publisher,
+        Seat,
+        Settings,
+        found,
+        join,
+        run,
+    )
 
 __version__ = "0.1.0"
 
-_API = ("Cluster", "Contract", "Event", "Events", "Host", "Publisher", "Seat", "join", "run")
-__all__ = ["Cluster", "Contract", "Event", "Events", "Host", "Publisher", "Seat", "__version__", "join", "run"]
+__all__ = [
+    "Clock",
+    "Cluster",
+    "ClusterClosed",
+    "ConfigError",
+    "Contract",
+    "CorruptJournal",
+    "CyclicTopology",
+    "DiskError",
+    "Event",
+    "Events",
+    "Host",
+    "JournalInUse",
+    "KeysError",
+    "LostTicket",
+    "MemberChange",
+    "MemberChanges",
+    "NoTicket",
+    "NotAccepted",
+    "NotJoined",
+    "NotPublished",
+    "Options",
+    "OrderName",
+    "Publisher",
+    "Seat",
+    "Settings",
+    "TimedOut",
+    "TraceError",
+    "UsageError",
+    "WhenceError",
+    "__version__",
+    "found",
+    "join",
+    "run",
+]
 
 
 def __getattr__(name: str) -> Any:
-    """The live API, imported when it is asked for: the core and the tools do without asyncio."""
-    if name in _API:
+    """Lazy import of the live API: the core and the tools do without asyncio."""
+    if name in __all__:
         from importlib import import_module
 
         return getattr(import_module("whence.api"), name)

@@ -1,6 +1,6 @@
-"""What an application writes against: join a cluster, read its events, publish.
+"""What an application writes against: found or join a cluster, read its events, publish.
 
-    async with whence.join("lobby", seeds=["127.0.0.1:7001"], secret=...) as cluster, cluster.publisher() as publisher:
+    async with whence.join("lobby", ["127.0.0.1:7001"], secret=...) as cluster, cluster.publisher() as publisher:
         await publisher.publish(b"hello")
         async for event in cluster.events():
             print(event.origin, event.payload)
@@ -12,36 +12,68 @@ told, within a bounded time.
 from __future__ import annotations
 
 import asyncio
-import os
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
+
+import msgspec
 
 from whence.clock import MemberId, address_of
-from whence.errors import ClusterClosed, NotJoined, UsageError
-from whence.events import Event, Events
-from whence.net.entry import LIVE, NODE, Entry, live_config
+from whence.errors import ClusterClosed, NotJoined, TimedOut, UsageError
+from whence.events import Event, Events, MemberChanges
+from whence.net.entry import Entry, Settings, near
 from whence.net.host import Host
 from whence.net.keys import Keys
 from whence.net.keys import load as load_keys
-from whence.net.memory import MemoryNetwork
-from whence.net.node import Node
+from whence.net.node import MemberChange, Node
 from whence.net.roles import PublisherSeal
-from whence.net.transport import Faults
-from whence.order import FREE_ORDERS, RANK, TICKET_ORDERS, Blocked, Contract
+from whence.net.transport import parse_address
+from whence.options import Options
+from whence.order import Blocked, Contract
+from whence.order.config import OrderName
 from whence.ports import Contracted, Leave, Move
 from whence.publisher import Coordination, Publisher, Seat, Tickets, finish
-from whence.trace import TraceWriter
 
 T = TypeVar("T")
 
+LISTEN = "127.0.0.1:0"
 LEAVE_TIMEOUT = 6.0
 """Seconds that leaving may take: the ring's own patience is 20 rounds."""
-PEERS_EVERY = 2.0
-"""Seconds between two looks whether the peers kept in a directory have changed."""
+PORT = ("secret", "tls", "insecure", "advertise", "transport", "faults")
+"""Options that a `Host` takes."""
+VIEW_TIMEOUT = 1.0
+"""Seconds that a joiner, once it takes part, waits for the first word of who else is there."""
+
+
+class Clock:
+    """The (N, R, K) clock of a member of a cluster without tickets (docs/probabilistic.md)."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """R and K of the clock that this member publishes under."""
+        size = self._node.member.ordering.clock_size
+        assert size is not None
+        return size
+
+    @property
+    def contract(self) -> Contracted | None:
+        """What was last said of the contract: broken, or kept again. None: nothing yet."""
+        return self._node.contract
+
+    def measured(self) -> dict[str, float]:
+        """The clock's size, and what was measured of its contract over about the last 2000 frames (X, P_nc, two upper
+        bounds of the error rate, the promise)."""
+        return self._node.member.ordering.measured()
+
+    def move(self, entries: int, keys: int) -> None:
+        """Go on with a clock of this size; the others follow when they see it. Nothing stops."""
+        self._node.feed(Move(entries, keys))
 
 
 class Cluster:
@@ -51,14 +83,11 @@ class Cluster:
         self._entry = entry
         self._host = entry.host
         self._node = node
-        self._founder = entry.founder
-        self._on_alert = entry.on_alert
-        node.on_contract = entry.on_contract
         receives_only = isinstance(entry.seal, PublisherSeal) and not entry.seal.may_publish
         self._tickets = Tickets(node, entry.host, entry.founder, receives_only)
         self._reader: Events | None = None
-        self._peers: list[MemberId] = []
-        self._peers_timer: asyncio.TimerHandle | None = None
+        self.clock = Clock(node) if node.member.ordering.clock_size is not None else None
+        """The (N, R, K) clock; None in a cluster with tickets, or with a mechanism."""
 
     @property
     def name(self) -> str:
@@ -76,33 +105,20 @@ class Cluster:
 
     @property
     def order(self) -> str:
+        """The order in which this member reads."""
         return self._node.member.order
 
     @property
-    def clock_size(self) -> tuple[int, int] | None:
-        """R and K of the clock this member publishes under; None in a cluster with tickets, or with a mechanism."""
-        return self._node.member.ordering.clock_size
-
-    @property
-    def contract(self) -> Contracted | None:
-        """What was last said of the contract of a cluster without tickets: broken, or kept again. None: nothing yet."""
-        return self._node.contract
-
-    def measured(self) -> dict[str, float]:
-        """Without tickets: the clock's size, and what was measured of its contract over about the last 2000 frames (X,
-        P_nc, two upper bounds of the error rate, the promise). Empty in a cluster with tickets."""
-        return self._node.member.ordering.measured()
-
-    def move(self, entries: int, keys: int) -> None:
-        """Go on with an (N, R, K) clock of this size; the others follow when they see it. Nothing stops."""
-        if self.clock_size is None:
-            raise UsageError("this cluster has tickets or a mechanism, and no (N, R, K) clock")
-        self._node.feed(Move(entries, keys))
+    def founded(self) -> bool:
+        """This process founded the cluster, or its ring; else it joined."""
+        return self._entry.founder
 
     @property
     def may_publish(self) -> bool:
         """It holds a ticket now, or needs none."""
         return self._node.may_publish
+
+    # -- who is there -------------------------------------------------------------------------------------------
 
     def members(self) -> list[MemberId]:
         """The members known here, itself first."""
@@ -111,6 +127,29 @@ class Cluster:
     def coordinators(self) -> dict[int, MemberId]:
         """Ticket -> owner, as far as known here."""
         return self._node.member.ring.coordinators()
+
+    def changes(self, limit: int = 1024) -> MemberChanges:
+        """Members as they come and go, from now on:
+
+        async for change in cluster.changes():
+            print(change.member, change.change)  # joined, gone
+        """
+        return MemberChanges(self._node, limit)
+
+    async def wait_for(self, condition: Callable[[], bool], timeout: float | None = None) -> None:
+        """Wait until the condition holds. It is tried whenever a member comes or goes, a ticket changes hands here, or
+        events arrive: `await cluster.wait_for(lambda: len(cluster.members()) == 3)`. Raises TimedOut after `timeout`
+        seconds, ClusterClosed when the cluster is left."""
+        node = self._node
+        deadline = None if timeout is None else time.monotonic() + timeout
+        await node.changed.until(lambda: condition() or not node.open, deadline)
+        if condition():
+            return
+        if not node.open:
+            raise ClusterClosed(f"cluster {self.name!r} was left, or its node has stopped")
+        raise TimedOut(f"{self.name!r}: the condition did not come true within {timeout:g} s")
+
+    # -- figures ------------------------------------------------------------------------------------------------
 
     def stats(self) -> dict[str, int]:
         """All counters, by layer; `net.` are those of the host and of this node. `docs/live.md` explains them."""
@@ -134,25 +173,20 @@ class Cluster:
 
     def why_blocked(self, event_id: str) -> Blocked:
         """Which events this one waits for, who was asked, until when."""
-        return self._node.member.why_blocked(event_id)
+        try:
+            return self._node.member.why_blocked(event_id)
+        except ValueError as error:
+            raise UsageError(f"{error}: give an event's id, as Event.id and publish have it") from None
 
-    def events(self, order: str | None = None) -> Events:
-        """The events, in the order this member joined with. `order` may name a weaker one, which it includes."""
-        if order is not None:
-            offered = FREE_ORDERS if self.clock_size is not None else TICKET_ORDERS
-            if order not in offered:
-                raise UsageError(f"order must be one of {', '.join(offered)}, not {order!r}")
-            if RANK[order] > RANK[self.order]:
-                raise UsageError(
-                    f"this member joined in {self.order} order, which is weaker than {order}: join with it"
-                )
-        previous, self._reader = self._reader, Events(self)
-        if previous is not None:  # what it had not handed out yet
-            self._reader._frame, self._reader._at = previous._frame, previous._at
-            previous._frame = []
-            self._node.changed.tell()
-        self._node.backlog.read = True
+    # -- events -------------------------------------------------------------------------------------------------
+
+    def events(self) -> Events:
+        """The events, in the order this member joined with. One reader at a time: it goes on where the last one
+        stopped; while another one waits for an event it is an error."""
+        self._reader = Events(self._node, self._entry.on_alert, self._reader)
         return self._reader
+
+    # -- publishing ---------------------------------------------------------------------------------------------
 
     def publisher(self, *, timeout: float | None = None, wait_for_reader: bool = True) -> Publisher:
         """A block in which this member publishes, whatever happens to its ticket:
@@ -185,26 +219,12 @@ class Cluster:
         """Stop at once, without a word: as a crash looks to the others."""
         if self._node.closed:
             return
-        if self._reader is not None and not self._node.backlog.busy and self._node.failure is None:
-            self._node.save_state()
         self._host.detach(self._node)
         self._node.abandoned()
-        if self._peers_timer is not None:
-            self._peers_timer.cancel()
-
-    def _keep_peers(self) -> None:
-        """So that a restart finds somebody even if the seeds are gone."""
-        if self._node.closed or self._entry.directory is None:
-            return
-        peers = self.members()[1:]
-        if peers != self._peers and peers:
-            self._peers = peers
-            self._entry.remember_peers(peers)
-        self._peers_timer = asyncio.get_running_loop().call_later(PEERS_EVERY, self._keep_peers)
 
 
 class Join:
-    """`async with whence.join(...) as cluster`."""
+    """`async with whence.join(...) as cluster`, or `whence.found(...)`."""
 
     def __init__(self, entry: Entry, own_host: bool) -> None:
         self._entry = entry
@@ -225,6 +245,7 @@ class Join:
     async def _enter(self, entry: Entry) -> Cluster:
         deadline = time.monotonic() + entry.timeout
         node, saved = entry.open()
+        node.on_contract = entry.on_contract
         cluster = self._cluster = Cluster(entry, node)
         await entry.start(node, saved)
         joined = await node.changed.until(lambda: bool(node.how or node.failure is not None or node.refused), deadline)
@@ -234,7 +255,10 @@ class Join:
             raise UsageError(f"{node.cluster!r} was not joined: {node.refused}")
         if not joined:
             raise NotJoined(f"{node.cluster!r}: no member gave a snapshot within {entry.timeout:g} s")
-        cluster._keep_peers()
+        if entry.contacts and not entry.founder:  # somebody is there: do not come back with a view of oneself alone
+            others = time.monotonic() + VIEW_TIMEOUT
+            await node.changed.until(lambda: len(node.member.members()) > 1 or not node.open, min(deadline, others))
+        entry.keep_peers(node)
         return cluster
 
     async def __aexit__(
@@ -254,84 +278,76 @@ class Join:
             await self._entry.host.close()
 
 
-def join(
-    name: str,
-    seeds: Sequence[str] = (),
-    listen: str = "127.0.0.1:0",
-    *,
-    order: str = "causal",
-    tickets: int = 8,
-    found: bool | None = None,
-    secret: bytes | str | None = None,
-    tls: Keys | str | os.PathLike[str] | None = None,
-    insecure: bool = False,
-    roles: Keys | str | os.PathLike[str] | None = None,
-    directory: str | os.PathLike[str] | None = None,
-    trace: str | os.PathLike[str] | TraceWriter | None = None,
-    transport: str | MemoryNetwork = "tcp",
-    host: Host | None = None,
-    state: Callable[[], bytes] | None = None,
-    restore: Callable[[bytes], None] | None = None,
-    settings: Mapping[str, Any] | None = None,
-    timeout: float = 10.0,
-    advertise: str | None = None,
-    faults: Faults | None = None,
-    contract: Contract | None = None,
-    on_alert: Callable[[Event], None] | None = None,
-    on_contract: Callable[[Contracted], None] | None = None,
-) -> Join:
-    """Join the cluster `name` through any of `seeds`; without seeds (or with `found=True`) found it.
+def found(name: str, listen: str = LISTEN, *, seeds: str | Sequence[str] = (), **options: Unpack[Options]) -> Join:
+    """Begin the cluster `name`: one process does, the others join it.
 
-    `order`, this member's own choice: `unordered`, `fifo`, `causal`, `reliable`. `tickets`: how many may publish at a
-    time, the same for all members, as are `settings` (overrides of `LIVE`, names as in `Config.sized`; `queue_events`
-    and `queue_bytes` are this node's own).
+        async with whence.found("lobby", "10.0.0.7:7001", secret=secret) as cluster: ...
 
-    `order="probabilistic"`: a cluster without tickets, where every member may publish at any time, as in the others
-    that give a `contract` (order `unordered` or `fifo`). `on_alert` is called before an event is handed out that
-    something handed out earlier may depend on; `on_contract` when the contract is broken, or kept again
-    (docs/probabilistic.md). `settings={"mechanism": "vector"}`: a cluster without tickets in causal order by a
-    mechanism of the survey (docs/survey.md).
-
-    `secret`, shared by all; or `tls`, the directory that `whence keys issue` made for this member (its roles count,
-    too); or `insecure=True`, on loopback only. `roles`: such a directory for its roles alone, with a secret.
-
-    `state` gives the application's state to a joiner, and to the disk; `restore` takes it: between two events, never
-    within one. `directory`: what survives a crash; one of its own for each member. `trace`: a directory, a `.jsonl` or
-    `.parquet` file, or a trace writer.
-
-    `host`: share a port with other clusters of this process; then what belongs to the port (`listen`, `advertise`,
-    `secret`, `tls`, `insecure`, `transport`, `faults`) is said there. Raises NotJoined if nobody lets it in within
-    `timeout` seconds.
+    A founder that was started with a `directory` before goes on from it. With `seeds` it begins the ring of a running
+    cluster again, after all coordinators were lost: that is an operator's decision, never one on a time-out. The
+    options are those of `join`.
     """
+    return _make(name, _seeds(seeds), listen, True, options)
+
+
+def join(name: str, seeds: str | Sequence[str], listen: str = LISTEN, **options: Unpack[Options]) -> Join:
+    """Join the cluster `name` through any of `seeds` (`host:port` of members).
+
+        async with whence.join("lobby", ["10.0.0.7:7001"], "10.0.0.8:7001", secret=secret) as cluster: ...
+
+    Options, all by name; `whence.options` explains each:
+
+    * Security, one of `secret` (shared by all members), `tls` (what `whence keys issue` made for this member) and
+      `insecure=True` (experiments on loopback); `roles`.
+    * The port: `advertise`, `transport`, `faults`; or `host`, a port shared by several clusters of this process.
+    * Storage: `directory` (what survives a crash), `state` and `restore` (the application's), `trace`.
+    * Protocol: `order` (this member's own), `tickets` and `settings` (the same at all members); `contract`, `on_alert`
+      and `on_contract` for clusters without tickets.
+    * `timeout`: seconds after which NotJoined is raised.
+    """
+    return _make(name, _seeds(seeds, required=f"joining {name!r}"), listen, False, options)
+
+
+def _seeds(seeds: str | Sequence[str], required: str = "") -> list[str]:
+    """The addresses; one may be given by itself."""
+    listed = [seeds] if isinstance(seeds, str) else [str(seed) for seed in seeds]
+    for seed in listed:
+        parse_address(seed)  # what is no address is said at once, not after a time-out
+    if required and not listed:
+        raise UsageError(f"{required} needs a seed, the host:port of a member; whence.found(...) begins a cluster")
+    return listed
+
+
+def _make(name: str, seeds: list[str], listen: str, founder: bool, options: Options) -> Join:
+    for option in options:
+        if option not in Options.__annotations__:
+            raise UsageError(f"there is no option {option!r}{near(option, Options.__annotations__)}")
+    host, roles = options.get("host"), options.get("roles")
+    of_port = {key: value for key, value in options.items() if key in PORT and value not in (None, False)}
+    if host is not None and of_port:
+        raise UsageError(f"{', '.join(of_port)}: what belongs to the port is said to the Host")
     own_host = host is None
     if host is None:
-        host = Host(
-            listen,
-            advertise=advertise,
-            secret=secret,
-            tls=tls,
-            insecure=insecure,
-            transport=transport,
-            faults=faults,
-        )
-    elif secret is not None or tls is not None or insecure or advertise is not None or faults is not None:
-        raise UsageError("what belongs to the port (secret, tls, insecure, advertise, faults) is said to the Host")
+        host = Host(listen, **of_port)  # type: ignore[arg-type]
     keys = host.keys if roles is None else roles if isinstance(roles, Keys) else load_keys(roles)
-    node_settings = {name: (settings or {}).get(name, default) for name, default in NODE.items()}
+    settings = Settings.of(options.get("settings"))
+    if (contract := options.get("contract")) is not None:
+        settings = msgspec.structs.replace(settings, contract=contract)
+    directory = options.get("directory")
     entry = Entry(
         host=host,
-        config=live_config(name, order, tickets, {**(settings or {}), **({"contract": contract} if contract else {})}),
-        on_alert=on_alert,
-        on_contract=on_contract,
-        seeds=[str(seed) for seed in seeds],
-        founder=not seeds if found is None else found,
-        state=state,
-        restore=restore,
+        config=settings.config(name, options.get("order", "causal"), options.get("tickets", 8)),
+        on_alert=options.get("on_alert"),
+        on_contract=options.get("on_contract"),
+        seeds=seeds,
+        founder=founder,
+        state=options.get("state"),
+        restore=options.get("restore"),
         seal=None if keys is None else keys.seal(name),
         directory=None if directory is None else Path(directory),
-        trace=trace,
-        timeout=timeout,
-        **node_settings,
+        trace=options.get("trace"),
+        settings=settings,
+        timeout=options.get("timeout", 10.0),
     )
     return Join(entry, own_host)
 
@@ -347,19 +363,22 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 
 __all__ = [
-    "LIVE",
+    "Clock",
     "Cluster",
     "Contract",
     "Coordination",
     "Event",
     "Events",
-    "Faults",
     "Host",
     "Join",
-    "MemoryNetwork",
+    "MemberChange",
+    "MemberChanges",
+    "Options",
+    "OrderName",
     "Publisher",
     "Seat",
+    "Settings",
+    "found",
     "join",
-    "live_config",
     "run",
 ]

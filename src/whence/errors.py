@@ -35,6 +35,10 @@ class LostTicket(NotPublished):
     """The ring took the ticket away. A `Publisher` gets another by itself; a seat ends with its ticket."""
 
 
+class TimedOut(TimeoutError, WhenceError):
+    """What was waited for did not come true in time."""
+
+
 class NotJoined(TimeoutError, WhenceError):
     """The cluster could not be joined in time; the message says which seeds gave no answer."""
 

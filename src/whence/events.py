@@ -1,20 +1,22 @@
-"""What an application reads: events, in the order of their cluster, each done with when the next one is asked for."""
+"""What an application reads: events in the order of their member, each processed when the next one is asked for."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections import deque
+from collections.abc import AsyncIterator, Callable
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Self
+from typing import Literal, Self
 
 import msgspec
 
 from whence.clock import AnyFrame, Frame, Incarnation, MemberId
-from whence.errors import ClusterClosed
-from whence.net.node import Node
+from whence.errors import ClusterClosed, UsageError
+from whence.net.node import MemberChange, Node
 from whence.ports import Deliver
 
-if TYPE_CHECKING:
-    from whence.api import Cluster
+Alert = Literal["possible", "likely"]
+ALERTS: dict[int, Alert | None] = {0: None, 4: "possible", 5: "likely"}
+"""By the algorithm of PCO17 that raised it."""
 
 _reader: ContextVar[Events | None] = ContextVar("whence_reader", default=None)
 """The reader that this task, or the one that started it, has its events from."""
@@ -34,11 +36,11 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     frame: AnyFrame
     over_gap: bool = False
     """Something before it was given up (never in `reliable` order)."""
-    alert: int = 0
-    """Probabilistic order: 5 (or 4, by a rougher rule) if something that depends on this event may have been delivered
-    before it; 0: surely not."""
+    alert: Alert | None = None
+    """Probabilistic order: whether something that depends on this event was delivered before it. None: surely not;
+    `possible`: Algorithm 4 cannot exclude it; `likely`: by Algorithm 5 `suspects` claim to depend on it."""
     suspects: tuple[str, ...] = ()
-    """Alert 5: the ids of recent events that claim to depend on this one: where a repair begins."""
+    """The ids of recent events that claim to depend on this one: where a repair begins."""
 
     @property
     def id(self) -> str:
@@ -60,17 +62,31 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
 
 class Events(AsyncIterator[Event]):
-    """The events of a cluster, in its order. Asking for the next one says that the last one is done with: a member with
-    a directory does not see it again after a restart.
+    """The events of a cluster, in the order its member joined with. Asking for the next one says that the last one is
+    processed: a member with a directory does not see it again after a restart.
 
-    One reader at a time: a new `events()` goes on where the last one stopped, which ends."""
+    One reader at a time. A new `events()` goes on where the last one stopped, and the last one raises when it is used
+    again."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self.node = cluster._node
+    def __init__(self, node: Node, on_alert: Callable[[Event], None] | None, after: Events | None = None) -> None:
+        self.node = node
+        self._on_alert = on_alert
         self._frame: list[Event] = []
         self._at = 0
         self._handed = 0
+        self._replaced = False
+        self._asking = False
+        if after is not None:
+            self._frame, self._at = after.hand_over()
+        node.backlog.read = True
+
+    def hand_over(self) -> tuple[list[Event], int]:
+        """End this reader; what it has not handed out yet is the next one's."""
+        if self._asking:
+            raise UsageError("the events of this cluster are being read already: one reader at a time")
+        self._replaced = True
+        rest, self._frame = self._frame, []
+        return rest, self._at
 
     def __aiter__(self) -> Self:
         return self
@@ -81,11 +97,7 @@ class Events(AsyncIterator[Event]):
         return self._handed > 0
 
     async def __anext__(self) -> Event:
-        if _reader.get() is not self:
-            _reader.set(self)
-        if self._handed:
-            self._done()
-        if self._at >= len(self._frame) and not await self._next_frame():
+        if not await self._ask():
             raise StopAsyncIteration
         event = self._frame[self._at]
         self._at += 1
@@ -95,11 +107,7 @@ class Events(AsyncIterator[Event]):
     async def batch(self, frames: int = 1) -> list[Event]:
         """The events of one frame, or of up to so many that are here, at least one event; empty when the cluster was
         left. Cheaper than one by one."""
-        if _reader.get() is not self:
-            _reader.set(self)
-        if self._handed:
-            self._done()
-        if self._at >= len(self._frame) and not await self._next_frame():
+        if not await self._ask():
             return []
         rest, self._at = self._frame[self._at :], len(self._frame)
         items = self.node.backlog.items
@@ -109,8 +117,8 @@ class Events(AsyncIterator[Event]):
         return rest
 
     def waiting(self) -> list[Event]:
-        """The events that come next, as far as they are here: looked at, not taken. Those that an earlier life was
-        done with may be among the first."""
+        """The events that come next, as far as they are here: looked at, not taken. Those that an earlier life has
+        processed may be among the first."""
         rest = self._frame[self._at :]
         for item in self.node.backlog.items:
             if isinstance(item, Deliver):
@@ -118,23 +126,37 @@ class Events(AsyncIterator[Event]):
         return rest
 
     def done(self) -> None:
-        """All events handed out so far are done with, though the next one is not asked for."""
-        if self._handed:
-            self._done()
+        """All events handed out so far are processed, though the next one is not asked for."""
+        self._processed()
         if self._at >= len(self._frame):
             self.node.backlog.busy = False
             self.node.save_state()
 
-    def _done(self) -> None:
+    async def _ask(self) -> bool:
+        """There is an event to hand out; False at the end."""
+        if self._replaced:
+            raise UsageError("this reader has ended, because events() was called again: one reader at a time")
+        if self._asking:
+            raise UsageError("another task waits for the next event of this reader: one task at a time")
+        if _reader.get() is not self:
+            _reader.set(self)
+        self._processed()
+        if self._at < len(self._frame):
+            return True
+        self._asking = True
+        try:
+            return await self._next_frame()
+        finally:
+            self._asking = False
+
+    def _processed(self) -> None:
         handed, self._handed = self._handed, 0
-        self.node.done(handed)
+        if handed:
+            self.node.done(handed)
 
     async def _next_frame(self) -> bool:
-        """All events so far are done with: on to the next frame."""
         node, backlog = self.node, self.node.backlog
         self._frame, self._at = [], 0
-        if self._cluster._reader is not self:
-            return False
         backlog.busy = False
         while True:
             while backlog.items:
@@ -148,24 +170,51 @@ class Events(AsyncIterator[Event]):
                 node.snapshot(item)
             if node.failure is not None:
                 raise ClusterClosed(f"the node of {node.cluster} has stopped: {node.failure}") from node.failure
-            if not node.open or self._cluster._reader is not self:
+            if not node.open:
                 return False
             await node.changed.wait()
 
     def _take(self) -> list[Event]:
         """The first item of the backlog, which is a frame."""
-        backlog = self.node.backlog
-        was_full = backlog.full
-        item = backlog.take_frame()
-        if was_full and not backlog.full:
-            self.node.changed.tell()
+        item = self.node.take_frame()
         events = _events(item)
-        if item.alert == 5 and self._cluster._on_alert is not None:
+        if item.alert == 5 and self._on_alert is not None:
             for event in events:
-                self._cluster._on_alert(event)
+                self._on_alert(event)
         return events
 
 
 def _events(item: Deliver) -> list[Event]:
-    frame, said = item.frame, (item.over_gap, item.alert, item.suspects)
+    frame, said = item.frame, (item.over_gap, ALERTS[item.alert], item.suspects)
     return [Event(p, s, frame, *said) for s, p in enumerate(frame.payloads(), frame.first)]
+
+
+class MemberChanges(AsyncIterator[MemberChange]):
+    """Members as they come and go, from the call on. Ends with the cluster. A reader that is more than `limit` changes
+    behind misses the oldest, and sees in `missed` how many."""
+
+    def __init__(self, node: Node, limit: int) -> None:
+        self.missed = 0
+        self._node = node
+        self._items: deque[MemberChange] = deque(maxlen=limit)
+        node.watchers.append(self._put)
+
+    def _put(self, change: MemberChange) -> None:
+        self.missed += len(self._items) == self._items.maxlen
+        self._items.append(change)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> MemberChange:
+        while not self._items:
+            if not self._node.open:
+                self.close()
+                raise StopAsyncIteration
+            await self._node.changed.wait()
+        return self._items.popleft()
+
+    def close(self) -> None:
+        """Keep no more changes for this reader."""
+        if self._put in self._node.watchers:
+            self._node.watchers.remove(self._put)

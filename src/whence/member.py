@@ -62,7 +62,7 @@ from whence.ports import (
     Ticket,
     Wake,
 )
-from whence.ring import BasicRing, Ring, TolerantRing
+from whence.ring import BasicRing, NoRing, Ring, TolerantRing
 from whence.ring.interface import (
     Announce,
     BecameOwner,
@@ -77,7 +77,6 @@ from whence.ring.interface import (
     Thawed,
 )
 from whence.ring.messages import JoinedNews, RingMessage, check_news
-from whence.ring.none import NoRing
 from whence.wire import Message, decode_news, encode_news
 
 MAX_CUT_OFF = 1024
@@ -117,7 +116,9 @@ class Member:
         context = OrderContext(me, config.ordering, dice, self.cast.members, self.cast.sample, seal)
         self.ordering: Ordering = make_ordering(context)
         make_ring = TolerantRing if config.ring_protocol == "tolerant" else BasicRing
-        self.ring: Ring = NoRing() if config.free else make_ring(me, config.ring, random.Random(rng.getrandbits(64)))
+        self.ring: Ring | NoRing = NoRing()
+        if not config.free:
+            self.ring = make_ring(me, config.ring, random.Random(rng.getrandbits(64)))
         self.started = False
         self.left = False
         self.cut_off: dict[MemberId, str] = {}

@@ -67,7 +67,7 @@ class Publish(_In, frozen=True, gc=False):
 
 
 class Found(_In, frozen=True, gc=False):
-    """Found the ring: only the designated process, by decision of an operator, never on a time-out (ring.md)."""
+    """Found the ring: only the designated process, by decision of an operator, never on a time-out (docs/ring.md)."""
 
 
 class Coordinate(_In, frozen=True, gc=False):

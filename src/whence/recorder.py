@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
-from typing import Final
+from typing import Final, TypedDict, Unpack
 
 from whence import ports
 from whence.clock import NEVER, AnyFrame, Entry, Frame, Incarnation, MemberId, StampedFrame
@@ -20,6 +20,23 @@ Sink = Callable[[Row], object]
 
 HELD: Final = 1 << 16
 """Events that are counted as held at most; beyond, the oldest is forgotten."""
+
+
+class Fields(TypedDict, total=False):
+    """What a row may say beyond who, when and which kind; see `Row`."""
+
+    event: str | None
+    origin: MemberId | None
+    ticket: int | None
+    clock: str | None
+    age: int | None
+    bytes: int | None
+    reason: str | None
+    peer: str | None
+    order: str | None
+    token: str | None
+    control: int | None
+    held: int | None
 
 
 class Recorder:
@@ -99,82 +116,27 @@ class Recorder:
         rows in between tell of deliveries that were never handed on, and the tokens say which those are."""
         self.row("snapshot", t_ns, token=_token(checkpoint))
 
-    def row(
-        self,
-        kind: str,
-        t_ns: int,
-        *,
-        event: str | None = None,
-        origin: MemberId | None = None,
-        ticket: int | None = None,
-        clock: str | None = None,
-        age: int | None = None,
-        bytes: int | None = None,
-        reason: str | None = None,
-        peer: str | None = None,
-        order: str | None = None,
-        token: str | None = None,
-        control: int | None = None,
-        held: int | None = None,
-    ) -> None:
+    def row(self, kind: str, t_ns: int, **fields: Unpack[Fields]) -> None:
         """One row; a runtime writes `crash` and `fault` rows this way."""
-        self._sink(
-            Row(
-                run=self._run,
-                cluster=self._cluster,
-                member=self._member,
-                lseq=self._lseq,
-                t_ns=t_ns,
-                kind=kind,
-                event=event,
-                origin=origin,
-                ticket=ticket,
-                clock=clock,
-                age=age,
-                bytes=bytes,
-                reason=reason,
-                peer=peer,
-                order=order,
-                token=token,
-                control=control,
-                held=held,
-            )
-        )
+        self._sink(Row(self._run, self._cluster, self._member, self._lseq, t_ns, kind, **fields))
         self._lseq += 1
 
-    def _frame(
-        self,
-        kind: str,
-        frame: AnyFrame,
-        t_ns: int,
-        *,
-        peer: MemberId | None = None,
-        age: int | None = None,
-        reason: str | None = None,
-    ) -> None:
-        size, control = None, None
+    def _frame(self, kind: str, frame: AnyFrame, t_ns: int, **fields: Unpack[Fields]) -> None:
+        """One row for each event of the frame."""
         if kind == "publish":
-            size, control = len(frame.body) // frame.count, frame.header // frame.count
-        ticket = frame.ticket if isinstance(frame, Frame) else None
+            fields["bytes"], fields["control"] = len(frame.body) // frame.count, frame.header // frame.count
+        fields["origin"] = frame.owner
+        if isinstance(frame, Frame):
+            fields["ticket"] = frame.ticket
         for seq, name in enumerate(frame.names(), frame.first):
-            clock = _clock_of(frame, seq) if kind == "publish" else None
-            held = self._hold(name) if kind == "receive" else None
-            if kind in ("deliver", "drop"):
+            fields["event"] = name
+            if kind == "publish":
+                fields["clock"] = _clock_of(frame, seq)
+            elif kind == "receive":
+                fields["held"] = self._hold(name)
+            else:
                 self._held.pop(name, None)
-            self.row(
-                kind,
-                t_ns,
-                event=name,
-                origin=frame.owner,
-                ticket=ticket,
-                clock=clock,
-                age=age,
-                bytes=size,
-                reason=reason,
-                peer=peer,
-                control=control,
-                held=held,
-            )
+            self.row(kind, t_ns, **fields)
 
     def _hold(self, name: str) -> int:
         """The event waits here from now on; how many do. A member's own buffers have smaller bounds than this."""

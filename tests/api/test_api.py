@@ -14,7 +14,7 @@ import pytest
 
 import whence
 from tests.net.live import LIMIT, assert_causal, collect, fast, run, until
-from whence.errors import ClusterClosed, ConfigError, LostTicket, NoTicket, NotJoined, UsageError
+from whence.errors import ClusterClosed, ConfigError, LostTicket, NoTicket, NotJoined, TimedOut, UsageError
 from whence.ports import Resign
 from whence.testing import MemoryNetwork
 from whence.trace import MemoryTrace
@@ -25,7 +25,7 @@ def test_events_arrive_in_causal_order_at_all_members() -> None:
         net, trace = MemoryNetwork(), MemoryTrace()
         common = {"transport": net, "settings": fast(), "trace": trace}
         async with (
-            whence.join("lobby", **common) as a,
+            whence.found("lobby", **common) as a,
             whence.join("lobby", [a.address], **common) as b,
             whence.join("lobby", [a.address, b.address], **common) as c,
         ):
@@ -69,7 +69,7 @@ def test_a_late_joiner_gets_state_and_exactly_the_events_after_it() -> None:
         net, trace = MemoryNetwork(), MemoryTrace()
         one, two = App(), App()
         common = {"transport": net, "settings": fast(), "trace": trace}
-        async with whence.join("lobby", state=one.state, restore=one.restore, **common) as a:
+        async with whence.found("lobby", state=one.state, restore=one.restore, **common) as a:
             reader = asyncio.create_task(one.read(a))
             async with a.coordinate() as seat:
                 stop = asyncio.Event()
@@ -102,7 +102,7 @@ def test_a_late_joiner_gets_state_and_exactly_the_events_after_it() -> None:
 def test_publishes_of_one_moment_share_a_frame_and_ids_are_in_order() -> None:
     async def main() -> None:
         async with (
-            whence.join("lobby", transport=MemoryNetwork(), settings=fast()) as a,
+            whence.found("lobby", transport=MemoryNetwork(), settings=fast()) as a,
             a.coordinate() as seat,
         ):
             ids = await asyncio.gather(*(seat.publish(b"%d" % i) for i in range(50)))
@@ -121,7 +121,7 @@ def test_the_ticket_is_given_back_and_can_be_had_again() -> None:
         net = MemoryNetwork()
         common = {"transport": net, "settings": fast(), "tickets": 2}
         async with (
-            whence.join("lobby", **common) as a,
+            whence.found("lobby", **common) as a,
             whence.join("lobby", [a.address], **common) as b,
             whence.join("lobby", [a.address], **common) as c,
         ):
@@ -148,7 +148,7 @@ def test_losing_the_ticket_while_publishing_is_told() -> None:
     async def main() -> None:
         net = MemoryNetwork()
         async with (
-            whence.join("lobby", transport=net, settings=fast()) as a,
+            whence.found("lobby", transport=net, settings=fast()) as a,
             whence.join("lobby", [a.address], transport=net, settings=fast()) as b,
             b.coordinate() as seat,
         ):
@@ -168,7 +168,7 @@ def test_whoever_cannot_join_is_told_why() -> None:
         with pytest.raises(NotJoined, match=r"127\.0\.0\.1:99: no answer"):
             async with whence.join("lobby", ["127.0.0.1:99"], transport=net, timeout=0.3):
                 pass
-        async with whence.join("lobby", transport=net, settings=fast()) as a:
+        async with whence.found("lobby", transport=net, settings=fast()) as a:
             with pytest.raises(NotJoined, match="is not in it"):
                 async with whence.join("cellar", [a.address], transport=net, timeout=0.3):
                     pass
@@ -181,29 +181,32 @@ def test_misuse_is_named() -> None:
     async def main() -> None:
         net = MemoryNetwork()
         with pytest.raises(UsageError, match="insecure=True"):
-            whence.join("lobby")
+            whence.found("lobby")
         with pytest.raises(UsageError, match="loopback"):
-            whence.join("lobby", listen="192.0.2.1:0", insecure=True)
+            whence.found("lobby", listen="192.0.2.1:0", insecure=True)
         with pytest.raises(UsageError, match="advertise"):
-            whence.join("lobby", listen="0.0.0.0:0", secret=b"0" * 32)
+            whence.found("lobby", listen="0.0.0.0:0", secret=b"0" * 32)
         with pytest.raises(UsageError, match="one of secret"):
-            whence.join("lobby", secret=b"0" * 32, insecure=True)
+            whence.found("lobby", secret=b"0" * 32, insecure=True)
         with pytest.raises(UsageError, match="transport"):
-            whence.join("lobby", transport="pigeon", insecure=True)
+            whence.found("lobby", transport="pigeon", insecure=True)
         with pytest.raises(UsageError, match="not an address"):
-            whence.join("lobby", listen="nowhere", insecure=True)
+            whence.found("lobby", listen="nowhere", insecure=True)
         with pytest.raises(ConfigError, match="order"):
-            whence.join("lobby", order="alphabetical", transport=net)
-        with pytest.raises(ConfigError, match="settings"):
-            whence.join("lobby", transport=net, settings={"nonsense": 1})
+            whence.found("lobby", order="alphabetical", transport=net)
+        with pytest.raises(ConfigError, match="no 'fanuot'; did you mean 'fanout'"):
+            whence.found("lobby", transport=net, settings={"fanuot": 3})
+        with pytest.raises(ConfigError, match=r"not 'p\.toml'"):
+            whence.found("lobby", transport=net, settings="p.toml")
+        with pytest.raises(UsageError, match="no option 'secrte'; did you mean 'secret'"):
+            whence.found("lobby", secrte=b"0" * 32)
+        with pytest.raises(UsageError, match=r"needs a seed.*whence\.found"):
+            whence.join("lobby", [], transport=net)
+        with pytest.raises(UsageError, match="not an address"):
+            whence.join("lobby", ["nowhere"], transport=net)
         with pytest.raises(UsageError, match="Host"):
-            whence.join("lobby", host=whence.Host(transport=net), secret=b"0" * 32)
-        async with whence.join("lobby", transport=net, settings=fast()) as a:
-            with pytest.raises(UsageError, match="reliable"):
-                a.events(order="reliable")
-            with pytest.raises(UsageError, match="order must be"):
-                a.events(order="sorted")
-            assert a.events(order="fifo")
+            whence.found("lobby", host=whence.Host(transport=net), secret=b"0" * 32)
+        async with whence.found("lobby", transport=net, settings=fast()) as a:
             async with a.coordinate() as seat:
                 with pytest.raises(UsageError, match="at most"):
                     await seat.publish(b"x" * (2 << 20))
@@ -219,16 +222,21 @@ def test_misuse_is_named() -> None:
 
 def test_events_end_with_the_cluster_and_readers_take_turns() -> None:
     async def main() -> None:
-        async with whence.join("lobby", transport=MemoryNetwork(), settings=fast()) as a:
+        async with whence.found("lobby", transport=MemoryNetwork(), settings=fast()) as a:
             async with a.coordinate() as seat:
                 await seat.publish_many([b"0", b"1", b"2", b"3"])
             old = a.events()
             assert (await anext(old)).payload == b"0"
             new = a.events()
             assert [(await anext(new)).payload for _ in range(2)] == [b"1", b"2"], "it goes on where the other stopped"
-            assert [e async for e in old] == [], "the old reader has ended"
+            with pytest.raises(UsageError, match="this reader has ended"):
+                await anext(old)
             waiting = asyncio.create_task(_rest(new))
-            await until(lambda: a.stats()["net.backlog_events"] == 0)
+            await asyncio.sleep(0.05)
+            with pytest.raises(UsageError, match="being read already"):
+                a.events()
+            with pytest.raises(UsageError, match="one task at a time"):
+                await anext(new)
         assert await asyncio.wait_for(waiting, LIMIT) == [b"3"]
 
     async def _rest(events: whence.Events) -> list[bytes]:
@@ -239,7 +247,7 @@ def test_events_end_with_the_cluster_and_readers_take_turns() -> None:
 
 def test_who_never_reads_is_no_burden() -> None:
     async def main() -> None:
-        async with whence.join("lobby", transport=MemoryNetwork(), settings=fast(queue_events=100)) as a:
+        async with whence.found("lobby", transport=MemoryNetwork(), settings=fast(queue_events=100)) as a:
             async with a.coordinate() as seat:
                 for _ in range(30):
                     await seat.publish_many([b"x"] * 20)
@@ -255,7 +263,7 @@ def test_a_slow_application_holds_up_its_own_publishes_and_sheds_others() -> Non
         net, trace = MemoryNetwork(), MemoryTrace()
         common = {"transport": net, "trace": trace, "order": "reliable"}
         async with (
-            whence.join("lobby", settings=fast(), **common) as a,
+            whence.found("lobby", settings=fast(), **common) as a,
             whence.join("lobby", [a.address], settings=fast(queue_events=50), **common) as b,
             a.coordinate() as seat,
         ):
@@ -267,6 +275,7 @@ def test_a_slow_application_holds_up_its_own_publishes_and_sheds_others() -> Non
             await until(lambda: b.stats()["net.shed"] > 0, "frames are shed")
             assert b.stats()["net.backlog_events"] <= 50 + 10 + 100, "bounded"
             assert [(await anext(slow)).payload for _ in range(1000)] == [b"%d" % n for n in range(1000)], "recovered"
+            slow.done()  # no event in hand: nothing published below is an answer to one
             async with b.coordinate() as own:
                 for _ in range(6):
                     await own.publish_many([b"y"] * 10)
@@ -286,13 +295,13 @@ def test_several_clusters_share_a_host() -> None:
         net = MemoryNetwork()
         async with whence.Host(transport=net) as one, whence.Host(transport=net) as two:
             async with (
-                whence.join("red", host=one, settings=fast()) as red,
-                whence.join("blue", host=one, settings=fast()) as blue,
+                whence.found("red", host=one, settings=fast()) as red,
+                whence.found("blue", host=one, settings=fast()) as blue,
                 whence.join("blue", [one.address], host=two, settings=fast()) as blue2,
             ):
                 assert red.address == blue.address == one.address and one.clusters == ["red", "blue"]
                 with pytest.raises(UsageError, match="already"):
-                    async with whence.join("red", host=one):
+                    async with whence.found("red", host=one):
                         pass
                 async with red.coordinate() as r, blue.coordinate() as b:
                     await r.publish(b"red")
@@ -305,7 +314,7 @@ def test_several_clusters_share_a_host() -> None:
                         await r.publish(b"again")
                     assert [e.payload for e in await collect(late, 1)] == [b"again"]
             first = red.me
-            async with whence.join("red", host=one, settings=fast()) as again:
+            async with whence.found("red", host=one, settings=fast()) as again:
                 assert again.me != first, "another life"
 
     run(main())
@@ -314,7 +323,7 @@ def test_several_clusters_share_a_host() -> None:
 def test_cancellation_leaves_cleanly() -> None:
     async def main() -> None:
         net = MemoryNetwork()
-        async with whence.join("lobby", transport=net, settings=fast()) as a:
+        async with whence.found("lobby", transport=net, settings=fast()) as a:
             sits = asyncio.Event()
 
             async def guest() -> None:
@@ -346,7 +355,7 @@ def test_ctrl_c_leaves_cleanly() -> None:
 
         async def main():
             net = MemoryNetwork()
-            watch = whence.join("lobby", transport=net, settings=fast())
+            watch = whence.found("lobby", transport=net, settings=fast())
             a = await watch.__aenter__()
             try:
                 async with whence.join("lobby", [a.address], transport=net, settings=fast()) as b, b.coordinate():
@@ -376,7 +385,7 @@ def test_ctrl_c_leaves_cleanly() -> None:
 
 def test_who_publishes_when_the_cluster_is_abandoned_does_not_wait_for_ever() -> None:
     async def scene() -> None:
-        async with whence.join("t", listen="a:1", transport=MemoryNetwork(), settings=fast()) as cluster:
+        async with whence.found("t", listen="a:1", transport=MemoryNetwork(), settings=fast()) as cluster:
             seat = await cluster.coordinate().__aenter__()
             publishing = asyncio.create_task(seat.publish(b"never"))
             await asyncio.sleep(0)  # it is asked for, and the node has not stepped yet
@@ -388,8 +397,59 @@ def test_who_publishes_when_the_cluster_is_abandoned_does_not_wait_for_ever() ->
 
 
 def test_the_package_shows_the_api_and_nothing_else() -> None:
-    assert set(whence.__all__) >= {"join", "Host", "Cluster", "Seat", "Event", "Events", "run"}
+    assert set(whence.__all__) >= {"found", "join", "Host", "Cluster", "Publisher", "Seat", "Event", "Events", "run"}
+    assert all(getattr(whence, name) is not None for name in whence.__all__)
+    assert issubclass(whence.NoTicket, whence.WhenceError) and issubclass(whence.NoTicket, TimeoutError)
     with pytest.raises(AttributeError):
         _ = whence.nonsense
     code = "import sys, whence; assert 'asyncio' not in sys.modules; whence.join; assert 'asyncio' in sys.modules"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_members_come_and_go_and_can_be_awaited() -> None:
+    async def main() -> None:
+        net = MemoryNetwork()
+        async with whence.found("lobby", transport=net, settings=fast()) as a:
+            changes = a.changes()
+            async with whence.join("lobby", a.address, transport=net, settings=fast()) as b:  # one seed, by itself
+                assert b.members() == [b.me, a.me], "right after joining"
+                assert a.founded and not b.founded
+                came = await asyncio.wait_for(anext(changes), LIMIT)
+                assert (came.member, came.change) == (b.me, "joined")
+                async with whence.join("lobby", [b.address], transport=net, settings=fast()) as c:
+                    await a.wait_for(lambda: len(a.members()) == 3, LIMIT)
+                    assert (await asyncio.wait_for(anext(changes), LIMIT)).member == c.me
+                gone = await asyncio.wait_for(anext(changes), LIMIT)
+                assert (gone.member, gone.change) == (c.me, "gone")
+                with pytest.raises(TimedOut, match=r"within 0\.05 s"):
+                    await a.wait_for(lambda: len(a.members()) == 9, 0.05)
+            left = asyncio.create_task(a.wait_for(lambda: False))
+            await asyncio.sleep(0)
+            rest = asyncio.create_task(_all(changes))
+        with pytest.raises(ClusterClosed):
+            await left
+        assert [change.member for change in await asyncio.wait_for(rest, LIMIT)] == [b.me]
+
+    async def _all(changes: whence.MemberChanges) -> list[whence.MemberChange]:
+        return [change async for change in changes]
+
+    run(main())
+
+
+def test_who_publishes_and_never_reads_leaves_nothing_on_the_disk(tmp_path: Path) -> None:
+    """Neither memory nor the journal keep what nobody asks for; after a restart the last of it is there."""
+
+    async def main() -> None:
+        options = {"transport": MemoryNetwork(), "settings": fast(queue_events=100), "directory": tmp_path}
+        async with whence.found("lobby", "127.0.0.1:7", **options) as a, a.publisher() as publisher:
+            for n in range(200):
+                await publisher.publish_many([b"%d" % (20 * n + i) for i in range(20)])
+            assert a.stats()["net.backlog_events"] <= 120
+            kept = a._entry.journal
+            assert kept is not None and sum(frame.count for frame, _ in kept._queue) <= 120
+        async with whence.found("lobby", "127.0.0.1:7", **options) as a:
+            first = (await collect(a, 1))[0]
+            rest = await collect(a, 3999 - int(first.payload))
+            assert int(first.payload) >= 3880 and rest[-1].payload == b"3999", "the last ones, each once"
+
+    run(main())

@@ -29,7 +29,7 @@ def test_it_survives_the_loss_of_its_ticket_and_publishes_each_event_once_in_ord
         net, trace = MemoryNetwork(), MemoryTrace()
         common = {"transport": net, "settings": fast(), "trace": trace, "order": "reliable"}
         async with (
-            whence.join("lobby", **common) as a,
+            whence.found("lobby", **common) as a,
             whence.join("lobby", [a.address], **common) as b,
             whence.join("lobby", [a.address], **common) as c,
             b.publisher() as publisher,
@@ -60,7 +60,7 @@ def test_concurrent_calls_keep_their_order_across_a_loss() -> None:
     async def main() -> None:
         net = MemoryNetwork()
         async with (
-            whence.join("lobby", transport=net, settings=fast()) as a,
+            whence.found("lobby", transport=net, settings=fast()) as a,
             whence.join("lobby", [a.address], transport=net, settings=fast()) as b,
             b.publisher() as publisher,
         ):
@@ -81,7 +81,7 @@ def test_it_publishes_in_clusters_without_tickets() -> None:
         net = MemoryNetwork()
         common = {"transport": net, "settings": fast(), "order": "probabilistic"}
         async with (
-            whence.join("free", **common) as a,
+            whence.found("free", **common) as a,
             whence.join("free", [a.address], **common) as b,
             b.publisher() as publisher,
         ):
@@ -97,7 +97,7 @@ def test_no_ticket_in_time_says_why_and_what_was_published() -> None:
         net = MemoryNetwork()
         common = {"transport": net, "settings": fast(), "tickets": 1}
         async with (
-            whence.join("lobby", **common) as a,
+            whence.found("lobby", **common) as a,
             whence.join("lobby", [a.address], **common) as b,
             b.publisher(timeout=0.5) as publisher,
         ):
@@ -112,7 +112,7 @@ def test_no_ticket_in_time_says_why_and_what_was_published() -> None:
 def test_a_payload_is_bytes() -> None:
     async def main() -> None:
         async with (
-            whence.join("lobby", transport=MemoryNetwork(), settings=fast()) as a,
+            whence.found("lobby", transport=MemoryNetwork(), settings=fast()) as a,
             a.publisher() as publisher,
             a.coordinate() as seat,
         ):
@@ -133,7 +133,7 @@ def test_a_payload_is_bytes() -> None:
 
 def test_outside_their_blocks_publisher_and_seat_are_errors_also_at_the_founder() -> None:
     async def main() -> None:
-        async with whence.join("lobby", transport=MemoryNetwork(), settings=fast()) as a:
+        async with whence.found("lobby", transport=MemoryNetwork(), settings=fast()) as a:
             publisher = a.publisher()
             with pytest.raises(UsageError, match="inside the block"):
                 await publisher.publish(b"too early")
@@ -157,7 +157,7 @@ def test_outside_their_blocks_publisher_and_seat_are_errors_also_at_the_founder(
 def test_a_cancelled_publish_is_out_or_it_is_not_and_published_tells() -> None:
     async def main() -> None:
         async with (
-            whence.join("lobby", transport=MemoryNetwork(), settings=fast()) as a,
+            whence.found("lobby", transport=MemoryNetwork(), settings=fast()) as a,
             a.publisher() as publisher,
         ):
             await publisher.ready()
@@ -189,7 +189,7 @@ def test_the_ordinary_loop_with_a_burst_larger_than_the_queue() -> None:
         net, trace = MemoryNetwork(), MemoryTrace()
         common = {"transport": net, "trace": trace, "order": "reliable"}
         async with (
-            whence.join("lobby", settings=fast(), **common) as a,
+            whence.found("lobby", settings=fast(), **common) as a,
             whence.join("lobby", [a.address], settings=fast(queue_events=20), **common) as b,
             whence.join("lobby", [a.address], settings=fast(), **common) as c,
         ):
@@ -216,7 +216,7 @@ def test_the_ordinary_loop_with_a_burst_larger_than_the_queue() -> None:
 
 def test_waiting_for_an_event_with_a_time_limit_leaves_nothing_behind() -> None:
     async def main() -> None:
-        async with whence.join("lobby", transport=MemoryNetwork(), settings=fast()) as a:
+        async with whence.found("lobby", transport=MemoryNetwork(), settings=fast()) as a:
             events = a.events()
             for _ in range(50):
                 with pytest.raises(TimeoutError):

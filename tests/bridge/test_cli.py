@@ -33,7 +33,7 @@ def test_a_bridge_with_keys_of_its_own_for_each_cluster(tmp_path: Path, start: C
     hall = ("--secret-file", secret)
     ann = start("node", *lobby, "ann", "--coordinate", "--json")
     bob = start("node", "--cluster", "hall", *hall, "--coordinate", "--json")
-    addresses = [json.loads(node.notice(r".*is in .*")[0])["address"] for node in (ann, bob)]
+    addresses = [json.loads(node.notice(r".*has (founded|joined) .*")[0])["address"] for node in (ann, bob)]
     bridge = start(
         *("bridge", "--json", "--directory", tmp_path / "bridge", "--probe", 0.2, "--metrics", "127.0.0.1:0"),
         *("--every", 0.1),
@@ -51,7 +51,7 @@ def test_a_bridge_with_keys_of_its_own_for_each_cluster(tmp_path: Path, start: C
     assert crossed["from"] == "lobby" and "from" not in born
     assert (crossed["id"], crossed["origin"]) == (born["id"], born["origin"]), "the one name it has everywhere"
 
-    where = json.loads(bridge.notice(r".*is in .*")[0])["metrics"]
+    where = json.loads(bridge.notice(r".*has (founded|joined) .*")[0])["metrics"]
     status, text = asyncio.run(ask(where, "/metrics", LIMIT))
     assert status == 200
     assert 'whence_bridge_forwarded_total{cluster="lobby"} 1' in text
@@ -67,7 +67,7 @@ def test_a_bridge_with_keys_of_its_own_for_each_cluster(tmp_path: Path, start: C
 
 def test_a_circle_ends_with_its_name(start: Callable[..., Command]) -> None:
     first = [start("node", "--cluster", name, "--insecure", "--stay", "--json") for name in ("lobby", "hall")]
-    seeds = [json.loads(node.notice(r".*is in .*")[0])["address"] for node in first]
+    seeds = [json.loads(node.notice(r".*has (founded|joined) .*")[0])["address"] for node in first]
     sides = ("--cluster", "lobby", "--join", seeds[0], "--insecure", "--to", "hall", "--join", seeds[1], "--insecure")
     one = start("bridge", *sides, "--probe", 0.2)
     one.notice("is open")

@@ -15,9 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import whence
 from tests.cli.commands import Command, until
-from tests.net.live import LIMIT, fast, run
+from tests.net.live import LIMIT, enter, fast, run
 from tests.net.live import until as soon
 from whence.bridge import Client, Door, Reader, Said
 from whence.bridge.line import Accepted, Line, Refused, Request, Safety, decode
@@ -34,7 +33,7 @@ class Host:
     def __init__(self, net: MemoryNetwork, n: int, directory: Path | None = None, **safety: Any) -> None:
         self.read: list[Said] = []
         self.reader = Reader("lobby")
-        self._join = whence.join(
+        self._join = enter(
             "lobby",
             ["m0:1"] if n else [],
             f"m{n}:1",
@@ -275,11 +274,11 @@ def test_publish_from_the_shell_while_a_door_is_killed(tmp_path: Path, start: Ca
     keys.init(tmp_path)
     who = ("--cluster", "lobby", "--secret-file", tmp_path / "secret.key")
     doors = [start("door", *who, "--json", "--order", "reliable")]
-    seed = json.loads(doors[0].notice(r".*is in .*")[0])["address"]
+    seed = json.loads(doors[0].notice(r".*has (founded|joined) .*")[0])["address"]
     doors += [start("door", *who, "--join", seed, "--json", "--order", "reliable") for _ in range(3)]
     for door in doors:
         door.notice("may publish")  # of three coordinators one may crash, of two none
-    told = [json.loads(door.notice(r".*is in .*")[0]) for door in doors]
+    told = [json.loads(door.notice(r".*has (founded|joined) .*")[0]) for door in doors]
     via = ",".join(told[n]["door"] for n in (1, 2, 0))
     publisher = start("publish", *who, "--via", via, "--json", "--client", "log", "--everywhere")
     publisher.say(*(f"line {n}" for n in range(10)))

@@ -18,7 +18,7 @@ import pytest
 
 import whence
 from tests.bridge.world import Member, free_port, inversions, members
-from tests.net.live import LIMIT, fast, run, until
+from tests.net.live import LIMIT, enter, fast, run, until
 from whence.bridge import Bridge, Said, everywhere
 from whence.bridge.merge import CROSSINGS, copies_of, merge, merged
 from whence.clock import address_of
@@ -47,7 +47,7 @@ class World:
 
     async def cluster(self, name: str, count: int = 3) -> list[Member]:
         joins = [
-            whence.join(
+            enter(
                 name,
                 [f"{name}0:1"] if n else [],
                 f"{name}{n}:1",
@@ -308,7 +308,7 @@ def test_a_bridge_that_is_behind_on_both_sides_does_not_wait_for_itself() -> Non
 
 def test_events_can_be_looked_at_before_they_are_taken() -> None:
     async def main(world: World) -> None:
-        async with whence.join("A", listen="A0:1", transport=world.net, settings=fast()) as cluster:
+        async with whence.found("A", listen="A0:1", transport=world.net, settings=fast()) as cluster:
             events = cluster.events()
             async with cluster.coordinate() as seat:
                 for n in range(5):
@@ -372,7 +372,7 @@ def test_a_bridge_killed_in_the_middle_of_load_and_started_again(tmp_path: Path)
         async with AsyncExitStack() as stack:
             clusters: dict[str, list[Member]] = {}
             for name in ("lobby", "hall"):
-                founder = await members(stack, [whence.join(name, insecure=True, order="reliable")])
+                founder = await members(stack, [whence.found(name, insecure=True, order="reliable")])
                 seed = founder[0].cluster.address
                 joins = [whence.join(name, [seed], insecure=True, timeout=LIMIT, order="reliable") for _ in range(2)]
                 clusters[name] = [*founder, *await members(stack, joins, [answer, answer])]

@@ -25,11 +25,11 @@ def cluster(start: Callable[..., Command], name: str) -> tuple[list[Command], li
     """Three members with doors and tickets; where the doors are; a seed."""
     who = ("door", "--cluster", name, "--insecure", "--json", "--order", "reliable", "--timeout", LIMIT)
     doors = [start(*who)]
-    seed = json.loads(doors[0].notice(r".*is in .*")[0])["address"]
+    seed = json.loads(doors[0].notice(r".*has (founded|joined) .*")[0])["address"]
     doors += [start(*who, "--join", seed) for _ in range(2)]
     for door in doors:
         door.notice("may publish")  # of three coordinators one may crash, of two none
-    return doors, [json.loads(door.notice(r".*is in .*")[0])["door"] for door in doors], seed
+    return doors, [json.loads(door.notice(r".*has (founded|joined) .*")[0])["door"] for door in doors], seed
 
 
 def test_questions_and_answers_across_a_bridge_that_is_killed(tmp_path: Path, start: Callable[..., Command]) -> None:

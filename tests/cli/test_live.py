@@ -148,7 +148,7 @@ def test_a_wrong_secret_gets_no_answer_and_disturbs_nobody(start: Callable[..., 
 def test_certificates_and_roles(start: Callable[..., Command], home: Path) -> None:
     a = start("node", "--cluster", "lobby", "--tls", home / "keys", "alice", "--coordinate")
     wall = start("node", "--cluster", "lobby", "--tls", home / "keys" / "wall", "wall", "--join", a.address)
-    wall.notice("is in 'lobby'")
+    wall.notice("has joined 'lobby'")
     a.notice("may publish")
     a.say("hello")
     until(lambda: wall.heard("hello"), "the line")
@@ -316,7 +316,7 @@ def test_people_chat(start: Callable[..., Command]) -> None:
     assert ann.stderr is not None
     address = re.findall(r"at (127\.0\.0\.1:\d+)", ann.stderr.readline().decode())[0]
     bob = start("chat", "--cluster", "tea", "--insecure", "--nick", "bob", "--join", address)
-    bob.notice("bob is in 'tea'")
+    bob.notice("bob has joined 'tea'")
     os.write(master, b"tea?x\x7f\n")
     until(lambda: bob.heard("<ann> tea?"), "ann's question")
     os.write(master, b"half a li")
@@ -412,6 +412,18 @@ def test_a_cluster_without_tickets_by_a_mechanism(start: Callable[..., Command],
     assert not any(row.kind == "ticket" for row in rows)
     report = judge(rows)
     assert report.ok, report
+
+
+def test_no_payload_is_a_command(start: Callable[..., Command]) -> None:
+    """Payloads that look like a load's, to a node that takes part in a load and to one that does not."""
+    a = start("node", "--cluster", "x", "--insecure", "--coordinate")
+    b = start("node", "--cluster", "x", "--insecure", "--join", a.address)
+    c = start("node", "--cluster", "x", "--insecure", "--join", a.address, "--coordinate", "--load", "5", "--json")
+    assert b.address and c.notice('"address": ')
+    a.notice("may publish")
+    a.say("\0load " + "9" * 400, "whence load " + "9" * 400, ("whence load " + "9" * 19).ljust(64, "."), "the end")
+    until(lambda: b.heard("the end") and c.heard("the end"), "the last of them")
+    assert [node.end() for node in (c, b, a)] == [0, 0, 0]
 
 
 # -- streams ----------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from types import ModuleType
 import pytest
 
 from whence import plan as planner
-from whence.api import LIVE, NODE
+from whence.api import Settings
 from whence.cli import main
 from whence.cli.connect import joining
 from whence.cli.main import parser
@@ -75,7 +75,7 @@ def test_the_figures_of_the_planner() -> None:
 def test_the_settings_exist() -> None:
     rows = re.findall(r"^\| (`.*?`) \|", read("tuning").partition("## The settings")[2], re.M)
     named = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
-    known = {*Config.sized.__kwdefaults__, "tickets", "members", *LIVE, *NODE}
+    known = {*Config.sized.__kwdefaults__, "tickets", "members", *Settings.__struct_fields__}
     assert len(named) > 15 and set(named) <= known
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 import whence
 from tests.net.virtual import runner
+from whence.api import Join
 from whence.judge import judge
 from whence.trace import MemoryTrace
 
@@ -53,6 +54,11 @@ async def collect(cluster: whence.Cluster, count: int, limit: float = LIMIT) -> 
 
     await asyncio.wait_for(read(), limit)
     return found
+
+
+def enter(name: str, seeds: Sequence[str], listen: str = "127.0.0.1:0", **options: Any) -> Join:
+    """Join through the seeds; the first member, which has none, founds."""
+    return whence.join(name, seeds, listen, **options) if seeds else whence.found(name, listen, **options)
 
 
 async def say(cluster: whence.Cluster, *payloads: bytes) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import whence
-from tests.net.live import assert_causal, collect, fast, run, until
+from tests.net.live import assert_causal, collect, enter, fast, run, until
 from whence.clock import EventId
 from whence.errors import LostTicket, NotJoined, UsageError
 from whence.judge import judge
@@ -74,7 +74,7 @@ def test_a_real_cluster_passes_the_oracle(transport: str, order: str, drop: floa
             for i in range(4):
                 seeds = [c.address for c in clusters[:2]]
                 faults = Faults(drop=drop, seed=i)
-                joining = whence.join("live", seeds, faults=faults, settings=fast(), **common)
+                joining = enter("live", seeds, faults=faults, settings=fast(), **common)
                 clusters.append(await stack.enter_async_context(joining))
             await converse(clusters, 3, 120)
             stats = [c.stats() for c in clusters]
@@ -93,7 +93,7 @@ def test_members_of_all_orders_live_together() -> None:
         async with AsyncExitStack() as stack:
             clusters: list[whence.Cluster] = []
             for order in ("reliable", "causal", "fifo", "unordered"):
-                joining = whence.join(
+                joining = enter(
                     "live",
                     [c.address for c in clusters[:1]],
                     insecure=True,
@@ -125,7 +125,7 @@ def test_tls_with_roles(tmp_path: Path) -> None:
     async def main() -> None:
         common: dict[str, Any] = {"settings": fast()}
         async with (
-            whence.join("live", tls=tmp_path / "alice", **common) as a,
+            whence.found("live", tls=tmp_path / "alice", **common) as a,
             whence.join("live", [a.address], tls=tmp_path / "bob", **common) as b,
             whence.join("live", [a.address], tls=tmp_path / "eve", **common) as e,
         ):
@@ -146,7 +146,7 @@ def test_tls_with_roles(tmp_path: Path) -> None:
                 await until(lambda: a.stats()["cut_off"] + b.stats()["cut_off"], "who asks for a ticket is cut off")
                 assert e.me not in {**a.coordinators(), **b.coordinators()}.values()
         with pytest.raises(UsageError, match="tcp"):
-            whence.join("live", tls=tmp_path / "alice", transport="udp")
+            whence.found("live", tls=tmp_path / "alice", transport="udp")
 
     run(main())
 
@@ -154,7 +154,7 @@ def test_tls_with_roles(tmp_path: Path) -> None:
 def test_another_secret_learns_and_disturbs_nothing() -> None:
     async def main() -> None:
         async with (
-            whence.join("live", secret=SECRET, settings=fast()) as a,
+            whence.found("live", secret=SECRET, settings=fast()) as a,
             whence.join("live", [a.address], secret=SECRET, settings=fast()) as b,
         ):
             with pytest.raises(NotJoined):
@@ -184,7 +184,7 @@ def test_a_cut_cluster_merges_by_itself() -> None:
             clusters: list[whence.Cluster] = []
             for i in range(5):
                 seeds = [c.address for c in clusters[:2]]
-                joining = whence.join("live", seeds, faults=faults[i], **common)
+                joining = enter("live", seeds, faults=faults[i], **common)
                 clusters.append(await stack.enter_async_context(joining))
             await until(lambda: all(len(c.members()) == 5 for c in clusters))
             async with clusters[0].coordinate() as one:
@@ -217,7 +217,7 @@ def test_a_member_with_a_directory_goes_on_where_it_was(tmp_path: Path) -> None:
         ids: list[str] = []
         seen: list[bytes] = []
         common: dict[str, Any] = {"insecure": True, "order": "reliable", "trace": trace, "settings": fast()}
-        async with whence.join("live", **common) as a, a.coordinate() as seat:
+        async with whence.found("live", **common) as a, a.coordinate() as seat:
             sent, listen = 0, "127.0.0.1:0"
             for life in range(3):
                 for _ in range(10):
@@ -256,7 +256,7 @@ def test_a_state_kept_in_memory_survives_with_exactly_its_events(tmp_path: Path)
         expected = [b"%d" % n for n in range(30)]
         for life in range(3):
             state.clear()
-            joining = whence.join("live", **keep, **common)
+            joining = whence.found("live", **keep, **common)
             a = await joining.__aenter__()
             async with a.coordinate() as seat:
                 await seat.publish_many(expected[10 * life : 10 * life + 10])
@@ -266,7 +266,7 @@ def test_a_state_kept_in_memory_survives_with_exactly_its_events(tmp_path: Path)
             a.abandon()
             await joining._close()
         state.clear()
-        async with whence.join("live", **keep, **common) as a:
+        async with whence.found("live", **keep, **common) as a:
             events = a.events()
             while len(state) < 30:
                 state.append((await anext(events)).payload)
@@ -278,7 +278,7 @@ def test_a_state_kept_in_memory_survives_with_exactly_its_events(tmp_path: Path)
 def test_a_trace_directory_is_read_back(tmp_path: Path) -> None:
     async def main() -> None:
         async with (
-            whence.join("live", insecure=True, settings=fast(), trace=tmp_path) as a,
+            whence.found("live", insecure=True, settings=fast(), trace=tmp_path) as a,
             whence.join("live", [a.address], insecure=True, settings=fast(), trace=tmp_path) as b,
             a.coordinate() as seat,
         ):
@@ -300,7 +300,7 @@ def test_uvloop_where_it_is_installed() -> None:
     async def main(transport: str) -> None:
         assert isinstance(asyncio.get_running_loop(), uvloop.Loop)
         async with (
-            whence.join("live", secret=SECRET, transport=transport, settings=fast()) as a,
+            whence.found("live", secret=SECRET, transport=transport, settings=fast()) as a,
             whence.join("live", [a.address], secret=SECRET, transport=transport, settings=fast()) as b,
             a.coordinate() as seat,
         ):

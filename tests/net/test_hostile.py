@@ -101,7 +101,7 @@ def test_the_rest_goes_on(attack: Attack, monkeypatch: pytest.MonkeyPatch) -> No
     async def main() -> None:
         common: dict[str, Any] = {"secret": SECRET, "settings": fast(), "transport": "udp"}
         async with (
-            whence.join("live", **common) as a,
+            whence.found("live", **common) as a,
             whence.join("live", [a.address], **common) as b,
             a.coordinate() as seat,
         ):
@@ -130,7 +130,7 @@ def test_replayed_connections_are_refused() -> None:
     async def main() -> None:
         common: dict[str, Any] = {"secret": SECRET, "settings": fast()}
         recorded = bytearray()
-        async with whence.join("live", **common) as a:
+        async with whence.found("live", **common) as a:
             host, port = parse_address(a.address)
 
             async def tap(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -162,7 +162,7 @@ def test_nobody_speaks_for_another_member() -> None:
     async def main() -> None:
         common: dict[str, Any] = {"insecure": True, "settings": fast()}
         async with (
-            whence.join("live", **common) as a,
+            whence.found("live", **common) as a,
             whence.join("live", [a.address], **common) as b,
             a.coordinate() as seat,
         ):

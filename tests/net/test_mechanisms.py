@@ -28,11 +28,11 @@ def test_a_question_and_its_answers_among_three(mechanism: str) -> None:
         settings = fast(mechanism=mechanism, survey=TIMES, **PATIENT)
         common = {"transport": MemoryNetwork(), "settings": settings, "trace": trace}
         async with (
-            whence.join("m", **common) as a,
+            whence.found("m", **common) as a,
             whence.join("m", [a.address], **common) as b,
             whence.join("m", [a.address, b.address], **common) as c,
         ):
-            assert a.may_publish and a.coordinators() == {} and a.clock_size is None and a.order == "causal"
+            assert a.may_publish and a.coordinators() == {} and a.clock is None and a.order == "causal"
             first = await say(a, b"question")
             [seen] = await collect(b, 1)
             assert (seen.id, seen.payload, seen.origin, seen.sender_ticket) == (first, b"question", a.me, None)
@@ -56,7 +56,7 @@ def test_a_member_goes_on_from_its_directory(tmp_path: Path) -> None:
     async def main() -> None:
         net, trace = MemoryNetwork(), MemoryTrace()
         common = {"transport": net, "settings": fast(mechanism="interval"), "trace": trace}
-        async with whence.join("m", **common) as a:
+        async with whence.found("m", **common) as a:
             async with whence.join("m", [a.address], directory=tmp_path, **common) as b:
                 await say(b, b"one")
                 await collect(a, 1)
@@ -67,7 +67,7 @@ def test_a_member_goes_on_from_its_directory(tmp_path: Path) -> None:
                 await say(b, b"three")
                 assert [e.payload for e in await collect(a, 2)] == [b"two", b"three"]
         with pytest.raises(UsageError, match="cluster with interval"):
-            async with whence.join("m", directory=tmp_path, transport=net, settings=fast(mechanism="vector")):
+            async with whence.found("m", directory=tmp_path, transport=net, settings=fast(mechanism="vector")):
                 pass
 
     run(main())
@@ -76,7 +76,7 @@ def test_a_member_goes_on_from_its_directory(tmp_path: Path) -> None:
 def test_another_mechanism_is_not_let_in() -> None:
     async def main() -> None:
         net = MemoryNetwork()
-        async with whence.join("m", transport=net, settings=fast(mechanism="vector")) as a:
+        async with whence.found("m", transport=net, settings=fast(mechanism="vector")) as a:
             other = {"transport": net}
             with pytest.raises(UsageError, match="another mechanism"):
                 async with whence.join("m", [a.address], settings=fast(mechanism="identifiers"), **other):
@@ -95,4 +95,4 @@ def test_settings_that_make_no_sense_are_refused() -> None:
         ("causal", {"mechanism": "vector", "contract": whence.Contract(entries=10, keys=2)}, "needs no contract"),
     ):
         with pytest.raises(ConfigError, match=said):
-            whence.join("m", transport=net, order=order, settings=fast(**settings))
+            whence.found("m", transport=net, order=order, settings=fast(**settings))

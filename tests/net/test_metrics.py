@@ -32,6 +32,8 @@ class Fake:
         self.may_publish = True
         self.backlog = backlog
 
+    clock = None
+
     def members(self) -> list[str]:
         return [self.me, "127.0.0.1:2#6"]
 
@@ -110,7 +112,7 @@ def test_quantiles_are_bounds_of_buckets() -> None:
 def test_a_live_cluster_is_seen() -> None:
     async def main() -> None:
         network = MemoryNetwork()
-        async with whence.join("lobby", transport=network) as cluster, cluster.coordinate() as seat:
+        async with whence.found("lobby", transport=network) as cluster, cluster.coordinate() as seat:
             await seat.publish(b"x")
             async with MetricsServer("127.0.0.1:0", [cluster]) as server:
                 status, text = await ask(server.address, "/metrics")

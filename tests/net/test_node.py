@@ -13,7 +13,7 @@ from whence.clock import address_of
 from whence.errors import ClusterClosed, DiskError, LostTicket
 from whence.judge import judge
 from whence.member import Member
-from whence.net.entry import live_config
+from whence.net.entry import Settings
 from whence.net.hello import DIRECTED, read_direct
 from whence.net.node import FRAME_EVENTS, Ask, Node, Parcel
 from whence.order.messages import AckRecover
@@ -40,7 +40,7 @@ class Wire:
 
     def add(self, name: str, order: str = "causal", **options: Any) -> Node:
         me = f"{name}:1#1"
-        member = Member(me, live_config("c", order, 4, SETTINGS), random.Random(name))
+        member = Member(me, Settings.of(SETTINGS).config("c", order, 4), random.Random(name))
 
         def ship(parcels: list[Parcel]) -> None:
             self.sent += [(me, parcel) for parcel in parcels]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import whence
-from tests.net.live import run
+from tests.net.live import enter, run
 from tests.objects.events import event
 from tests.objects.recordings import small
 from whence.errors import ClusterClosed
@@ -38,7 +38,7 @@ async def member(
     else:
         options["transport"] = network
     async with (
-        whence.join(name, seeds, state=objects.state, restore=objects.restore, **options) as cluster,
+        enter(name, seeds, state=objects.state, restore=objects.restore, **options) as cluster,
         Live(objects, cluster) as live,
     ):
         yield cluster, objects, live
@@ -171,7 +171,7 @@ def test_changes_end_with_the_cluster_and_are_bounded() -> None:
         network = MemoryNetwork(seed=4)
         others: list[bytes] = []
         objects = Objects(limit=600)
-        async with whence.join("lobby", transport=network, insecure=True, tickets=2, settings=FAST) as cluster:
+        async with whence.found("lobby", transport=network, insecure=True, tickets=2, settings=FAST) as cluster:
             live = Live(objects, cluster, other=lambda e: others.append(e.payload))
             async with live, cluster.coordinate() as seat:
                 slow = live.changes(limit=2)

@@ -1,4 +1,4 @@
-"""Random chaos for the fault-tolerant ring, seed by seed: `python tests/ring_chaos.py COUNT [FIRST [dense]]`.
+"""Random chaos for the fault-tolerant ring, seed by seed: `python -m tests.ring.chaos COUNT [FIRST [dense]]`.
 
 Each seed draws a ring (tickets, k, members, loss of news), lets everything go wrong for a while, heals, and then
 expects the ring to come back: a newcomer gets a free ticket within `recovery_rounds`, or, when the core is empty, the
@@ -10,16 +10,16 @@ from __future__ import annotations
 import sys
 import time
 
-from tests.ring.world import World, config
+from tests.ring.world import Make, World, config
 from whence.clock import address_of, boot_of
-from whence.ring import State, recovery_rounds
+from whence.ring import State, TolerantRing, recovery_rounds
 from whence.ring.invariants import quiet_violations, reunites
 
 
 class Chaos:
     """One seed."""
 
-    def __init__(self, seed: int, dense: bool = False) -> None:
+    def __init__(self, seed: int, dense: bool = False, make: Make = TolerantRing) -> None:
         self.seed = seed
         # the seed alone decides everything: draw the settings from a world's generator
         draw = World(config(2), seed).rng
@@ -32,7 +32,7 @@ class Chaos:
             self.k, self.tickets = draw.choice([1, 2, 2, 3]), draw.choice([8, 10, 12])
             self.members, self.violence = draw.randint(8, 14), 0.9
         p = draw.choice([1.0, 1.0, 0.5])
-        w = World(config(self.tickets, self.k, exclude_probability=p), draw.getrandbits(32))
+        w = World(config(self.tickets, self.k, exclude_probability=p), draw.getrandbits(32), make=make)
         w.news_loss = draw.choice([0.0, 0.0, 0.1, 0.5, 1.0])
         self.world = w
         self.epoch = 1

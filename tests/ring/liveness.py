@@ -1,5 +1,5 @@
 """Is there a ticket for everybody who wants one, unaided, soon after the last fault? Scenario by scenario, seed by
-seed: `python tests/ring_liveness.py COUNT [FIRST [NAME...]]`.
+seed: `python -m tests.ring.liveness COUNT [FIRST [NAME...]]`.
 
 Each scenario forms a ring, hurts it, and then only waits: nobody founds again but the designated founder at its own
 restart. An application takes part: whoever loses a ticket resigns and asks again at once, as `LostTicket` makes it do.
@@ -13,10 +13,11 @@ from collections.abc import Callable
 
 from tests.ring.world import ROUND, World
 from whence.clock import MemberId, address_of, boot_of
-from whence.ring import Lost, RingConfig
+from whence.ring import RingConfig
+from whence.ring.interface import Lost
 
 LIVE = {"k": 3, "delta_ns": ROUND // 4}
-"""The ring of a live cluster (`whence.net.entry.LIVE`): delta is a quarter of a round."""
+"""The ring of a live cluster (`whence.net.entry.Settings`): delta is a quarter of a round."""
 LIMIT = 30
 """Rounds after the last fault within which everybody has a ticket again."""
 

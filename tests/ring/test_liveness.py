@@ -1,5 +1,5 @@
-"""After the last fault everybody has a ticket again, unaided: a few seeds of each scenario. `python
-tests/ring_liveness.py COUNT` runs as many as wanted."""
+"""After the last fault everybody has a ticket again, unaided: a few seeds of each scenario. `python -m
+tests.ring.liveness COUNT` runs as many as wanted."""
 
 from __future__ import annotations
 

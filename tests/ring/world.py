@@ -1,7 +1,7 @@
 """A small adversarial network in virtual time that drives rings: random delays, FIFO per pair, cut and slow links,
 partitions, crashes, drift.
 
-Not a test. `World` checks the invariants of ring.md after every single step and raises `Violation` with the log.
+Not a test. `World` checks the invariants of docs/ring.md after every single step and raises `Violation` with the log.
 """
 
 from __future__ import annotations
@@ -13,9 +13,20 @@ from operator import attrgetter
 from typing import Any
 
 from whence.clock import MemberId, member_id
-from whence.ring import Announce, Lost, Released, RingConfig, RingSend, State, TolerantRing
-from whence.ring.base import RingBase
-from whence.ring.interface import BecameOwner, Excluded, Frozen, Granted, Rejected, RingOutput, Thawed
+from whence.ring import Ring, RingConfig, State, TolerantRing
+from whence.ring.interface import (
+    Announce,
+    BecameOwner,
+    Excluded,
+    Frozen,
+    Granted,
+    Lost,
+    Rejected,
+    Released,
+    RingOutput,
+    RingSend,
+    Thawed,
+)
 from whence.ring.invariants import Watch, violations
 from whence.ring.messages import CLeave, RingMessage
 
@@ -23,7 +34,7 @@ ROUND = 1_000_000
 DELTA = 80_000
 
 
-Make = Callable[..., RingBase]
+Make = Callable[..., Ring]
 
 
 class Violation(AssertionError):
@@ -33,7 +44,7 @@ class Violation(AssertionError):
 class Proc:
     """One life of one process: a ring and a clock that drifts."""
 
-    def __init__(self, ring: RingBase, rate: float, offset: int) -> None:
+    def __init__(self, ring: Ring, rate: float, offset: int) -> None:
         self.ring = ring
         self.rate = rate
         self.offset = offset
@@ -97,7 +108,7 @@ class World:
         return self.procs[member].ring
 
     @property
-    def rings(self) -> dict[MemberId, RingBase]:
+    def rings(self) -> dict[MemberId, Ring]:
         return {member: proc.ring for member, proc in self.procs.items()}
 
     def found(self, member: MemberId, epoch: int = 1) -> None:
@@ -256,7 +267,7 @@ def config(tickets: int, k: int = 1, **other: Any) -> RingConfig:
 def without(part: str, replacement: type, make: Make = TolerantRing) -> Make:
     """Rings of which one part (a path such as `ctx.table`; empty: the ring itself) behaves as another class says."""
 
-    def build(*args: Any) -> RingBase:
+    def build(*args: Any) -> Ring:
         ring = make(*args)
         attrgetter(part)(ring).__class__ = replacement
         return ring

@@ -35,7 +35,7 @@ def test_a_kill_between_trace_and_journal_is_no_violation(tmp_path: Path, monkey
             "trace": tmp_path / "trace",
             "settings": fast(),
         }
-        async with whence.join("live", **common) as a, a.coordinate() as seat:
+        async with whence.found("live", **common) as a, a.coordinate() as seat:
             joining = whence.join("live", [a.address], directory=tmp_path / "b", **common)
             b = await joining.__aenter__()
             await seat.publish(b"1")
@@ -52,7 +52,7 @@ def test_a_kill_between_trace_and_journal_is_no_violation(tmp_path: Path, monkey
             asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
             try:
                 await seat.publish(b"2")
-                await until(lambda: b._closed, "killed")
+                await until(lambda: b._node.closed, "killed")
             except Killed:
                 pass
             monkeypatch.setattr(Journal, "save", whole)

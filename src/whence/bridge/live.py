@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TextIO
 
-from whence.api import Cluster, join
+from whence.api import LISTEN, Cluster, Join, found, join
 from whence.bridge.gateway import Forward, Gateway, Output, Passed
 from whence.bridge.merge import CROSSINGS, Crossing, lines
 from whence.clock import EventId, Frame
@@ -105,7 +105,7 @@ class Bridge:
                 options["directory"] = self.directory / f"member-{_file_name(name)}"
             if self._trace is not None:
                 options["trace"] = self._trace
-            cluster = await self._stack.enter_async_context(join(name, **options))
+            cluster = await self._stack.enter_async_context(enter(name, options))
             self.clusters[name] = cluster
             # Each side is read only as fast as the others are published to: waiting for readers would be a deadlock.
             publisher = cluster.publisher(wait_for_reader=False)
@@ -209,6 +209,13 @@ class Bridge:
             Files().sync_directory(self.directory)
         except OSError as error:
             raise DiskError(f"cannot write {new}: {error.strerror or error}") from error
+
+
+def enter(name: str, options: dict[str, Any]) -> Join:
+    """Join through the `seeds` among the options; without any, found the cluster."""
+    options = dict(options)
+    seeds, listen = options.pop("seeds", ()), options.pop("listen", LISTEN)
+    return join(name, seeds, listen, **options) if seeds else found(name, listen, **options)
 
 
 def _id_of(event: Event) -> EventId:

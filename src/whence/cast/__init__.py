@@ -1,4 +1,4 @@
-"""Dissemination without order (PrCast, spec section 2). This room knows only `clock`."""
+"""Dissemination without order (PrCast of CCC11; docs/protocols.md). This room knows only `clock`."""
 
 from whence.cast.base import (
     DOWN_REASONS,

@@ -109,6 +109,11 @@ class CastStats:
     lost_tried: int = 0
     """Subscriptions sent to expired addresses."""
 
+    @property
+    def view_changes(self) -> int:
+        """How often a member entered or left the view: while it stays the same, so does the view."""
+        return self.joined + self.left + self.expired + self.restarted + self.removed + self.evicted
+
 
 class Dissemination(Protocol):
     """PrCast: hand an item in at one member, and with high probability it comes out at all of them, once, in no

@@ -11,7 +11,7 @@ from whence.errors import ConfigError
 
 
 class CastConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How one cluster gossips. The defaults are the papers' where the papers have one (spec section 2)."""
+    """How one cluster gossips. The defaults are the papers' where the papers have one (CCC11 section 6)."""
 
     mode: Literal["rounds", "eager"] = "rounds"
     """`rounds`: items travel in the messages of the rounds, as in the papers: constant traffic, about half a round of

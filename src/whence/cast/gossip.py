@@ -1,4 +1,4 @@
-"""ETTB gossip (spec section 2; CCC11 section 6, after Koldehofe): PrCast of the papers, and its eager variant.
+"""ETTB gossip (CCC11 section 6, after Koldehofe): PrCast of the papers, and its eager variant.
 
 An item's **age** is the hops from its origin to whoever has it; its origin has it at age 0. Whoever forwards it adds
 one, then sends, so a message says the age that its receiver has. It is forwarded while `age < termination`, so it

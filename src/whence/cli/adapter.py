@@ -196,8 +196,8 @@ class Adapter:
 
     def found(self) -> None:
         """Found the ring, or give way to a living one. Nobody does this on a time-out, but an operator may, when no
-        coordinator is left (ring.md): the first node's adapter is that operator, as `whence up` is. The kit never cuts
-        the first node off from most others."""
+        coordinator is left (docs/ring.md): the first node's adapter is that operator, as `whence up` is. The kit never
+        cuts the first node off from most others."""
         self.coordinating = True
         self.found_at = now() + FOUND_EVERY_NS
         self.feed(Found())

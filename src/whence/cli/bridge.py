@@ -9,7 +9,7 @@ from typing import Any
 
 from whence.api import Cluster
 from whence.bridge import Bridge
-from whence.cli.connect import Notices, run_until_stopped, security
+from whence.cli.connect import Notices, entered, run_until_stopped, security
 from whence.errors import CyclicTopology, UsageError
 from whence.net.metrics import MetricsServer, Wishes
 
@@ -78,7 +78,7 @@ async def _bridge(args: argparse.Namespace) -> int:
         where = watch.address if watch else None
         for cluster in live.clusters.values():
             notice(
-                f"{cluster.address} is in {cluster.name!r}" + (f", metrics at http://{where}/metrics" if where else ""),
+                f"{cluster.address} {entered(cluster)}" + (f", metrics at http://{where}/metrics" if where else ""),
                 cluster=cluster.name,
                 address=cluster.address,
                 me=cluster.me,

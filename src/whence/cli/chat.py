@@ -13,7 +13,7 @@ import msgspec
 
 from whence.api import Cluster, Event
 from whence.bridge import Reader, Said
-from whence.cli.connect import Notices, joining, run_until_stopped
+from whence.cli.connect import Notices, entered, joining, run_until_stopped
 from whence.cli.streams import Lines, Output, printable
 from whence.cli.terminal import Prompt
 from whence.clock import address_of
@@ -49,7 +49,7 @@ async def _chat(args: argparse.Namespace) -> int:
     notice = Notices(False)
     async with joining(args) as cluster:
         terminal = sys.stdin.isatty() and sys.stdout.isatty()
-        notice(f"{args.nick} is in {args.cluster!r} at {cluster.address}. {HELP if terminal else ''}".rstrip())
+        notice(f"{args.nick} {entered(cluster)} at {cluster.address}. {HELP if terminal else ''}".rstrip())
         output = Output(sys.stdout.fileno())
         prompt = Prompt(f"{args.nick}> ") if terminal else None
         talk = _Talk(args.nick, cluster, output, prompt)

@@ -11,41 +11,43 @@ import sys
 import time
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
-from whence.api import Join, join, run
+from whence.api import Cluster, Join, Options, OrderName, found, join, run
 from whence.errors import UsageError
 from whence.net.keys import read_secret
-from whence.net.transport import Faults, parse_address
+from whence.net.transport import Faults
 
 TICKETS: Final = 8
 """Unless said otherwise."""
 
 
 def joining(args: argparse.Namespace) -> Join:
-    """`whence.join` as the arguments say."""
+    """`whence.found` without `--join`, or with `--found`; else `whence.join`."""
     if args.tls and args.udp:
         raise UsageError("--tls and --udp exclude each other: TLS protects streams only (--secret-file protects both)")
-    for seed in args.join:
-        parse_address(seed)  # what is no address is said at once, not after a time-out
     chosen = choose(args)
-    return join(
-        args.cluster,
-        args.join,
-        args.listen,
-        order=chosen.order,
-        tickets=chosen.tickets,
-        settings=chosen.settings,
-        contract=args.contract,
-        found=True if args.found else None,
-        directory=args.directory,
-        trace=args.trace,
-        transport="udp" if args.udp else "tcp",
-        timeout=args.timeout,
-        advertise=args.advertise,
-        faults=Faults(args.drop, seed=time.time_ns()) if args.drop else None,
-        **security(args),
-    )
+    options: Options = {
+        "order": cast(OrderName, chosen.order),  # `Settings.config` checks it
+        "tickets": chosen.tickets,
+        "settings": chosen.settings,
+        "contract": args.contract,
+        "directory": args.directory,
+        "trace": args.trace,
+        "transport": "udp" if args.udp else "tcp",
+        "timeout": args.timeout,
+        "advertise": args.advertise,
+        "faults": Faults(args.drop, seed=time.time_ns()) if args.drop else None,
+    }
+    options.update(security(args))  # type: ignore[typeddict-item]
+    if args.found or not args.join:
+        return found(args.cluster, args.listen, seeds=args.join, **options)
+    return join(args.cluster, args.join, args.listen, **options)
+
+
+def entered(cluster: Cluster) -> str:
+    """Which of the two this process did."""
+    return f"has {'founded' if cluster.founded else 'joined'} {cluster.name!r}"
 
 
 class Chosen(NamedTuple):

@@ -8,7 +8,7 @@ import json
 import sys
 
 from whence.bridge import Door, Reader, Said
-from whence.cli.connect import Notices, joining, run_until_stopped, security
+from whence.cli.connect import Notices, entered, joining, run_until_stopped, security
 from whence.cli.streams import Output, printable
 from whence.clock import address_of
 from whence.net.metrics import MetricsServer, Wishes
@@ -31,7 +31,7 @@ async def _door(args: argparse.Namespace) -> int:
             await watch.start()
         where = watch.address if watch else None
         notice(
-            f"{cluster.address} is in {args.cluster!r}, its door is {opened.address}"
+            f"{cluster.address} {entered(cluster)}, its door is {opened.address}"
             + (f", metrics at http://{where}/metrics" if where else ""),
             cluster=args.cluster,
             address=cluster.address,

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from whence.api import Cluster, Event
 from whence.bridge import Reader, Said
-from whence.cli.connect import Notices, joining, run_until_stopped
+from whence.cli.connect import Notices, entered, joining, run_until_stopped
 from whence.cli.streams import Lines, Output, printable
 from whence.clock import address_of
 from whence.fleet.load import Pace, payload, published_at
@@ -37,9 +37,10 @@ async def _node(args: argparse.Namespace) -> int:
             await watch.start()
         where = watch.address if watch else None
         notice(
-            f"{cluster.address} is in {args.cluster!r}" + (f", metrics at http://{where}/metrics" if where else ""),
+            f"{cluster.address} {entered(cluster)}" + (f", metrics at http://{where}/metrics" if where else ""),
             cluster=args.cluster,
             address=cluster.address,
+            founded=cluster.founded,
             me=cluster.me,
             metrics=where,
         )
@@ -106,7 +107,7 @@ def _as_json(event: Event, said: Said, now: int) -> str:
 
 def _as_text(event: Event, said: Said, now: int) -> str:
     gap = "\t(something before it is missing)" if event.over_gap else ""
-    if event.alert == 5:
+    if event.alert == "likely":
         gap += "\t(something that depends on it may have come before it)"
     who = said.client or address_of(said.origin if said.path else event.origin)
     home = f"{said.cluster}/" if said.path else ""

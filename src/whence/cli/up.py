@@ -19,7 +19,6 @@ from whence.cli.connect import Chosen, choose, run_until_stopped
 from whence.cli.show import console
 from whence.errors import FleetError, UsageError
 from whence.fleet.fleet import Fleet, Members
-from whence.fleet.process import together
 from whence.fleet.task import Seat, Task
 
 CLUSTER: Final = "up"
@@ -69,7 +68,7 @@ async def _watch(args: argparse.Namespace, fleet: Fleet, free: bool) -> None:
         while args.seconds is None or time.monotonic() - began < args.seconds:
             left = LOOK_S if args.seconds is None else min(LOOK_S, began + args.seconds - time.monotonic())
             await asyncio.sleep(max(0.0, left))
-            await together(_look(one, seen[one.number]) for one in fleet.all)
+            await asyncio.gather(*(_look(one, seen[one.number]) for one in fleet.all))
             dead = [one for one in fleet.all if not one.alive]
             if len(dead) == len(fleet.all):
                 raise UsageError(f"all processes have ended; the last one: {dead[-1].last_words}")

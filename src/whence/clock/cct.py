@@ -1,4 +1,4 @@
-"""The cct clock: one entry per ticket, each `(incarnation, seq)` (CCC11 section 5.1, ring.md).
+"""The cct clock: one entry per ticket, each `(incarnation, seq)` (CCC11 section 5.1, docs/ring.md).
 
 Its size is the number of tickets, never the number of members. An incarnation is one owner's tenure of a
 ticket; seq restarts with each, so an id is never used twice across owners or restarts.
@@ -116,7 +116,7 @@ class CctClock:
         return (ticket, inc, (self.tails.get((ticket, inc), 0) if inc < at else 0) + 1, seq)
 
     def missing(self, deps: Iterable[Entry], orphans: Iterable[Orphan] = ()) -> list[Range]:
-        """`{<i,s> : T[i] < s <= t_e[i]}` as ranges (spec section 3, "missing before e")."""
+        """`{<i,s> : T[i] < s <= t_e[i]}` as ranges (docs/protocols.md, "The model in words")."""
         exact = self.exact
         wanted = [
             (ticket, *dep)
@@ -144,7 +144,7 @@ class CctClock:
         self._prune(ticket)
 
     def give_up(self, deps: Sequence[Entry], orphans: Sequence[Orphan] = ()) -> None:
-        """Skip whatever of these dependencies is missing: `T[i] = max(T[i], t_e[i])` (deliver, spec section 3).
+        """Skip whatever of these dependencies is missing: `T[i] = max(T[i], t_e[i])` (deliver, CCC11 Algorithm 5).
 
         What is skipped is in the past of what is delivered next, so it has to be named to others like what was
         delivered; where a closure is not known, that means more than needed, which is safe.

@@ -142,7 +142,7 @@ class Frame(Body, msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1)
 
     `deps` is the owner's causal present just before `first`. Its own entry `deps[ticket]` is the event that
     precedes `first` on the ticket: seq `first-1` of the same incarnation or, when `first` is 1, the last event
-    of an earlier incarnation that this one **closes over** (ring.md, "Tickets, incarnations, event ids").
+    of an earlier incarnation that this one **closes over** (docs/ring.md, "Tickets, incarnations, event ids").
     `orphans` are events the owner has delivered that no closure covers: see `CctClock`. `prior`, in the first frame of
     an incarnation, is the owner's last event under another one: an order per publisher follows publishers from ticket
     to ticket.

@@ -1,4 +1,4 @@
-"""Vector timestamps: tuples of comparable entries, one per ticket (spec section 1).
+"""Vector timestamps: tuples of comparable entries, one per ticket (docs/protocols.md, "The model in words").
 
 Entries are compared with `<=` only, so the same functions serve plain counters and the
 `(incarnation, seq)` entries of the cct clock.

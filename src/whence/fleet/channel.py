@@ -88,7 +88,7 @@ def program(main: Callable[[T, Channel], Coroutine[Any, Any, None]], task: type[
         try:
             if line:
                 await main(msgspec.json.decode(line, type=task), channel)
-        except WhenceError as error:
+        except (WhenceError, OSError) as error:
             channel.failed(str(error.__cause__ or error if isinstance(error, ClusterClosed) else error))
             return CANNOT_GO_ON
         return 0

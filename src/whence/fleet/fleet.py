@@ -15,7 +15,7 @@ import msgspec
 from whence.errors import FleetError
 from whence.fleet.network import Namespaces
 from whence.fleet.plan import Step
-from whence.fleet.process import START_S, Process, Processes, together
+from whence.fleet.process import START_S, Process, Processes
 from whence.fleet.task import Task
 from whence.trace import Row, read
 
@@ -85,7 +85,7 @@ class Fleet(Processes[Members]):
     async def start(self) -> None:
         """The first founds, the others join it, all at the same time."""
         await self.all[0].join([], found=True)
-        await together(one.join(self.all[0].addresses[:1]) for one in self.all[1:])
+        await self.together(one.join(self.all[0].addresses[:1]) for one in self.all[1:])
 
     def others(self, one: Members) -> list[str]:
         """An address of each other process that is alive: seeds."""
@@ -109,13 +109,13 @@ class Fleet(Processes[Members]):
             await self.carry_out(step, tell)
 
     async def carry_out(self, step: Step, tell: Callable[[str], None] = lambda what: None) -> None:
-        await asyncio.sleep(step.after)
+        await self.together([asyncio.sleep(step.after)])
         some = [self.all[number] for number in step.processes]
         match step.do:
             case "kill":
-                await together(one.kill() for one in some)
+                await asyncio.gather(*(one.kill() for one in some))
             case "start":
-                await together(self.restart(one, found=one.number == 0) for one in some)
+                await asyncio.gather(*(self.restart(one, found=one.number == 0) for one in some))
             case "cut":
                 await self.cut(step.processes)
             case "heal":
@@ -134,7 +134,7 @@ class Fleet(Processes[Members]):
             for side in (True, False)
         }
         alive = [(one, side) for one, side in zip(self.all, sides, strict=True) if one.alive]
-        await together(one.ask("cut", addresses=away[side]) for one, side in alive)
+        await self.together(one.ask("cut", addresses=away[side]) for one, side in alive)
 
     async def heal(self) -> None:
         """All links are back."""

@@ -14,11 +14,11 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
-from whence.api import Cluster, Event, join
+from whence.api import Cluster, Event, Options, OrderName, found, join
 from whence.fleet.channel import Channel, program
 from whence.fleet.load import Pace, payload, published_at
 from whence.fleet.task import Seat, Task
@@ -62,30 +62,31 @@ class Joined(msgspec.Struct):
 @asynccontextmanager
 async def joined(task: Task, rng: random.Random, **more: Any) -> AsyncIterator[Joined]:
     """Join the members of a task, one after the other; they leave with the block. `more`: as in `whence.join`."""
-    found = Joined([], [])
+    members = Joined([], [])
     settings = {k: msgspec.convert(v, STRUCTS[k]) if k in STRUCTS else v for k, v in task.settings.items()}
     async with AsyncExitStack() as stack:
         for number, seat in enumerate(task.seats):
             faults = Faults(task.drop, seed=rng.getrandbits(32))
-            joining = join(
-                task.cluster,
-                [*task.seeds, *found.addresses()],
-                seat.listen,
-                found=True if task.found and not number else None,
-                secret=bytes.fromhex(task.secret),
-                order=seat.order,
-                tickets=task.tickets,
-                transport=task.transport,
-                directory=None if seat.directory is None else Path(seat.directory),
-                trace=task.trace,
-                faults=faults,
-                settings=settings,
-                timeout=task.timeout,
-                **more,
-            )
-            found.clusters.append(await stack.enter_async_context(joining))
-            found.faults.append(faults)
-        yield found
+            seeds = [*task.seeds, *members.addresses()]
+            options: Options = {
+                "secret": bytes.fromhex(task.secret),
+                "order": cast(OrderName, seat.order),  # `Settings.config` checks it
+                "tickets": task.tickets,
+                "transport": task.transport,
+                "directory": None if seat.directory is None else Path(seat.directory),
+                "trace": task.trace,
+                "faults": faults,
+                "settings": settings,
+                "timeout": task.timeout,
+            }
+            options.update(more)  # type: ignore[typeddict-item]
+            if not seeds or (task.found and not number):
+                entry = found(task.cluster, seat.listen, seeds=seeds, **options)
+            else:
+                entry = join(task.cluster, seeds, seat.listen, **options)
+            members.clusters.append(await stack.enter_async_context(entry))
+            members.faults.append(faults)
+        yield members
 
 
 class Application:

@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -55,12 +55,17 @@ class Process:
         self.starts = 0
         self._cwd = cwd
         self._process: asyncio.subprocess.Process | None = None
+        self.fault: FleetError | None = None
+        """Why its last life ended, unless we ended it."""
+        self.on_fault: Callable[[], None] = lambda: None
         self._tail = b""
-        self._errors: asyncio.Task[None] | None = None
+        self._readers: list[asyncio.Task[None]] = []
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._told = False
+        """We have stopped or killed it."""
         self._ready = False
         self._swept = True
         """Nothing of its process group is left."""
-        self._asking = asyncio.Lock()
         self._requests = 0
 
     @property
@@ -85,7 +90,7 @@ class Process:
         if self.alive:
             raise FleetError(f"{self.name} is running already: stop or kill it first")
         self.starts += 1
-        self._tail, self._ready, self._swept = b"", False, False
+        self._tail, self._told, self._ready, self._swept, self.fault = b"", False, False, False, None
         self._process = await asyncio.create_subprocess_exec(
             *self.command,
             stdin=asyncio.subprocess.PIPE,
@@ -95,7 +100,8 @@ class Process:
             limit=LINE_BYTES,
             start_new_session=True,  # Ctrl-C reaches only us; what the child starts is in its group and dies with it
         )
-        self._errors = asyncio.create_task(self._keep_tail(self._process))
+        errors = asyncio.create_task(self._keep_tail(self._process))
+        self._readers = [errors, asyncio.create_task(self._read(self._process, errors))]
         about = await self._exchange(msgspec.json.encode(task), 0, f"become ready within {timeout:g} s", timeout)
         self._ready = True
         return about
@@ -109,26 +115,44 @@ class Process:
 
     async def _exchange(self, line: bytes, number: int, what: str, timeout: float) -> Any:
         process = self._process
-        if process is None or process.stdin is None or process.stdout is None:
+        if process is None or process.stdin is None:
             raise FleetError(f"{self.name} was never started")
+        answer = self._waiting[number] = asyncio.get_running_loop().create_future()
         try:
-            async with asyncio.timeout(timeout), self._asking:
-                with suppress(ConnectionError, RuntimeError):  # it has ended: its last answer says why
+            async with asyncio.timeout(timeout):
+                with suppress(ConnectionError, RuntimeError):  # it has ended: the reader knows why
                     process.stdin.write(line + b"\n")
                     await process.stdin.drain()
-                while True:
-                    text = await process.stdout.readline()
-                    if not text:
-                        await self._gone(process)
-                        raise FleetError(self.last_words)
-                    answer = json.loads(text)
-                    if answer["id"] is None or answer["id"] == number:  # else: too late for one that gave up waiting
-                        break
+                if self._readers[1].done():
+                    raise self.fault or FleetError(self.last_words)
+                return await answer
         except TimeoutError:
             raise FleetError(self._with_tail(f"{self.name} (pid {process.pid}) did not {what}")) from None
-        if "error" in answer:
-            raise FleetError(f"{self.name} cannot go on: {answer['error']}")
-        return answer["ok"]
+        finally:
+            del self._waiting[number]
+
+    async def _read(self, process: asyncio.subprocess.Process, errors: asyncio.Task[None]) -> None:
+        """Its answers, and its end."""
+        assert process.stdout is not None
+        reason = ""
+        while line := await process.stdout.readline():
+            answer = json.loads(line)
+            if answer["id"] is None:
+                reason = answer["error"]
+            elif (waiting := self._waiting.get(answer["id"])) is not None and not waiting.done():
+                waiting.set_result(answer["ok"])  # else it came too late
+        await process.wait()
+        self.kill_now()  # what it has started and left behind
+        self._swept = True
+        await asyncio.wait([errors], timeout=1.0)
+        errors.cancel()
+        fault = FleetError(f"{self.name} cannot go on: {reason}" if reason else self.last_words)
+        if not self._told:
+            self.fault = fault
+            self.on_fault()
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(fault)
 
     @property
     def last_words(self) -> str:
@@ -144,20 +168,15 @@ class Process:
         while data := await process.stderr.read(TAIL_BYTES):
             self._tail = (self._tail + data)[-TAIL_BYTES:]
 
-    async def _gone(self, process: asyncio.subprocess.Process) -> None:
-        """Wait for its end, and end what it has started and left behind."""
-        await process.wait()
-        self.kill_now()
-        self._swept = True
-        if self._errors is not None:
-            await asyncio.wait([self._errors], timeout=1.0)
-            self._errors.cancel()
-
     async def kill(self) -> None:
         """SIGKILL to it and to all that it has started."""
+        self._told = True
         self.kill_now()
-        if self._process is not None:
-            await self._gone(self._process)
+        await self._end()
+
+    async def _end(self) -> None:
+        if self._readers:
+            await asyncio.wait(self._readers)
 
     def kill_now(self) -> None:
         """The same without waiting."""
@@ -170,15 +189,14 @@ class Process:
         process = self._process
         if process is None or self._swept:
             return True
-        assert process.stdin is not None and process.stdout is not None
+        assert process.stdin is not None
+        self._told = True
         try:
             if not self._ready:
                 return False
             process.stdin.close()
             async with asyncio.timeout(timeout):
-                while await process.stdout.read(TAIL_BYTES):  # answers that nobody waits for any more
-                    pass
-                await process.wait()
+                await self._end()
             return True
         except TimeoutError:
             return False
@@ -196,14 +214,41 @@ class Processes(Generic[P]):
     def __init__(self, stop_s: float = STOP_S) -> None:
         self.all: list[P] = []
         self._stop_s = stop_s
+        self._fault = asyncio.Event()
 
     def add(self, process: P) -> P:
         self.all.append(process)
+        process.on_fault = self._fault.set
         return process
 
     async def ask(self, do: str, *, timeout: float = ANSWER_S, **fields: object) -> list[Any]:
         """The same request to all that are alive, at the same time; their answers."""
-        return await together(p.ask(do, timeout=timeout, **fields) for p in self.all if p.alive)
+        return await self.together(p.ask(do, timeout=timeout, **fields) for p in self.all if p.alive)
+
+    async def together(self, work: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
+        """All of it at the same time. The first error ends the rest. So does a process that has ended by itself: what
+        the others would come to say, much later, is only that they cannot reach it."""
+        tasks = [asyncio.ensure_future(one) for one in work]
+        watch = asyncio.ensure_future(self._watch())
+        try:
+            left = set(tasks)
+            while left:
+                await asyncio.wait({*left, watch}, return_when=asyncio.FIRST_COMPLETED)
+                for task in [watch, *left]:
+                    if task.done():
+                        task.result()
+                        left.discard(task)
+            return [task.result() for task in tasks]
+        finally:
+            for task in [watch, *tasks]:
+                task.cancel()
+            await asyncio.gather(watch, *tasks, return_exceptions=True)
+
+    async def _watch(self) -> None:
+        while not (faults := [p.fault for p in self.all if p.fault is not None]):
+            self._fault.clear()
+            await self._fault.wait()
+        raise faults[0]
 
     async def stop(self) -> list[str]:
         """Stop all; the names of those that had to be killed."""
@@ -225,17 +270,6 @@ class Processes(Generic[P]):
         finally:  # also when this is cancelled
             for process in self.all:
                 process.kill_now()
-
-
-async def together(work: Iterable[Any]) -> list[Any]:
-    """All of it at the same time. The first error ends the rest, and is raised as it is, not in a group."""
-    tasks = [asyncio.ensure_future(one) for one in work]
-    try:
-        return list(await asyncio.gather(*tasks))
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def narrator() -> Callable[[str], None]:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import difflib
 import logging
 import os
 import random
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -23,7 +24,8 @@ from whence.member import Checkpoint, Member
 from whence.net.disk import Journal, Saved
 from whence.net.host import Host
 from whence.net.node import Node
-from whence.order import Seal
+from whence.order import Contract, Seal, SurveyConfig
+from whence.order.config import OrderName, Recovery
 from whence.order.messages import TicketState
 from whence.ports import Contracted, Found, Start
 from whence.recorder import Recorder
@@ -31,33 +33,91 @@ from whence.trace import JsonlTrace, TraceWriter, open_trace
 
 log = logging.getLogger("whence.net")
 
-LIVE: dict[str, Any] = {
-    "members": 32,
-    "mode": "eager",
-    "round_ns": 200 * MS,
-    "latency_ns": 5 * MS,
-    "time_to_terminate": 0.5,
-    "time_to_recover": 10.0,
-    "ring_round_ns": 1000 * MS,
-    "delta_ns": 250 * MS,
-    "ring_k": 3,
-    "rate": 64.0,
-    "history": 16_384,
-    "buffer": 4096,
-}
-"""The settings of a live cluster where nothing else is said (`Config.sized` explains each). A publish is pushed at
-once; rounds repair. The ring's times are such that a process which a busy machine holds up for some hundred
-milliseconds keeps its ticket; with k = 3 a crash beside a newcomer costs nobody else theirs. The times of recovery are
-such that it loses no event by it."""
 
-NODE = {"queue_events": 65_536, "queue_bytes": 64 << 20}
-"""Settings of a node, not of the cluster: events and bytes that wait for the application before more is shed."""
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of a live cluster, the same at all members (`queue_*` are a node's own). None: by formula, as
+    `Config.sized` explains. A publish is pushed at once; rounds repair. With the ring's times a process that a busy
+    machine holds up for some hundred milliseconds keeps its ticket; with `ring_k` = 3 a crash beside a newcomer costs
+    nobody else theirs. With the times of recovery it loses no event by it."""
+
+    members: int = 32
+    """About how many members there will be."""
+    loss: float = 0.01
+    """Share of messages that the network loses."""
+    target: float = 0.999
+    """Probability that gossip alone reaches everybody."""
+    rate: float = 64.0
+    """Frames a round in the whole cluster."""
+    mode: Literal["rounds", "eager"] = "eager"
+    round_ns: int = 200 * MS
+    latency_ns: int | None = 5 * MS
+    """A usual one-way delay."""
+    view: Literal["full", "partial"] = "full"
+    fanout: int | None = None
+    termination: int | None = None
+    max_events: int = 20
+    """Frames in one gossip message."""
+    history: int = 16_384
+    recovery: Recovery = "Rk"
+    k: int = 4
+    """Members that are asked for what is missing (recovery `Rk`)."""
+    buffer: int | None = 4096
+    hold: int | None = None
+    time_to_terminate: float | None = 0.5
+    """Rounds until what is missing is asked for."""
+    time_to_recover: float | None = 10.0
+    """Rounds until a gap is skipped."""
+    ring_protocol: Literal["tolerant", "basic"] = "tolerant"
+    ring_k: int = 3
+    ring_round_ns: int | None = 1000 * MS
+    delta_ns: int | None = 250 * MS
+    contract: Contract | None = None
+    mechanism: str = ""
+    survey: SurveyConfig | None = None
+    queue_events: int = 65_536
+    """Events that wait for the application before more is shed. A node's own."""
+    queue_bytes: int = 64 << 20
+    """Bytes likewise."""
+
+    @classmethod
+    def of(cls, given: Settings | Mapping[str, Any] | None) -> Settings:
+        """From a mapping, as a file or a command line gives it. Names that do not exist are an error."""
+        if given is None:
+            return cls()
+        if isinstance(given, Settings):
+            return given
+        if not isinstance(given, Mapping):
+            raise ConfigError(
+                f"settings must be whence.Settings(...) or a mapping of names to values, not {given!r}; a file is for "
+                "`whence node --settings FILE`"
+            )
+        for name in given:
+            if name not in cls.__struct_fields__:
+                raise ConfigError(f"settings: there is no {name!r}{near(str(name), cls.__struct_fields__)}")
+        return cls(**given)
+
+    def config(self, name: str, order: OrderName, tickets: int) -> Config:
+        """The configuration of a member."""
+        given = {field: getattr(self, field) for field in self.__struct_fields__ if not field.startswith("queue_")}
+        try:
+            return Config.sized(**given, cluster=name, order=order, tickets=tickets)
+        except TypeError as error:
+            raise ConfigError(f"settings: {error}") from None
+
+
+def near(wrong: str, known: Iterable[str]) -> str:
+    """A suggestion, where a known name is close."""
+    close = difflib.get_close_matches(wrong, list(known), 1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
 
 SEED_RETRY = 0.5
 """Seconds between two questions to a seed."""
 KNOWN_PEERS_WAIT = 2.0
 """Seconds that a restarted founder looks for the peers of its last life."""
 MAX_KNOWN_PEERS = 256
+PEERS_EVERY = 2.0
+"""Seconds between two looks whether the peers kept in a directory have changed."""
 
 
 @dataclass
@@ -73,14 +133,17 @@ class Entry:
     seal: Seal | None
     directory: Path | None
     trace: str | os.PathLike[str] | TraceWriter | None
-    queue_events: int
-    queue_bytes: int
+    settings: Settings
     timeout: float
     on_alert: Callable[[Any], None] | None = None
     on_contract: Callable[[Contracted], None] | None = None
     journal: Journal | None = None
+    contacts: Sequence[MemberId] = ()
+    """Members that answered."""
     writer: TraceWriter | None = None
     """A trace writer of our own: to be closed."""
+    _peers: Sequence[str] = ()
+    _peers_timer: asyncio.TimerHandle | None = None
 
     def open(self) -> tuple[Node, Saved | None]:
         """The node, attached to its host but not started, and what the disk holds of its last life."""
@@ -96,8 +159,8 @@ class Entry:
             state=self.state,
             restore=self.restore,
             journal=self.journal,
-            max_events=self.queue_events,
-            max_bytes=self.queue_bytes,
+            max_events=self.settings.queue_events,
+            max_bytes=self.settings.queue_bytes,
         )
         if saved is not None:
             node.resume(saved)
@@ -144,16 +207,15 @@ class Entry:
         """Find somebody to start from, and start."""
         goes_on = saved is not None and saved.checkpoint is not None
         known = self.known_peers() if goes_on else []
-        contacts: list[MemberId] = []
         if self.seeds or known:
             may_be_alone = goes_on or not self.seeds
             patience = min(KNOWN_PEERS_WAIT, self.timeout) if may_be_alone else self.timeout
             try:
-                contacts = await find(self.host, self.config.cluster, [*self.seeds, *known], patience)
+                self.contacts = await find(self.host, self.config.cluster, [*self.seeds, *known], patience)
             except NotJoined:
                 if not may_be_alone:
                     raise
-        node.feed(Start(tuple(contacts)))
+        node.feed(Start(tuple(self.contacts)))
         if self.founder:
             node.feed(Found())
 
@@ -167,17 +229,28 @@ class Entry:
             return msgspec.json.decode((self.directory / "peers").read_bytes(), type=list[str])
         return []
 
-    def remember_peers(self, members: Sequence[MemberId]) -> None:
-        """Only hints: a loss of them costs nothing but time, so nothing is synced."""
-        if self.directory is None:
+    def keep_peers(self, node: Node) -> None:
+        """Write the peers down now and then, so that a restart finds somebody even if the seeds are gone."""
+        if self.directory is None or node.closed:
             return
-        peers = [address_of(m) for m in members[:MAX_KNOWN_PEERS]]
-        new = self.directory / "peers.new"
+        peers = [address_of(m) for m in node.member.members()[1 : MAX_KNOWN_PEERS + 1]]
+        if peers and peers != self._peers:
+            self._peers = peers
+            self._write_peers(self.directory, peers)
+        self._peers_timer = asyncio.get_running_loop().call_later(PEERS_EVERY, self.keep_peers, node)
+
+    def _write_peers(self, directory: Path, peers: list[str]) -> None:
+        """Only hints: a loss of them costs nothing but time, so nothing is synced."""
+        new = directory / "peers.new"
         with contextlib.suppress(OSError):
+            new.unlink(missing_ok=True)
+            new.touch(mode=0o600)  # where members are is nobody else's business
             new.write_bytes(msgspec.json.encode(peers))
-            new.replace(self.directory / "peers")
+            new.replace(directory / "peers")
 
     def close(self) -> None:
+        if self._peers_timer is not None:
+            self._peers_timer.cancel()
         if self.journal is not None:
             self.journal.close()
         if self.writer is not None:
@@ -212,15 +285,6 @@ async def find(host: Host, cluster: str, seeds: Sequence[str], timeout: float) -
         answers = "; ".join(said) or "the only seed is this host"
         raise NotJoined(f"no seed of {cluster!r} within {timeout:g} s ({answers})")
     return found
-
-
-def live_config(name: str, order: str, tickets: int, settings: Mapping[str, Any] | None = None) -> Config:
-    """The settings of a live cluster: `LIVE` with overrides."""
-    given = {k: v for k, v in (settings or {}).items() if k not in NODE}
-    try:
-        return Config.sized(**{**LIVE, **given, "cluster": name, "order": order, "tickets": tickets})
-    except TypeError as error:
-        raise ConfigError(f"settings: {error}") from None
 
 
 def _open_trace(path: Path, cluster: str, me: MemberId) -> TraceWriter:

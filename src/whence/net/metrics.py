@@ -47,6 +47,12 @@ GAUGES: Final = frozenset(
 _STARTED = time.time()
 
 
+class Measured(Protocol):
+    """What is asked of an (N, R, K) clock: `whence.Clock` is one."""
+
+    def measured(self) -> dict[str, float]: ...
+
+
 class Watched(Protocol):
     """What is asked of a cluster: `whence.Cluster` is one."""
 
@@ -58,6 +64,8 @@ class Watched(Protocol):
     def order(self) -> str: ...
     @property
     def may_publish(self) -> bool: ...
+    @property
+    def clock(self) -> Measured | None: ...
     def members(self) -> list[str]: ...
     def coordinators(self) -> dict[int, str]: ...
     def stats(self) -> dict[str, int]: ...
@@ -152,8 +160,8 @@ def exposition(
                 add(name, "gauge", f"{key} of Cluster.stats().", number, **of)
             else:
                 add(f"{name}_total", "counter", f"{key} of Cluster.stats().", number, **of)
-        for key, measured in getattr(cluster, "measured", dict)().items():
-            add(f"whence_clock_{key}", "gauge", f"{key} of Cluster.measured().", measured, **of)
+        for key, measured in (cluster.clock.measured() if cluster.clock is not None else {}).items():
+            add(f"whence_clock_{key}", "gauge", f"{key} of Cluster.clock.measured().", measured, **of)
         for buffer, (fill, room) in cluster.buffers().items():
             add("whence_buffer_fill", "gauge", "How much is in a bounded buffer.", fill, **of, buffer=buffer)
             add("whence_buffer_bound", "gauge", "How much fits into it.", room, **of, buffer=buffer)

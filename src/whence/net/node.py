@@ -15,7 +15,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -23,6 +23,7 @@ from whence.cast.messages import Gossip, News
 from whence.clock import Incarnation, MemberId, address_of
 from whence.errors import BadMessage, ClusterClosed, LostTicket, RemoteError
 from whence.member import Member
+from whence.net.backlog import Backlog
 from whence.net.disk import Journal, Saved
 from whence.net.hello import direct
 from whence.net.signal import Signal
@@ -94,48 +95,12 @@ class NodeStats:
         return {f"net.{f.name}": getattr(self, f.name) for f in fields(self)}
 
 
-class Backlog:
-    """What was delivered and the application has not asked for, bounded in events and bytes; between the frames, the
-    points at which a joiner wants the application's state."""
+class MemberChange(msgspec.Struct, frozen=True):
+    """A member came or went, as far as this member knows."""
 
-    def __init__(self, max_events: int, max_bytes: int) -> None:
-        self.max_events = max_events
-        self.max_bytes = max_bytes
-        self.items: deque[Deliver | TakeSnapshot] = deque()
-        self.events = 0
-        self.bytes = 0
-        self.read = False
-        """Somebody has asked for events: from now on nothing is thrown away, and who is behind is waited for."""
-        self.busy = False
-        """The application has an event in hand."""
-        self.full = False
-        self.unread = 0
-        self.skip = 0
-        """Events at the beginning of the first frame that an earlier life has processed."""
-
-    def add(self, out: Deliver) -> None:
-        self.items.append(out)
-        self.events += out.frame.count
-        self.bytes += len(out.frame.body)
-        while not self.read and self._over(1) and len(self.items) > 1:
-            self.unread += self.take_frame().frame.count if isinstance(self.items[0], Deliver) else self._skip()
-        self.full = self.read and (self._over(1) or (self.full and self._over(2)))
-
-    def _skip(self) -> int:
-        self.items.popleft()  # the state at this point will never be
-        return 0
-
-    def take_frame(self) -> Deliver:
-        """The first item, which is a frame."""
-        out = self.items.popleft()
-        assert isinstance(out, Deliver)
-        self.events -= out.frame.count
-        self.bytes -= len(out.frame.body)
-        self.full = self.full and self._over(2)
-        return out
-
-    def _over(self, part: int) -> bool:
-        return self.events * part > self.max_events or self.bytes * part > self.max_bytes
+    member: MemberId
+    change: Literal["joined", "gone"]
+    """`gone`: it left, was silent for too long, was cut off, or is there again as another life."""
 
 
 class Ask:
@@ -194,11 +159,16 @@ class Node:
         self.refused = ""
         """Why it will never join."""
         self._lost_at: int | None = None
+        self.watchers: list[Callable[[MemberChange], None]] = []
+        """Called for each member that comes or goes."""
+        self._view: dict[MemberId, None] = {}
+        self._view_changes = 0
         self.contract: Contracted | None = None
         """What was last said of the contract of a cluster without tickets."""
         self.on_contract: Callable[[Contracted], None] | None = None
         self.changed = Signal()
-        """Told after a step in which the member joined or left, its ticket changed, or the backlog moved."""
+        """Told after a step in which the member joined or left, its ticket or the view changed, or the backlog
+        moved."""
         self._ship = ship
         self._wanted = wanted
         self._recorder = recorder
@@ -350,6 +320,14 @@ class Node:
             message, items=tuple(i for i, _ in kept), ages=tuple(a for _, a in kept), digest=None, heads=()
         )
 
+    def take_frame(self) -> Deliver:
+        """The first item of the backlog, which is a frame; publishes that waited for room go on."""
+        was_full = self.backlog.full
+        item = self.backlog.take_frame()
+        if was_full and not self.backlog.full:
+            self.changed.tell()
+        return item
+
     # -- publish ------------------------------------------------------------------------------------------------
 
     def _publish(self, asks: list[Ask], now: int, out: list[Output]) -> None:
@@ -406,6 +384,8 @@ class Node:
     def abandoned(self) -> None:
         """It takes no step any more: whoever waits for something is told."""
         self.closed = True
+        if self.backlog.read and not self.backlog.busy and self.failure is None:
+            self.save_state()
         self._refuse_asks()
         self.changed.tell()
 
@@ -454,7 +434,12 @@ class Node:
                     self._say_contract(o)
                 case Moved():
                     log.info("%s in %s: generation of R = %d, K = %d", self.me, self.cluster, o.entries, o.keys)
-        self.stats.unread = self.backlog.unread
+        if self.backlog.unread > self.stats.unread:  # nobody reads: the disk must not keep them either
+            unread, self.stats.unread = self.backlog.unread - self.stats.unread, self.backlog.unread
+            self.done(unread)
+        if self._view_changes != self.member.cast.stats.view_changes:
+            changed = True
+            self._view_changed()
         parcels = self._parcels(out)
         if parcels:
             self._ship(parcels)
@@ -476,6 +461,15 @@ class Node:
         )
         if self.on_contract is not None:
             self.on_contract(said)
+
+    def _view_changed(self) -> None:
+        self._view_changes = self.member.cast.stats.view_changes
+        before, self._view = self._view, dict.fromkeys(self.member.cast.members())
+        changes = [MemberChange(m, "gone") for m in before if m not in self._view]
+        changes += [MemberChange(m, "joined") for m in self._view if m not in before]
+        for change in changes:
+            for tell in list(self.watchers):
+                tell(change)
 
     def _say_ticket(self, said: Ticket) -> None:
         """Log the loss of the right to publish, and its return: nothing else may show it to a silent application."""

@@ -158,19 +158,3 @@ def _fields(state: TicketState) -> list[Any]:
 
 
 OrderMessage = Recover | AckRecover | SnapshotRequest | SnapshotRefused | Snapshot
-
-__all__ = [
-    "AckRecover",
-    "FreeState",
-    "GenerationState",
-    "OrderMessage",
-    "OrderState",
-    "OwnerState",
-    "Recover",
-    "SavedState",
-    "Snapshot",
-    "SnapshotRefused",
-    "SnapshotRequest",
-    "StampedState",
-    "TicketState",
-]

@@ -1,6 +1,6 @@
 """Predictable reliability: the papers' formulas, used by the defaults and checked by simulation.
 
-CCC11 Theorem 5.1, Lemma 5.2, Theorem 5.2 (spec section 3). All times are in rounds.
+CCC11 Theorem 5.1, Lemma 5.2, Theorem 5.2. All times are in rounds.
 """
 
 from __future__ import annotations

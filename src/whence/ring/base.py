@@ -15,16 +15,19 @@ from whence.ring.interface import RingOutput, State
 from whence.ring.messages import GoneNews, JoinedNews, ReleasedNews, RingMessage, RingNews, check_message, check_news
 
 
-class RingBase(ABC):
-    """The interface `Ring` with what no protocol does differently. A protocol adds its parts, and the routes."""
+class Ring(ABC):
+    """A process's part in the ring of one cluster. Pure: time comes in as `now`, chance as a generator at construction.
+
+    Every call first lets time pass until `now`: a lease that has run out shows as `Lost` in the outputs of that very
+    call. A protocol adds its parts, and says which message and which timer goes where.
+    """
 
     def __init__(self, me: MemberId, config: RingConfig, rng: random.Random, answer_ns: int | None) -> None:
         self.ctx = Context(me, config, rng)
         self.applicant = Applicant(self.ctx, answer_ns)
         self.founding = Founding(self.ctx, self.applicant)
         self.wake_at: int | None = None
-
-    # --- the interface ---
+        """When `wake` wants to be called next; None: never. Too early is harmless; too late may cost the ticket."""
 
     @property
     def state(self) -> State:
@@ -40,61 +43,78 @@ class RingBase(ABC):
 
     @property
     def told(self) -> int:
+        """The last `now` it was told."""
         return self.ctx.now
 
     @property
     def may_publish(self) -> bool:
+        """An owner that is not resigning, its lease valid at the last `now` it was told (rule 2)."""
         return self.owns_at(self.ctx.now) and not self.ctx.resigning
 
     @property
     @abstractmethod
-    def admits(self) -> bool: ...
+    def admits(self) -> bool:
+        """An owner that would serve a CJOIN now: not frozen, not excluding, no TempRounds, nothing pending."""
 
     @abstractmethod
-    def owns_at(self, now: int) -> bool: ...
+    def owns_at(self, now: int) -> bool:
+        """An owner, also a resigning one, whose lease is valid at `now`: for those who watch from outside."""
 
     @abstractmethod
-    def steady_at(self, now: int) -> bool: ...
+    def steady_at(self, now: int) -> bool:
+        """An owner at `now` that is neither frozen nor excluding, and whose TempRounds are over."""
 
     @property
     def epoch(self) -> int:
+        """The highest epoch seen or used for a founding: what a founder has to remember across restarts."""
         return self.founding.epoch
 
     def coordinated(self) -> list[int]:
+        """S_p: the own ticket and those down to the successor's; empty without a ticket."""
         return self.ctx.coordinated()
 
     def coordinators(self) -> dict[int, MemberId]:
+        """Cview: ticket -> owner, as far as known."""
         return self.ctx.table.coordinators()
 
     def learn(self, coordinators: Mapping[int, MemberId]) -> None:
+        """Coordinators from a snapshot: hints where to ask."""
         self.applicant.learn(coordinators)
 
     def contacts(self, members: Sequence[MemberId]) -> None:
+        """Some members of the view, to ask when no coordinator is known."""
         self.applicant.contacts(members)
 
     def published(self, seq: int) -> None:
+        """The last event published under the present incarnation."""
         if self.ctx.holder is not None:
             self.ctx.seq = seq
             self.ctx.table.note(self.ctx.holder, seq)
 
     def found(self, now: int, epoch: int) -> list[RingOutput]:
+        """Found the ring after a quarantine. `epoch` must be above all earlier ones."""
         return self._step(now, lambda: self._found(epoch))
 
     def coordinate(self, now: int) -> list[RingOutput]:
+        """Try to get a ticket and keep trying, also after a loss, until `resign`."""
         return self._step(now, self.applicant.coordinate)
 
     def resign(self, now: int) -> list[RingOutput]:
+        """Stop publishing at once, and leave as soon as the predecessor takes over."""
         return self._step(now, self._resign)
 
     def receive(self, sender: MemberId, message: RingMessage, now: int) -> list[RingOutput]:
+        """A message arrived. Raises BadMessage for one that names tickets that do not exist."""
         check_message(message, self.ctx.config.tickets)
         return self._step(now, lambda: self._receive(sender, message))
 
     def hear(self, news: RingNews, now: int) -> list[RingOutput]:
+        """News of another member arrived by PrCast: late, more than once or never."""
         check_news(news, self.ctx.config.tickets)
         return self._step(now, lambda: self._hear(news))
 
     def wake(self, now: int) -> list[RingOutput]:
+        """Time has passed."""
         return self._step(now, lambda: None)
 
     # --- what a protocol says ---

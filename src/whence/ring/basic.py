@@ -9,32 +9,19 @@ from __future__ import annotations
 
 import random
 
+import whence.ring.messages as msg
 from whence.clock import MemberId
 from whence.ring.applicant import BUSY, Applicant
-from whence.ring.base import RingBase
+from whence.ring.base import Ring
 from whence.ring.config import RingConfig
 from whence.ring.context import Context, Timer
 from whence.ring.edge import Edge
 from whence.ring.interface import Announce, Rejected, State
-from whence.ring.messages import (
-    AckCJoin,
-    AckCLeave,
-    AckSucc,
-    CJoin,
-    CLeave,
-    Holder,
-    NackLeave,
-    NewSucc,
-    Reject,
-    ReleasedNews,
-    RingMessage,
-    Who,
-)
 
 COORDINATOR = (State.PROBATION, State.OWNER)
 
 
-class BasicRing(RingBase):
+class BasicRing(Ring):
     """One process's part in a ring without failures: which message and which timer goes where."""
 
     def __init__(self, me: MemberId, config: RingConfig, rng: random.Random) -> None:
@@ -66,30 +53,30 @@ class BasicRing(RingBase):
     def _leave(self) -> None:
         self.edges.leave_if_possible()
 
-    def _receive(self, sender: MemberId, m: RingMessage) -> None:
+    def _receive(self, sender: MemberId, m: msg.RingMessage) -> None:
         match m:
-            case CJoin():
+            case msg.CJoin():
                 self.edges.on_cjoin(sender, m)
-            case AckCJoin():
+            case msg.AckCJoin():
                 self.founding.heard_owner(sender)
                 if self.applicant.accepts(sender, m):
                     self.edges.take_ticket(sender, m)
-            case Reject():
+            case msg.Reject():
                 if m.owner:
                     self.founding.heard_owner(sender)
                 self.applicant.on_reject(sender, m)
                 self.edges.early = []
-            case Who():
+            case msg.Who():
                 self.edges.reject(sender, m.nonce, "not asked for a ticket")
-            case NewSucc():
+            case msg.NewSucc():
                 self.edges.on_new_succ(sender, m)
-            case AckSucc():
+            case msg.AckSucc():
                 self.edges.on_ack_succ(sender, m)
-            case CLeave():
+            case msg.CLeave():
                 self.edges.on_cleave(sender, m)
-            case AckCLeave():
+            case msg.AckCLeave():
                 self.edges.on_ack_cleave(m)
-            case NackLeave():
+            case msg.NackLeave():
                 self.edges.on_nack_leave(m)
             case _:
                 pass  # the fault-tolerant protocol's
@@ -114,10 +101,10 @@ class Edges:
     def __init__(self, ctx: Context, applicant: Applicant) -> None:
         self.ctx = ctx
         self.applicant = applicant
-        self.deferred: list[tuple[MemberId, CJoin]] = []
-        self.early: list[tuple[MemberId, NewSucc]] = []
+        self.deferred: list[tuple[MemberId, msg.CJoin]] = []
+        self.early: list[tuple[MemberId, msg.NewSucc]] = []
         """NEWSUCCs that have overtaken the ACKCJOIN (rule 3)."""
-        self.held_leave: tuple[MemberId, CLeave] | None = None
+        self.held_leave: tuple[MemberId, msg.CLeave] | None = None
         self.leave_nonce = 0
         self.refused = False
         ctx.when_vacated.append(self._clear)
@@ -136,7 +123,7 @@ class Edges:
         ready = ctx.state is State.OWNER and ctx.edge is not None and ctx.edge.acked and not ctx.resigning
         return ready and bool(ctx.free())
 
-    def on_cjoin(self, sender: MemberId, m: CJoin) -> None:
+    def on_cjoin(self, sender: MemberId, m: msg.CJoin) -> None:
         ctx = self.ctx
         if ctx.state not in COORDINATOR or ctx.resigning:
             self.reject(sender, m.nonce, "leaving" if ctx.holder is not None else "not a coordinator")
@@ -151,35 +138,35 @@ class Edges:
         else:
             self._grant(sender, m)
 
-    def _grant(self, sender: MemberId, m: CJoin) -> None:
+    def _grant(self, sender: MemberId, m: msg.CJoin) -> None:
         ctx, (holder, edge) = self.ctx, self.ctx.sitting()
         newcomer = ctx.grant(sender, m.wish)
         ctx.edge = Edge(newcomer, [])
         ctx.edge.acked = True
         mine, yours = holder.tenure, newcomer.tenure
-        ctx.send(sender, AckCJoin(m.nonce, 0, mine, yours, edge.succ, (), (), ctx.table.rows()))
+        ctx.send(sender, msg.AckCJoin(m.nonce, 0, mine, yours, edge.succ, (), (), ctx.table.rows()))
 
     def reject(self, to: MemberId, nonce: int, reason: str) -> None:
         self.ctx.reject(to, nonce, reason, self.ctx.state in COORDINATOR)
 
-    def take_ticket(self, sender: MemberId, grant: AckCJoin) -> None:
+    def take_ticket(self, sender: MemberId, grant: msg.AckCJoin) -> None:
         ctx = self.ctx
         early, self.early = self.early, []
-        ctx.sit(Holder(ctx.me, *grant.yours))
+        ctx.sit(msg.Holder(ctx.me, *grant.yours))
         ctx.state = State.PROBATION
-        ctx.pred = Holder(sender, *grant.mine)
+        ctx.pred = msg.Holder(sender, *grant.mine)
         self.new_edge(grant.succ)
         for pred, m in early:
             self.on_new_succ(pred, m)
 
     # --- the edge between neighbours ---
 
-    def new_edge(self, succ: Holder) -> None:
+    def new_edge(self, succ: msg.Holder) -> None:
         holder, _ = self.ctx.sitting()
         self.ctx.edge = Edge(succ, [])
-        self.ctx.send(succ.member, NewSucc(holder.tenure, succ.tenure))
+        self.ctx.send(succ.member, msg.NewSucc(holder.tenure, succ.tenure))
 
-    def on_new_succ(self, sender: MemberId, m: NewSucc) -> None:
+    def on_new_succ(self, sender: MemberId, m: msg.NewSucc) -> None:
         ctx = self.ctx
         if ctx.state is State.JOINING:
             if len(self.early) < self.MAX_DEFERRED:
@@ -187,17 +174,17 @@ class Edges:
             return
         if not ctx.addressed(m.yours):
             return
-        ctx.pred = Holder(sender, *m.mine)
+        ctx.pred = msg.Holder(sender, *m.mine)
         if ctx.state is State.LEAVING:
             self._ask_to_leave()
             return
-        ctx.send(sender, AckSucc(m.yours, m.mine))
+        ctx.send(sender, msg.AckSucc(m.yours, m.mine))
         if self.refused:
             self.refused = False
             self.leave_if_possible()
 
-    def on_ack_succ(self, sender: MemberId, m: AckSucc) -> None:
-        ctx, z = self.ctx, Holder(sender, *m.mine)
+    def on_ack_succ(self, sender: MemberId, m: msg.AckSucc) -> None:
+        ctx, z = self.ctx, msg.Holder(sender, *m.mine)
         if ctx.state in COORDINATOR and ctx.edge is not None and ctx.addressed(m.yours) and ctx.edge.succ == z:
             self.performing()
 
@@ -219,7 +206,7 @@ class Edges:
         if not ctx.resigning or ctx.state is not State.OWNER or ctx.edge is None or not ctx.edge.acked:
             return
         if ctx.alone:
-            ctx.say(Announce(ReleasedNews(ctx.sitting()[0], ctx.seq)))
+            ctx.say(Announce(msg.ReleasedNews(ctx.sitting()[0], ctx.seq)))
             self.applicant.released()
         elif not self.refused:
             ctx.state = State.LEAVING
@@ -232,37 +219,37 @@ class Edges:
         if pred is not None:
             self.leave_nonce = ctx.next_nonce()
             mine, rows = holder.tenure, ctx.table.rows()
-            ctx.send(pred.member, CLeave(self.leave_nonce, mine, pred.tenure, edge.succ, 0, (), rows))
+            ctx.send(pred.member, msg.CLeave(self.leave_nonce, mine, pred.tenure, edge.succ, 0, (), rows))
 
-    def on_cleave(self, sender: MemberId, m: CLeave) -> None:
-        ctx, z = self.ctx, Holder(sender, *m.mine)
+    def on_cleave(self, sender: MemberId, m: msg.CLeave) -> None:
+        ctx, z = self.ctx, msg.Holder(sender, *m.mine)
         if ctx.holder is None or ctx.edge is None or not ctx.addressed(m.yours) or z != ctx.edge.succ:
             return
         if ctx.state is not State.LEAVING:
             self._take_over(z, m)
         elif z.ticket > ctx.holder.ticket:  # the wrap edge (rule 5)
-            ctx.send(sender, NackLeave(m.nonce, m.mine))
+            ctx.send(sender, msg.NackLeave(m.nonce, m.mine))
         else:
             self.held_leave = (sender, m)
 
-    def _take_over(self, z: Holder, m: CLeave) -> None:
+    def _take_over(self, z: msg.Holder, m: msg.CLeave) -> None:
         ctx, (holder, _) = self.ctx, self.ctx.sitting()
-        ctx.send(z.member, AckCLeave(m.nonce, m.mine))
+        ctx.send(z.member, msg.AckCLeave(m.nonce, m.mine))
         ctx.table.merge(m.rows)
         ctx.table.end(z.ticket, z.inc + 1)
         inc, seq = ctx.table.last[z.ticket]
-        ctx.say(Announce(ReleasedNews(z, seq if inc == z.inc else 0)))
+        ctx.say(Announce(msg.ReleasedNews(z, seq if inc == z.inc else 0)))
         if m.succ == holder:
             ctx.edge, ctx.pred = Edge.alone(holder), None
             self.performing()
         else:
             self.new_edge(m.succ)
 
-    def on_ack_cleave(self, m: AckCLeave) -> None:
+    def on_ack_cleave(self, m: msg.AckCLeave) -> None:
         if self.ctx.state is State.LEAVING and self.ctx.addressed(m.yours):
             self.applicant.released()
 
-    def on_nack_leave(self, m: NackLeave) -> None:
+    def on_nack_leave(self, m: msg.NackLeave) -> None:
         ctx = self.ctx
         if ctx.state is not State.LEAVING or not ctx.addressed(m.yours) or m.nonce != self.leave_nonce:
             return

@@ -61,10 +61,7 @@ class RingConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def lease_ns(self) -> int:
-        """How long a voucher lasts, from when the poll was sent: `1.05 round + 2 delta`.
-
-        Rule 9 says `1.05 round + delta` from the arrival of an ALIVE. Departs from it because here a lease starts when
-        the poll is sent (rule 14), so the way there and the way back count."""
+        """How long a voucher lasts, from when the poll was sent: `1.05 round + 2 delta` (rules 9, 14)."""
         return self.lease or self.round_ns * 105 // 100 + 2 * self.delta_ns
 
     @property
@@ -78,13 +75,7 @@ class RingConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     def temp_ns(self, tenures: int) -> int:
         """TempRounds as time: how long an excluder waits until the owners of so many tickets, one after the other, are
-        certainly out: `tenures * lease` (rule 11, where `tenures` is at most `dist - 1`).
-
-        The nearest excluded coordinator is out one lease after the acks; it may have vouched for the next until
-        then, and so on. Departs from the `dist + 1` rounds of rule 11, which the published protocol needs because its
-        ALIVEs are counted by rounds that begin anywhere; a lease ends by itself, so many nanoseconds after its poll
-        was sent. A third of the time means a third of the dead among the neighbours when processes crash one
-        after another."""
+        certainly out: `tenures * lease` (rule 11, where `tenures` is at most `dist - 1`)."""
         return self.on_any_clock(tenures * self.lease_ns)
 
     @property

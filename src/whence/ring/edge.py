@@ -1,9 +1,7 @@
 """The edge to the successor: who it is, and what it may hold as its L.
 
 Rule 1: until the successor has answered, the edge is pending. Rule 13: every R sent since the last one known to be
-adopted is kept. Goes beyond the rule: when an edge changes hands (a newcomer, a leave), the new predecessor inherits
-the lists, since it cannot know either which of them the successor holds. Rule 15: a takeover is declared until the
-successor has answered.
+adopted is kept. Rule 15: a takeover is declared until the successor has answered.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""What goes into a ring and what comes out: the interface that the fault-free and the fault-tolerant protocol share."""
+"""What comes out of a ring, whichever its protocol, and where a process stands in it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Protocol
 
 import msgspec
 
@@ -46,34 +44,29 @@ class Announce(_Output, frozen=True):
     news: RingNews
 
 
-class Granted(_Output, frozen=True):
-    """A ticket is assigned, but not yet owned. `closes`: the last event known to have been published on it before."""
-
+class _Tenure(_Output, frozen=True):
     ticket: int
     inc: Incarnation
+
+
+class Granted(_Tenure, frozen=True):
+    """A ticket is assigned, but not yet owned. `closes`: the last event known to have been published on it before."""
+
     closes: Entry
 
 
-class BecameOwner(_Output, frozen=True):
+class BecameOwner(_Tenure, frozen=True):
     """From now on this process may publish under that incarnation."""
 
-    ticket: int
-    inc: Incarnation
 
-
-class Lost(_Output, frozen=True):
+class Lost(_Tenure, frozen=True):
     """The ticket is gone without a leave; nothing may be published under that incarnation any more."""
 
-    ticket: int
-    inc: Incarnation
     reason: str
 
 
-class Released(_Output, frozen=True):
+class Released(_Tenure, frozen=True):
     """The graceful leave is complete."""
-
-    ticket: int
-    inc: Incarnation
 
 
 class Excluded(_Output, frozen=True):
@@ -103,97 +96,3 @@ class Thawed(_Output, frozen=True):
 
 
 RingOutput = RingSend | Announce | Granted | BecameOwner | Lost | Released | Excluded | Rejected | Frozen | Thawed
-
-
-class Ring(Protocol):
-    """A process's part in the ring of one cluster. Pure: time comes in as `now`, chance as a generator at construction.
-
-    Every call first lets time pass until `now`: a lease that has run out shows as `Lost` in the outputs of that very
-    call.
-    """
-
-    @property
-    def wake_at(self) -> int | None:
-        """When `wake` wants to be called next; None: never. Too early is harmless; too late may cost the ticket."""
-        ...
-
-    @property
-    def state(self) -> State: ...
-
-    @property
-    def ticket(self) -> int | None: ...
-
-    @property
-    def inc(self) -> Incarnation | None: ...
-
-    @property
-    def told(self) -> int:
-        """The last `now` it was told."""
-        ...
-
-    @property
-    def may_publish(self) -> bool:
-        """An owner that is not resigning, its lease valid at the last `now` it was told."""
-        ...
-
-    @property
-    def admits(self) -> bool:
-        """An owner that would serve a CJOIN now: not frozen, not excluding, no TempRounds, nothing pending."""
-        ...
-
-    def owns_at(self, now: int) -> bool:
-        """An owner, also a resigning one, whose lease is valid at `now`: for those who watch from outside."""
-        ...
-
-    def steady_at(self, now: int) -> bool:
-        """An owner at `now` that is neither frozen nor excluding, and whose TempRounds are over."""
-        ...
-
-    @property
-    def epoch(self) -> int:
-        """The highest epoch seen or used for a founding: what a founder has to remember across restarts."""
-        ...
-
-    def coordinated(self) -> list[int]:
-        """S_p: the own ticket and those down to the successor's; empty without a ticket."""
-        ...
-
-    def found(self, now: int, epoch: int) -> list[RingOutput]:
-        """Found the ring after a quarantine. `epoch` must be above all earlier ones."""
-        ...
-
-    def coordinate(self, now: int) -> list[RingOutput]:
-        """Try to get a ticket and keep trying, also after a loss, until `resign`."""
-        ...
-
-    def resign(self, now: int) -> list[RingOutput]:
-        """Stop publishing at once, and leave as soon as the predecessor takes over."""
-        ...
-
-    def receive(self, sender: MemberId, message: RingMessage, now: int) -> list[RingOutput]:
-        """A message arrived. Raises BadMessage for one that names tickets that do not exist."""
-        ...
-
-    def hear(self, news: RingNews, now: int) -> list[RingOutput]:
-        """News of another member arrived by PrCast: late, more than once or never."""
-        ...
-
-    def wake(self, now: int) -> list[RingOutput]:
-        """Time has passed."""
-        ...
-
-    def published(self, seq: int) -> None:
-        """The last event published under the present incarnation."""
-        ...
-
-    def coordinators(self) -> dict[int, MemberId]:
-        """Cview: ticket -> owner, as far as known."""
-        ...
-
-    def learn(self, coordinators: Mapping[int, MemberId]) -> None:
-        """Coordinators from a snapshot: hints where to ask."""
-        ...
-
-    def contacts(self, members: Sequence[MemberId]) -> None:
-        """Some members of the view, to ask when no coordinator is known."""
-        ...

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from whence.clock import Incarnation, MemberId
-from whence.ring.base import RingBase
+from whence.ring.base import Ring
 from whence.ring.config import need_alive
-from whence.ring.interface import BecameOwner, Excluded, Granted, Ring, RingOutput, State
+from whence.ring.interface import BecameOwner, Excluded, Granted, RingOutput, State
 from whence.ring.messages import Holder
 from whence.ring.neighbourhood.reunion import closed_cycle
 from whence.ring.tolerant import TolerantRing
@@ -67,7 +67,6 @@ def quiet_violations(rings: Mapping[MemberId, Ring]) -> list[str]:
     covered: list[int] = []
     tickets = 0
     for member, ring in rings.items():
-        assert isinstance(ring, RingBase)
         ctx = ring.ctx
         tickets = ctx.config.tickets
         if ctx.state in (State.PROBATION, State.LEAVING):
@@ -78,7 +77,7 @@ def quiet_violations(rings: Mapping[MemberId, Ring]) -> list[str]:
         if ctx.alone:
             continue
         succ = rings.get(ctx.edge.succ.member)
-        if not isinstance(succ, RingBase) or succ.ctx.holder != ctx.edge.succ:
+        if succ is None or succ.ctx.holder != ctx.edge.succ:
             found.append(f"I4: the successor of {member}, {ctx.edge.succ}, is gone")
         elif succ.ctx.pred != ctx.holder:
             found.append(f"I4: pred(succ({member})) is {succ.ctx.pred}")
@@ -134,7 +133,7 @@ class Watch:
 
         def there(s: Holder) -> bool:
             ring = rings.get(s.member)
-            return isinstance(ring, RingBase) and ring.ctx.holder == s
+            return ring is not None and ring.ctx.holder == s
 
         for z, ring in rings.items():
             if not isinstance(ring, TolerantRing) or ring.state is not State.OWNER or ring.ticket not in output.tickets:

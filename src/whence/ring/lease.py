@@ -1,8 +1,6 @@
 """The lease: how long a process may take itself for an owner.
 
-Rules 8, 9, 14 and 16. A vouch counts from when its poll was *sent*, so a slow answer only buys less time, and nothing
-here depends on how long a message takes. Departs from rule 16 (go on sending ALIVE to displaced targets for 2k+3
-rounds): ALIVE answers a poll and whoever is polled answers, so nobody is displaced.
+Rules 8, 9, 14 and 16. A vouch counts from when its poll was *sent*: a slow answer only buys less time.
 """
 
 from __future__ import annotations

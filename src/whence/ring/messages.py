@@ -10,7 +10,8 @@ packed the same way: an incarnation without its count.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -68,6 +69,21 @@ class Row(NamedTuple):
 
 class _Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
     pass
+
+
+class _Between(_Message, frozen=True):
+    """From one tenure to another (rule 4), under a nonce (rule 14)."""
+
+    nonce: int
+    mine: Tenure
+    yours: Tenure
+
+
+class _Answer(_Message, frozen=True):
+    """To the tenure that asked under this nonce."""
+
+    nonce: int
+    yours: Tenure
 
 
 # --- joining (Algorithms 1 and 3) ---
@@ -171,12 +187,9 @@ class AckSucc(_Message, frozen=True, tag=36):
 # --- leaving (Algorithm 1; rules 2-6, 19) ---
 
 
-class CLeave(_Message, frozen=True, tag=37):
+class CLeave(_Between, frozen=True, tag=37):
     """I have stopped publishing and want to leave; take over what I coordinate."""
 
-    nonce: int
-    mine: Tenure
-    yours: Tenure
     succ: Holder
     answers: int
     """The nonce of the last UPDATE accepted from the receiver: which edge this CLEAVE belongs to (0: fault-free)."""
@@ -185,62 +198,44 @@ class CLeave(_Message, frozen=True, tag=37):
     rows: tuple[Row, ...]
 
 
-class AckCLeave(_Message, frozen=True, tag=38):
+class AckCLeave(_Answer, frozen=True, tag=38):
     """You are out."""
 
-    nonce: int
-    yours: Tenure
 
-
-class NackLeave(_Message, frozen=True, tag=39):
+class NackLeave(_Answer, frozen=True, tag=39):
     """Not now: go on as coordinator (rule 5)."""
-
-    nonce: int
-    yours: Tenure
 
 
 # --- the lease and the edge between neighbours in the fault-tolerant protocol (Algorithm 2) ---
 
 
-class Poll(_Message, frozen=True, tag=40):
+class Poll(_Between, frozen=True, tag=40):
     """Do you vouch for me? Sent to every member of L in every round."""
 
-    nonce: int
-    mine: Tenure
-    yours: Tenure
     era: int
     seq: int
     """The last event published under `mine`."""
 
 
-class Alive(_Message, frozen=True, tag=41):
+class Alive(_Between, frozen=True, tag=41):
     """I vouch for you, from when you sent the poll (rule 14). `promised`: the nonce of the REQCOORD of yours that I
     keep a promise for (0: none); if nothing came of it and your CANCEL was lost, send it again."""
 
-    nonce: int
-    mine: Tenure
-    yours: Tenure
     era: int
     promised: int = 0
 
 
-class Update(_Message, frozen=True, tag=42):
+class Update(_Between, frozen=True, tag=42):
     """You are my successor; let R be your L. `takeover`: tenures below these are over (rule 15)."""
 
-    nonce: int
-    mine: Tenure
-    yours: Tenure
     era: int
     R: tuple[Holder, ...]
     takeover: tuple[Tenure, ...]
 
 
-class AckUpdate(_Message, frozen=True, tag=43):
+class AckUpdate(_Between, frozen=True, tag=43):
     """You are my predecessor. `adopted`: the nonce of the UPDATE whose R is my L (0: none of yours yet)."""
 
-    nonce: int
-    mine: Tenure
-    yours: Tenure
     adopted: int
     confirmed: bool
     """False: on probation (rule 10)."""
@@ -257,39 +252,29 @@ class Exclude(_Message, frozen=True, tag=44):
     ticket: int
 
 
-class AckExclude(_Message, frozen=True, tag=45):
+class AckExclude(_Between, frozen=True, tag=45):
     """My L."""
 
-    nonce: int
-    mine: Tenure
-    yours: Tenure
     era: int
     L: tuple[Holder, ...]
 
 
-class ReqCoord(_Message, frozen=True, tag=46):
+class ReqCoord(_Between, frozen=True, tag=46):
     """I take over the tickets strictly between mine and `until`, under `era`."""
 
-    nonce: int
-    mine: Tenure
-    yours: Tenure
     until: int
     era: int
 
 
-class AckCoord(_Message, frozen=True, tag=47):
+class AckCoord(_Answer, frozen=True, tag=47):
     """I shall vouch for nobody there below that era; `rows`: what I know of these tickets."""
 
-    nonce: int
-    yours: Tenure
     rows: tuple[Row, ...]
 
 
-class NackCoord(_Message, frozen=True, tag=48):
+class NackCoord(_Answer, frozen=True, tag=48):
     """No: I have seen this era (ask again with a higher one), or you are excluded yourself."""
 
-    nonce: int
-    yours: Tenure
     era: int
 
 
@@ -300,30 +285,13 @@ class Cancel(_Message, frozen=True, tag=49):
     mine: Tenure
 
 
-RingMessage = (
-    CJoin
-    | Reject
-    | AckCJoin
-    | Decline
-    | Who
-    | Rally
-    | Witness
-    | NewSucc
-    | AckSucc
-    | CLeave
-    | AckCLeave
-    | NackLeave
-    | Poll
-    | Alive
-    | Update
-    | AckUpdate
-    | Exclude
-    | AckExclude
-    | ReqCoord
-    | AckCoord
-    | NackCoord
-    | Cancel
-)
+_Applying = CJoin | Reject | AckCJoin | Decline
+_Founding = Who | Rally | Witness
+_Edges = NewSucc | AckSucc
+_Leaving = CLeave | AckCLeave | NackLeave
+_Lease = Poll | Alive | Update | AckUpdate
+_Excluding = Exclude | AckExclude | ReqCoord | AckCoord | NackCoord | Cancel
+RingMessage = _Applying | _Founding | _Edges | _Leaving | _Lease | _Excluding
 
 
 # --- news, carried by PrCast; tags of their own ---
@@ -355,23 +323,12 @@ RingNews = JoinedNews | GoneNews | ReleasedNews
 
 def check_news(news: RingNews, tickets: int) -> None:
     """Raise BadMessage when the news names a ticket that does not exist."""
-    named = list(news.tickets) if isinstance(news, GoneNews) else [news.holder.ticket]
-    _tickets_exist(news, named, tickets)
+    _tickets_exist(news, news.tickets if isinstance(news, GoneNews) else (news.holder.ticket,), tickets)
 
 
 def check_message(message: RingMessage, tickets: int) -> None:
     """Raise BadMessage for what no member of a ring of that many tickets can have sent."""
-    named: list[int] = []
-    for field in ("mine", "yours", "tenure", "succ"):
-        place: Tenure | Holder | None = getattr(message, field, None)
-        if place is not None:
-            named.append(place.ticket)
-    for field in ("L", "R", "takeover", "rows", "cycle", "never"):
-        places: tuple[Holder | Tenure | Row, ...] = getattr(message, field, ())
-        named.extend(place.ticket for place in places)
-    for field in ("inherited", "held", "ended"):
-        lists: tuple[tuple[Holder, ...], ...] = getattr(message, field, ())
-        named.extend(holder.ticket for held in lists for holder in held)
+    named = list(_named(msgspec.structs.astuple(message)))
     match message:
         case Reject(known=known):
             named.extend(ticket for ticket, _ in known)
@@ -388,7 +345,16 @@ def check_message(message: RingMessage, tickets: int) -> None:
     _tickets_exist(message, named, tickets)
 
 
-def _tickets_exist(what: RingMessage | RingNews, named: list[int], tickets: int) -> None:
+def _named(fields: tuple[Any, ...]) -> Iterator[int]:
+    """The tickets of all tenures, holders and rows among these."""
+    for value in fields:
+        if isinstance(value, Tenure | Holder | Row):
+            yield value.ticket
+        elif isinstance(value, tuple):
+            yield from _named(value)
+
+
+def _tickets_exist(what: RingMessage | RingNews, named: Iterable[int], tickets: int) -> None:
     for ticket in named:
         if not 0 <= ticket < tickets:
             raise BadMessage(f"{type(what).__name__} names ticket {ticket}; there are 0..{tickets - 1}")

@@ -11,25 +11,17 @@ from whence.ring.messages import RingMessage, RingNews
 
 
 class NoRing:
-    """The interface `Ring`, with nothing behind it."""
+    """What members ask of a `Ring`, with nothing behind it."""
 
     wake_at: int | None = None
     state = State.OUT
     ticket: int | None = None
     inc: Incarnation | None = None
-    told = 0
     may_publish = True
-    admits = False
     epoch = 0
 
     def owns_at(self, now: int) -> bool:
         return False
-
-    def steady_at(self, now: int) -> bool:
-        return False
-
-    def coordinated(self) -> list[int]:
-        return []
 
     def found(self, now: int, epoch: int) -> list[RingOutput]:
         return []

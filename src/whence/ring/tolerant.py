@@ -20,36 +20,12 @@ from __future__ import annotations
 import random
 from typing import assert_never
 
+import whence.ring.messages as msg
 from whence.clock import MemberId
-from whence.ring.base import RingBase
+from whence.ring.base import Ring
 from whence.ring.config import RingConfig
 from whence.ring.context import Timer
 from whence.ring.interface import State
-from whence.ring.messages import (
-    AckCJoin,
-    AckCLeave,
-    AckCoord,
-    AckExclude,
-    AckSucc,
-    AckUpdate,
-    Alive,
-    Cancel,
-    CJoin,
-    CLeave,
-    Decline,
-    Exclude,
-    NackCoord,
-    NackLeave,
-    NewSucc,
-    Poll,
-    Rally,
-    Reject,
-    ReqCoord,
-    RingMessage,
-    Update,
-    Who,
-    Witness,
-)
 from whence.ring.neighbourhood.admission import Admission
 from whence.ring.neighbourhood.departure import Departure
 from whence.ring.neighbourhood.exclusion import Exclusion
@@ -58,7 +34,7 @@ from whence.ring.neighbourhood.reunion import Reunion
 from whence.ring.neighbourhood.underway import Underway
 
 
-class TolerantRing(RingBase):
+class TolerantRing(Ring):
     """One process's part in a ring that survives up to k failures in a neighbourhood of 2k+1."""
 
     def __init__(self, me: MemberId, config: RingConfig, rng: random.Random) -> None:
@@ -95,63 +71,63 @@ class TolerantRing(RingBase):
             self.departure.remember()
         super()._lose(reason)
 
-    def _receive(self, sender: MemberId, m: RingMessage) -> None:
+    def _receive(self, sender: MemberId, m: msg.RingMessage) -> None:
         match m:
-            case Poll():
+            case msg.Poll():
                 self.neighbours.on_poll(sender, m)
-            case Alive():
+            case msg.Alive():
                 if self.neighbours.on_alive(sender, m):
                     self.admission.confirm_if_vouched()
-            case Update():
+            case msg.Update():
                 if self.departure.hands_over(sender, m) or self.admission.declines(sender, m):
                     return
                 if self.neighbours.on_update(sender, m):
                     self.departure.heard_predecessor()
-            case AckUpdate():
+            case msg.AckUpdate():
                 if self.neighbours.on_ack_update(sender, m):
                     self.departure.leave_if_possible()
                     self.neighbours.pass_on()
-            case CJoin():
+            case msg.CJoin():
                 self.admission.on_cjoin(sender, m)
-            case AckCJoin():
+            case msg.AckCJoin():
                 self.founding.heard_owner(sender)
                 if self.applicant.accepts(sender, m):
                     self.admission.take_ticket(sender, m)
-            case Reject():
+            case msg.Reject():
                 self.reunion.on_reject(m)
                 if m.owner:
                     self.founding.heard_owner(sender)
                 self.applicant.on_reject(sender, m)
-            case Decline():
+            case msg.Decline():
                 self.departure.on_farewell(sender, m)
                 self.admission.on_decline(sender, m)
-            case Who():
+            case msg.Who():
                 self.reunion.reserve()
                 self.admission.reject(sender, m.nonce)
-            case Rally():
+            case msg.Rally():
                 self.reunion.on_rally(sender, m)
-            case Witness():
+            case msg.Witness():
                 self.reunion.on_witness(sender, m)
-            case Exclude():
+            case msg.Exclude():
                 self.exclusion.on_exclude(sender, m)
-            case AckExclude():
+            case msg.AckExclude():
                 self.exclusion.on_ack_exclude(sender, m)
-            case ReqCoord():
+            case msg.ReqCoord():
                 self.exclusion.on_req_coord(sender, m)
-            case AckCoord():
+            case msg.AckCoord():
                 self.exclusion.on_ack_coord(sender, m)
-            case NackCoord():
+            case msg.NackCoord():
                 self.exclusion.on_nack_coord(sender, m)
-            case Cancel():
+            case msg.Cancel():
                 self.ctx.table.cancel(sender, m.nonce)
                 self.departure.on_cancel(sender, m)
-            case CLeave():
+            case msg.CLeave():
                 self.departure.on_cleave(sender, m)
-            case AckCLeave():
+            case msg.AckCLeave():
                 self.departure.on_ack_cleave(sender, m)
-            case NackLeave():
+            case msg.NackLeave():
                 self.departure.on_nack_leave(sender, m)
-            case NewSucc() | AckSucc():
+            case msg.NewSucc() | msg.AckSucc():
                 pass  # the fault-free protocol's; here UPDATE says it
             case _:
                 assert_never(m)

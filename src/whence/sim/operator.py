@@ -1,6 +1,6 @@
 """The person who runs the cluster: founds the ring in the beginning and again when its core is empty.
 
-Nobody founds on a time-out of the protocol: two founders make two rings (ring.md, "Bootstrap and empty core"). A
+Nobody founds on a time-out of the protocol: two founders make two rings (docs/ring.md, "Bootstrap and empty core"). A
 person sees from outside that there is no coordinator left and none in the making, and that one of the last ones is
 gone for good, so that the ring does not come back by itself (`ring/reunion.py`); after looking for a while (`operator`
 in the scenario) they tell the designated founder, and only it, to found again. While it is down they wait. The
@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from whence import ports
-from whence.ring import State
+from whence.ring import Ring, State
 from whence.ring.invariants import reunites
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Operator:
     def _look_at(self, cluster: int) -> None:
         world = self.world
         seats = [h.seats[cluster] for h in world.hosts.values() if cluster in h.seats]
-        rings = {s.id: s.member.ring for s in seats}
+        rings = {s.id: s.member.ring for s in seats if isinstance(s.member.ring, Ring)}
         if any(ring.state in CORE for ring in rings.values()) or reunites(rings):
             self._empty_since[cluster] = None
             return

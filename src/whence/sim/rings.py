@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, get_args
 
 from whence import ports
 from whence.clock import MemberId
-from whence.ring import BecameOwner, Granted, Ring, RingMessage, RingOutput
-from whence.ring.base import RingBase
+from whence.ring import Ring
+from whence.ring.interface import BecameOwner, Granted, RingOutput
 from whence.ring.invariants import Watch, quiet_violations, violations
-from whence.ring.messages import Holder
+from whence.ring.messages import RingMessage
 
 if TYPE_CHECKING:
     from whence.sim.host import Seat
@@ -38,19 +38,19 @@ class Rings:
     def stepped(self, seat: Seat, event: ports.Input, outs: list[ports.Output], now: int) -> str | None:
         """What is wrong after this step, if anything. A step touches the ring when it takes, sends or decides
         something of it; gossip and deliveries do not."""
-        if not _touched(event, outs):
-            return None
         ring = seat.member.ring
+        if not isinstance(ring, Ring) or not _touched(event, outs):
+            return None
         if ring.ticket is None:
             self._holders.pop(seat.id, None)
         else:
             self._holders[seat.id] = seat
         changes = [o for o in outs if type(o) is ports.Ticket]
-        sign = (ring.state, ring.ticket, ring.inc, _pred(ring), tuple(ring.coordinated()))
+        sign = (ring.state, ring.ticket, ring.inc, ring.ctx.pred, tuple(ring.coordinated()))
         if self._clean and not changes and self._signs.get(seat.id) == sign:
             return None
         self._signs[seat.id] = sign
-        rings: dict[MemberId, Ring] = {i: s.member.ring for i, s in self._holders.items()}
+        rings = _rings(self._holders)
         # Without the time everybody counts as owner whose lease has run out, and as steady who is not: what is right
         # then stays right while nobody's seat changes. Only if that fails is the time asked for, at every step.
         self._clean = not violations(rings)
@@ -61,11 +61,11 @@ class Rings:
 
     def quiet(self) -> str | None:
         """What is wrong with a ring that has had all the time it needs."""
-        return "; ".join(quiet_violations({i: s.member.ring for i, s in self._seats.items()})) or None
+        return "; ".join(quiet_violations(_rings(self._seats))) or None
 
 
-def _pred(ring: Ring) -> Holder | None:
-    return ring.ctx.pred if isinstance(ring, RingBase) else None
+def _rings(seats: dict[MemberId, Seat]) -> dict[MemberId, Ring]:
+    return {i: s.member.ring for i, s in seats.items() if isinstance(s.member.ring, Ring)}
 
 
 def _touched(event: ports.Input, outs: list[ports.Output]) -> bool:

@@ -62,7 +62,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     k: Positive | None = None
     """Members asked per missing range with Rk."""
     ring_k: Positive | None = None
-    """Crashes in one neighbourhood that the ring survives (ring.md, parameter k)."""
+    """Crashes in one neighbourhood that the ring survives (docs/ring.md)."""
     target: Share | None = None
     """Wanted probability that an event reaches everybody by gossip alone."""
     fanout: Positive | None = None
@@ -207,7 +207,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
     def ring_time(self, cluster: Cluster) -> int:
         """When workloads start unless they say: a coordinator admits one newcomer at a time and waits about a round for
-        its confirmation (ring.md rule 10), so a ring of m grows like a tree, about log2 m admissions deep."""
+        its confirmation (docs/ring.md, rule 10), so a ring of m grows like a tree, about log2 m admissions deep."""
         if cluster.free:
             return self.round
         return self.round * (8 + 2 * max(1, len(self.coordinators_of(cluster))).bit_length())

@@ -1,6 +1,6 @@
 """The one place that starts Spark: embedded by default, on a master or by Spark Connect when asked.
 
-What is set here and why (limits.md, "Pitfalls"): the workers run our interpreter, or they miss our packages; the log
+What is set here and why: the workers run our interpreter, or they miss our packages; the log
 level has to be known before the JVM starts; ParallelGC and lz4 are faster here than G1 and zstd; times are UTC.
 """
 

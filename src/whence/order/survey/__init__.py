@@ -1,4 +1,4 @@
-"""Every mechanism of the SURVEY (spec section 6) under one protocol: `Mechanism`, driven by `Process`.
+"""Every mechanism of the SURVEY (docs/survey.md) under one protocol: `Mechanism`, driven by `Process`.
 
 | file | what |
 |---|---|

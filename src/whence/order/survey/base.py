@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import ClassVar, Protocol, Self
+from typing import ClassVar, Self
 
 import msgspec
 
@@ -86,93 +86,93 @@ class Wait(msgspec.Struct, frozen=True, gc=False):
     until: int | None = None
 
 
-class Mechanism(Protocol):
-    """The rules of one causal order at one process. `now` is the process's own clock in nanoseconds."""
+class Mechanism(ABC):
+    """The rules of one causal order at one process, with the answers that most of them share. `now` is the process's
+    own clock in nanoseconds."""
 
-    @property
-    def name(self) -> str:
-        """What it is called in settings and tables."""
+    name: ClassVar[str]
+    """What it is called in settings and tables."""
+    stamp_type: ClassVar[type[Stamp]]
+    """What its messages carry: anything else from a peer is refused by the codec (codec.py)."""
+    state_type: ClassVar[type[State]]
+    """What its joiners start from."""
+    timed: ClassVar[bool] = False
+    """What waits waits for time: nothing is ever waited for without end, and nothing has to be skipped."""
+    chained: ClassVar[bool] = False
+    """Its stamps leave out what others imply (rule 5)."""
+    carries: ClassVar[bool] = False
+    """Its messages bring others along, whole."""
+    until_stable: bool = False
+    """It carries messages until it is told that all have them (`settle`, `lighten`)."""
 
-    @property
-    def timed(self) -> bool:
-        """What waits waits for time: nothing is ever waited for without end, and nothing has to be skipped."""
-
-    @property
-    def chained(self) -> bool:
-        """Its stamps leave out what others imply (rule 5)."""
-
-    @property
-    def carries(self) -> bool:
-        """Its messages bring others along, whole."""
-
-    @property
-    def until_stable(self) -> bool:
-        """It carries messages until it is told that all have them (`settle`, `lighten`)."""
-
-    @property
-    def stamp_type(self) -> type[Stamp]:
-        """What its messages carry: anything else from a peer is refused by the codec (codec.py)."""
-
-    @property
-    def state_type(self) -> type[State]:
-        """What its joiners start from."""
-
+    @abstractmethod
     def stamp(self, seq: int, now: int) -> Stamp:
         """The control information of the own multicast number `seq`."""
 
-    def anchor(self) -> None:
+    def anchor(self) -> None:  # noqa: B027
         """The next stamp leaves nothing out (rule 5)."""
 
-    def forget(self, message: Message) -> None:
+    def forget(self, message: Message) -> None:  # noqa: B027
         """A message whose chain is broken is given up."""
 
-    def check(self, stamp: Stamp) -> None:
+    def check(self, stamp: Stamp) -> None:  # noqa: B027
         """Raise `BadFrame` for control information of the right type that no run of the protocol can have produced."""
 
     def arrive(self, message: Message, now: int) -> str | None:
         """A message came in: why it is not taken (`duplicate`, `late`, `expired`, `broken`), or None."""
+        return self.obsolete(message, now)
 
+    @abstractmethod
     def obsolete(self, message: Message, now: int) -> str | None:
         """Why a message that was taken must not be delivered any more, or None."""
 
+    @abstractmethod
     def wait(self, message: Message, now: int) -> Wait | None:
         """What the message waits for; None: it can be delivered now."""
 
     def rank(self, message: Message) -> tuple[int, ...]:
         """Of several deliverable messages the least is delivered first; equal ones in the order of arrival."""
+        return ()
 
     def precedes(self, a: Message, b: Message, now: int) -> bool:
         """Of two messages that wait: `b` waits for `a` among others."""
+        wait = self.wait(b, now)
+        return wait is not None and any(p == a.sender and first <= a.seq <= last for p, first, last in wait.missing)
 
-    def skip(self, message: Message, now: int) -> None:
+    def skip(self, message: Message, now: int) -> None:  # noqa: B027 - two mechanisms wait for time only
         """What the message waits for is given up: it is never delivered here (it is obsolete when it comes), and what
         is multicast from now on has it in its past. The message waits no longer. Not for what time alone makes
         deliverable."""
 
     def beyond(self, stamp: Stamp) -> int:
         """How far the stamp is beyond all that is known here, in messages, where `wait` does not name them."""
+        return 0
 
+    @abstractmethod
     def deliver(self, message: Message, now: int) -> list[Message]:
         """Learn from the message; what the application gets because of it, in order."""
 
-    def join(self, process: ProcessId) -> None:
+    def join(self, process: ProcessId) -> None:  # noqa: B027
         """A process joined the group."""
 
-    def leave(self, process: ProcessId) -> None:
+    def leave(self, process: ProcessId) -> None:  # noqa: B027
         """A process left, and all who remain have delivered the same of it (rule 6)."""
 
-    def settle(self, upto: Counts) -> None:
+    def settle(self, upto: Counts) -> None:  # noqa: B027
         """Every member has delivered these: nobody has to be told of them any more."""
 
-    def lighten(self, upto: Counts) -> None:
+    def lighten(self, upto: Counts) -> None:  # noqa: B027
         """Every member that this one knows has these; there may be others. They need not be carried, only named."""
 
     def save(self) -> State:
         """The state that this process itself goes on from after a crash, under another number."""
+        return self.admit(-1)  # nobody: most give all joiners the same
 
+    @abstractmethod
     def admit(self, joiner: ProcessId) -> State:
         """The state that `joiner` starts from; may split something of this process off for it."""
 
+    @abstractmethod
     def install(self, state: State) -> None:
         """Start from this state, which some member's `admit()` gave."""
 
@@ -183,67 +183,6 @@ _encode = msgspec.msgpack.Encoder().encode
 def control_bytes(stamp: Stamp) -> int:
     """The size of the control information on the wire."""
     return len(_encode(stamp))
-
-
-class Rules(ABC):
-    """The answers that most mechanisms share."""
-
-    timed: ClassVar[bool] = False
-    chained: ClassVar[bool] = False
-    carries: ClassVar[bool] = False
-    until_stable: bool = False
-
-    def anchor(self) -> None:  # noqa: B027
-        """Every stamp is one."""
-
-    def forget(self, message: Message) -> None:  # noqa: B027
-        """There are no chains."""
-
-    def check(self, stamp: Stamp) -> None:  # noqa: B027
-        """Any numbers will do."""
-
-    def arrive(self, message: Message, now: int) -> str | None:
-        return self.obsolete(message, now)
-
-    @abstractmethod
-    def obsolete(self, message: Message, now: int) -> str | None:
-        """See `Mechanism`."""
-
-    def rank(self, message: Message) -> tuple[int, ...]:
-        return ()
-
-    @abstractmethod
-    def wait(self, message: Message, now: int) -> Wait | None:
-        """See `Mechanism`."""
-
-    def precedes(self, a: Message, b: Message, now: int) -> bool:
-        wait = self.wait(b, now)
-        return wait is not None and any(p == a.sender and first <= a.seq <= last for p, first, last in wait.missing)
-
-    def skip(self, message: Message, now: int) -> None:  # noqa: B027 - two mechanisms wait for time only
-        """Nothing: time makes it deliverable."""
-
-    def beyond(self, stamp: Stamp) -> int:
-        return 0
-
-    def join(self, process: ProcessId) -> None:  # noqa: B027 - most need not be told
-        """Nobody needs to be told."""
-
-    def leave(self, process: ProcessId) -> None:  # noqa: B027
-        """Nothing is kept per process that could be given back."""
-
-    def settle(self, upto: Counts) -> None:  # noqa: B027
-        """Nothing is kept that this would save."""
-
-    def lighten(self, upto: Counts) -> None:  # noqa: B027
-        """Nothing is carried."""
-
-    @abstractmethod
-    def admit(self, joiner: ProcessId) -> State:
-        """See `Mechanism`."""
-
-    def save(self) -> State:
-        return self.admit(-1)  # nobody: most give all joiners the same
 
 
 class Delivered:

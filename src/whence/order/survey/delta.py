@@ -16,10 +16,10 @@ from typing import Self
 from whence.errors import ConfigError
 from whence.order.survey.base import (
     Delivered,
+    Mechanism,
     Message,
     ProcessId,
     Renumber,
-    Rules,
     Stamp,
     State,
     Wait,
@@ -51,7 +51,7 @@ class DeltaState(State, frozen=True, array_like=True, gc=False, tag=6):
         return type(self)(renumbered(self.delivered, to), tuple((to(p), n, at) for p, n, at in self.past))
 
 
-class DeltaCausal(Rules):
+class DeltaCausal(Mechanism):
     """Vector clocks whose entries have a date and expire."""
 
     name = "delta"

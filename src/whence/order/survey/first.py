@@ -23,10 +23,10 @@ from whence.errors import ConfigError
 from whence.order.survey.base import (
     Counts,
     Id,
+    Mechanism,
     Message,
     ProcessId,
     Renumber,
-    Rules,
     Stamp,
     State,
     Wait,
@@ -74,7 +74,7 @@ class FirstState(State, frozen=True, array_like=True, gc=False, tag=1):
         return type(self)(renumbered(self.delivered, to), tuple(c.renumbered(to) for c in self.previous), after, broken)
 
 
-class FirstGeneration(Rules):
+class FirstGeneration(Mechanism):
     """Precedent messages, whole."""
 
     name = "first"

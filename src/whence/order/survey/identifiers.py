@@ -12,11 +12,11 @@ from typing import Self
 from whence.order.survey.base import (
     Counts,
     Id,
+    Mechanism,
     Message,
     ProcessId,
     Range,
     Renumber,
-    Rules,
     Stamp,
     State,
     Wait,
@@ -48,7 +48,7 @@ class IdState(State, frozen=True, array_like=True, gc=False, tag=2):
         return type(self)(renumbered(self.delivered, to), leaves, dead)
 
 
-class Identifiers(Rules):
+class Identifiers(Mechanism):
     """Ids of precedent messages."""
 
     name = "identifiers"

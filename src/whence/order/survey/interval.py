@@ -14,7 +14,7 @@ from __future__ import annotations
 from whence.clock.interval import MAX_DEPTH, SEED, decode, depth, encode, event, fork, join, leq, peek, top
 from whence.clock.interval import Stamp as Itc
 from whence.errors import BadFrame, UsageError
-from whence.order.survey.base import Message, ProcessId, Rules, Stamp, State, Wait
+from whence.order.survey.base import Mechanism, Message, ProcessId, Stamp, State, Wait
 
 
 class IntervalStamp(Stamp, frozen=True, array_like=True, gc=False, tag=5):
@@ -29,7 +29,7 @@ class IntervalState(State, frozen=True, array_like=True, gc=False, tag=4):
     stamp: bytes
 
 
-class IntervalTree(Rules):
+class IntervalTree(Mechanism):
     """Causal order by interval tree clocks. A founder starts from the whole interval (`share`); who joins has none
     until it installs what a member gave it."""
 

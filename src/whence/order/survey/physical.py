@@ -22,10 +22,10 @@ from whence.clock.hybrid import Hybrid, HybridClock
 from whence.errors import ConfigError
 from whence.order.survey.base import (
     Delivered,
+    Mechanism,
     Message,
     ProcessId,
     Renumber,
-    Rules,
     Stamp,
     State,
     Wait,
@@ -55,7 +55,7 @@ class TimeState(State, frozen=True, array_like=True, gc=False, tag=5):
         return type(self)(renumbered(self.delivered, to), last, self.clock)
 
 
-class Physical(Rules):
+class Physical(Mechanism):
     """Delivery by stability within a bound."""
 
     name = "physical"

@@ -15,10 +15,10 @@ from typing import ClassVar, Self
 from whence.order.survey.base import (
     Counts,
     Id,
+    Mechanism,
     Message,
     ProcessId,
     Renumber,
-    Rules,
     Stamp,
     State,
     Wait,
@@ -57,7 +57,7 @@ class VectorState(State, frozen=True, array_like=True, gc=False, tag=3):
         return type(self)(renumbered(self.clock, to), tuple((to(p), n) for p, n in self.broken))
 
 
-class VectorClock(Rules):
+class VectorClock(Mechanism):
     """The whole vector in every message."""
 
     name = "vector"

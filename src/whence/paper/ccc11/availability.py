@@ -222,15 +222,15 @@ def _overhead(rows: list[Row]) -> Claim:
 WHY_NOT = (
     "The derivation counts tickets only. Keeping a ticket and reclaiming one take a quorum of the neighbours. When "
     "more than k of 2k + 1 crash before they are reclaimed, the others of that neighbourhood stop rather than risk two "
-    "owners (ring.md rules 8 and 17), and with them, one lease after the other, the whole core; then nobody is left "
-    "to grant a ticket. Free tickets were never what was missing."
+    "owners (docs/ring.md, rules 8 and 17), and with them, one lease after the other, the whole core; then nobody is "
+    "left to grant a ticket. Free tickets were never what was missing."
 )
 
 
 OTHERS = (
     "Looked at in the runs of seed 0: newcomers with a living quorum. Who had granted their tickets crashed; its "
     "predecessor excluded everything up to a coordinator past them, and who agrees to that no longer vouches for what "
-    "lies between (ring.md rule 12)."
+    "lies between (docs/ring.md, rule 12)."
 )
 
 

@@ -32,7 +32,7 @@ PATIENCE = 8
 
 
 def quorum(size: int) -> int:
-    """How many of an L of this size must vouch for an owner: k + 1 at full size (ring.md rule 8)."""
+    """How many of an L of this size must vouch for an owner: k + 1 at full size (docs/ring.md, rule 8)."""
     return (size + 1) // 2
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from whence.clock.probabilistic import Keys, ProbabilisticClock
 from whence.errors import BadFrame, UsageError
-from whence.order.survey.base import Delivered, Message, ProcessId, Rules, Stamp, State, Wait, dense
+from whence.order.survey.base import Delivered, Mechanism, Message, ProcessId, Stamp, State, Wait, dense
 
 
 class KeyStamp(Stamp, frozen=True, array_like=True, gc=False, tag=8):
@@ -26,7 +26,7 @@ class KeyState(State, frozen=True, array_like=True, gc=False, tag=7):
     holes: tuple[tuple[ProcessId, int], ...]
 
 
-class Probabilistic(Rules):
+class Probabilistic(Mechanism):
     """Causal order most of the time, with control information of R counters whatever the number of processes."""
 
     name = "probabilistic"

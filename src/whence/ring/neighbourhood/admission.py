@@ -1,11 +1,8 @@
-"""Admitting a newcomer, and being one (CCC11 Algorithm 3). Rules 1, 7, 10, 13 and 14.
-
-The newcomer's L is exactly the R it was sent; what its successor may hold, it inherits (rule 13). A grant that is
-declined puts the edge back to what it was: the newcomer promises never to take that tenure, so nothing needs to be
-excluded (rule 14).
-"""
+"""Admitting a newcomer, and being one (CCC11 Algorithm 3). Rules 1, 7, 10, 13 and 14."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from whence.clock import MemberId
 from whence.ring.applicant import BUSY, Applicant
@@ -18,17 +15,15 @@ from whence.ring.neighbourhood.neighbours import Neighbours
 from whence.ring.neighbourhood.underway import Newcomer, Underway
 
 
+@dataclass(eq=False)
 class Admission:
     """Serving CJOIN, and taking the tenure that was granted."""
 
-    def __init__(
-        self, ctx: Context, underway: Underway, neighbours: Neighbours, exclusion: Exclusion, applicant: Applicant
-    ) -> None:
-        self.ctx = ctx
-        self.underway = underway
-        self.neighbours = neighbours
-        self.exclusion = exclusion
-        self.applicant = applicant
+    ctx: Context
+    underway: Underway
+    neighbours: Neighbours
+    exclusion: Exclusion
+    applicant: Applicant
 
     # --- the coordinator's side ---
 
@@ -43,7 +38,7 @@ class Admission:
         ctx, (holder, before) = self.ctx, self.ctx.sitting()
         newcomer = ctx.grant(sender, m.wish)
         ctx.edge = Edge(newcomer, [])
-        self.underway.newcomer = Newcomer(newcomer, m.nonce, ctx.now, before)
+        self.underway.newcomer = Newcomer(newcomer, ctx.now, before)
         update = ctx.next_nonce()
         R, rows = ctx.edge.offer(update, self.neighbours.R()), ctx.table.rows()
         mine, yours = holder.tenure, newcomer.tenure

@@ -1,12 +1,6 @@
 """The graceful leave of the fault-tolerant protocol, which the paper does not have (rule 19), built on Algorithm 1.
 
-Rules 1, 2, 4, 5, 6 and 13. Departs from rule 5 because messages get lost here: a leaver that was refused also tries
-again after some rounds. Rule 4: CLEAVE names by `answers` the edge it belongs to, so a late copy is not honoured on a
-later edge. Rule 13: CLEAVE carries every L that the successor may hold; a leaver changes its edge no more.
-
-ACKCLEAVE is repeated until the leaver says farewell (DECLINE): only then it is certain that it vouches for nobody.
-Having sent CLEAVE, a leaver goes back to being a coordinator only when told so: the predecessor may have taken over
-already.
+Rules 1, 2, 4, 5, 6 and 13.
 """
 
 from __future__ import annotations

@@ -1,14 +1,9 @@
-"""Excluding a successor that does not answer (CCC11 Algorithm 4). Rules 8, 11, 12, 13, 15, 17 and 18.
-
-Walking all the way round leads back to oneself. That is allowed only with an empty L: of two that do not see each other
-none may win (rule 8).
-
-Departs from rule 12 (term = max of the ackers + 1, told to them afterwards): the term is proposed with REQCOORD and
-refused by whoever has seen it, so ackers know it from the start, and a lost message changes nothing. Polls carry terms;
-a coordinator that admits under a term has been vouched for under it by a quorum that meets every later one.
-"""
+"""Excluding a successor that does not answer (CCC11 Algorithm 4). Rules 8, 11, 12, 13, 15, 17 and 18."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
 
 from whence.clock import MemberId
 from whence.ring.config import between, need_acks
@@ -31,15 +26,15 @@ from whence.ring.neighbourhood.underway import Attempt, Underway
 from whence.ring.table import floor_of
 
 
+@dataclass(eq=False)
 class Exclusion:
     """Both sides of an exclusion."""
 
-    MAX_RETRIES = 8  # higher terms proposed within one attempt
+    MAX_RETRIES: ClassVar = 8  # higher terms proposed within one attempt
 
-    def __init__(self, ctx: Context, underway: Underway, neighbours: Neighbours) -> None:
-        self.ctx = ctx
-        self.underway = underway
-        self.neighbours = neighbours
+    ctx: Context
+    underway: Underway
+    neighbours: Neighbours
 
     # --- the excluder: find the next reachable coordinator ---
 
@@ -57,7 +52,7 @@ class Exclusion:
             attempt.asked.append(q.member)
             ctx.send(q.member, Exclude(attempt.nonce, holder.tenure, q.ticket))
             ctx.after(ctx.config.answer_ns, Timer.EXCLUDE)
-        elif self.neighbours.L == ():
+        elif self.neighbours.L == ():  # all the way round; of two that do not see each other none may win (rule 8)
             self._request(attempt, holder, ())
         else:
             self.failed("no reachable coordinator")

@@ -1,8 +1,6 @@
 """Polling the predecessors for the lease, and telling the successor who its predecessors are (CCC11 Algorithm 2).
 
-Rules 9, 12, 14, 15 and 16. Rule 13 goes further here: a new L counts, and is acknowledged as adopted, only from the
-moment its quorum vouches. Until then the old one stays in force, so a process is an owner under exactly one of the
-lists that its predecessor remembers.
+Rules 9, 12, 13, 14, 15 and 16.
 """
 
 from __future__ import annotations

@@ -15,8 +15,6 @@ class Newcomer(msgspec.Struct):
     """The one newcomer that a coordinator has admitted and that is not yet confirmed (rule 10)."""
 
     holder: Holder
-    nonce: int
-    """Of its CJOIN."""
     since: int
     before: Edge
     """The edge as it was, should the newcomer decline."""

@@ -1,0 +1,83 @@
+"""The options of `whence.found` and `whence.join`, by what they are about. All are given by name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, TypedDict
+
+from whence.events import Event
+from whence.net.entry import Settings
+from whence.net.host import Host
+from whence.net.keys import Keys
+from whence.net.memory import MemoryNetwork
+from whence.net.transport import Faults
+from whence.order import Contract
+from whence.order.config import OrderName
+from whence.ports import Contracted
+from whence.trace import TraceWriter
+
+
+class Security(TypedDict, total=False):
+    """Who may take part: one of the first three, except over a `MemoryNetwork`."""
+
+    secret: bytes | str | None
+    """Shared by all members."""
+    tls: Keys | str | os.PathLike[str] | None
+    """The directory that `whence keys issue` made for this member. Its roles count, too."""
+    insecure: bool
+    """No protection: for experiments on loopback."""
+    roles: Keys | str | os.PathLike[str] | None
+    """Such a directory for its roles alone, beside a secret."""
+
+
+class Port(TypedDict, total=False):
+    """Where this process listens. `listen` is an argument of its own."""
+
+    advertise: str | None
+    """The address under which others reach it, if that is another one (NAT, containers, listening on 0.0.0.0)."""
+    transport: str | MemoryNetwork
+    """`tcp`, `udp`, or a network in memory, for tests."""
+    faults: Faults | None
+    """Loss and cuts on purpose, for tests."""
+    host: Host | None
+    """A port shared with other clusters of this process. What belongs to the port is then said there."""
+
+
+class Storage(TypedDict, total=False):
+    """What is kept, and where."""
+
+    directory: str | os.PathLike[str] | None
+    """What survives a crash; one of its own for each member."""
+    state: Callable[[], bytes] | None
+    """Gives the application's state, for a joiner and for the disk. Called between two events, never within one."""
+    restore: Callable[[bytes], None] | None
+    """Takes such a state."""
+    trace: str | os.PathLike[str] | TraceWriter | None
+    """A directory, a `.jsonl` or `.parquet` file, or a trace writer: what happened, for the audit."""
+
+
+class Protocol(TypedDict, total=False):
+    """How the cluster works."""
+
+    order: OrderName
+    """This member's own choice: `unordered`, `fifo`, `causal` (the default), `reliable`; or `probabilistic`: a cluster
+    without tickets, where every member may publish at any time."""
+    tickets: int
+    """How many members may publish at a time; the same at all members. 8 unless said otherwise."""
+    settings: Settings | Mapping[str, Any] | None
+    """The same at all members."""
+    contract: Contract | None
+    """Makes a cluster without tickets: what its (N, R, K) clock promises (docs/probabilistic.md). Order
+    `probabilistic`, `fifo` or `unordered`."""
+    on_alert: Callable[[Event], None] | None
+    """Called before an event is handed out on which something handed out earlier is likely to depend."""
+    on_contract: Callable[[Contracted], None] | None
+    """Called when the contract is broken, or kept again."""
+
+
+class Options(Security, Port, Storage, Protocol, total=False):
+    """All of them."""
+
+    timeout: float
+    """Seconds that joining may take. 10 unless said otherwise."""
