@@ -16,7 +16,8 @@ from pyspark.sql import SparkSession
 from tests.data import recorded
 from tests.spark.session import spark  # noqa: F401
 from whence.errors import TraceError, UsageError
-from whence.spark.foreign import Step, audit_logs, judge, log_files, quarantine, steps, violations
+from whence.judge.clocks import Step, judge
+from whence.spark.foreign import audit_logs, log_files, quarantine, steps, violations
 from whence.spark.tables import manifest, read_table
 from whence.trace.shiviz import EXPRESSION, load_log
 
@@ -145,7 +146,7 @@ FAULTS: list[Callable[[random.Random, Clocks], tuple[str, str] | None]] = [
 
 
 def found_in(log: Clocks) -> list[tuple[str, str]]:
-    return [(finding.rule, finding.step.event) for finding in judge(as_steps(log))]
+    return [(finding.rule, finding.event) for finding in judge(as_steps(log))]
 
 
 @settings(max_examples=200)
@@ -179,22 +180,22 @@ def test_what_is_taken_over_is_reported_once() -> None:
         ("c", {"c": 2, "a": 3, "b": 7}),
     ]
     findings = judge(as_steps(log))
-    assert [(f.rule, f.step.event, f.witness) for f in findings] == [("future", "a:2", ["a:2", "b:1"])]
-    assert findings[0].detail == "a:2 (line 2) knows b up to 7, but b only came to b:1 (line 5)."
+    assert [(f.rule, f.event, f.witnesses) for f in findings] == [("future", "a:2", ("a:2", "b:1"))]
+    assert findings[0].sentence == "a:2 (line 2) knows b up to 7, but b only came to b:1 (line 5)."
 
 
 def test_who_follows_a_step_knows_what_it_knew() -> None:
     log: Clocks = [("a", {"a": 1}), ("b", {"b": 1, "a": 1}), ("c", {"c": 1, "b": 1})]
     (finding,) = judge(as_steps(log))
-    assert finding.rule == "backwards" and finding.witness == ["c:1", "b:1"]
-    assert finding.detail == "c:1 (line 3) knows a up to 0, but follows b:1 (line 2), which knows it up to 1."
+    assert finding.rule == "backwards" and finding.witnesses == ("c:1", "b:1")
+    assert finding.sentence == "c:1 (line 3) knows a up to 0, but follows b:1 (line 2), which knows it up to 1."
 
 
 def test_two_steps_that_name_each_other_are_one_finding() -> None:
     log: Clocks = [("a", {"a": 1, "b": 1}), ("b", {"b": 1, "a": 1}), ("b", {"b": 2, "a": 1})]
     (finding,) = judge(as_steps(log))
-    assert (finding.rule, finding.witness) == ("future", ["a:1", "b:1"])
-    assert finding.detail == "a:1 (line 1) has b:1 in its past, but before that b:1 (line 2) had a:1 in its own."
+    assert (finding.rule, finding.witnesses) == ("future", ("a:1", "b:1"))
+    assert finding.sentence == "a:1 (line 1) has b:1 in its past, but before that b:1 (line 2) had a:1 in its own."
 
 
 def test_entries_below_nothing() -> None:

@@ -25,14 +25,14 @@ from tests.spark.session import spark
 from tests.spark.traces import make
 from whence.cli import main
 from whence.errors import TraceError, UsageError, WhenceError
+from whence.judge import Finding, Follower, Judged, Verdict
 from whence.judge.batch import audited, tables
 from whence.judge.batch.coding import code
+from whence.judge.follow import CHECKPOINTS, Changes, Step, step_of
 from whence.sim.run import run
 from whence.sim.scenario import load
 from whence.spark import stream
-from whence.spark.follow import CHECKPOINTS, Follower
 from whence.spark.growing import reach, read
-from whence.spark.state import KINDS, Changes, Step
 from whence.spark.stream import StreamAudit, read_mark, read_stream
 from whence.spark.tables import arrow_schema
 from whence.trace import JsonlTrace, Row
@@ -92,33 +92,36 @@ def streamed(spark: SparkSession, out: Path) -> Verdicts:
 
 
 def step(row: Row) -> tuple[str, int, Step | None]:
-    if row.kind not in KINDS:
-        return row.member, row.lseq, None
-    said = (row.event, row.origin, row.reason, row.peer, row.order, row.token, row.ticket, row.t_ns)
-    return row.member, row.lseq, Step(row.kind, *said)
+    return row.member, row.lseq, step_of(row)
 
 
 def follow(rows: list[Row], rng: random.Random) -> tuple[Verdicts, set[tuple[Any, ...]]]:
     """Feed them in pieces, with the state written down and read again in between; then say that this was all."""
     follower, saved = Follower(), list[bytes]()
     verdicts: list[tuple[Any, ...]] = []
-    violations: list[tuple[Any, ...]] = []
+    violations: list[Finding] = []
     key = (rows[0].run, "main")
+
+    def hear(follower: Follower, judged: list[Judged]) -> None:
+        found = [finding for finding in follower.findings() if finding.doubt is None]
+        verdicts.extend(stream._verdicts(key, judged, found))
+        violations.extend(found)
+
     at = 0
     while at < len(rows):
         size = rng.randint(1, 700)
-        judged = follower.feed(map(step, rows[at : at + size]))
-        stream._hear(judged, key, follower, verdicts, violations)
+        hear(follower, follower.feed(map(step, rows[at : at + size])))
         saved.append(msgspec.msgpack.encode(follower.changes()))
         at += size
         if rng.random() < 0.2:
             follower = Follower()
             for changes in saved:
                 follower.apply(msgspec.msgpack.decode(changes, type=Changes))
-    end, judged = follower.settled()
-    stream._hear(judged, key, end, verdicts, violations)
+    hear(*follower.settled())
     names = arrow_schema("verdicts").names
-    return by_step(dict(zip(names, v, strict=True)) for v in verdicts), {v[2:6] for v in violations}
+    return by_step(dict(zip(names, v, strict=True)) for v in verdicts), {
+        (f.rule, f.member, f.step, f.event) for f in violations
+    }
 
 
 def all_but_agreement(violations: Iterable[dict[str, Any]]) -> set[tuple[Any, ...]]:
@@ -177,7 +180,7 @@ def test_what_is_missing_is_judged_as_the_batch_does_when_the_trace_is_complete(
     follower.settled()
     judged += follower.feed(map(step, [r for r in rows if (r.member, r.lseq) in gone or r.member == late]))
     whole, _ = batch(rows)
-    assert {(j.member, j.lseq): j.verdict for j in judged} == {k[2:]: v["verdict"] for k, v in whole.items()}
+    assert {(j.member, j.step): j.verdict.text for j in judged} == {k[2:]: v["verdict"] for k, v in whole.items()}
     assert not follower.waiting
 
 
@@ -201,30 +204,7 @@ def test_state_does_not_grow_with_deliveries_or_checkpoints() -> None:
         [("b#2", 0, Step("join", reason="checkpoint", peer="b#1", token=f"checkpoint {10 * CHECKPOINTS + 9_998}"))]
     )
     (judged,) = follower.feed([("b#2", 1, Step("deliver", "0:0.0.1:1@a#1"))])
-    assert judged.verdict == "duplicate", "its last checkpoint was kept"
-
-
-def test_the_sentence_names_three_events_and_their_steps() -> None:
-    c, e = "0:0.0.1:1@a#1", "1:0.0.1:1@b#1"
-    follower = Follower()
-    judged = follower.feed(
-        [
-            ("a#1", 0, Step("publish", c)),
-            ("b#1", 0, None),
-            ("b#1", 1, Step("deliver", c)),
-            ("b#1", 2, None),
-            ("b#1", 3, Step("publish", e)),
-            ("q#1", 0, Step("join", reason="genesis", order="causal")),
-            ("q#1", 1, Step("deliver", e)),
-            ("q#1", 2, Step("deliver", c)),
-        ]
-    )
-    wrong = next(j for j in judged if j.verdict == "inverted")
-    assert follower.why(wrong) == (
-        f"q#1 delivered {e} at its step 1, and {c} only at step 2; "
-        f"but b#1 had {c} in its past by its step 1 and published {e} at step 3",
-        [c, e],
-    )
+    assert judged.verdict is Verdict.DUPLICATE, "its last checkpoint was kept"
 
 
 # -- the source
@@ -460,8 +440,9 @@ def test_a_watcher_that_is_killed_and_another_that_goes_on(
 def test_what_only_the_end_shows_counts(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    unknown = Row("r", "main", "a#1", 0, 0, "deliver", event="0:0.0.1:1@nobody#1")
-    (tmp_path / "a.jsonl").write_bytes(msgspec.json.encode(unknown) + b"\n")
+    unknown = Row("r", "main", "a#1", 0, 0, "deliver", event="0:0.0.1:1@b#1")
+    left = Row("r", "main", "b#1", 0, 0, "leave")  # its trace has an end, and no such event in it
+    (tmp_path / "a.jsonl").write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in (unknown, left)))
     handlers = [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)]
     try:
         assert main(["watch", str(tmp_path), "--once"]) == 1
@@ -469,10 +450,8 @@ def test_what_only_the_end_shows_counts(
         for number, handler in zip((signal.SIGINT, signal.SIGTERM), handlers, strict=True):
             signal.signal(number, handler)
     said = capsys.readouterr()
-    assert said.out.startswith(
-        "integrity: r, a#1 at step 0: a#1 delivered 0:0.0.1:1@nobody#1 at its step 0, but nobody"
-    )
-    assert "1 rows, 1 deliveries" in said.err and "broken: 1 integrity" in said.err
+    assert said.out.startswith("integrity: r, a#1 at step 0: a#1 delivered 0:0.0.1:1@b#1, which nobody has published")
+    assert "2 rows, 1 deliveries" in said.err and "broken: 1 integrity" in said.err
 
 
 def test_watch_says_what_is_wrong_with_its_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -492,17 +471,17 @@ def test_two_owners_are_told_once_as_soon_as_they_overlap() -> None:
     follower = Follower()
     follower.feed([owned("a#1", 0, 10, "0.0.1"), published("a#1", 1, 20, "3:0.0.1:1@a#1")])
     follower.feed([("b#1", 0, Step("deliver", "3:0.0.1:1@a#1")), owned("b#1", 1, 15, "0.0.2")])
-    assert follower.claims() == [], "by its clock it was early, but it had the last event of the other"
+    assert follower.findings() == [], "by its clock it was early, but it had the last event of the other"
     follower = follower.copy()
     follower.feed([published("a#1", 2, 30, "3:0.0.1:2@a#1")])
-    (claim,) = follower.claims()
-    assert (claim.rule, claim.member, claim.lseq) == ("two owners", "b#1", 1)
-    assert "a#1 owned ticket 3 as 0.0.1 from 10 to 30 ns" in claim.detail
+    (claim,) = follower.findings()
+    assert (claim.rule, claim.member, claim.step) == ("two owners", "b#1", 1)
+    assert "ticket 3 had two owners: a#1 as 0.0.1 from 10 to 30 ns" in claim.sentence
     follower = follower.copy()
     follower.feed([published("a#1", 3, 40, "3:0.0.1:3@a#1"), owned("a#1", 4, 50, "0.0.1", "released")])
     follower.feed([owned("c#1", 0, 50, "0.0.3"), published("c#1", 1, 60, "3:0.0.3:1@c#1")])
-    assert follower.claims() == []
+    assert follower.findings() == []
     follower.feed([published("d#1", 0, 50, "3:0.0.4:1@d#1"), published("d#1", 1, 55, "3:0.0.4:2@d#1")])
-    assert [(c.member, c.lseq) for c in follower.claims()] == [("c#1", 0)], "they began in the same moment"
+    assert [(c.member, c.step) for c in follower.findings()] == [("c#1", 0)], "they began in the same moment"
     follower.feed([published("e#1", 0, 99, "3:0.0.3:1@e#1")])
-    assert {(c.rule, c.member) for c in follower.claims()} == {("two owners", "e#1"), ("reused id", "e#1")}
+    assert {(c.rule, c.member) for c in follower.findings()} == {("two owners", "e#1"), ("reused id", "e#1")}

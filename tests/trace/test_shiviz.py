@@ -172,7 +172,7 @@ def test_bad_logs_are_named(text: str, message: str) -> None:
 def test_bad_records_can_be_collected() -> None:
     log = parse_log('noise\na {"a":1}\nfine\nb {"a":1}\nx\nmore noise', on_bad="collect", file="some.log")
     assert [r.event for r in log.records] == ["fine"]
-    assert [str(error).partition(": the")[0] for error in log.bad] == ["some.log: line 4"]
+    assert [(one.line, one.reason.partition(" clock")[0]) for one in log.refused] == [(4, "the")]
     assert log.passed_over == [(1, "noise"), (6, "more noise")]
 
 

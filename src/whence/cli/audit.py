@@ -110,6 +110,7 @@ _COUNTED = ("files", "rows", "events", "runs", "members", "published", "deliveri
 _NOTED = {
     "repeated": "rows that were there twice, alike",
     "missing": "steps missing, verdicts there in doubt for the member",
+    "doubts": "deliveries in doubt: the trace of their publisher is not all here (table doubts)",
     "circles": "circles: no execution leaves such a trace",
     "quarantined": "rows or files in quarantine",
 }

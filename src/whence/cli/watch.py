@@ -125,6 +125,7 @@ def _numbers(batch: stream.Batch) -> dict[str, Any]:
         "inversions": found.get("inverted", 0),
         "gaps": found.get("over a gap", 0),
         "violated": sum(batch.sums.violations.values()),
+        "doubts": batch.sums.doubts,
         "waiting": sum(steps for steps, _ in batch.waiting.values()),
         "lag_s": _lag(batch),
     }
@@ -141,6 +142,7 @@ def _line(batch: stream.Batch) -> str:
     parts = [f"{n['rows']:,} rows", f"{n['deliveries']:,} deliveries", f"{n['inversions']:,} inverted"]
     parts += [f"{n['gaps']:,} over a gap", f"{n['violated']:,} violations"]
     parts += [f"{n['waiting']:,} steps wait"] if n["waiting"] else []
+    parts += [f"{n['doubts']:,} in doubt"] if n["doubts"] else []
     parts += [f"{n['bad']:,} bad rows"] if n["bad"] else []
     parts += [f"lag {n['lag_s']:.1f} s"] if n["lag_s"] is not None else []
     return ", ".join(parts)

@@ -34,7 +34,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from whence.errors import UsageError
 from whence.judge.batch import tables as results
-from whence.judge.batch.audited import Audited, audited
+from whence.judge.batch.audited import Audited, audited, doubts
 from whence.judge.batch.coding import READ, code, codes, picked
 from whence.judge.promises import NAMES
 from whence.spark import ingest, measure, session
@@ -53,6 +53,9 @@ ROW_BYTES: Final = 200
 """About what a worker takes for a row while it judges."""
 SHOWN: Final = 5
 """Violations of a run that are shown, of each rule; all of them are in the table."""
+
+WRITTEN: Final = ("verdicts", "violations", "members", "doubts", "quarantine")
+"""The tables that every audit writes."""
 
 _SUMMARY: Final = "run string, cluster string, summary string"
 _BLOCKS: Final = "run string, cluster string, rows long, block binary, piece int"
@@ -82,6 +85,8 @@ class Summary:
     """Steps of members that no row tells of: verdicts there are given in doubt for the member."""
     circles: int = 0
     """Members that waited for what waited for them: no execution can have left such a trace."""
+    doubts: int = 0
+    """Deliveries that cannot be judged: the traces of their publishers are not all here."""
     quarantined: int = 0
     pictures: int = 0
     """ShiViz logs of violations."""
@@ -98,6 +103,7 @@ class Summary:
             "repeated",
             "missing",
             "circles",
+            "doubts",
             "pictures",
         ):
             setattr(self, name, getattr(self, name) + getattr(other, name))
@@ -127,8 +133,11 @@ def audit_run(table: pa.Table, run: str, cluster: str, parts: Parts) -> Summary:
     parts.write("verdicts", results.verdicts(a, run, cluster))
     parts.write("violations", wrong)
     parts.write("members", members)
+    doubted = doubts(a)
+    parts.write("doubts", results.doubts_table(doubted, run, cluster))
     parts.write("quarantine", ingest.bad_table(conflicts(table, a.coded.conflicts.tolist())))
     out = summed(a, members, wrong, table.num_rows)
+    out.doubts = sum(doubt.count for doubt in doubted)
     out.pictures = draw(table, a.coded, wrong, run, cluster, parts.stage)
     return out
 
@@ -455,7 +464,9 @@ def audit(
             parts.write("quarantine", ingest.bad_table(bad))
         for summary in _summaries(spark, pieces, stage, total, giant, progress):
             total.add(summary)
-        counts = {table: rows_in(stage / table) for table in ("verdicts", "violations", "members", "quarantine")}
+        counts = {
+            table: rows_in(stage / table) for table in ("verdicts", "violations", "members", "doubts", "quarantine")
+        }
         total.quarantined = counts["quarantine"]
         if metrics:
             progress("measuring")

@@ -178,8 +178,11 @@ def _losses(run: Run, stage: Path, place: Path, number: int) -> Summary:
     if pieces:
         members, found = spread.at_the_end(shared, pieces)
         wrong = tables.violations_table(found, *run)
+        doubts = spread.all_doubts(pieces)
         with Parts(str(stage), f"giant-{number}") as parts:
             parts.write("members", members)
             parts.write("violations", wrong)
+            parts.write("doubts", tables.doubts_table(doubts, *run))
+        total.doubts = sum(doubt.count for doubt in doubts)
         total.add(Summary(**counted(wrong)))
     return total

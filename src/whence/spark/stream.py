@@ -1,7 +1,7 @@
 """The audit as a stream: verdicts on the growing trace of a live cluster, the same that the batch gives at its end.
 
-`growing` is the source, `follow` the audit; here is what ties them to Structured Streaming so that nothing is lost or
-counted twice, whatever is killed when. In the directory `out`:
+`growing` is the source, `whence.judge.follow` the judge; this ties them to Structured Streaming so that nothing is lost
+or counted twice, whatever is killed when. In the directory `out`:
 
     checkpoint/             Spark's: which rows belong to which batch
     verdicts/00000012.parquet, violations/, quarantine/     what batch 12 found
@@ -32,11 +32,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from whence.errors import TraceError, UsageError, WhenceError
-from whence.judge.promises import Verdict, rule_broken
+from whence.judge import Follower, Judged
+from whence.judge.batch.tables import from_rows, violations_table
+from whence.judge.findings import Finding
+from whence.judge.follow import KINDS, Changes, Step
 from whence.spark import ingest
-from whence.spark.follow import Follower
 from whence.spark.growing import BATCH_BYTES, SCHEMA, GrowingTrace, bad_rows, growing_files, is_parquet, read
-from whence.spark.state import KINDS, Changes, Judged, Step
 from whence.spark.tables import MANIFEST, arrow_schema, disk_errors, require, spark_schema
 
 MARK: Final = "_watch.json"
@@ -65,6 +66,8 @@ class Sums(msgspec.Struct):
     """By rule."""
     newest_ns: int = 0
     """The latest time of a row: for the lag of a live cluster."""
+    doubts: int = 0
+    """Deliveries that cannot be judged: the traces of their publishers are not all here."""
 
 
 class Mark(msgspec.Struct):
@@ -295,28 +298,44 @@ def _judge(
     bad = table.filter(table["bad"].is_valid())
     good = table.filter(table["bad"].is_null())
     verdicts: list[tuple[Any, ...]] = []
-    violations: list[tuple[Any, ...]] = []
-    for key, rows in _by_run(good):
-        _hear(followers.setdefault(key, Follower()).feed(rows), key, followers[key], verdicts, violations)
+    broken: list[pa.Table] = []
+    doubts = before.doubts
+    heard = [(key, followers.setdefault(key, Follower()), rows) for key, rows in _by_run(good)]
+    judged = [(key, follower, follower.feed(rows)) for key, follower, rows in heard]
     if settle:
-        for key, follower in list(followers.items()):
-            end, judged = follower.settled()
-            _hear(judged, key, end, verdicts, violations)
+        judged += ((key, *follower.settled()) for key, follower in list(followers.items()))
+    for key, follower, some in judged:
+        every = follower.findings()
+        found = [finding for finding in every if finding.doubt is None]
+        doubts += len(every) - len(found)
+        verdicts += _verdicts(key, some, found)
+        broken.append(violations_table(found, *key))
+    violations = pa.concat_tables([arrow_schema("violations").empty_table(), *broken])
     newest: int = pc.max(good["t_ns"]).as_py() or 0
     sums = Sums(
         before.rows + good.num_rows,
         before.bad + bad.num_rows,
         _added(before.verdicts, (row[7] for row in verdicts)),
-        _added(before.violations, (row[2] for row in violations)),
+        _added(before.violations, map(str, violations["rule"].to_pylist())),
         max(before.newest_ns, newest),
+        doubts,
     )
     quarantine = bad.select(["file", "position", "bad", "raw"]).rename_columns(["file", "position", "reason", "raw"])
     tables = {
-        "verdicts": _table("verdicts", verdicts),
-        "violations": _table("violations", violations),
+        "verdicts": from_rows("verdicts", verdicts),
+        "violations": violations,
         "quarantine": quarantine.cast(arrow_schema("quarantine")),
     }
     return {name: part for name, part in tables.items() if part.num_rows}, sums
+
+
+def _verdicts(key: tuple[str, str], judged: list[Judged], found: list[Finding]) -> Iterator[tuple[Any, ...]]:
+    """Rows of `verdicts`."""
+    wrong = {(finding.member, finding.step) for finding in found}
+    for one in judged:
+        cause = (None, None, None) if one.cause is None else (one.cause.origin, one.cause.seq, one.cause.id)
+        at = (one.member, one.step)
+        yield (*key, *at, one.event, one.origin, one.seq, one.verdict.text, one.order, *cause, at in wrong)
 
 
 def _by_run(rows: pa.Table) -> Iterator[tuple[tuple[str, str], Iterable[tuple[str, int, Step | None]]]]:
@@ -331,40 +350,8 @@ def _by_run(rows: pa.Table) -> Iterator[tuple[tuple[str, str], Iterable[tuple[st
     yield from groups.items()
 
 
-_VERDICTS: Final = {verdict.text: verdict for verdict in reversed(Verdict)}
-
-
-def _rule(found: Judged, follower: Follower) -> str | None:
-    """What a delivery breaks, given what its member's order promises."""
-    verdict = Verdict.FIFO_INVERTED if found.fifo else _VERDICTS[found.verdict]
-    if verdict is Verdict.UNKNOWN and found.origin in follower.torn:
-        return None  # steps of its origin are missing
-    return rule_broken(found.order, verdict)
-
-
-def _hear(
-    judged: list[Judged],
-    key: tuple[str, str],
-    follower: Follower,
-    verdicts: list[tuple[Any, ...]],
-    violations: list[tuple[Any, ...]],
-) -> None:
-    for found in judged:
-        rule = _rule(found, follower)
-        verdicts.append((*key, *found[:10], rule is not None))
-        if rule is not None:
-            violations.append((*key, rule, found.member, found.lseq, found.event, *follower.why(found)))
-    violations += ((*key, *claim) for claim in follower.claims())
-
-
 def _added(before: dict[str, int], names: Iterable[str]) -> dict[str, int]:
     return dict(sorted((Counter(before) + Counter(names)).items()))
-
-
-def _table(name: str, rows: list[tuple[Any, ...]]) -> pa.Table:
-    schema = arrow_schema(name)
-    columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
-    return pa.Table.from_arrays([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
 
 
 # -- what is left of a trace that is complete

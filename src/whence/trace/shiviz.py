@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -53,13 +54,22 @@ class Record(msgspec.Struct, frozen=True):
         return self.clock[self.host]
 
 
+class Refused(NamedTuple):
+    """A record without a usable clock."""
+
+    line: int
+    reason: str
+    raw: str
+    """The line it begins in."""
+
+
 class Log(msgspec.Struct, frozen=True):
     """What was found in a log."""
 
     records: list[Record] = []
     passed_over: list[tuple[int, str]] = []
     """Line and text of what belongs to no record: the viewer does not show it either."""
-    bad: list[TraceError] = []
+    refused: list[Refused] = []
     """Records without a usable clock, when they are collected."""
 
 
@@ -96,7 +106,7 @@ def parse_log(
     first_line: int = 1,
 ) -> Log:
     """The records of a log. A clock that is no JSON object of counts, or has no entry for its own host, raises a
-    TraceError that names the line, or goes to `bad`."""
+    TraceError that names the line, or goes to `refused`."""
     pattern = compile_expression(expression)
     log = Log()
     line, counted = first_line, 0
@@ -119,12 +129,13 @@ def parse_log(
             try:
                 log.records.append(_record(match, file, line_at(match.start()), label))
             except ValueError as reason:
-                error = TraceError(f"{file}: line {line}: {reason}")
                 if on_bad == "raise":
-                    raise error from reason
-                log.bad.append(error)
+                    raise TraceError(f"{file}: line {line}: {reason}") from reason
+                begin, end_of_line = text.rfind("\n", 0, match.start()) + 1, text.find("\n", match.start())
+                raw = text[begin : end_of_line if end_of_line >= 0 else len(text)]
+                log.refused.append(Refused(line, str(reason), raw))
         pass_over(done, end)
-    if not log.records and not log.bad:
+    if not log.records and not log.refused:
         raise TraceError(f"{file}: the parser expression {expression!r} finds no record")
     return log
 

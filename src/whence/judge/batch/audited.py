@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -13,9 +14,10 @@ from whence.judge import findings
 from whence.judge.batch import kernel
 from whence.judge.batch.coding import Coded, code
 from whence.judge.batch.compiled import Bytes, Ints, Longs
+from whence.judge.batch.doubts import Publishers
 from whence.judge.batch.owners import two_owners
 from whence.judge.batch.verdicts import IN_ORDER, UNKNOWN, Found, Losses, States, judge, losses, states
-from whence.judge.findings import Event, Finding
+from whence.judge.findings import Doubt, Event, Finding
 from whence.judge.promises import Verdict, promise
 
 
@@ -96,23 +98,29 @@ def members_of(coded: Coded, rows: Longs) -> Ints:
 
 def broken(a: Audited, rows: Longs, member: Ints) -> NDArray[np.bool_]:
     """Which of these deliveries break what their member's order promises. A delivery of what nobody published breaks
-    nothing where steps of its origin are missing."""
+    nothing where the publish may be missing in the trace (`doubts`)."""
     coded, verdict = a.coded, a.found.verdict[rows]
     forbids = np.zeros((len(coded.members), len(Verdict)), bool)
     for m, order in enumerate(coded.order):
         forbids[m, list(promise(order).forbids)] = True
     out: NDArray[np.bool_] = forbids[member, verdict]
-    if coded.torn:
-        torn = set(coded.torn)
-        for k in np.flatnonzero(verdict == UNKNOWN).tolist():
-            out[k] &= claimed_origin(id_on(coded, int(rows[k]))) not in torn
+    unknown = np.flatnonzero(verdict == UNKNOWN)
+    if len(unknown):
+        trace = Publishers(coded)
+        out[unknown] &= [trace.doubt(int(event)) is None for event in coded.event[rows[unknown]]]
     return out
 
 
-def claimed_origin(event: str | None) -> str | None:
-    """The publisher that an event's id names."""
-    owner = (event or "").partition("@")[2]
-    return owner or None
+def doubts(a: Audited) -> list[Doubt]:
+    """Deliveries that cannot be judged because their publishers' traces are not all here."""
+    rows = np.flatnonzero(a.found.verdict == UNKNOWN)
+    trace = Publishers(a.coded)
+    count: Counter[tuple[str, str]] = Counter()
+    for event, n in zip(*np.unique(a.coded.event[rows], return_counts=True), strict=True):
+        doubt = trace.doubt(int(event))
+        if doubt is not None:
+            count[doubt] += int(n)
+    return [Doubt(member, why, n) for (member, why), n in sorted(count.items())]
 
 
 def id_on(coded: Coded, row: int) -> str | None:
@@ -172,6 +180,8 @@ class Everybody(NamedTuple):
     members: pa.Array[Any]
     order: list[str]
     alive: Bytes
+    missing: Longs
+    """Steps of each member that are not here."""
     member_of: Ints
     ids: pa.Array[Any]
     past: kernel.Past
@@ -181,15 +191,16 @@ class Everybody(NamedTuple):
 
 def everybody(a: Audited) -> Everybody:
     """The members of a run that was judged as a whole."""
-    c = a.coded
-    return Everybody(c.members, c.order, c.alive, c.member_of, c.events.take(c.ids), a.past, a.found.ends, a.losses)
+    c, ids = a.coded, a.coded.events.take(a.coded.ids)
+    return Everybody(c.members, c.order, c.alive, c.missing, c.member_of, ids, a.past, a.found.ends, a.losses)
 
 
 def of_agreement(a: Everybody) -> Iterator[Finding]:
     """What a reliable member lacks, and another has."""
     ranges = zip(a.losses.member.tolist(), a.losses.first.tolist(), a.losses.last.tolist(), strict=True)
     for m, first, last in ranges:
-        if promise(a.order[m]).agreement:
+        # What it lacks may have been delivered in steps that are missing.
+        if promise(a.order[m]).agreement and not a.missing[m] and not a.ends.unsure[m].any():
             o = int(a.past.origin[first])
             origin = str(a.members[int(a.member_of[o])])
             event = Event(str(a.ids[first]), origin, first - int(a.past.base[o]) + 1)

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from whence.judge.batch import kernel
 from whence.judge.batch.compiled import Bytes, Ints, Longs, Small, compiled
+from whence.judge.promises import DEFAULT
 
 TEXTS: Final = ("member", "kind", "event", "reason", "peer", "order", "token")
 READ: Final = ("run", "cluster", "lseq", "t_ns", "ticket", *TEXTS)
@@ -32,8 +33,6 @@ _KINDS: Final = {
     "ticket": kernel.TICKET,
 }
 _HOW: Final = {"genesis": kernel.GENESIS, "snapshot": kernel.INSTALLED, "checkpoint": kernel.CHECKPOINT}
-
-DEFAULT_ORDER: Final = "causal"
 
 
 class Tickets(NamedTuple):
@@ -65,6 +64,8 @@ class Known(NamedTuple):
     tokens: list[str]
     torn: list[str]
     """Members of them with missing steps."""
+    closed: list[str]
+    """Members of them that left or crashed: their traces have an end."""
 
 
 class Coded(NamedTuple):
@@ -98,6 +99,8 @@ class Coded(NamedTuple):
     """Steps of each member that are not there."""
     torn: list[str]
     """Members with missing steps, here or elsewhere."""
+    closed: list[str]
+    """Members that left or crashed, here or elsewhere."""
     reused: Longs
     """Steps that publish an id (whoever its owner is) once more."""
     tickets: Tickets
@@ -252,6 +255,7 @@ class _Rows(NamedTuple):
     orders: dict[int, str]
     superseded: Bytes
     elsewhere: list[str]
+    closed: list[str]
 
 
 def code(table: pa.Table, needed: Needed | None = None, known: Known | None = None) -> Coded:
@@ -283,12 +287,13 @@ def code(table: pa.Table, needed: Needed | None = None, known: Known | None = No
         member_of=member_of,
         joins=rows.joins,
         tokens=rows.tokens,
-        order=[rows.orders.get(m, DEFAULT_ORDER) for m in range(len(rows.members))],
+        order=[rows.orders.get(m, DEFAULT) for m in range(len(rows.members))],
         alive=_alive(kind, begin, rows.superseded),
         superseded=rows.superseded,
         elsewhere=rows.elsewhere,
         missing=missing,
         torn=[str(rows.members[m]) for m in np.flatnonzero(missing).tolist()] + (known.torn if known else []),
+        closed=rows.closed,
         reused=_reused(kind, event, events, row, rows.t),
         tickets=_tickets(rows, row[kind == kernel.TICKET]),
         repeated=repeated,
@@ -338,7 +343,7 @@ def _rows(table: pa.Table, needed: Needed | None, known: Known | None) -> _Rows:
         kind = np.append(kind, np.full(n, kernel.SNAPSHOT, np.int8))
         what = np.append(what, joins.end_tokens)
     superseded = np.append(joins.superseded, np.zeros(len(members) - len(joins.superseded), np.uint8))
-    said = joins.joins, joins.tokens, joins.orders, superseded, joins.elsewhere
+    said = joins.joins, joins.tokens, joins.orders, superseded, joins.elsewhere, joins.closed
     return _Rows(table, members, events, member, lseq, t, kind, what, *said)
 
 
@@ -366,6 +371,8 @@ class _Joins:
         used = {row["token"] for row in said if row["reason"] != "genesis"} | set(needed.tokens if needed else ())
         self.tokens = known.tokens if known else sorted(str(t) for t in used & set(taken) if t is not None)
         number: dict[str | None, int] = {token: k for k, token in enumerate(self.tokens)}
+        gone = np.unique(member[kind == kernel.GONE])
+        self.closed = [*members.take(gone).to_pylist(), *(known.closed if known else ())]
         self.taken = np.array([number.get(token, -1) for token in taken], np.int32)
         self.superseded = np.zeros(len(members), np.uint8)
         self.elsewhere: list[str] = []
@@ -374,12 +381,13 @@ class _Joins:
         ended: dict[int, int] = {}
         how, tokens = [], []
         for m, row in zip(member[self.rows].tolist(), said, strict=True):
-            self.orders[m] = row["order"] or DEFAULT_ORDER
+            self.orders[m] = DEFAULT if row["order"] is None else row["order"]
             how.append(_HOW.get(row["reason"], kernel.UNCLEAR))
             token, peer = number.get(row["token"], -1), row["peer"]
             if how[-1] == kernel.CHECKPOINT and peer is not None and place.get(peer) != m:
                 if row["token"] is None:
                     token = number.get(end_of(peer), -1)
+                    how[-1] = kernel.CHECKPOINT if peer in self.closed else kernel.RESUMED
                 if peer in place:
                     self.superseded[place[peer]] = 1
                     if row["token"] is None and known is None:

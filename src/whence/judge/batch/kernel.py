@@ -29,8 +29,8 @@ from whence.judge.batch.compiled import Bytes, Ints, Longs, Small, compiled
 OTHER, PUBLISH, DELIVER, JOIN, SNAPSHOT, GONE, TICKET = range(7)
 """Kinds of rows. TICKET is nothing to this kernel."""
 
-GENESIS, INSTALLED, CHECKPOINT, UNCLEAR = range(4)
-"""How a member joins. UNCLEAR: in no way that we know."""
+GENESIS, INSTALLED, CHECKPOINT, UNCLEAR, RESUMED = range(5)
+"""How a member joins. UNCLEAR: in no known way. RESUMED: as CHECKPOINT, after a life whose end may be cut off."""
 
 DENSE = 1 << 25
 """Numbers that are kept for whole vectors: 128 MB."""

@@ -41,6 +41,7 @@ TABLES: Final[dict[str, Columns]] = {
     "violations": columns(
         "run text!, cluster text!, rule text!, member text!, lseq int64, event text, detail text!, witness texts!"
     ),
+    "doubts": columns("run text!, cluster text!, member text!, reason text!, deliveries int64!"),
     "members": columns(
         "run text!, cluster text!, member text!, order text!, alive boolean!, steps int64!, missing int64!, "
         "deliveries int64!, in_order int64!, inverted int64!, fifo_inverted int64!, over_gap int64!, after_gap int64!, "
@@ -52,6 +53,8 @@ events of its own origin included.
 `verdicts`: one row per delivery. The cause of `inverted` is the event delivered earlier that has this one in its past;
 of `over a gap` the first event skipped; of a `duplicate` the event itself. `violation`: the member's order forbids it.
 `violations`: one row each, `detail` is a sentence, `witness` the events to look at (at most three).
+`doubts`: one row per member whose trace is absent or incomplete, with the number of deliveries of its events that
+cannot be judged for that reason.
 `members`: one row per member, with counts."""
 
 SCHEMAS: Final = {name: arrow(table) for name, table in TABLES.items()}

@@ -7,6 +7,7 @@ all pieces of the rest. What members lack is found at the end, from the state th
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,11 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from whence.judge.batch import audited, kernel
-from whence.judge.batch.audited import Audited, Everybody
+from whence.judge.batch.audited import Audited, Everybody, doubts
 from whence.judge.batch.coding import Known, Needed, code, codes, picked
 from whence.judge.batch.schemas import SCHEMAS
 from whence.judge.batch.verdicts import States, losses, states
-from whence.judge.findings import Finding
+from whence.judge.findings import Doubt, Finding
 
 
 class Scouted(NamedTuple):
@@ -73,7 +74,7 @@ def followed(table: pa.Table, needed: Needed) -> tuple[Audited, Shared]:
     a = audited.followed(code(table, needed=needed))
     coded = a.coded
     names = [str(coded.members[m]) for m in coded.member_of.tolist()]
-    known = Known(coded.events.take(coded.ids), coded.base, names, coded.tokens, coded.torn)
+    known = Known(coded.events.take(coded.ids), coded.base, names, coded.tokens, coded.torn, coded.closed)
     return a, Shared(known, a.past, a.found.taken)
 
 
@@ -82,7 +83,7 @@ def nothing() -> Shared:
     none, base = np.empty(0, np.int32), np.zeros(1, np.int64)
     steps = kernel.Steps(base, np.empty(0, np.int8), none, np.empty(0, np.uint8))
     past, _, _ = kernel.rebuild(steps, kernel.Joins(np.empty(0, np.int8), none), 0, base, np.zeros(1, np.uint8))
-    return Shared(Known(pa.array([], pa.string()), base, [], [], []), past, states(0, 0))
+    return Shared(Known(pa.array([], pa.string()), base, [], [], [], []), past, states(0, 0))
 
 
 def others(table: pa.Table, shared: Shared) -> Audited:
@@ -98,13 +99,14 @@ class Ended(NamedTuple):
     ends: States
     elsewhere: list[str]
     """Members that another one continues."""
+    doubts: list[Doubt]
 
 
 def ended(a: Audited, members: pa.Table) -> Ended:
     """`members`: the table of this piece."""
     coded = a.coded
     gone = [str(coded.members[m]) for m in np.flatnonzero(coded.superseded).tolist()] + coded.elsewhere
-    return Ended(members, _taken(a.found.ends, np.flatnonzero(audited.there(coded))), gone)
+    return Ended(members, _taken(a.found.ends, np.flatnonzero(audited.there(coded))), gone, doubts(a))
 
 
 def _taken(s: States, which: Any) -> States:
@@ -132,7 +134,8 @@ def at_the_end(shared: Shared, pieces: list[Ended]) -> tuple[pa.Table, list[Find
         members = members.set_column(place, SCHEMAS["members"].field(name), pa.array(new))
     orders = [str(o) for o in members["order"].to_pylist()]
     named = members["member"].combine_chunks()
-    found = Everybody(named, orders, alive, member_of, shared.known.ids, shared.past, ends, lost)
+    torn = np.array(members["missing"].to_pylist(), np.int64)
+    found = Everybody(named, orders, alive, torn, member_of, shared.known.ids, shared.past, ends, lost)
     return members, list(audited.of_agreement(found))
 
 
@@ -141,3 +144,11 @@ def _joined(all_: list[States]) -> States:
     offsets = np.cumsum([0] + [len(s.event) for s in all_])
     moved = [s._replace(at=s.at + offset) for s, offset in zip(all_, offsets, strict=False)]
     return States(*(np.concatenate(column) for column in zip(*moved, strict=True)))
+
+
+def all_doubts(pieces: list[Ended]) -> list[Doubt]:
+    """The doubts of all pieces, once for each absent member."""
+    count: Counter[tuple[str, str]] = Counter()
+    for doubt in (doubt for piece in pieces for doubt in piece.doubts):
+        count[doubt.member, doubt.why] += doubt.count
+    return [Doubt(member, why, n) for (member, why), n in sorted(count.items())]

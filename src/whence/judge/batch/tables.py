@@ -10,12 +10,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from whence.judge.batch import kernel
-from whence.judge.batch.audited import Audited, broken, claimed_origin, found, id_on
+from whence.judge.batch.audited import Audited, broken, found, id_on
 from whence.judge.batch.coding import END
 from whence.judge.batch.compiled import Ints, Longs, Small, compiled
 from whence.judge.batch.schemas import SCHEMAS
 from whence.judge.batch.verdicts import AFTER_GAP, DUPLICATE, FIFO_INVERTED, INVERTED, OVER_GAP, UNKNOWN
-from whence.judge.findings import Finding
+from whence.judge.findings import Doubt, Finding
+from whence.judge.follow import owner_of
 from whence.judge.promises import NAMES
 
 
@@ -82,7 +83,7 @@ def verdicts(a: Audited, run: str, cluster: str) -> pa.Table:
     names, no_seq = coded.members, None
     if len(seq) and seq.min() == 0:  # an event that nobody published, of a member that may have no row here
         unknown = no_seq = seq == 0
-        claimed = [claimed_origin(id_on(coded, r)) for r in rows[unknown].tolist()]
+        claimed = [owner_of(id_on(coded, r)) for r in rows[unknown].tolist()]
         extra = sorted({c for c in claimed if c is not None})
         at = {name: len(names) + k for k, name in enumerate(extra)}
         origin[unknown] = [at.get(c or "", -1) for c in claimed]
@@ -211,6 +212,11 @@ def violations_table(rows: Iterable[Finding], run: str, cluster: str) -> pa.Tabl
     """These findings as the table."""
     made = [(run, cluster, f.rule, f.member, f.step, f.event, f.sentence, f.witnesses) for f in rows]
     return from_rows("violations", made)
+
+
+def doubts_table(rows: Iterable[Doubt], run: str, cluster: str) -> pa.Table:
+    """The table `doubts`: a row for each member whose trace is not all here."""
+    return from_rows("doubts", [(run, cluster, d.member, d.why, d.count) for d in rows])
 
 
 def from_rows(table: str, rows: Sequence[tuple[Any, ...]]) -> pa.Table:

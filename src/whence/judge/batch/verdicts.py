@@ -16,6 +16,7 @@ from whence.judge.batch.kernel import (
     DELIVER,
     GENESIS,
     JOIN,
+    RESUMED,
     SNAPSHOT,
     Joins,
     Past,
@@ -375,8 +376,8 @@ def judge(steps: Steps, joins: Joins, past: Past, early: Bytes, todo: Bytes, giv
                     wait(work, m, token)
                     break
                 if token >= 0 and taken.has[token]:
-                    _load(life, taken, token, past, joins.how[w] == CHECKPOINT)
-                elif joins.how[w] != GENESIS:
+                    _load(life, taken, token, past, joins.how[w] == CHECKPOINT or joins.how[w] == RESUMED)
+                if joins.how[w] == RESUMED or (joins.how[w] != GENESIS and (token < 0 or not taken.has[token])):
                     unsure[:] = 1
             at[m] += 1
         ends, used = _save(ends, m, life, used)
