@@ -364,6 +364,7 @@ class Killable:
         return code
 
 
+@pytest.mark.long  # the short forms: above in virtual time, and test_processes.py
 def test_a_bridge_killed_in_the_middle_of_load_and_started_again(tmp_path: Path) -> None:
     """Two clusters of three members over loopback, load in both, `kill -9` twice: every global event is everywhere
     once, and nothing before what it follows."""
