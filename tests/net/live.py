@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import whence
 from tests.net.virtual import runner
 from whence.api import Join
-from whence.sim.oracle import judge
+from whence.judge import judge
 from whence.trace import MemoryTrace
 
 T = TypeVar("T")
