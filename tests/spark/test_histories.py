@@ -27,10 +27,8 @@ SCHEMA = "history string, session string, txn long, op long, kind string, key lo
 def table(spark: SparkSession, found: dict[str, History]) -> DataFrame:  # noqa: F811
     made = []
     for name, history in found.items():
-        op = 0
-        for session, txn, kind, key, value in rows(history):
+        for op, (session, txn, kind, key, value) in enumerate(rows(history)):
             made.append((name, session, txn, op, kind, key, value))
-            op += 1
     Random(1).shuffle(made)
     return spark.createDataFrame(made, SCHEMA)
 

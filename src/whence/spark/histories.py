@@ -3,10 +3,10 @@
     from whence.spark import histories
     checked = histories.check(df, levels=["RC", "RA", "TCC"])
 
-One giant history goes through stages: A read consistency, by session; B reads-from, by key, the one large exchange; C, D
-the graph of transactions and a topological order of it, in one place; E writers that this order puts between a read's
-writer and its reader, by key; F clocks and the test of these candidates, by blocks of sessions; G a new order if there
-were necessary edges, and again from E. docs/histories.md has the schema of the operations.
+One giant history goes through stages: A read consistency, by session; B reads-from, by key, the one large exchange;
+C, D the graph of transactions and a topological order of it, in one place; E writers that this order puts between a
+read's writer and its reader, by key; F clocks and the test of these candidates, by blocks of sessions; G a new order if
+there were necessary edges, and again from E. docs/histories.md has the schema of the operations.
 """
 
 from __future__ import annotations
@@ -41,14 +41,15 @@ BLOCK_BYTES: Final = 1 << 30
 
 RESULT: Final = (
     "history string, part string, level string, holds boolean, operations long, transactions long, sessions long, "
-    "pattern string, count long, guarantee string, story string, finding string, position long, session string, txn long"
+    "pattern string, count long, guarantee string, story string, finding string, position long, session string, "
+    "txn long"
 )
 FIELDS: Final = {
     "verdict": ("history", "level", "holds", "operations", "transactions", "sessions"),
     "finding": ("history", "level", "pattern", "count", "guarantee", "story", "finding"),
     "order": ("history", "level", "position", "session", "txn"),
 }
-_ARROW: Final = {"string": pa.string(), "boolean": pa.bool_(), "long": pa.int64()}
+_ARROW: Final[dict[str, pa.DataType]] = {"string": pa.string(), "boolean": pa.bool_(), "long": pa.int64()}
 _SCHEMA: Final = pa.schema([(name, _ARROW[kind]) for name, kind in (each.split() for each in RESULT.split(", "))])
 
 
@@ -143,7 +144,7 @@ def _spread(df: DataFrame, levels: Sequence[Level] | None, certificate: bool) ->
         table = _rows("history", report, certificate)
     finally:
         giant.close()
-    made: DataFrame = df.sparkSession.createDataFrame(table)  # type: ignore[type-var]
+    made: DataFrame = df.sparkSession.createDataFrame(table)
     return made
 
 
@@ -302,7 +303,7 @@ def _reads_from(first: Any, aborted: tuple[Any, Any]) -> Any:
         order = np.lexsort((column["at"], t))
         t, at, value = t[order], column["at"][order], column["value"][order]
         what, keys = column["what"][order].astype(np.uint8), column["key"][order]
-        codes, names, _ = code_keys(keys)
+        codes, _, _ = code_keys(keys)
         write = ((what == k.FINAL) | (what == k.OVERWRITTEN)).astype(np.uint8)
         slots = np.full(1 << max(4, (2 * int(write.sum())).bit_length()), -1, np.int32)
         k.tabulate(codes, value, write, what, slots, np.empty(0, np.int64))
@@ -386,7 +387,7 @@ class _Spread(Rounds):
             graph, nothing, np.empty(0, np.int64), np.empty(0, np.int64), nothing, np.empty(0, np.uint8), 0
         )
         self.giant, self.rows = giant, known
-        self.known = np.empty((0, 5), np.int64)  # type: ignore[assignment]
+        self.known = np.empty((0, 5), np.int64)
 
     def edges(self, order: Any, rank: Any) -> Any:
         graph, context = self.graph, self.giant.spark.sparkContext
