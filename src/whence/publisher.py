@@ -125,6 +125,11 @@ class Tickets:
         finally:
             outlet.published += len(ask.ids)  # rule 1
 
+    @property
+    def has_room(self) -> bool:
+        """Neither peers nor the own application are behind."""
+        return not self.node.backlog.full and not self.host.congested()
+
     async def room(self, for_reader: bool) -> None:
         """Rule 3."""
         node = self.node
@@ -295,12 +300,15 @@ class Publisher(Outlet):
 
     async def _my_turn(self, call: int) -> None:
         """Rule 2: there is a ticket, there is room, and no earlier call waits."""
+        tickets = self._tickets
+        if self._entered and len(self._waiting) == 1 and tickets.node.may_publish and tickets.has_room:
+            return  # as almost always
         while True:
             await self.ready()
-            await self._tickets.room(self.waits_for_reader)
+            await tickets.room(self.waits_for_reader)
             if min(self._waiting) != call:
                 await self._turn.wait()
-            elif self._tickets.node.may_publish:
+            elif tickets.node.may_publish:
                 return
 
     def _hand_over(self, call: int) -> None:

@@ -23,8 +23,8 @@ from whence.bridge import Bridge, Said, everywhere
 from whence.bridge.merge import CROSSINGS, copies_of, merge, merged
 from whence.clock import address_of
 from whence.errors import CyclicTopology, DiskError, TraceError, UsageError
+from whence.judge import judge
 from whence.net.memory import MemoryNetwork
-from whence.sim.oracle import judge
 from whence.trace import read as read_trace
 
 
@@ -364,6 +364,7 @@ class Killable:
         return code
 
 
+@pytest.mark.long  # the short forms: above in virtual time, and test_processes.py
 def test_a_bridge_killed_in_the_middle_of_load_and_started_again(tmp_path: Path) -> None:
     """Two clusters of three members over loopback, load in both, `kill -9` twice: every global event is everywhere
     once, and nothing before what it follows."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,10 +10,10 @@ import pytest
 
 import whence
 from whence.errors import FleetError
-from whence.fleet.fleet import Fleet, Look
+from whence.fleet.fleet import Fleet, Look, Members
 from whence.fleet.plan import Step
 from whence.fleet.task import Seat, Task
-from whence.sim.oracle import judge
+from whence.judge import judge
 
 MS = 1_000_000
 SHORT = {"ring_k": 2, "ring_round_ns": 400 * MS, "delta_ns": 100 * MS, "round_ns": 50 * MS, "time_to_recover": 20.0}
@@ -95,3 +96,26 @@ def test_members_that_find_nobody_are_named(tmp_path: Path) -> None:
                 fleet.rows()
 
     whence.run(main())
+
+
+@pytest.mark.parametrize("what", ["trace", "directory", "seen", "trace and directory"])
+def test_a_full_disk_ends_a_member_with_one_line(what: str, tmp_path: Path) -> None:
+    """Whatever is written to it. The others are not waited for: what counts is which process ended, and why."""
+    seat = Seat(rate=200.0)
+    if "directory" in what:
+        seat.directory = str(tmp_path / "disk")
+    if "seen" in what:
+        seat.seen = str(tmp_path / "seen")
+    trace = str(tmp_path / "trace") if "trace" in what else None
+
+    async def main() -> None:
+        async with Fleet(tmp_path) as fleet:
+            task = Task(cluster="full", seats=[seat], secret=fleet.secret, trace=trace)
+            little = ["sh", "-c", 'ulimit -f 16; exec "$0" "$@"']
+            fleet.add(Members(0, task, "whence.fleet.member", prefix=little))
+            fleet.member(Task(cluster="full", seats=[Seat()]))
+            await fleet.start()
+            await fleet.together([asyncio.sleep(LIMIT_S)])
+
+    with pytest.raises(FleetError, match=r"^process 0 cannot go on: [^\n]*File too large[^\n]*$"):
+        whence.run(main())
