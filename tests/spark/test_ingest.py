@@ -249,6 +249,7 @@ def test_running_again_gives_the_same_tables(spark: SparkSession, tmp_path: Path
             "verdicts": 80,
             "violations": 0,
             "members": 4,
+            "doubts": 0,
             "quarantine": 1,
             "shiviz": 0,
         }
