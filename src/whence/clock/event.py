@@ -109,11 +109,11 @@ class Body:
         return self.first + self.count - 1
 
     def payloads(self) -> list[bytes]:
-        """The payloads, decoded on demand: most frames that a member receives are duplicates. `BadFrame` if the body
-        is not what the frame says."""
+        """The payloads; `BadFrame` if the body holds anything else. Decoded when the frame is vetted and when it is
+        read, never for a duplicate."""
         try:
             payloads = _payloads.decode(self.body)
-        except msgspec.DecodeError as error:
+        except msgspec.MsgspecError as error:
             raise BadFrame(f"body of a frame: {error}") from None
         if len(payloads) != self.count:
             raise BadFrame(f"a frame of {self.count} events with {len(payloads)} payloads")

@@ -140,6 +140,7 @@ def from_table(table: Any, file: str) -> Columns:
         recorded,
         key_names=names,
         value_names=value_names,
+        numbers=t[new],
         session_names=[str(each) for each in sessions],
     )
 
