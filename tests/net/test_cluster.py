@@ -15,9 +15,9 @@ import whence
 from tests.net.live import assert_causal, collect, enter, fast, run, until
 from whence.clock import EventId
 from whence.errors import LostTicket, NotJoined, UsageError
+from whence.judge import judge
 from whence.net import keys
 from whence.ports import Coordinate
-from whence.sim.oracle import judge
 from whence.testing import Faults
 from whence.trace import MemoryTrace, read
 

@@ -14,14 +14,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import whence
-from whence.cli import beyond, kit, live, papers, pipeline
+from whence.cli import beyond, history, kit, live, papers, pipeline
 from whence.cli.later import later
 from whence.errors import WhenceError
 
 CONTENTS = {
     "see it work": ("demo", "sim", "up", "chat"),
     "run it": ("node", "bridge", "door", "publish", "keys"),
-    "ask what happened": ("audit", "watch"),
+    "ask what happened": ("audit", "history", "watch"),
     "break it": ("soak", "shrink", "conform"),
     "size it, compare it": ("plan", "sweep", "scale", "paper"),
 }
@@ -80,6 +80,7 @@ def parser() -> argparse.ArgumentParser:
     live.add(commands)
     beyond.add(commands)
     pipeline.add(commands)
+    history.add(commands)
     papers.add(commands)
     kit.add(commands)
     _completion(
