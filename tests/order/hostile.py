@@ -31,6 +31,7 @@ def hostile(frame: FreeFrame) -> dict[str, tuple[FreeFrame, type[Exception]]]:
         "opened later": (replace(frame, opened=frame.number + 1), BadFrame),
         "no events": (replace(frame, count=0), BadFrame),
         "event zero": (replace(frame, first=0), BadFrame),
+        "a payload that is no bytes": (replace(frame, body=b"\x91\xc1"), BadFrame),
     }
 
 
@@ -52,4 +53,5 @@ def bad_states(good: FreeState) -> list[FreeState]:
         replace(good, owners=(replace(row, keys=(7,)),)),
         replace(good, waiting=(replace(good.waiting[0], vector=Packed.of((1, 1))),)),
         replace(good, waiting=(replace(good.waiting[0], keys=(9,)),)),
+        replace(good, waiting=(replace(good.waiting[0], body=b"\x91\xc1"),)),
     ]
