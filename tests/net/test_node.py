@@ -10,12 +10,13 @@ import pytest
 
 from whence.cast.messages import Gossip, Subscribe
 from whence.clock import address_of
+from whence.clock.event import FRAME_EVENTS
 from whence.errors import ClusterClosed, DiskError, LostTicket
 from whence.judge import judge
 from whence.member import Member
 from whence.net.entry import Settings
 from whence.net.hello import DIRECTED, read_direct
-from whence.net.node import FRAME_EVENTS, Ask, Node, Parcel
+from whence.net.node import Ask, Node, Parcel
 from whence.order.messages import AckRecover
 from whence.ports import Deliver, Found, Resign, Start, TakeSnapshot
 from whence.recorder import Recorder

@@ -249,6 +249,7 @@ def test_running_again_gives_the_same_tables(spark: SparkSession, tmp_path: Path
             "verdicts": 80,
             "violations": 0,
             "members": 4,
+            "doubts": 0,
             "quarantine": 1,
             "shiviz": 0,
         }
@@ -256,6 +257,7 @@ def test_running_again_gives_the_same_tables(spark: SparkSession, tmp_path: Path
     assert contents[0] == contents[1]
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
         "_whence.json",
+        "doubts",
         "members",
         "quarantine",
         "shiviz",

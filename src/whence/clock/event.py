@@ -8,7 +8,7 @@ immutable and have the same boundaries at every member, so a frame is never spli
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
@@ -77,6 +77,24 @@ _payloads = msgspec.msgpack.Decoder(list[bytes])
 encode = msgspec.msgpack.Encoder().encode
 
 S = TypeVar("S", bound="Body")
+
+
+FRAME_BYTES = 48_000
+"""Bytes of a body that a runtime fills when there is much to publish: with its headers the frame fits into one
+datagram. (What a peer accepts is larger: `wire.limits`.)"""
+FRAME_EVENTS = 512
+"""And events: the frame is the unit of loss and of recovery."""
+
+
+def fitting(payloads: Sequence[bytes], start: int, frames: int = 1) -> int:
+    """Where a chunk that begins at `start` and fills so many frames ends. It holds at least one payload."""
+    end, room = start, frames * FRAME_BYTES
+    for payload in payloads[start : start + frames * FRAME_EVENTS]:
+        room -= len(payload) + 5
+        if room < 0 and end > start:
+            break
+        end += 1
+    return end
 
 
 def body_size(payloads: Iterable[bytes]) -> int:

@@ -448,9 +448,7 @@ def audit(
             parts.write("quarantine", ingest.bad_table(bad))
         for summary in _summaries(spark, pieces, stage, total, giant, progress):
             total.add(summary)
-        counts = {
-            table: rows_in(stage / table) for table in ("verdicts", "violations", "members", "doubts", "quarantine")
-        }
+        counts = {table: rows_in(stage / table) for table in WRITTEN}
         total.quarantined = counts["quarantine"]
         if metrics:
             progress("measuring")
