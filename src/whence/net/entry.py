@@ -281,7 +281,10 @@ async def find(host: Host, cluster: str, seeds: Sequence[str], timeout: float) -
             task.cancel()
     found = [m for m in heard.values() if m]
     if not found:
-        said = [f"{s}: {'no answer' if a is None else 'is not in it'}" for s, a in heard.items()]
+        said = [
+            f"{s}: {'is not in it' if a is not None else host.why_unreached(s) or 'no answer'}"
+            for s, a in heard.items()
+        ]
         answers = "; ".join(said) or "the only seed is this host"
         raise NotJoined(f"no seed of {cluster!r} within {timeout:g} s ({answers})")
     return found

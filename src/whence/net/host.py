@@ -294,10 +294,11 @@ class Host:
         stats.received_bytes += len(data)
         try:
             packet = self.guard.open(data)
-        except RemoteError:
+        except RemoteError as error:
             stats.unauthentic += 1
             if connection.streams and connection.peer is None:
-                connection.close()
+                plain = data[:1] == bytes((HELLO,))
+                connection.refuse("it greets without any protection" if plain else str(error))
             return
         try:
             kind = packet[0] if packet else -1
@@ -308,8 +309,10 @@ class Host:
             if kind == DIRECTED:
                 target, packet = read_direct(packet)
             header = read_header(packet)
-        except RemoteError:
+        except RemoteError as error:
             stats.bad_packet += 1
+            if connection.streams and connection.peer is None:
+                connection.refuse(str(error))
             connection.close()
             return
         if connection.streams and (connection.peer is None or connection.peer != address_of(header.sender)):
@@ -356,6 +359,10 @@ class Host:
         if self._transport is not None:
             self._send((address,), encode_hello(hello), True)
             self._transport.flush()
+
+    def why_unreached(self, address: str) -> str:
+        """Why there is no answer from this address, as far as it is known."""
+        return "" if self._transport is None else self._transport.why_unreached(address)
 
     async def ask(self, address: str, cluster: str, timeout: float) -> MemberId | None:
         """Who the host at this address is in the cluster: `""` if it is not in it, None if there was no answer."""
