@@ -128,6 +128,10 @@ class Cluster:
         """Ticket -> owner, as far as known here."""
         return self._node.member.ring.coordinators()
 
+    def cut_off(self) -> dict[MemberId, str]:
+        """The members that broke the protocol, and how: this one takes nothing from them and sends them nothing."""
+        return dict(self._node.member.cut_off)
+
     def changes(self, limit: int = 1024) -> MemberChanges:
         """Members as they come and go, from now on:
 

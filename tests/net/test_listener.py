@@ -17,12 +17,14 @@ import pytest
 import whence
 from tests.net.live import collect, fast, run, say, until
 from whence.errors import NotJoined
-from whence.net import keys
+from whence.net import keys, tls
 from whence.net.disk import Journal
+from whence.net.hello import Greeting, encode_hello
 from whence.net.listener import descriptor_share
 from whence.net.refusals import BURST, EVERY_S, MAX_ADDRESSES, Refusals
 from whence.net.tcp import TcpSettings
 from whence.net.transport import parse_address
+from whence.wire import frame_stream
 
 if importlib.util.find_spec("cryptography") is None:
     pytest.skip("needs the cryptography package", allow_module_level=True)
@@ -176,3 +178,27 @@ def test_refusals_are_logged_at_a_bounded_rate(caplog: pytest.LogCaptureFixture)
         assert len(caplog.records) == BURST and len(refusals.last) == MAX_ADDRESSES
         refusals.note("10.0.0.1", "no", 1 + EVERY_S)
         assert len(caplog.records) == BURST + 1
+
+
+def test_a_member_that_names_anothers_address_first_does_not_lock_it_out(root: Path) -> None:
+    keys.issue(root, "mallory", "receiver")
+
+    async def main() -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        _, client = tls.contexts(*(root / "mallory" / f for f in ("ca.crt", "mallory.crt", "mallory.key")))
+        async with whence.found("live", tls=root / "a", settings=fast()) as a:
+            _, writer = await asyncio.open_connection(*parse_address(a.address), ssl=client)
+            writer.write(frame_stream(encode_hello(Greeting(f"127.0.0.1:{port}"))))
+            tcp = a._host._transport
+            await until(lambda: any(c.peer == f"127.0.0.1:{port}" for c in tcp.accepted), "mallory was first")
+            async with whence.join("live", [a.address], f"127.0.0.1:{port}", tls=root / "b", settings=fast()) as b:
+                await say(a, b"hello, b")
+                assert [e.payload for e in await collect(b, 1)] == [b"hello, b"]
+                await say(b, b"hello, a")
+                assert not any(c.name == "mallory" for c in tcp.accepted)
+                assert not a.cut_off()
+            writer.close()
+
+    run(main())

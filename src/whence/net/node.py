@@ -28,10 +28,12 @@ from whence.net.backlog import Backlog
 from whence.net.disk import Journal, Saved
 from whence.net.hello import direct
 from whence.net.signal import Signal
+from whence.net.transport import Connection
 from whence.order.messages import AckRecover
 from whence.ports import (
     BadBytes,
     Contracted,
+    CutOff,
     Deliver,
     Input,
     InstallSnapshot,
@@ -61,6 +63,12 @@ SAVE_EVENTS = 4096
 SAVE_NS = 1_000_000_000
 """The application's state goes to disk after so many events or so long. More: less to write, a longer replay after a
 restart."""
+
+
+MAX_SHUT_OUT = 1024
+"""Certificates of peers cut off that are remembered; the oldest is forgotten first."""
+UNKNOWN = Connection()
+"""Where packets come from when nothing is known of it."""
 
 
 class Parcel(NamedTuple):
@@ -179,8 +187,10 @@ class Node:
         self._asks: list[Ask] = []
         self.waiting_bytes = 0
         """Bytes of packets that wait for a step."""
-        self._inbox: deque[tuple[MemberId, bytes | memoryview, bool]] = deque()
-        self._urgent: list[tuple[MemberId, bytes | memoryview, bool]] = []
+        self._inbox: deque[tuple[MemberId, bytes | memoryview, Connection]] = deque()
+        self._urgent: list[tuple[MemberId, bytes | memoryview, Connection]] = []
+        self._shut_out: dict[str | None, None] = {}
+        """Certificates whose holders were cut off: under another address or in another life they stay so."""
 
     # -- in: gathers until the next step ------------------------------------------------------------------------
 
@@ -201,15 +211,17 @@ class Node:
         return ask
 
     def receive(
-        self, sender: MemberId, body: bytes | memoryview, urgent: bool = False, may_publish: bool = True
+        self, sender: MemberId, body: bytes | memoryview, urgent: bool = False, connection: Connection = UNKNOWN
     ) -> None:
         """A message for this member, not yet decoded. Urgent ones, the ring's among them, do not wait behind gossip.
-        `may_publish`: its sender, by its certificate; whoever only receives gets no ticket."""
+        `connection`: where it came from, and what its certificate says."""
         self.stats.packets += 1
-        if sender in self.member.cut_off:
+        if sender in self.member.cut_off or connection.name in self._shut_out:
             self.stats.cut_off += 1
+            if connection.name is not None:
+                connection.close()
             return
-        (self._urgent if urgent else self._inbox).append((sender, body, may_publish))
+        (self._urgent if urgent else self._inbox).append((sender, body, connection))
         self.waiting_bytes += len(body)
         self._wanted()
 
@@ -277,18 +289,31 @@ class Node:
     def _take_packets(self, now: int, out: list[Output]) -> None:
         """What is urgent, then some of the others: a step is short, else the ring would think this member dead."""
         urgent, self._urgent = self._urgent, []
-        for sender, body, may_publish in urgent:
+        for sender, body, connection in urgent:
             self.waiting_bytes -= len(body)
-            self._take(sender, body, may_publish, now, out)
+            self._take(sender, body, connection, now, out)
         inbox = self._inbox
         for _ in range(min(len(inbox), STEP_PACKETS)):
-            sender, body, may_publish = inbox.popleft()
+            sender, body, connection = inbox.popleft()
             self.waiting_bytes -= len(body)
-            self._take(sender, body, may_publish, now, out)
+            self._take(sender, body, connection, now, out)
         if inbox:
             self._wanted()
 
-    def _take(self, sender: MemberId, body: bytes | memoryview, may_publish: bool, now: int, out: list[Output]) -> None:
+    def _take(
+        self, sender: MemberId, body: bytes | memoryview, connection: Connection, now: int, out: list[Output]
+    ) -> None:
+        done = len(out)
+        self._handle(sender, body, connection.may_publish, now, out)
+        if connection.name is not None and any(isinstance(o, CutOff) and o.peer == sender for o in out[done:]):
+            self._shut_out[connection.name] = None
+            while len(self._shut_out) > MAX_SHUT_OUT:
+                del self._shut_out[next(iter(self._shut_out))]
+            connection.close()
+
+    def _handle(
+        self, sender: MemberId, body: bytes | memoryview, may_publish: bool, now: int, out: list[Output]
+    ) -> None:
         try:
             message = decode(body, self.member.config.limits)
             if not may_publish and isinstance(message, RingMessage):
@@ -409,6 +434,8 @@ class Node:
                     self._say_ticket(o)
                 case Refused(what="join"):
                     self.refused, changed = o.reason, True
+                case CutOff():
+                    log.warning("%s: %s is cut off: %s", self.cluster, o.peer, o.error)
                 case Contracted():
                     self._say_contract(o)
                 case Moved():

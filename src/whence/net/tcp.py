@@ -99,6 +99,7 @@ class TcpTransport:
         limits: Limits,
         *,
         closed: Callable[[Connection], None] = lambda connection: None,
+        proved: Callable[[str, str], None] = lambda address, name: None,
         server_tls: ssl.SSLContext | None = None,
         client_tls: ssl.SSLContext | None = None,
         settings: TcpSettings | None = None,
@@ -109,6 +110,7 @@ class TcpTransport:
         self.greeting = greeting
         self.client_tls = client_tls
         self.closed = closed
+        self.proved = proved
         self.loop: asyncio.AbstractEventLoop
         self.received: Received
         self.accepted: dict[_Accepted, None] = {}
@@ -228,6 +230,11 @@ class TcpTransport:
         for accepted in self.accepted:
             accepted.hold(held)
 
+    def drop(self, address: str, name: str) -> None:
+        """Close the connections that speak for this address under this certificate."""
+        for accepted in [a for a in self.accepted if a.peer == address and a.name == name]:
+            accepted.close()
+
     # -- time-outs ----------------------------------------------------------------------------------------------
 
     def _sweep(self) -> None:
@@ -283,6 +290,7 @@ class Peer(asyncio.Protocol):
         self._retry_at = 0.0
         self._failures = 0
         self._made_at = 0.0
+        self._short = 0  # connections in a row that ended soon after they began
         self._paused_at: float | None = None
         self._left_when_paused = 0
         self._over: asyncio.Future[None] | None = None
@@ -353,13 +361,18 @@ class Peer(asyncio.Protocol):
         except (OSError, TimeoutError) as error:  # a refused certificate is an OSError, too
             self._failures += 1
             owner.stats.connect_failures += 1
-            wait = min(owner.settings.max_backoff, owner.settings.backoff * 2 ** min(self._failures - 1, 16))
+            wait = self._pause(self._failures)
             self._retry_at = owner.loop.time() + wait
             log.debug("%s cannot be reached (%s), not before %.2f s", self.address, error, wait)
             owner.failed(self.address, self._why(error))
             self._discard()
         finally:
             self._dialling = False
+
+    def _pause(self, failures: int) -> float:
+        """Seconds until the next attempt after so many failures in a row."""
+        settings = self.owner.settings
+        return min(settings.max_backoff, settings.backoff * float(1 << min(failures - 1, 16)))
 
     def _why(self, error: Exception) -> str:
         if self.owner.client_tls is not None and isinstance(error, ssl.SSLError | ConnectionResetError):
@@ -380,6 +393,10 @@ class Peer(asyncio.Protocol):
         self._over = owner.loop.create_future()
         mine.set_write_buffer_limits(high=owner.settings.high_water, low=owner.settings.high_water // 4)
         _tune(transport, owner.settings)
+        tls = transport.get_extra_info("ssl_object")
+        if tls is not None:
+            with suppress(RemoteError):
+                owner.proved(self.address, tls_peer(tls).name)
         mine.write(frame_stream(owner.greeting(self.lane[1]), owner.limits))
         self.flush()
 
@@ -390,11 +407,15 @@ class Peer(asyncio.Protocol):
         self.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
-        if self.owner.loop.time() - self._made_at < self.owner.settings.greeting_timeout:
+        settings, now = self.owner.settings, self.owner.loop.time()
+        if now - self._made_at < settings.greeting_timeout:  # it does not want us: do not knock all the time
             self.owner.failures.setdefault(self.address, self._why_closed(error))
+            self._short += 1
+        else:
+            self._short = 0
         self._transport = None
         self._paused_at = None
-        self._retry_at = self.owner.loop.time() + self.owner.settings.backoff
+        self._retry_at = now + self._pause(max(1, self._short))
         self._discard()
         if self._over is not None and not self._over.done():
             self._over.set_result(None)
