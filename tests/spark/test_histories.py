@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from random import Random
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.history import cases
 from tests.spark.session import spark  # noqa: F401
+from whence.cli import main
 from whence.errors import HistoryError
 from whence.history import History, check
 from whence.history.levels import TRANSACTIONAL
@@ -98,3 +102,18 @@ def test_bad_tables_are_named(spark: SparkSession) -> None:  # noqa: F811
     df = table(spark, {"h": cases.history("w(1,1,0,0)")}).drop("history")
     with pytest.raises(HistoryError, match="a spread history is checked for"):
         histories.check(df, ["CC"])
+
+
+def test_the_command_on_a_master(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:  # noqa: F811
+    """Parquet is spread, other formats go side by side; the exit code and the story are those without Spark."""
+    (tmp_path / "hole.txt").write_text("w(1,1,0,0)\nr(1,1,1,1)\nw(2,1,1,1)\nr(2,1,2,2)\nr(1,0,2,3)\n")
+    rows_ = [("a", 0, 0, "w", 1, 1), ("a", 1, 0, "r", 1, None), ("b", 0, 0, "r", 1, 1)]
+    names = ("session", "txn", "op", "kind", "key", "value")
+    table_ = pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows_])
+    pq.write_table(table_, tmp_path / "own.parquet")
+    assert main(["history", str(tmp_path), "--master", "local[2]", "--json", "--out", str(tmp_path / "out")]) == 1
+    told = {Path(each["file"]).name: each for each in map(json.loads, capsys.readouterr().out.splitlines())}
+    assert told["hole.txt"]["levels"] == {"RC": True, "RA": True, "TCC": False}
+    assert told["own.parquet"]["patterns"] == {"FracturedReadCO": 1}
+    assert "read your writes is broken" in told["own.parquet"]["story"]
+    assert spark.read.parquet(str(tmp_path / "out" / "findings")).count() == 2

@@ -22,7 +22,7 @@ import msgspec
 from whence.cast.messages import Gossip, News
 from whence.clock import Incarnation, MemberId, address_of
 from whence.clock.event import fitting
-from whence.errors import BadMessage, ClusterClosed, LostTicket, RemoteError
+from whence.errors import ClusterClosed, LostTicket, RemoteError
 from whence.member import Member
 from whence.net.backlog import Backlog
 from whence.net.disk import Journal, Saved
@@ -50,7 +50,7 @@ from whence.ports import (
     Wake,
 )
 from whence.recorder import Recorder
-from whence.ring.messages import CJoin
+from whence.ring.messages import RingMessage, by_receiver
 from whence.wire import Message, decode, pack
 
 log = logging.getLogger("whence.net")
@@ -291,8 +291,8 @@ class Node:
     def _take(self, sender: MemberId, body: bytes | memoryview, may_publish: bool, now: int, out: list[Output]) -> None:
         try:
             message = decode(body, self.member.config.limits)
-            if not may_publish and isinstance(message, CJoin):
-                raise BadMessage("a member that may only receive asks for a ticket")
+            if not may_publish and isinstance(message, RingMessage):
+                message = by_receiver(message)
         except RemoteError as error:
             self.stats.bad_bytes += 1
             out += self.member.handle(BadBytes(sender, f"{type(error).__name__}: {error}"), now)
