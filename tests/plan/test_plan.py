@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from whence import plan as planner
 from whence.cast import sizing
-from whence.cli.main import main
+from whence.cli import main
 from whence.clock import Incarnation
 from whence.config import MS
 from whence.errors import ConfigError

@@ -24,7 +24,9 @@ def conform(args: argparse.Namespace) -> int:
     if args.list:
         _teach(args.json)
         return 0
-    settings = Settings(args.nodes, args.timeout, args.hold, args.start)
+    timeout = 10.0 if args.timeout is None else args.timeout
+    start = next(seconds for seconds in (args.start, args.timeout, 30.0) if seconds is not None)
+    settings = Settings(args.nodes, timeout, args.hold, start)
     report = asyncio.run(_until_terminated(run_suite(args.system, settings, args.only, args.trace, _progress)))
     if report is None:
         return TERMINATED

@@ -6,11 +6,10 @@ import argparse
 from collections.abc import Callable, Sequence
 
 import msgspec
-from rich.progress import Progress, TaskID
 from rich.table import Table
 
 from whence import plan as planner
-from whence.cli.show import console, progress
+from whence.cli.show import Tick, console, progress
 from whence.config import MS
 from whence.errors import ConfigError
 from whence.plan import ABSOLUTE, ERRORS, Plan, Question
@@ -99,8 +98,8 @@ def _nines(probability: float) -> str:
 def _checked(args: argparse.Namespace, found: Plan) -> int:
     from whence.paper.ccc11.predict import check
 
-    with progress("simulating") as bar:
-        [done] = check([found.question], args.seeds, args.events, args.master, _ticker(bar), args.seed)
+    with progress("simulating") as tick:
+        [done] = check([found.question], args.seeds, args.events, args.master, _share(tick), args.seed)
     if args.json:
         print(msgspec.json.encode({"plan": found, "check": done, "within": done.within}).decode())
         return 0 if done.within else 1
@@ -120,9 +119,9 @@ def _verify(args: argparse.Namespace) -> int:
     """Random settings, each planned and simulated."""
     from whence.paper.ccc11.predict import Check, check, questions
 
-    with progress("simulating") as bar:
+    with progress("simulating") as tick:
         done: Sequence[Check] = check(
-            questions(args.verify, args.seed), args.seeds, args.events, args.master, _ticker(bar), args.seed
+            questions(args.verify, args.seed), args.seeds, args.events, args.master, _share(tick), args.seed
         )
     held = sum(c.within for c in done)
     if args.json:
@@ -144,9 +143,5 @@ def _verify(args: argparse.Namespace) -> int:
     return 0 if held == len(done) else 1
 
 
-def _ticker(bar: tuple[Progress, TaskID] | None) -> Callable[[int, int], None] | None:
-    """Moves the bar, if there is one."""
-    if bar is None:
-        return None
-    shown, task = bar
-    return lambda done, total: shown.update(task, completed=done / total)
+def _share(tick: Tick) -> Callable[[int, int], None]:
+    return lambda done, total: tick(done / total, "")
