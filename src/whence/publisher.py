@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from whence.clock import Incarnation
+from whence.clock.event import fitting
 from whence.errors import ClusterClosed, LostTicket, NoTicket, NotPublished, UsageError
 from whence.events import reading
 from whence.net.host import Host
@@ -37,9 +38,8 @@ RELEASE_TIMEOUT = 5.0
 """Seconds to wait for the ring to take a ticket back."""
 COMPLAIN_EVERY = 10.0
 """Seconds without a ticket after which a publisher logs the reason, and then again."""
-PART_BYTES = 256 << 10
-PART_EVENTS = 4096
-"""What is published at a time, so that backpressure works inside a large `publish_many`."""
+PART_FRAMES = 8
+"""Full frames published at a time, so that backpressure works inside a large `publish_many`."""
 
 
 class Tickets:
@@ -338,12 +338,7 @@ def checked(payload: object, cap: int) -> bytes:
 
 def first_part(events: Sequence[bytes], start: int) -> Sequence[bytes]:
     """What is published next, from `start` on."""
-    size = 0
-    for end in range(start, min(len(events), start + PART_EVENTS)):
-        size += len(events[end])
-        if size > PART_BYTES and end > start:
-            return events[start:end]
-    return events[start : start + PART_EVENTS]
+    return events[start : fitting(events, start, PART_FRAMES)]
 
 
 async def finish(ending: Coroutine[Any, Any, None]) -> None:

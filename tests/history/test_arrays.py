@@ -34,26 +34,12 @@ def test_both_forms_agree() -> None:
         size = rng.choice((5, 10, 40))
         history = cases.generated(rng, size, rng.randint(1, 6), rng.randint(1, 6), rng.choice((1, 3, 5, 60)))
         if rng.random() < 0.5:
-            repaired(history)
+            cases.repaired(history)
         blind, room = bool(number % 2), rng.choice((1, 1 << 30))
         levels = (*TRANSACTIONAL, "CC", "CCv") if history.single else TRANSACTIONAL
         report = check_columns(from_history(history), levels, blind=blind, clock_bytes=room)
         assert report.levels == check(history, levels).levels, list(cases.rows(history))
         cases.judged(history, report)
-
-
-def repaired(history: cases.History) -> None:
-    """Reads return the last write recorded before them, so that most levels hold."""
-    last: dict[object, object] = {}
-    for txn in sorted(history.txns(), key=lambda txn: int(txn.name)):
-        own: dict[object, object] = {}
-        for i, op in enumerate(txn.ops):
-            if op.write:
-                own[op.key] = op.value
-            else:
-                txn.ops[i] = op._replace(value=own.get(op.key, last.get(op.key)))  # type: ignore[arg-type]
-        last |= own
-        txn.recorded = int(txn.name)
 
 
 def test_the_order_of_sessions_means_nothing() -> None:
@@ -92,7 +78,7 @@ def test_large_files_are_read_as_small_ones_are(number: int, tmp_path: Path) -> 
     rng = Random(number)
     history = cases.generated(rng, 30, 4, 4, 4)
     if number % 2:
-        repaired(history)
+        cases.repaired(history)
     lines = [
         f"{'w' if op.write else 'r'}({op.key},{op.value or 0},{txn.session},{txn.name})"
         for txn in history.txns()

@@ -56,7 +56,7 @@ def _print(args: argparse.Namespace, found: Plan) -> None:
         table.add_row(what, value, formula)
     show = console()
     show.print(table)
-    for note in found.notes:
+    for note in (*found.notes, other_mode(found)):
         show.print(f"note: {note}", markup=False)
 
 
@@ -89,6 +89,17 @@ def lines(p: Plan) -> list[tuple[str, str, str]]:
         ("reaches all by gossip", f"{p.reach_gossip:.7g}", f"cast.sizing.reach; {good['reach_gossip']}"),
         ("reaches all with recovery", _nines(p.reach), f"(1 - missed x unanswered)^(N-1); {good['reach']}"),
     ]
+
+
+def other_mode(found: Plan) -> str:
+    """The same question in the other mode of gossip, in one sentence."""
+    q = found.question
+    other = planner.make(msgspec.structs.replace(q, mode="rounds" if q.mode == "eager" else "eager"))
+    runs = "live clusters run eager" if q.mode == "eager" else "this plan is the papers', and live clusters run eager"
+    return (
+        f"{runs}; --mode {other.question.mode}: latency p50 {other.latency_p50_ms:,.0f} ms, p99 "
+        f"{other.latency_p99_ms:,.0f} ms, {other.bytes_per_s:,.0f} bytes/s sent by a member"
+    )
 
 
 def _nines(probability: float) -> str:

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from whence.judge import promise
 from whence.sim.tally import Report
 
 _ROWS = (
@@ -40,14 +41,6 @@ _COSTS = (
     ("had to wait", "blocked", "{:,}"),
     ("waited, mean of all", "blocked_ms", "{:,.1f} ms"),
 )
-
-PROMISES = {
-    "unordered": "nothing twice",
-    "fifo": "each publisher's order",
-    "causal": "no inversion; may skip",
-    "reliable": "no inversion; skips only what no living member holds",
-    "probabilistic": "few inversions, each with an alert",
-}
 
 
 def console() -> Console:
@@ -97,7 +90,7 @@ def soak_table(orders: Mapping[str, Mapping[str, int]]) -> Table:
     for title in titles:
         table.add_column(title.replace("_", " "), justify="right")
     for order, sums in sorted(orders.items()):
-        table.add_row(order, PROMISES[order], *(f"{sums[t]:,}" for t in titles))
+        table.add_row(order, promise(order).says, *(f"{sums[t]:,}" for t in titles))
     return table
 
 

@@ -58,6 +58,8 @@ class Columns:
     """Code -> key; None: the code is the key."""
     value_names: Any = None
     session_names: Sequence[str] | None = None
+    numbers: Longs | None = None
+    """The transactions' own numbers, where the source has them."""
     txn_names: Any = None
     """By number; None: session and position."""
 
@@ -110,7 +112,7 @@ def from_history(history: History) -> Columns:
         list(keys),
         list(values),
         list(history.sessions),
-        names_of(history),
+        txn_names=names_of(history),
     )
 
 
@@ -183,8 +185,9 @@ def _inverse(order: Ints) -> Ints:
 def reorder(graph: Graph, edges: Ints, rank: Ints) -> Ints:
     """An order that keeps the edges, too, close to the old one; shorter if there is a cycle."""
     real = edges[edges[:, 1] >= 0]
-    one = np.concatenate([np.repeat(np.arange(graph.total, dtype=np.int32), np.diff(graph.after_begin)), real[:, 0]])
-    other = np.concatenate([graph.after, real[:, 1]])
+    writers = np.repeat(np.arange(graph.total, dtype=np.int32), np.diff(graph.after_begin))
+    one = np.concatenate([writers, real[:, 0].astype(np.int32)])
+    other = np.concatenate([graph.after, real[:, 1].astype(np.int32)])
     begin, after = k.sort_pairs(one, other, graph.total)
     return k.topological(graph.first, graph.session, begin, after, rank.astype(np.int64))
 
@@ -240,6 +243,8 @@ class Rounds:
         kept = self.known[self.known[:, 4] <= number]
         if kept.size:
             order = reorder(self.graph, kept, rank)
+        elif self.graph.rounds:  # a stronger level has looked at this order: no edge of this one contradicts it
+            return order, kept
         while True:
             if order.size < self.graph.total or (kept[:, 1] < 0).any():
                 return None, kept
@@ -275,14 +280,36 @@ def check_columns(
     counted: Counter[str] = Counter()
     graph, what, findings = _reads(columns, notes, counted)
     graph.clock_bytes = clock_bytes
+    numbers = np.arange(graph.total, dtype=np.int32)
+    key_begin, by_number = k.key_writers(numbers, columns.begin, columns.key, what, columns.keys)
+    rounds = Rounds(graph, by_number, key_begin, columns.begin, columns.key, what, columns.keys)
+    return settle_levels(columns, graph, rounds, levels, counted, findings, notes, blind, columns.key.size)
+
+
+def settle_levels(
+    columns: Columns,
+    graph: Graph,
+    rounds: Rounds,
+    levels: Sequence[Level],
+    counted: Counter[str],
+    findings: list[Finding] | None = None,
+    notes: list[str] | None = None,
+    blind: bool = False,
+    operations: int = 0,
+) -> Report:
+    """The levels of a history whose reads are known; `counted` has those that are wrong by themselves."""
+    findings = [] if findings is None else findings
+    notes = [] if notes is None else notes
     clean = not any("RC" in PATTERNS[pattern][0] for pattern in counted)
     view = _View(columns, graph)
-    best = _levels(columns, view, what, blind, bool(asked), counted, findings)
+    asked = any(level in REGISTERS for level in levels)
+    best = _levels(columns, view, rounds, blind, asked, counted, findings)
     verdicts = {level: not any(level in PATTERNS[pattern][0] for pattern in counted) for level in levels}
     if "CCv" in verdicts:
         verdicts["CCv"] = clean and best is not None and best[0] == "TCC"
     if graph.rounds:
         notes.append(f"{graph.rounds} rounds, {graph.candidates:,} candidates")
+    nodes = [t for finding in findings for t in finding.nodes() if t != INIT] if columns.begin.size else []
     return Report(
         file=columns.file,
         levels=verdicts,
@@ -290,8 +317,8 @@ def check_columns(
         patterns=dict(sorted(counted.items())),
         names=_Names(view),  # type: ignore[arg-type]
         places=_Places(view),  # type: ignore[arg-type]
-        shown={t: columns.ops(t) for finding in findings for t in finding.nodes() if t != INIT},
-        operations=columns.key.size,
+        shown={t: columns.ops(t) for t in nodes},
+        operations=operations,
         transactions=graph.total,
         sessions=columns.first.size - 1,
         notes=notes,
@@ -325,7 +352,7 @@ def _reads(columns: Columns, notes: list[str], counted: Counter[str]) -> tuple[G
 def _levels(
     columns: Columns,
     view: _View,
-    what: Bytes,
+    rounds: Rounds,
     blind: bool,
     registers: bool,
     counted: Counter[str],
@@ -342,9 +369,6 @@ def _levels(
         counted["CyclicCO"] += cycles
         findings += [finding] if finding else []
         return None
-    numbers = np.arange(graph.total, dtype=np.int32)
-    key_begin, by_number = k.key_writers(numbers, columns.begin, columns.key, what, columns.keys)
-    rounds = Rounds(graph, by_number, key_begin, columns.begin, columns.key, what, columns.keys)
     best: tuple[Level, Ints] | None = None
     for number in (2, 1, 0):
         good, kept = rounds.level(number, order, rank)
@@ -407,6 +431,9 @@ class _View:
 
     def previous(self, t: int) -> int | None:
         return t - 1 if t > self.graph.first[self.graph.session[t]] else None
+
+    def same_session(self, one: int, other: int) -> bool:
+        return bool(self.graph.session[one] == self.graph.session[other])
 
     def sources(self, t: int) -> Iterable[tuple[int, Key, Value]]:
         graph, columns = self.graph, self.columns

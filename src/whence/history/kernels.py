@@ -526,3 +526,37 @@ def parse_text(raw: Bytes, write: Bytes, key: Longs, value: Longs, session: Ints
             return -1
         count += 1
     return count
+
+
+@compiled
+def candidates(
+    reader: Ints, at: Ints, key: Ints, writer: Ints, by_rank: Ints, key_begin: Longs, rank: Ints, out: NDArray[np.int32]
+) -> int:
+    """Writers that the guess puts between a read's writer and its reader. Rows of `out`: t2, t1, t3, at, key."""
+    count = 0
+    for r in range(reader.size):
+        t3, t1, x = reader[r], writer[r], key[r]
+        b, e = key_begin[x], key_begin[x + 1]
+        i = b if t1 == INIT else _find_rank(by_rank, b, e, rank, rank[t1] + 1)
+        while i < e and rank[by_rank[i]] < rank[t3]:
+            if by_rank[i] != t1:
+                if count < out.shape[0]:
+                    out[count, 0], out[count, 1], out[count, 2] = by_rank[i], t1, t3
+                    out[count, 3], out[count, 4] = at[r], x
+                count += 1
+            i += 1
+    return count
+
+
+@compiled
+def confirm(
+    found: NDArray[np.int32], clock: NDArray[np.int32], low: int, first: Ints, session: Ints, begin: Longs,
+    sources: Ints, when: Ints, level: Bytes,
+) -> None:  # fmt: skip
+    """The weakest level of each candidate that is a necessary edge; 255: it is none."""
+    for i in range(found.shape[0]):
+        t2, t3 = found[i, 0], found[i, 2]
+        s = session[t2]
+        level[i] = 255
+        if clock[t3, s - low] > t2 - first[s]:
+            level[i] = _level(t2, t3, found[i, 3], first, session, begin, sources, when)

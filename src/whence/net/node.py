@@ -21,7 +21,8 @@ import msgspec
 
 from whence.cast.messages import Gossip, News
 from whence.clock import Incarnation, MemberId, address_of
-from whence.errors import BadMessage, ClusterClosed, LostTicket, RemoteError
+from whence.clock.event import fitting
+from whence.errors import ClusterClosed, LostTicket, RemoteError
 from whence.member import Member
 from whence.net.backlog import Backlog
 from whence.net.disk import Journal, Saved
@@ -49,15 +50,11 @@ from whence.ports import (
     Wake,
 )
 from whence.recorder import Recorder
-from whence.ring.messages import CJoin
+from whence.ring.messages import RingMessage, by_receiver
 from whence.wire import Message, decode, pack
 
 log = logging.getLogger("whence.net")
 
-FRAME_BYTES = 48_000
-"""Payload bytes put into one frame when there are many: with its headers it fits into one datagram."""
-FRAME_EVENTS = 512
-"""Events put into one frame when there are many: the unit of loss and of recovery."""
 STEP_PACKETS = 128
 """Packets that are not urgent handled in one step. More: fewer, longer steps; what is urgent waits for one at most."""
 SAVE_EVENTS = 4096
@@ -297,8 +294,8 @@ class Node:
     def _take(self, sender: MemberId, body: bytes | memoryview, may_publish: bool, now: int, out: list[Output]) -> None:
         try:
             message = decode(body, self.member.config.limits)
-            if not may_publish and isinstance(message, CJoin):
-                raise BadMessage("a member that may only receive asks for a ticket")
+            if not may_publish and isinstance(message, RingMessage):
+                message = by_receiver(message)
         except RemoteError as error:
             self.stats.bad_bytes += 1
             out += self.member.handle(BadBytes(sender, f"{type(error).__name__}: {error}"), now)
@@ -334,34 +331,19 @@ class Node:
     # -- publish ------------------------------------------------------------------------------------------------
 
     def _publish(self, asks: list[Ask], now: int, out: list[Output]) -> None:
-        """All payloads that have gathered, in as few frames as there is room in."""
-        chunk: list[bytes] = []
-        parts: list[tuple[Ask, int]] = []
-        size = 0
-        for ask in asks:
-            count = len(ask.payloads)
-            whole = sum(map(len, ask.payloads)) + 5 * count
-            if len(chunk) + count <= FRAME_EVENTS and size + whole <= FRAME_BYTES:
-                chunk += ask.payloads
-                parts.append((ask, count))
-                size += whole
-                continue
-            count = 0
-            for payload in ask.payloads:
-                if chunk and (size + len(payload) > FRAME_BYTES or len(chunk) >= FRAME_EVENTS):
-                    parts.append((ask, count))
-                    self._publish_frame(chunk, parts, now, out)
-                    chunk, parts, size, count = [], [], 0, 0
-                chunk.append(payload)
-                size += len(payload) + 5
-                count += 1
-            parts.append((ask, count))
-        if chunk:
-            self._publish_frame(chunk, parts, now, out)
+        """Publish all payloads that have gathered, in as few frames as they fit into."""
+        payloads = [payload for ask in asks for payload in ask.payloads]
+        whose = [ask for ask in asks for _ in ask.payloads]
+        start = 0
+        while start < len(payloads):
+            end = fitting(payloads, start)
+            self._publish_frame(payloads[start:end], whose[start:end], now, out)
+            start = end
 
-    def _publish_frame(self, chunk: list[bytes], parts: list[tuple[Ask, int]], now: int, out: list[Output]) -> None:
-        if any(ask.error is not None for ask, n in parts if n):
-            for ask, _ in parts:  # what followed the refused part is not published either
+    def _publish_frame(self, chunk: list[bytes], whose: list[Ask], now: int, out: list[Output]) -> None:
+        """Publish one frame; event `i` was asked for by `whose[i]`."""
+        if any(ask.error is not None for ask in whose):
+            for ask in whose:  # what follows a refused chunk is not published either
                 ask.error = ask.error or LostTicket("the ticket was lost while publishing")
             return
         steps = self.member.handle(Publish(tuple(chunk)), now)
@@ -370,14 +352,11 @@ class Node:
         if frame is None:
             reason = next((o.reason for o in steps if isinstance(o, Refused)), "left the cluster")
             lost = next((o.reason for o in out if isinstance(o, Ticket) and o.change == "lost"), self.lost)
-            for ask, n in parts:
-                if n:
-                    ask.error = LostTicket(f"not published: {reason}" + (f" ({lost})" if lost else ""))
+            for ask in whose:
+                ask.error = ask.error or LostTicket(f"not published: {reason}" + (f" ({lost})" if lost else ""))
             return
-        names, at = frame.names(), 0
-        for ask, n in parts:
-            ask.ids += names[at : at + n]
-            at += n
+        for ask, name in zip(whose, frame.names(), strict=True):
+            ask.ids.append(name)
 
     def fault(self, what: str, wall: int) -> None:
         """Something was done to it on purpose: the trace should tell."""

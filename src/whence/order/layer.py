@@ -117,6 +117,7 @@ class Layer(Ordering, Generic[O, F]):
         if self.seal is not None and not self.seal.verify(frame.unsigned(), frame.signature):
             raise ForgedTicket(f"frame {frame.key} of {frame.owner} is not signed by a publisher")
         self._vet(frame, sender)
+        check_body(frame)
 
     def receive(
         self, frame: AnyFrame, sender: MemberId, age: int, now: int, recovered: bool = False
@@ -286,6 +287,15 @@ class Layer(Ordering, Generic[O, F]):
             "pursuits": (len(self.pursuits.by_count), MAX_PURSUITS),
             "given up": (len(self._given_up), MAX_GIVEN_UP),
         }
+
+
+def check_body(frame: AnyFrame) -> None:
+    """`BadFrame` for a body that the application could not read: such a frame is not delivered, kept or forwarded. The
+    wire looks only at how the body begins, because most frames received are duplicates."""
+    try:
+        frame.payloads()
+    except BadFrame as error:
+        raise BadFrame(f"frame {frame.key} of {frame.owner}: {error}") from None
 
 
 def _key(frame: AnyFrame) -> Any:

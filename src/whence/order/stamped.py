@@ -28,7 +28,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from whence.clock import MemberId, StampedFrame
-from whence.clock.event import encode
+from whence.clock.event import Body, encode
 from whence.errors import AbsurdClock, BadFrame, BadMessage, ConfigError, TooLarge, UsageError
 from whence.order.config import OrderConfig
 from whence.order.explain import Blocked
@@ -39,7 +39,7 @@ from whence.order.owners import MAX_OWNERS, Cursor, FreeKey, OwnersLayer, Stretc
 from whence.order.survey.base import Message, ProcessId, State
 from whence.order.survey.base import Range as Missed
 from whence.order.survey.codec import Codec
-from whence.order.survey.first import FirstStamp
+from whence.order.survey.first import Carried, FirstStamp, FirstState
 from whence.order.survey.process import Process
 from whence.order.survey.registry import make
 
@@ -53,7 +53,7 @@ UNKNOWN: Stretch = ("", 0, 1, 1)
 ME: ProcessId = 0
 
 
-class Content(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class Content(Body, msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A frame without owner, number and stamp: what another frame carries of it (first generation)."""
 
     first: int
@@ -62,7 +62,6 @@ class Content(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 _content = msgspec.msgpack.Decoder(Content)
-_payloads = msgspec.msgpack.Decoder(list[bytes])
 
 
 class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
@@ -157,8 +156,7 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
             frame, lambda name: self.numbers.get(name, new.setdefault(name, len(self.names) + len(new)))
         )
         if isinstance(message.stamp, FirstStamp):
-            for carried in message.stamp.carried:
-                _check_content(carried.body, self.config)
+            _check_carried(message.stamp.carried, self.config)
         if self.joining:
             return
         cursor = self.cursors.get(frame.owner)
@@ -352,6 +350,8 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
             raise BadMessage(f"a state of {len(state.taken)} counts and {len(state.processes)} processes")
         self.now = now
         found = self.codec.decode_state(state.state)
+        if isinstance(found, FirstState):
+            _check_carried(found.previous, self.config)
         shown = found.renumbered(lambda i: self._number(_named(state.processes, i)))
         self.process.install(shown, now)
         for owner, taken in zip(state.processes, state.taken, strict=True):
@@ -392,12 +392,14 @@ def _absorb(cursor: Cursor) -> None:
         del cursor.early[cursor.taken]
 
 
-def _check_content(data: bytes, config: OrderConfig) -> None:
-    """A frame carried by another is delivered without ever passing the wire's checks: they are made here."""
-    try:
-        content = _content.decode(data)
-        events = len(_payloads.decode(content.body))
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise BadFrame(f"a carried message: {error}") from None
-    if not 1 <= content.count <= config.max_frame_events or content.first < 1 or content.count != events:
-        raise BadFrame(f"a carried message of {content.count} events from {content.first}, with {events} payloads")
+def _check_carried(messages: Sequence[Carried], config: OrderConfig) -> None:
+    """A carried message is delivered without ever passing the wire's checks: they are made here."""
+    for carried in messages:
+        try:
+            content = _content.decode(carried.body)
+            content.check_events()
+            content.payloads()
+        except (msgspec.MsgspecError, RecursionError, BadFrame) as error:
+            raise BadFrame(f"a carried message: {error}") from None
+        if content.count > config.max_frame_events:
+            raise BadFrame(f"a carried message of {content.count} events, allowed are {config.max_frame_events}")

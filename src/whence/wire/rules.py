@@ -13,6 +13,7 @@ from whence.ring.messages import Holder, RingMessage, RingNews, Row, Tenure
 from whence.wire.limits import DEFAULT, Limits
 from whence.wire.validate import (
     MAX_OLDER,
+    MAX_SIGNATURE,
     Check,
     at_most,
     check_digest,
@@ -62,6 +63,8 @@ def _item(item: AnyFrame | News, limits: Limits) -> None:
         check_member(item.origin, limits)
         check_int(item.number, limits)
         _news_body(item.body, limits)
+        if len(item.signature) > MAX_SIGNATURE:
+            raise BadMessage(f"a signature of {len(item.signature)} bytes")
     else:
         check_frame(item, limits)
 
