@@ -96,6 +96,12 @@ def test_strings_are_coded(spark: SparkSession) -> None:  # noqa: F811
     assert {row["pattern"] for row in found.findings.collect()} == {"ThinAirRead", "FracturedReadCO"}
 
 
+def test_a_value_written_twice_is_named(spark: SparkSession) -> None:  # noqa: F811
+    df = table(spark, {"h": cases.history("w(1,1,0,0) w(1,1,1,1) r(1,1,2,2)")})
+    for source in (df, df.drop("history")):
+        assert "written twice" in histories.check(source, TRANSACTIONAL).verdicts.collect()[0]["notes"]
+
+
 def test_bad_tables_are_named(spark: SparkSession) -> None:  # noqa: F811
     with pytest.raises(HistoryError, match="no column 'session'"):
         histories.check(spark.createDataFrame([(1,)], "x long"))
