@@ -21,7 +21,7 @@ import whence
 from tests.spark import traces as spark_traces
 from tests.spark.cluster import WAIT, Cluster
 from tests.spark.session import spark  # noqa: F401
-from whence.cli.main import main
+from whence.cli import main
 
 pytestmark = [pytest.mark.xdist_group("spark-apart"), pytest.mark.long]
 
