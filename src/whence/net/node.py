@@ -164,6 +164,9 @@ class Node:
         self.refused = ""
         """Why it will never join."""
         self._lost_at: int | None = None
+        self.silent_since: int | None = None
+        """When it could last publish, in the member's time; None while it can, and until it first could."""
+        self._could_publish = False
         self.watchers: list[Callable[[MemberChange], None]] = []
         """Called for each member that comes or goes."""
         self._view: dict[MemberId, None] = {}
@@ -450,7 +453,18 @@ class Node:
         if parcels:
             self._ship(parcels)
         if changed:
+            could, self._could_publish = self._could_publish, self.may_publish
+            if could != self._could_publish:
+                self.silent_since = None if self._could_publish else self._now
             self.changed.tell()
+
+    def owners(self) -> dict[int, MemberId]:
+        """Ticket -> owner, without those that are gone: a dead owner stays in the ring's table until it is excluded. A
+        partial view does not show who is gone."""
+        ring, known = self.member.ring.coordinators(), self.member.members()
+        if self.member.config.cast.view == "partial":
+            return ring
+        return {ticket: owner for ticket, owner in ring.items() if owner in known}
 
     def _say_contract(self, said: Contracted) -> None:
         self.contract = said
