@@ -14,9 +14,10 @@ from whence.clock.event import FRAME_EVENTS
 from whence.errors import ClusterClosed, DiskError, LostTicket
 from whence.judge import judge
 from whence.member import Member
+from whence.net.asks import Ask
 from whence.net.entry import Settings
 from whence.net.hello import DIRECTED, read_direct
-from whence.net.node import Ask, Node, Parcel
+from whence.net.node import Node, Parcel
 from whence.net.transport import Connection
 from whence.order.messages import AckRecover
 from whence.ports import Deliver, Found, Resign, Start, TakeSnapshot

@@ -10,7 +10,6 @@ sees them (never the ring's news): the member recovers them later, when there is
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -24,6 +23,7 @@ from whence.clock import Incarnation, MemberId, address_of
 from whence.clock.event import fitting
 from whence.errors import ClusterClosed, LostTicket, RemoteError
 from whence.member import Member
+from whence.net.asks import Ask
 from whence.net.backlog import Backlog
 from whence.net.disk import Journal, Saved
 from whence.net.hello import direct
@@ -106,30 +106,6 @@ class MemberChange(msgspec.Struct, frozen=True):
     member: MemberId
     change: Literal["joined", "gone"]
     """`gone`: it left, was silent for too long, was cut off, or is there again as another life."""
-
-
-class Ask:
-    """Payloads that somebody wants published, and what became of it."""
-
-    __slots__ = ("done", "error", "ids", "payloads")
-
-    def __init__(self, payloads: Sequence[bytes]) -> None:
-        self.payloads = payloads
-        self.done: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
-        self.ids: list[str] = []
-        """Of the events that were stamped."""
-        self.error: Exception | None = None
-
-    def tell(self) -> None:
-        """Resolve the future."""
-        if self.done.done():  # the caller was cancelled
-            return
-        if self.error is None:
-            self.done.set_result(self.ids)
-            return
-        if isinstance(self.error, LostTicket):
-            self.error.published = tuple(self.ids)
-        self.done.set_exception(self.error)
 
 
 class Node:
