@@ -7,9 +7,8 @@ with a default. Each room has its messages in its own `messages.py`; here they b
 from whence.wire.codec import decode, decode_news, encode, encode_news
 from whence.wire.limits import DEFAULT, Limits
 from whence.wire.packet import MAGIC, VERSION, Header, Packet, header, pack, pack_body, read_header, unpack
-from whence.wire.rules import Message, validate
 from whence.wire.stream import StreamDecoder, frame_stream
-from whence.wire.validate import is_name
+from whence.wire.validate import Message, is_name, validate
 
 __all__ = [
     "DEFAULT",

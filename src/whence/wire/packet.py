@@ -17,8 +17,7 @@ from whence.clock import MemberId, is_member_id
 from whence.errors import BadMessage, TooLarge, UsageError, WrongVersion
 from whence.wire.codec import decode, encode
 from whence.wire.limits import DEFAULT, Limits
-from whence.wire.rules import Message
-from whence.wire.validate import is_name
+from whence.wire.validate import Message, is_name
 
 MAGIC = 0xC1
 """The one byte that msgpack never uses: a bare message is not mistaken for a packet."""
