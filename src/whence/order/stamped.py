@@ -36,9 +36,9 @@ from whence.order.interface import OrderContext
 from whence.order.messages import OrderState, StampedState
 from whence.order.outputs import Dropped, GaveUp, OrderOutput
 from whence.order.owners import MAX_OWNERS, Cursor, FreeKey, OwnersLayer, Stretch
-from whence.order.survey.base import Message, ProcessId, State
-from whence.order.survey.base import Range as Missed
+from whence.order.survey.base import MechanismState, Message
 from whence.order.survey.codec import Codec
+from whence.order.survey.counts import Gap, ProcessId
 from whence.order.survey.first import Carried, FirstStamp, FirstState
 from whence.order.survey.process import Process
 from whence.order.survey.registry import make
@@ -276,7 +276,7 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
         self._give_up(lost, reason, out)
         self._hand_up(delivered, out, over_gap=True)
 
-    def _give_up(self, lost: Sequence[Missed], reason: str, out: list[OrderOutput]) -> None:
+    def _give_up(self, lost: Sequence[Gap], reason: str, out: list[OrderOutput]) -> None:
         ranges: list[Stretch] = []
         for process, _, last in lost:
             owner = self.names[process]
@@ -333,7 +333,7 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
         """Rule 6."""
         return self._state(self.process.admit(self._number(joiner)))
 
-    def _state(self, state: State) -> StampedState:
+    def _state(self, state: MechanismState) -> StampedState:
         taken = {self.numbers[owner]: cursor.taken for owner, cursor in self.cursors.items()}
         for owner, _, number in self.held:
             taken[self.numbers[owner]] = min(taken[self.numbers[owner]], number - 1)
