@@ -43,7 +43,7 @@ from whence.ports import (
     BadBytes,
     Coordinate,
     CutOff,
-    Found,
+    FoundRing,
     Input,
     InstallSnapshot,
     Joined,
@@ -131,7 +131,7 @@ class Member:
         self._taking: dict[str, tuple[int, MemberId, SnapshotRequest, OrderState]] = {}
         self._taken = 0
         self._leave_by: int | None = None
-        self._ambition: Found | Coordinate | None = None  # wanted, but there is no clock to publish by yet
+        self._ambition: FoundRing | Coordinate | None = None  # wanted, but there is no clock to publish by yet
 
     # -- the one way in -----------------------------------------------------------------------------------------
 
@@ -153,7 +153,7 @@ class Member:
                 self._snapshot_taken(input, out)
             case Start():
                 self._start(input, now, out)
-            case Found() | Coordinate():
+            case FoundRing() | Coordinate():
                 self._ambition = input
                 self._pursue_ambition(now, out)
             case Resign():
@@ -286,7 +286,7 @@ class Member:
             return
         ambition, self._ambition = self._ambition, None
         self.ring.contacts(self.cast.sample(3))
-        if isinstance(ambition, Found):
+        if isinstance(ambition, FoundRing):
             self._ring(self.ring.found(now, self._next_epoch()), now, out)
         else:
             self._ring(self.ring.coordinate(now), now, out)

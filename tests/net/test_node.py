@@ -18,7 +18,7 @@ from whence.net.entry import Settings
 from whence.net.hello import DIRECTED, read_direct
 from whence.net.node import Ask, Node, Parcel
 from whence.order.messages import AckRecover
-from whence.ports import Deliver, Found, Resign, Start, TakeSnapshot
+from whence.ports import Deliver, FoundRing, Resign, Start, TakeSnapshot
 from whence.recorder import Recorder
 from whence.ring.messages import RingMessage
 from whence.trace import MemoryTrace
@@ -78,7 +78,7 @@ class Wire:
         """Everybody is there, and the first one may publish."""
         first, *others = self.nodes.values()
         first.feed(Start())
-        first.feed(Found())
+        first.feed(FoundRing())
         self.step(first)
         for other in others:
             other.feed(Start((first.me,)))

@@ -30,12 +30,13 @@ import msgspec
 from whence.clock import MemberId, StampedFrame
 from whence.clock.event import Body, encode
 from whence.errors import AbsurdClock, BadFrame, BadMessage, ConfigError, TooLarge, UsageError
+from whence.order.buffers import FrameKey, Span
 from whence.order.config import OrderConfig
 from whence.order.explain import Blocked
 from whence.order.interface import OrderContext
 from whence.order.messages import OrderState, StampedState
 from whence.order.outputs import Dropped, GaveUp, OrderOutput
-from whence.order.owners import MAX_OWNERS, Cursor, FreeKey, OwnersLayer, Stretch
+from whence.order.owners import MAX_OWNERS, Cursor, OwnersLayer
 from whence.order.survey.base import MechanismState, Message
 from whence.order.survey.codec import Codec
 from whence.order.survey.counts import Gap, ProcessId
@@ -47,7 +48,7 @@ MAX_STAMP_BYTES = 2 << 20
 """Of a stamp or a state: as the wire has it, more would not arrive."""
 MAX_PLAIN_BYTES = 128 << 10
 """Of a stamp that carries no messages: `MAX_OWNERS` dated counts."""
-UNKNOWN: Stretch = ("", 0, 1, 1)
+UNKNOWN: Span[str] = ("", 0, 1, 1)
 """Given up by a mechanism that cannot say what: at least one frame of somebody."""
 
 ME: ProcessId = 0
@@ -75,7 +76,7 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
         me = self.me
         self.names: list[MemberId] = [me]
         self.numbers: dict[MemberId, ProcessId] = {me: ME}
-        self.held: dict[FreeKey, StampedFrame] = {}
+        self.held: dict[FrameKey[str], StampedFrame] = {}
         self.now = 0
         self._digests: dict[MemberId, dict[MemberId, int]] = {}
         self._drops: list[tuple[Message, str]] = []
@@ -266,7 +267,7 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
         _absorb(cursor)
         return bool(gaps)
 
-    def _force(self, key: FreeKey, reason: str, out: list[OrderOutput]) -> None:
+    def _force(self, key: FrameKey[str], reason: str, out: list[OrderOutput]) -> None:
         """It has waited long enough (rule 3)."""
         wait = self.mechanism.wait(self._message(self.held[key], self._number), self.now)
         if wait is not None and not wait.missing:  # it cannot say what
@@ -277,7 +278,7 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
         self._hand_up(delivered, out, over_gap=True)
 
     def _give_up(self, lost: Sequence[Gap], reason: str, out: list[OrderOutput]) -> None:
-        ranges: list[Stretch] = []
+        ranges: list[Span[str]] = []
         for process, _, last in lost:
             owner = self.names[process]
             ranges += self._gaps(owner, 0, last)

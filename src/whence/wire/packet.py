@@ -57,11 +57,6 @@ def pack(cluster: str, sender: MemberId, message: Message) -> bytes:
     return header(cluster, sender) + encode(message)
 
 
-def pack_body(cluster: str, sender: MemberId, body: bytes) -> bytes:
-    """The packet of a message that is encoded already."""
-    return header(cluster, sender) + body
-
-
 def read_header(data: bytes, limits: Limits = DEFAULT) -> Header:
     """Reads the header only: enough to find the cluster."""
     if len(data) > limits.max_message_bytes:

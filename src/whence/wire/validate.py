@@ -18,12 +18,12 @@ from whence.clock import (
     Digest,
     Entry,
     Frame,
+    FrameRange,
     FreeFrame,
     MemberId,
     Orphan,
     Packed,
     Range,
-    Run,
     StampedFrame,
     are_keys,
     is_member_id,
@@ -144,7 +144,7 @@ def check_range(wanted: Range, limits: Limits) -> None:
         raise BadMessage(f"no range of events: {wanted}")
 
 
-def check_run(run: Run, limits: Limits) -> None:
+def check_run(run: FrameRange, limits: Limits) -> None:
     owner, first, last = run
     check_member(owner, limits)
     if not 1 <= first <= last <= MAX_INT:
