@@ -20,7 +20,7 @@ from whence.net.node import Ask, Node, Parcel
 from whence.order.messages import AckRecover
 from whence.ports import Deliver, FoundRing, Resign, Start, TakeSnapshot
 from whence.recorder import Recorder
-from whence.ring.messages import RingMessage
+from whence.ring.messages import CJoin, NackCoord, Poll, Reject, RingMessage, Tenure, Update, Witness
 from whence.trace import MemoryTrace
 from whence.wire import encode, read_header, unpack
 
@@ -206,6 +206,32 @@ def test_bytes_that_are_no_message_cut_their_sender_off_and_nobody_else() -> Non
     assert a.stats.cut_off == 1
     wire.pass_time(500 * MS)
     assert "c:1#1" in a.member.members() and a.failure is None
+
+
+RECEIVERS_LIES: list[RingMessage] = [
+    Reject(1, "no", True, (1 << 40) - 1, ()),
+    Reject(1, "no", False, 1 << 24 | 5, ()),
+    Witness(1, True, (1 << 40) - 1, 5, ("b:1#1",), (), ()),
+    Poll(1, Tenure(1, 2), Tenure(0, 1 << 48), (1 << 40) - 1, 0),
+    Update(1, Tenure(1, 2), Tenure(0, 1 << 48), 9, (), (Tenure(0, (1 << 64) - 1),)),
+    NackCoord(1, Tenure(0, 1 << 48), (1 << 40) - 1),
+    CJoin(1),
+]
+
+
+@pytest.mark.parametrize("lie", RECEIVERS_LIES, ids=lambda lie: type(lie).__name__)
+def test_messages_of_the_ring_from_a_receiver_cost_nobody_a_ticket(lie: RingMessage) -> None:
+    """`may_publish` is what the sender's certificate says."""
+    wire = Wire("a", "b", "c")
+    a = wire.founded()
+    inc, era = a.incarnation, a.member.ring.ctx.table.era
+    a.receive("b:1#1", encode(lie), True, may_publish=False)
+    wire.step(a)
+    assert a.incarnation == inc and a.member.ring.ctx.table.era == era
+    wire.pass_time(1000 * MS)
+    assert a.incarnation == inc and a.may_publish
+    answers = isinstance(lie, Reject | Witness)
+    assert ("b:1#1" in a.member.cut_off) is not answers, "a receiver answers, and asks for nothing"
 
 
 def test_a_disk_that_fails_stops_the_node_before_anything_leaves_it() -> None:

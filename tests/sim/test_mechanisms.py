@@ -17,7 +17,7 @@ from soak import mechanisms as soak_mechanisms
 from tests.long import few
 from tests.sim.runs import Run
 from tests.sim.survey import short
-from whence.cli.main import main
+from whence.cli import main
 from whence.config import Config
 from whence.errors import ConfigError
 from whence.judge import judge

@@ -25,6 +25,12 @@ class News(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=2):
     origin: MemberId
     number: int
     body: bytes
+    signature: bytes = b""
+    """A publisher's, in a cluster with roles."""
+
+    def unsigned(self) -> bytes:
+        """What the signature is about. No frame's begins like it."""
+        return b"news\0%b\0%d\0%b" % (self.origin.encode(), self.number, self.body)
 
     @property
     def key(self) -> tuple[MemberId, int]:
@@ -34,7 +40,7 @@ class News(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=2):
     @property
     def size(self) -> int:
         """Bytes on the wire, near enough for the caps."""
-        return 12 + len(self.origin) + len(self.body)
+        return 12 + len(self.origin) + len(self.body) + len(self.signature)
 
 
 Item = AnyFrame | News

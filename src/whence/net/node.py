@@ -22,7 +22,7 @@ import msgspec
 from whence.cast.messages import Gossip, News
 from whence.clock import Incarnation, MemberId, address_of
 from whence.clock.event import fitting
-from whence.errors import BadMessage, ClusterClosed, LostTicket, RemoteError
+from whence.errors import ClusterClosed, LostTicket, RemoteError
 from whence.member import Member
 from whence.net.backlog import Backlog
 from whence.net.disk import Journal, Saved
@@ -50,7 +50,7 @@ from whence.ports import (
     Wake,
 )
 from whence.recorder import Recorder
-from whence.ring.messages import CJoin
+from whence.ring.messages import RingMessage, by_receiver
 from whence.wire import Message, decode, pack
 
 log = logging.getLogger("whence.net")
@@ -156,6 +156,9 @@ class Node:
         self.refused = ""
         """Why it will never join."""
         self._lost_at: int | None = None
+        self.silent_since: int | None = None
+        """When it could last publish, in the member's time; None while it can, and until it first could."""
+        self._could_publish = False
         self.watchers: list[Callable[[MemberChange], None]] = []
         """Called for each member that comes or goes."""
         self._view: dict[MemberId, None] = {}
@@ -291,8 +294,8 @@ class Node:
     def _take(self, sender: MemberId, body: bytes | memoryview, may_publish: bool, now: int, out: list[Output]) -> None:
         try:
             message = decode(body, self.member.config.limits)
-            if not may_publish and isinstance(message, CJoin):
-                raise BadMessage("a member that may only receive asks for a ticket")
+            if not may_publish and isinstance(message, RingMessage):
+                message = by_receiver(message)
         except RemoteError as error:
             self.stats.bad_bytes += 1
             out += self.member.handle(BadBytes(sender, f"{type(error).__name__}: {error}"), now)
@@ -423,7 +426,18 @@ class Node:
         if parcels:
             self._ship(parcels)
         if changed:
+            could, self._could_publish = self._could_publish, self.may_publish
+            if could != self._could_publish:
+                self.silent_since = None if self._could_publish else self._now
             self.changed.tell()
+
+    def owners(self) -> dict[int, MemberId]:
+        """Ticket -> owner, without those that are gone: a dead owner stays in the ring's table until it is excluded. A
+        partial view does not show who is gone."""
+        ring, known = self.member.ring.coordinators(), self.member.members()
+        if self.member.config.cast.view == "partial":
+            return ring
+        return {ticket: owner for ticket, owner in ring.items() if owner in known}
 
     def _say_contract(self, said: Contracted) -> None:
         self.contract = said

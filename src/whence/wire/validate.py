@@ -223,6 +223,8 @@ def _item(item: AnyFrame | News, limits: Limits) -> None:
         check_member(item.origin, limits)
         check_int(item.number, limits)
         _news_body(item.body, limits)
+        if len(item.signature) > MAX_SIGNATURE:
+            raise BadMessage(f"a signature of {len(item.signature)} bytes")
     else:
         check_frame(item, limits)
 
