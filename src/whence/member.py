@@ -43,7 +43,7 @@ from whence.ports import (
     BadBytes,
     Coordinate,
     CutOff,
-    Found,
+    FoundRing,
     Input,
     InstallSnapshot,
     Joined,
@@ -132,7 +132,7 @@ class Member:
         self._taking: dict[str, tuple[int, MemberId, SnapshotRequest, OrderState]] = {}
         self._taken = 0
         self._leave_by: int | None = None
-        self._ambition: Found | Coordinate | None = None  # wanted, but there is no clock to publish by yet
+        self._ambition: FoundRing | Coordinate | None = None  # wanted, but there is no clock to publish by yet
 
     # -- the one way in -----------------------------------------------------------------------------------------
 
@@ -154,7 +154,7 @@ class Member:
                 self._snapshot_taken(input, out)
             case Start():
                 self._start(input, now, out)
-            case Found() | Coordinate():
+            case FoundRing() | Coordinate():
                 if self.seal is not None and not self.seal.may_publish:  # it could not even announce its ticket
                     out.append(Refused("coordinate", "this member may only receive"))
                 else:
@@ -296,7 +296,7 @@ class Member:
             return
         ambition, self._ambition = self._ambition, None
         self.ring.contacts(self.cast.sample(3))
-        if isinstance(ambition, Found):
+        if isinstance(ambition, FoundRing):
             self._ring(self.ring.found(now, self._next_epoch()), now, out)
         else:
             self._ring(self.ring.coordinate(now), now, out)

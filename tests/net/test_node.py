@@ -20,7 +20,7 @@ from whence.net.hello import DIRECTED, read_direct
 from whence.net.node import Node, Parcel
 from whence.net.transport import Connection
 from whence.order.messages import AckRecover
-from whence.ports import Deliver, Found, Resign, Start, TakeSnapshot
+from whence.ports import Deliver, FoundRing, Resign, Start, TakeSnapshot
 from whence.recorder import Recorder
 from whence.ring.messages import CJoin, NackCoord, Poll, Reject, RingMessage, Tenure, Update, Witness
 from whence.trace import MemoryTrace
@@ -80,7 +80,7 @@ class Wire:
         """Everybody is there, and the first one may publish."""
         first, *others = self.nodes.values()
         first.feed(Start())
-        first.feed(Found())
+        first.feed(FoundRing())
         self.step(first)
         for other in others:
             other.feed(Start((first.me,)))

@@ -27,7 +27,7 @@ from whence.net.node import Node
 from whence.order import Contract, Seal, SurveyConfig
 from whence.order.config import OrderName, Recovery
 from whence.order.messages import TicketState
-from whence.ports import Contracted, Found, Start
+from whence.ports import Contracted, FoundRing, Start
 from whence.recorder import Recorder
 from whence.trace import JsonlTrace, TraceWriter, open_trace
 
@@ -217,7 +217,7 @@ class Entry:
                     raise
         node.feed(Start(tuple(self.contacts)))
         if self.founder:
-            node.feed(Found())
+            node.feed(FoundRing())
 
     # -- peers of the last life -----------------------------------------------------------------------------------
 

@@ -57,4 +57,4 @@ class Operator:
         if world.now - since >= self.patience and seat is not None and seat.joined:
             self._empty_since[cluster] = None
             world.tally.refounded += 1
-            world.step(seat, ports.Found())
+            world.step(seat, ports.FoundRing())
