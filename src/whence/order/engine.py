@@ -31,20 +31,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from whence.clock import (
-    MAX_SEQ,
-    NEVER,
-    CctClock,
-    Digest,
-    Entry,
-    EventId,
-    Frame,
-    Incarnation,
-    Key,
-    MemberId,
-    Range,
-    merge,
-)
+from whence.clock import MAX_SEQ, NEVER, CctClock, Digest, Entry, EventId, Frame, Incarnation, Key, MemberId, Range
+from whence.clock.vector import merge
 from whence.errors import BadFrame, BadMessage, ForgedTicket, UsageError, WrongKind
 from whence.order.checks import MAX_OWNERS, Owners, check_jump
 from whence.order.explain import Blocked, Missing
