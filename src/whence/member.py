@@ -2,15 +2,14 @@
 
 What it adds to its parts:
 
-1. Time runs first: whatever is due at `now` is done before the input is looked at, so that a lease that has run out
-   is never published under.
-2. A new owner publishes only when it has delivered what its ticket's former owners published, as far as the ring
-   knows it.
-3. A joiner asks a member at least as strongly ordered as itself for a snapshot: the clock and the application's
-   state at one point of that member's delivery order. What arrives in the meantime waits, and so does its wish for a
-   ticket.
-4. A peer that breaks the protocol is cut off, and nothing of its message counts or is forwarded: else whoever forwards
-   it would be cut off by others.
+1. Timers run first: what is due at `now` is done before the input is looked at, so nothing is published under an
+   expired lease.
+2. A new owner publishes only after it has delivered what the ticket's former owners published, as far as the ring
+   knows.
+3. A joiner asks a member whose order promises at least as much for a snapshot: clock and application state at one point
+   of that member's delivery order. Meanwhile frames that arrive are kept, and its request for a ticket waits.
+4. A peer that breaks the protocol is cut off. Nothing of its message counts or is forwarded: others would cut off
+   whoever forwards it.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ LEAVE_PATIENCE = 20  # rounds to wait for the ring to take the ticket back befor
 
 
 class Checkpoint(msgspec.Struct, frozen=True, array_like=True):
-    """What a disk holds: enough to go on after a crash with no event seen twice and no id used twice."""
+    """What is on disk: enough to go on after a crash with no event delivered twice and no id used twice."""
 
     me: MemberId
     order: str
@@ -61,7 +60,7 @@ class Checkpoint(msgspec.Struct, frozen=True, array_like=True):
     own: tuple[AnyFrame, ...]
     epoch: int
     coordinators: tuple[tuple[int, MemberId], ...] = ()
-    """Whom to ask for a ticket; hints, most of which may still be true."""
+    """Whom to ask for a ticket; hints that may be outdated."""
 
 
 class Member:
@@ -211,8 +210,8 @@ class Member:
         return msgspec.msgpack.encode(saved)
 
     def _own_tail(self) -> list[AnyFrame]:
-        """The last frames of this process: what may not have reached anybody else yet. Of its earlier lives, too: a
-        second crash must not lose what the first one left to be sent."""
+        """The last frames of this process, which may not have reached anybody else. Of its earlier lives, too: a second
+        crash must not lose what the first one left unsent."""
         home, size = address_of(self.me), 0
         tail: list[AnyFrame] = []
         for frame in reversed([*self.ordering.buffer]):
@@ -258,7 +257,7 @@ class Member:
         self._pursue_ambition(now, out)
 
     def _pursue_ambition(self, now: int, out: Outputs) -> None:
-        """Rule 3: a ticket is of no use to a joiner, and would be held for nothing."""
+        """Rule 3: a joiner has no use for a ticket, and would block it for others."""
         if not self.joined or self._ambition is None:
             return
         ambition, self._ambition = self._ambition, None
@@ -412,7 +411,7 @@ class Member:
                 assert_never(message)
 
     def _not_let_in(self, why: str, out: Outputs) -> None:
-        """Asking again is of no use: this member was made for another kind of cluster."""
+        """This member was made for another kind of cluster; retrying is useless."""
         kind = self.config.ordering.kind
         mine = {"tickets": "some", "no tickets": "none"}.get(kind, kind)
         self._join.retry_at = None
@@ -484,7 +483,7 @@ class Member:
             self._caught_up(now, out)
 
     def _vet(self, item: Item, sender: MemberId) -> None:
-        """Rule 4: what this member would refuse it does not forward either."""
+        """Rule 4: what this member refuses it does not forward."""
         if not isinstance(item, News):
             self.ordering.vet(item, sender)
         elif self.config.ordering.kind != "tickets":
@@ -535,8 +534,8 @@ class Member:
                     assert_never(step)
 
     def _caught_up(self, now: int, out: Outputs) -> None:
-        """Rule 2. An order that may skip waits for a while; one that may not waits until it has it or knows it is
-        gone."""
+        """Rule 2. An order that may skip waits for a limited time; `reliable` waits until it has everything or knows
+        that nobody has it."""
         if self._closes is None:
             return
         ticket, entry, patience = self._closes
@@ -552,7 +551,7 @@ class Member:
 
 
 class _Join:
-    """A joiner's quest for a snapshot."""
+    """The state of a joiner that wants a snapshot."""
 
     __slots__ = ("asked", "contacts", "nonce", "retry_at", "weaker")
 
