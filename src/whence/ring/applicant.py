@@ -108,7 +108,7 @@ class Applicant:
     def withdraw(self) -> None:
         self.ctx.state = State.OUT
         self.asked = None
-        self.ctx.timers.clear()
+        self.ctx.stop_all()
 
     def apply(self) -> None:
         """CJOIN to a coordinator, if one is known."""
