@@ -54,6 +54,7 @@ from whence.ports import (
     Publish,
     Received,
     Refused,
+    Remember,
     Resign,
     Send,
     SnapshotTaken,
@@ -62,7 +63,8 @@ from whence.ports import (
     Ticket,
     Wake,
 )
-from whence.ring import BasicRing, NoRing, Ring, TolerantRing
+from whence.ring import NoRing, Ring, interface
+from whence.ring import make as make_ring
 from whence.ring.interface import (
     Announce,
     BecameOwner,
@@ -70,6 +72,7 @@ from whence.ring.interface import (
     Frozen,
     Granted,
     Lost,
+    Memory,
     Rejected,
     Released,
     RingOutput,
@@ -95,6 +98,8 @@ class Checkpoint(msgspec.Struct, frozen=True, array_like=True):
     epoch: int
     coordinators: tuple[tuple[int, MemberId], ...] = ()
     """Whom to ask for a ticket; hints, most of which may still be true."""
+    ring: Memory | None = None
+    """What it remembers as a voter of the council."""
 
 
 class Member:
@@ -107,7 +112,9 @@ class Member:
         rng: random.Random,
         checkpoint: bytes | None = None,
         seal: Seal | None = None,
+        disk: bool = False,
     ) -> None:
+        """`checkpoint`: what the last life left on its disk. `disk`: this life has one, too."""
         self.me = me
         self.config = config
         self.rng = rng
@@ -115,15 +122,15 @@ class Member:
         dice = random.Random(rng.getrandbits(64))
         context = OrderContext(me, config.ordering, dice, self.cast.members, self.cast.sample, seal)
         self.ordering: Ordering = make_ordering(context)
-        make_ring = TolerantRing if config.ring_protocol == "tolerant" else BasicRing
+        self._checkpoint = msgspec.msgpack.decode(checkpoint, type=Checkpoint) if checkpoint is not None else None
         self.ring: Ring | NoRing = NoRing()
         if not config.free:
-            self.ring = make_ring(me, config.ring, random.Random(rng.getrandbits(64)))
+            memory = None if self._checkpoint is None else self._checkpoint.ring
+            self.ring = make_ring(me, config.ring, random.Random(rng.getrandbits(64)), memory, disk)
         self.started = False
         self.left = False
         self.cut_off: dict[MemberId, str] = {}
         self.ring_stats = {"excluded": 0, "rejected": 0, "frozen": 0, "thawed": 0}
-        self._checkpoint = msgspec.msgpack.decode(checkpoint, type=Checkpoint) if checkpoint is not None else None
         self._epoch = self._checkpoint.epoch if self._checkpoint else 0
         self._news = 0
         self._closes: tuple[int, Entry, int] | None = None  # (ticket, what to catch up with, give up waiting at)
@@ -234,7 +241,13 @@ class Member:
         tail = tuple(self._own_tail())
         known = tuple(sorted(self.ring.coordinators().items()))
         saved = Checkpoint(
-            self.me, self.order, SavedState.of(self.ordering.state()), tail, self._next_epoch() - 1, known
+            self.me,
+            self.order,
+            SavedState.of(self.ordering.state()),
+            tail,
+            self._next_epoch() - 1,
+            known,
+            self.ring.memory(),
         )
         return msgspec.msgpack.encode(saved)
 
@@ -278,6 +291,7 @@ class Member:
         self._join.retry_at = None
         out.append(Joined(how, token))
         self._order(self.ordering.begin(now), out)
+        self._ring(self.ring.start(now), now, out)
         self._pursue_ambition(now, out)
 
     def _pursue_ambition(self, now: int, out: list[Output]) -> None:
@@ -287,7 +301,7 @@ class Member:
         ambition, self._ambition = self._ambition, None
         self.ring.contacts(self.cast.sample(3))
         if isinstance(ambition, Found):
-            self._ring(self.ring.found(now, self._next_epoch()), now, out)
+            self._ring(self.ring.found(now, self._next_epoch(), ambition.force), now, out)
         else:
             self._ring(self.ring.coordinate(now), now, out)
 
@@ -466,12 +480,13 @@ class Member:
             self._ask_for_snapshot(now, out)
         if self._closes is not None:
             self._caught_up(now, out)
-        if self._leave_by is not None and (self._leave_by <= now or self.ring.ticket is None):
+        if self._leave_by is not None and (self._leave_by <= now or self.ring.retired):
             self._depart(now, out)
 
     def _leave(self, now: int, out: list[Output]) -> None:
         self._ring(self.ring.resign(now), now, out)
-        if self.ring.ticket is None:
+        self._ring(self.ring.retire(now), now, out)
+        if self.ring.retired:
             self._depart(now, out)
         else:
             self._leave_by = now + LEAVE_PATIENCE * self.config.round_ns
@@ -547,6 +562,8 @@ class Member:
                 case Released():
                     self._closes = None
                     out.append(Ticket("released", step.ticket, step.inc))
+                case interface.Remember():
+                    out.append(Remember())
                 case Excluded() | Rejected() | Frozen() | Thawed():
                     self.ring_stats[type(step).__name__.lower()] += 1
                 case _:

@@ -67,7 +67,10 @@ class Publish(_In, frozen=True, gc=False):
 
 
 class Found(_In, frozen=True, gc=False):
-    """Found the ring: only the designated process, by decision of an operator, never on a time-out (docs/ring.md)."""
+    """Found the ring: only the designated process, by decision of an operator, never on a time-out (docs/ring.md).
+    `force`: with a council, also when one is remembered; the operator says that it is lost for good."""
+
+    force: bool = False
 
 
 class Coordinate(_In, frozen=True, gc=False):
@@ -152,6 +155,10 @@ class CutOff(_Out, frozen=True, gc=False):
     error: str
 
 
+class Remember(_Out, frozen=True, gc=False):
+    """Where there is a disk: have `Member.checkpoint()` on it before anything of this step leaves the process."""
+
+
 class Refused(_Out, frozen=True, gc=False):
     """The application asked for what cannot be done now; `reason` names it."""
 
@@ -175,6 +182,7 @@ Output = (
     | Joined
     | Left
     | CutOff
+    | Remember
     | Refused
 )
 
@@ -203,6 +211,7 @@ __all__ = [
     "Published",
     "Received",
     "Refused",
+    "Remember",
     "Resign",
     "Send",
     "SnapshotTaken",

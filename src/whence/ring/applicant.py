@@ -154,6 +154,8 @@ class Applicant:
     def accepts(self, sender: MemberId, m: AckCJoin) -> bool:
         """Whether to take what is granted; else it is declined."""
         ctx = self.ctx
+        if ctx.addressed(m.yours):
+            return False  # a copy of the grant that was taken
         if ctx.state is not State.JOINING or self.asked != (m.nonce, sender):
             self.decline(sender, m.nonce, m.yours)
             return False

@@ -2,8 +2,8 @@
 
 Crashes at any moment, restarts with and without disks, one-way and two-way cuts, partitions, delays of up to three
 leases, lost and copied messages, processes that stand still, clocks at the bound of their drift, joins, leaves. Every
-step is judged by the invariants. After the last fault everybody is started and wants a ticket: they must get one, unless
-the council was lost for good. Not a test.
+step is judged by the invariants. After the last fault everybody is started and wants a ticket: they must get one,
+unless the council was lost for good. Not a test.
 """
 
 from __future__ import annotations
@@ -115,8 +115,8 @@ def main(count: int, first: int) -> int:
     half, most, worst = (took[len(took) * p // 100 - (p == 100)] if took else 0.0 for p in (50, 99, 100))
     print(
         f"{count} seeds from {first}: {len(bad)} violations {bad[:3]}, {len(stuck)} stuck {stuck[:8]}; everybody has a "
-        f"ticket after {half:.1f} rounds (median), {most:.1f} (99 %), {worst:.1f} at most; council lost for good {lost}; "
-        f"{time.monotonic() - began:.0f} s"
+        f"ticket after {half:.1f} rounds (median), {most:.1f} (99 %), {worst:.1f} at most; "
+        f"council lost for good {lost}; {time.monotonic() - began:.0f} s"
     )
     return 1 if bad or stuck else 0
 

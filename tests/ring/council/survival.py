@@ -154,7 +154,9 @@ def leaves(publishers: int) -> Situation:
 SITUATIONS: dict[str, Situation] = {
     "2 publishers, the other one killed for good": two("other"),
     **{f"- it is back after {b} rounds, no disk": two("other", back=b) for b in (0.3, 1, 2, 6)},
-    **{f"2, the first one back after {b} rounds with its disk": two("first", disk=True, back=b) for b in (0.3, 1, 2, 6)},
+    **{
+        f"2, the first one back after {b} rounds with its disk": two("first", disk=True, back=b) for b in (0.3, 1, 2, 6)
+    },
     "2 and 1 receive-only, the first killed for good": two("first", 1),
     "2 and 1 receive-only, the other killed for good": two("other", 1),
     "3, two killed one by one, the first is left": three("one by one", "other"),

@@ -185,7 +185,12 @@ def names(count: int) -> list[str]:
 
 
 def form(
-    seed: int, publishers: int, readers: int = 0, disks: bool | Iterable[str] = False, k: int = 3, make: Make = CouncilRing
+    seed: int,
+    publishers: int,
+    readers: int = 0,
+    disks: bool | Iterable[str] = False,
+    k: int = 3,
+    make: Make = CouncilRing,
 ) -> CouncilWorld:
     """A ring that stands: everybody who wants to publish can, and the council is as large as it can be."""
     w = CouncilWorld(settings(k=k), seed, make)

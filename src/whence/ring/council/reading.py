@@ -106,8 +106,7 @@ class Reading:
             self.forget()
         elif seats and not self.over_the_living:
             self.forget()
-            self.applicant.tried = []
-            self.applicant.learn({s.ticket: s.member for s in seats if s.member != ctx.me})
+            self._coordinators(seats)
             ctx.after(int(ctx.config.round_ns * ctx.rng.uniform(0.02, 0.3)), Timer.APPLY)
         elif before and self.era > max(before, self.claimed):
             self.forget()  # somebody else is founding: give it a round
@@ -116,6 +115,13 @@ class Reading:
             self._claim(q, tuple(range(ctx.config.tickets)), (self.era >> ERA_SHIFT) + 1 << ERA_SHIFT)
 
     over_the_living = False
+
+    def _coordinators(self, seats: tuple[Holder, ...]) -> None:
+        """A quorum knows who the coordinators are: forget all others, and whom was asked in vain."""
+        for ticket in range(self.ctx.config.tickets):
+            self.ctx.table.owner[ticket] = ""
+        self.applicant.tried, self.applicant.hints = [], {}
+        self.applicant.learn({s.ticket: s.member for s in seats if s.member != self.ctx.me})
 
     # --- claiming (rule C4) ---
 

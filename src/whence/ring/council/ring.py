@@ -79,8 +79,7 @@ class CouncilRing(Ring):
             if memory.vote is not None:
                 self.voting.resume(memory.vote)
             self.councils.learn(memory.known)
-        self._look_for_council()
-        self.ctx.after(int(self.ctx.rng.random() * self.ctx.config.round_ns), Timer.COUNCIL)
+        self.ctx.after(int(self.ctx.rng.random() * self.ctx.config.round_ns / 10), Timer.COUNCIL)
 
     def retire(self, now: int) -> list[RingOutput]:
         return self._step(now, self._retire)
@@ -93,7 +92,8 @@ class CouncilRing(Ring):
 
     @property
     def retired(self) -> bool:
-        return super().retired and not self.councils.seated
+        alone = self.councils.members() == [self.councils.me.member] and not self.applicant.members
+        return super().retired and (alone or not self.councils.seated)
 
     def _found(self, epoch: int, force: bool) -> None:
         """Rule C0: a council is made by a decision, when nobody remembers one."""
