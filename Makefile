@@ -21,6 +21,7 @@ help:
 	@echo "make soak     1000 seeds of the hostile scenario (SEEDS=n for another number)"
 	@echo "make soak-mechanisms  the same under every mechanism of the survey (SEEDS=n each)"
 	@echo "make soak-live        real processes killed, cut apart, editing (SECONDS=n, EDITING=trace)"
+	@echo "make histories-long   100,000 generated client histories against brute force"
 	@echo "make lock     pin the newest versions again"
 
 setup: $(STAMP)
@@ -50,6 +51,11 @@ test-long: setup
 .PHONY: explore
 explore: setup
 	WHENCE_EXPLORE=1 $(BIN)/python -m pytest -n 2 --dist loadgroup $(TESTS)
+
+# 10^5 generated histories against brute force over all commit orders.
+.PHONY: histories-long
+histories-long: setup
+	WHENCE_HISTORIES=100000 $(BIN)/python -m pytest -o faulthandler_timeout=0 tests/history -k brute
 
 lint: setup
 	$(BIN)/ruff check

@@ -1,4 +1,4 @@
-"""How fast the oracle judges, and how fast a trace is written and read: deliveries or rows per second."""
+"""How fast the judge is, and how fast a trace is written and read: deliveries or rows per second."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from whence.sim.oracle import Oracle
+from whence.judge import Causality
+from whence.judge.report import report
 from whence.trace import JsonlTrace, ParquetTrace, Row, read
 
 MEMBERS, ORIGINS, FRAMES, SIZE = 200, 25, 6_250, 20
@@ -27,17 +28,17 @@ def best(run: Callable[[], object], times: int = 3) -> float:
 
 def judge_frames(loss: float) -> None:
     """Every member hears of every frame before the next is published: the longest lists of news."""
-    rng, oracle = random.Random(1), Oracle()
+    rng, judge = random.Random(1), Causality()
     names = [f"m{i}#1" for i in range(MEMBERS)]
     for frame in range(FRAMES):
         owner = frame % ORIGINS
         key = (owner, 1, frame // ORIGINS * SIZE + 1)
-        oracle.published_frame(names[owner], key, SIZE)
+        judge.published(names[owner], key, SIZE)
         for name in names:
             if not loss or rng.random() >= loss:
-                oracle.delivered_frame(name, key)
-    report = oracle.report()
-    assert report.ok and bool(report.total.lost) == bool(loss)
+                judge.delivered(name, key)
+    found = report(judge)
+    assert found.ok and bool(found.total.lost) == bool(loss)
 
 
 def main() -> list[dict[str, Any]]:
@@ -48,7 +49,7 @@ def main() -> list[dict[str, Any]]:
 
     for loss in (0.0, 0.01):
         checks = MEMBERS * FRAMES
-        add(f"oracle, frames of {SIZE}, loss {loss:.0%}", checks * SIZE, best(lambda loss=loss: judge_frames(loss)))
+        add(f"judge, frames of {SIZE}, loss {loss:.0%}", checks * SIZE, best(lambda loss=loss: judge_frames(loss)))
     trace = [
         Row(
             "r",

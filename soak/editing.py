@@ -22,8 +22,9 @@ from soak.editor import LIMIT_S, Editing
 from soak.verdict import tell
 from whence.fleet.fleet import Fleet
 from whence.fleet.task import Seat
+from whence.judge import judge
+from whence.judge.promises import REUSED_ID
 from whence.objects.replay import session
-from whence.sim.oracle import judge
 
 ROOT = Path(__file__).parent.parent
 
@@ -63,7 +64,7 @@ async def soak(
         "recovered": sum(r["recovered"] for r in results),
         "deliveries": report.total.deliveries,
         "inversions": report.total.inverted,
-        "repeated_ids": report.reused_ids,
+        "repeated_ids": report.broken.get(REUSED_ID, 0),
         "broken": report.broken,
     }
 

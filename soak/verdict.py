@@ -6,39 +6,39 @@ import json
 from pathlib import Path
 from typing import Any
 
-from soak.fleet import overlapping
 from whence.fleet.fleet import Fleet
-from whence.sim.oracle import judge
-from whence.sim.verdicts import OracleReport
+from whence.judge import judge
+from whence.judge.promises import REUSED_ID
+from whence.judge.tickets import held_twice
 from whence.trace import Row
 
 
 def verdict(fleet: Fleet) -> dict[str, Any]:
-    """The oracle's report, the ids, the tickets, and what the applications say."""
+    """What the judge found, and what the applications say."""
     rows, half = fleet.rows()
-    report: OracleReport = judge(rows)
-    overlaps, tenures = overlapping(rows, fleet.killed())
+    report = judge(rows)
+    owned_twice = held_twice(rows, fleet.killed())
     twice, skipped = _applications(fleet, rows)
     return {
-        "ok": report.ok and not overlaps and not twice and not skipped,
+        "ok": report.ok and not owned_twice and not twice and not skipped,
         "rows": len(rows),
         "half_lines": half,
         "published": report.published,
         "deliveries": report.total.deliveries,
         "inversions": report.total.inverted,
-        "repeated_ids": report.reused_ids,
+        "repeated_ids": report.broken.get(REUSED_ID, 0),
         "delivered_twice": report.total.duplicates,
         "over_gap": report.total.over_gap,
         "disagreements": report.total.disagreements,
         "lost_of_live": report.total.lost_of_live,
         "lives": len(report.members),
         "survivors": len(report.live),
-        "tenures": tenures,
-        "owned_twice": overlaps,
+        "tenures": report.tenures,
+        "owned_twice": [str(finding) for finding in owned_twice],
         "seen_twice_by_application": twice,
         "skipped_by_application": skipped,
         "broken": report.broken,
-        "violations": {k: v for k, v in report.violations.items() if k in report.broken},
+        "findings": [str(finding) for finding in report.findings],
     }
 
 

@@ -15,7 +15,7 @@ SECRET = b"\x09" * 32
 
 
 class Ours:
-    """A member with a seat."""
+    """A member that publishes."""
 
     def __init__(self, job: Job, meter: Meter) -> None:
         self._job = job
@@ -32,7 +32,8 @@ class Ours:
         self._join = whence.join("bench", addresses[:1], **options) if job.number else whence.found("bench", **options)
         self._cluster = await self._join.__aenter__()
         self._reading = asyncio.create_task(self._read())
-        self._seat = await self._cluster.coordinate(timeout=30.0).__aenter__()
+        self._publisher = await self._cluster.publisher(timeout=30.0).__aenter__()
+        await self._publisher.ready()
 
     async def _read(self) -> None:
         got, me = self._meter.got, self._cluster.me
@@ -42,7 +43,7 @@ class Ours:
                 got([event.payload for event in batch])
 
     async def publish(self, payloads: list[bytes]) -> None:
-        await self._seat.publish_many(payloads)
+        await self._publisher.publish_many(payloads)
 
     async def close(self) -> None:
         await self._join.__aexit__(None, None, None)

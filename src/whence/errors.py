@@ -119,6 +119,10 @@ class AdapterError(WhenceError):
     the node and what it did."""
 
 
+class HistoryError(WhenceError):
+    """A client history that cannot be read or checked; the message names the file, the line and the text."""
+
+
 class FleetError(WhenceError):
     """A process of a fleet does not start, does not answer or has died; the message names it and shows the end of its
     output."""

@@ -25,7 +25,7 @@ from whence.cast import CastMessage, Item, News, make
 from whence.cast.base import CastOutput, CastSend, First, Heard, MemberDown, MemberUp
 from whence.clock import AnyFrame, Entry, Incarnation, MemberId, address_of, body_size
 from whence.config import Config
-from whence.errors import RemoteError, UsageError, WrongKind
+from whence.errors import ForgedTicket, RemoteError, UsageError, WrongKind
 from whence.order import RANK, Blocked, OrderContext, Ordering, Seal
 from whence.order import make as make_ordering
 from whence.order.messages import (
@@ -43,7 +43,7 @@ from whence.ports import (
     BadBytes,
     Coordinate,
     CutOff,
-    Found,
+    FoundRing,
     Input,
     InstallSnapshot,
     Joined,
@@ -118,6 +118,7 @@ class Member:
         self.me = me
         self.config = config
         self.rng = rng
+        self.seal = seal
         self.cast = make(me, config.cast, random.Random(rng.getrandbits(64)), self._vet)
         dice = random.Random(rng.getrandbits(64))
         context = OrderContext(me, config.ordering, dice, self.cast.members, self.cast.sample, seal)
@@ -138,7 +139,7 @@ class Member:
         self._taking: dict[str, tuple[int, MemberId, SnapshotRequest, OrderState]] = {}
         self._taken = 0
         self._leave_by: int | None = None
-        self._ambition: Found | Coordinate | None = None  # wanted, but there is no clock to publish by yet
+        self._ambition: FoundRing | Coordinate | None = None  # wanted, but there is no clock to publish by yet
 
     # -- the one way in -----------------------------------------------------------------------------------------
 
@@ -160,9 +161,12 @@ class Member:
                 self._snapshot_taken(input, out)
             case Start():
                 self._start(input, now, out)
-            case Found() | Coordinate():
-                self._ambition = input
-                self._pursue_ambition(now, out)
+            case FoundRing() | Coordinate():
+                if self.seal is not None and not self.seal.may_publish:  # it could not even announce its ticket
+                    out.append(Refused("coordinate", "this member may only receive"))
+                else:
+                    self._ambition = input
+                    self._pursue_ambition(now, out)
             case Resign():
                 self._ambition = None
                 self._ring(self.ring.resign(now), now, out)
@@ -232,6 +236,7 @@ class Member:
             for name in stats.__dataclass_fields__:
                 counters[f"{layer}.{name}"] = getattr(stats, name)
         counters.update({f"ring.{name}": n for name, n in self.ring_stats.items()})
+        counters["ring.implausible"] = self.ring.implausible
         counters["order.evicted"] = self.ordering.buffer.evicted
         counters["cut_off"] = len(self.cut_off)
         return counters
@@ -276,6 +281,7 @@ class Member:
         if saved is not None:
             self.ordering.load(saved.clock.state(), now)
             self.ring.learn(dict(saved.coordinators))
+            self._anchor()
             self._begin("checkpoint", "", now, out)
             for frame in saved.own:
                 self.ordering.keep(frame)
@@ -286,6 +292,10 @@ class Member:
         else:
             self._join.contacts = start.contacts
             self._ask_for_snapshot(now, out)
+
+    def _anchor(self) -> None:
+        """The ring has come at least as far as what was published."""
+        self.ring.anchor(max((inc for inc, _ in self.ordering.T), default=0))
 
     def _begin(self, how: str, token: str, now: int, out: list[Output]) -> None:
         self._join.retry_at = None
@@ -300,7 +310,7 @@ class Member:
             return
         ambition, self._ambition = self._ambition, None
         self.ring.contacts(self.cast.sample(3))
-        if isinstance(ambition, Found):
+        if isinstance(ambition, FoundRing):
             self._ring(self.ring.found(now, self._next_epoch(), ambition.force), now, out)
         else:
             self._ring(self.ring.coordinate(now), now, out)
@@ -367,6 +377,7 @@ class Member:
             return
         self.ordering.load(message.clock.state(), now)
         self.ring.learn(dict(message.coordinators))
+        self._anchor()
         out.append(InstallSnapshot(message.token, sender, message.state))
         self._begin("snapshot", message.token, now, out)
 
@@ -527,6 +538,8 @@ class Member:
         elif self.config.ordering.kind != "tickets":
             raise WrongKind("news of tickets in a cluster without tickets")
         else:
+            if self.seal is not None and not self.seal.verify(item.unsigned(), item.signature):
+                raise ForgedTicket(f"news of {item.origin} that no publisher has signed")
             check_news(decode_news(item.body), self.config.tickets)
 
     def _first(self, step: First, now: int, out: list[Output]) -> None:
@@ -546,6 +559,8 @@ class Member:
                 case Announce():
                     self._news += 1
                     item = News(self.me, self._news, encode_news(step.news))
+                    if self.seal is not None:
+                        item = msgspec.structs.replace(item, signature=self.seal.sign(item.unsigned()))
                     self._cast(self.cast.broadcast(item, now), now, out)
                 case Granted():
                     out.append(Ticket("granted", step.ticket, step.inc))

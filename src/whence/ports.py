@@ -12,18 +12,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from whence.clock import Incarnation, MemberId
-from whence.order.outputs import (
-    DROP_REASONS,
-    AnyRange,
-    Arrived,
-    Asked,
-    Contracted,
-    Deliver,
-    Dropped,
-    GaveUp,
-    Moved,
-    Published,
-)
+from whence.order.outputs import AnyRange as AnyRange
+from whence.order.outputs import Arrived as Arrived
+from whence.order.outputs import Asked as Asked
+from whence.order.outputs import Contracted as Contracted
+from whence.order.outputs import Deliver as Deliver
+from whence.order.outputs import Dropped as Dropped
+from whence.order.outputs import GaveUp as GaveUp
+from whence.order.outputs import Moved as Moved
+from whence.order.outputs import Published as Published
 
 if TYPE_CHECKING:
     from whence.wire import Message
@@ -66,7 +63,7 @@ class Publish(_In, frozen=True, gc=False):
     payloads: tuple[bytes, ...]
 
 
-class Found(_In, frozen=True, gc=False):
+class FoundRing(_In, frozen=True, gc=False):
     """Found the ring: only the designated process, by decision of an operator, never on a time-out (docs/ring.md).
     `force`: with a council, also when one is remembered; the operator says that it is lost for good."""
 
@@ -99,7 +96,7 @@ class SnapshotTaken(_In, frozen=True, gc=False):
     state: bytes
 
 
-Input = Start | Received | BadBytes | Wake | Publish | Found | Coordinate | Resign | Leave | Move | SnapshotTaken
+Input = Start | Received | BadBytes | Wake | Publish | FoundRing | Coordinate | Resign | Leave | Move | SnapshotTaken
 
 
 class _Out(msgspec.Struct, frozen=True, gc=False):
@@ -185,38 +182,3 @@ Output = (
     | Remember
     | Refused
 )
-
-__all__ = [
-    "DROP_REASONS",
-    "AnyRange",
-    "Arrived",
-    "Asked",
-    "BadBytes",
-    "Contracted",
-    "Coordinate",
-    "CutOff",
-    "Deliver",
-    "Dropped",
-    "Found",
-    "GaveUp",
-    "Input",
-    "InstallSnapshot",
-    "Joined",
-    "Leave",
-    "Left",
-    "Move",
-    "Moved",
-    "Output",
-    "Publish",
-    "Published",
-    "Received",
-    "Refused",
-    "Remember",
-    "Resign",
-    "Send",
-    "SnapshotTaken",
-    "Start",
-    "TakeSnapshot",
-    "Ticket",
-    "Wake",
-]

@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from whence.clock import Incarnation
+from whence.clock.event import fitting
 from whence.errors import ClusterClosed, LostTicket, NoTicket, NotPublished, UsageError
 from whence.events import reading
 from whence.net.host import Host
@@ -37,9 +38,8 @@ RELEASE_TIMEOUT = 5.0
 """Seconds to wait for the ring to take a ticket back."""
 COMPLAIN_EVERY = 10.0
 """Seconds without a ticket after which a publisher logs the reason, and then again."""
-PART_BYTES = 256 << 10
-PART_EVENTS = 4096
-"""What is published at a time, so that backpressure works inside a large `publish_many`."""
+PART_FRAMES = 8
+"""Full frames published at a time, so that backpressure works inside a large `publish_many`."""
 
 
 class Tickets:
@@ -102,7 +102,7 @@ class Tickets:
             return f"ticket {ring.ticket} is there, but its former owners' events are still being recovered"
         if ring.state is State.FOUNDING:
             return "the ring is being founded: it waits until every lease of an earlier one has expired"
-        known = ring.coordinators()
+        known = node.owners()
         if not known:
             return (
                 "no coordinator is known yet. A new ring takes some seconds: if the founder runs, wait longer. If it "
@@ -124,6 +124,11 @@ class Tickets:
             return await ask.done
         finally:
             outlet.published += len(ask.ids)  # rule 1
+
+    @property
+    def has_room(self) -> bool:
+        """Neither peers nor the own application are behind."""
+        return not self.node.backlog.full and not self.host.congested()
 
     async def room(self, for_reader: bool) -> None:
         """Rule 3."""
@@ -295,12 +300,15 @@ class Publisher(Outlet):
 
     async def _my_turn(self, call: int) -> None:
         """Rule 2: there is a ticket, there is room, and no earlier call waits."""
+        tickets = self._tickets
+        if self._entered and len(self._waiting) == 1 and tickets.node.may_publish and tickets.has_room:
+            return  # as almost always
         while True:
             await self.ready()
-            await self._tickets.room(self.waits_for_reader)
+            await tickets.room(self.waits_for_reader)
             if min(self._waiting) != call:
                 await self._turn.wait()
-            elif self._tickets.node.may_publish:
+            elif tickets.node.may_publish:
                 return
 
     def _hand_over(self, call: int) -> None:
@@ -330,12 +338,7 @@ def checked(payload: object, cap: int) -> bytes:
 
 def first_part(events: Sequence[bytes], start: int) -> Sequence[bytes]:
     """What is published next, from `start` on."""
-    size = 0
-    for end in range(start, min(len(events), start + PART_EVENTS)):
-        size += len(events[end])
-        if size > PART_BYTES and end > start:
-            return events[start:end]
-    return events[start : start + PART_EVENTS]
+    return events[start : fitting(events, start, PART_FRAMES)]
 
 
 async def finish(ending: Coroutine[Any, Any, None]) -> None:

@@ -15,9 +15,9 @@ import pytest
 import whence
 from tests.net.live import LIMIT, assert_causal, collect, fast, run, say, until
 from whence.errors import ConfigError, UsageError
+from whence.judge import judge
 from whence.net.metrics import exposition
 from whence.ports import Contracted
-from whence.sim.oracle import judge
 from whence.testing import Faults, MemoryNetwork
 from whence.trace import MemoryTrace
 

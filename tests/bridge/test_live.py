@@ -23,8 +23,8 @@ from whence.bridge import Bridge, Said, everywhere
 from whence.bridge.merge import CROSSINGS, copies_of, merge, merged
 from whence.clock import address_of
 from whence.errors import CyclicTopology, DiskError, TraceError, UsageError
+from whence.judge import judge
 from whence.net.memory import MemoryNetwork
-from whence.sim.oracle import judge
 from whence.trace import read as read_trace
 
 

@@ -370,9 +370,9 @@ def test_a_partition_longer_than_the_expiry_merges_when_healed(view: str, seed: 
 
 
 def test_partial_views_stay_connected_and_uniform_under_churn() -> None:
-    settings = CastConfig(round=ROUND, view="partial", view_size=18, members=80)
+    settings = CastConfig(round=ROUND, view="partial", view_size=18, members=120)
     cluster = Cluster(settings, seed=9, loss=0.05)
-    ids = names(80)
+    ids = names(120)
     # Everybody joins through one and the same member: the worst start for a random graph.
     cluster.genesis(ids[:1])
     for m in ids[1:]:
@@ -381,7 +381,7 @@ def test_partial_views_stay_connected_and_uniform_under_churn() -> None:
     assert connected(cluster)
     rng = random.Random(10)
     alive, serial = list(ids), 0
-    for _ in range(25):  # each round one leaves, one crashes, two join
+    for _ in range(50):  # each round one leaves, one crashes, two join
         for act in (cluster.leave, cluster.crash):
             act(alive.pop(rng.randrange(len(alive))))
         for _ in range(2):

@@ -22,11 +22,11 @@ import pytest
 from tests.cli.commands import LIMIT, Command, until, whence
 from whence.cli import main
 from whence.cli.connect import joining
-from whence.cli.main import parser
+from whence.cli.parser import parser
 from whence.cli.streams import Lines, Output, printable
+from whence.judge import judge
 from whence.net import keys
 from whence.net.metrics import ask
-from whence.sim.oracle import judge
 from whence.sim.scenario import config_of, load
 from whence.trace import read as read_trace
 

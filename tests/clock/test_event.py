@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whence.clock import Digest, EventId, Frame, Incarnation, address_of, boot_of, member_id
+from whence.clock.event import FRAME_BYTES, FRAME_EVENTS, fitting
 
 incarnations = st.builds(
     Incarnation, st.integers(0, (1 << 16) - 1), st.integers(0, (1 << 24) - 1), st.integers(0, (1 << 24) - 1)
@@ -118,6 +119,21 @@ def test_frame_size_is_near_the_encoded_size(bodies, tickets):
     """`size` models the bandwidth: within a few bytes per entry of the truth, and never far below it."""
     frame = Frame.of(0, 1 << 40, 1, "10.0.0.1:4000#1", ((1 << 39, 1),) * tickets, bodies)
     assert abs(frame.size - len(msgspec.msgpack.encode(frame))) <= 24 + 7 * tickets
+
+
+@given(st.lists(st.sampled_from([0, 1, 60, 20_000, 47_995, 70_000]), max_size=40), st.integers(1, 3))
+def test_chunks_are_full_within_bounds_and_lose_nothing(sizes, frames):
+    payloads = [bytes(size) for size in sizes]
+    start = 0
+    while start < len(payloads):
+        end = fitting(payloads, start, frames)
+        held = [len(p) + 5 for p in payloads[start:end]]
+        assert len(held) == 1 or sum(held) <= frames * FRAME_BYTES
+        assert end == len(payloads) or sum(held) + len(payloads[end]) + 5 > frames * FRAME_BYTES
+        assert end > start
+        start = end
+    small = [b""] * (2 * FRAME_EVENTS * frames)
+    assert fitting(small, 0, frames) == FRAME_EVENTS * frames and fitting(small, len(small) - 1, frames) == len(small)
 
 
 def test_frames_and_digests_are_values():

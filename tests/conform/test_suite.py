@@ -13,7 +13,7 @@ import pytest
 from tests.conform.broken import MISTAKES
 from tests.conform.mistakes import FOUND_BY
 from whence.conform import FAIL, NOT_SUPPORTED, PASS, SCENARIOS, Report, Settings, run_suite
-from whence.sim.oracle import judge
+from whence.judge import judge
 from whence.trace import read
 
 pytestmark = pytest.mark.xdist_group("conform")

@@ -13,7 +13,7 @@ from whence.errors import FleetError
 from whence.fleet.fleet import Fleet, Look, Members
 from whence.fleet.plan import Step
 from whence.fleet.task import Seat, Task
-from whence.sim.oracle import judge
+from whence.judge import judge
 
 MS = 1_000_000
 SHORT = {"ring_k": 2, "ring_round_ns": 400 * MS, "delta_ns": 100 * MS, "round_ns": 50 * MS, "time_to_recover": 20.0}

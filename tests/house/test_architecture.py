@@ -70,11 +70,6 @@ def test_the_core_is_pure(path: Path) -> None:
     assert not impurities(ast.parse(path.read_text(encoding="utf-8")))
 
 
-def test_the_oracle_does_not_trust_what_it_judges() -> None:
-    modules = [m for f in ("oracle", "verdicts") for m in imports(ast.parse((PACKAGE / "sim" / f"{f}.py").read_text()))]
-    assert {m for m in modules if m.startswith("whence")} == {"whence.errors", "whence.sim.verdicts", "whence.trace"}
-
-
 def test_the_judge_does_not_trust_what_it_judges() -> None:
     mine = [path for path in MODULES if room_of(path) == "judge"]
     modules = {m for path in mine for m in imports(ast.parse(path.read_text(encoding="utf-8")))}

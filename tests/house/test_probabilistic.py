@@ -19,7 +19,7 @@ TEXT = (ROOT / "docs" / "probabilistic.md").read_text(encoding="utf-8")
 def test_the_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
     (code,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
     exec(compile(code, "docs/probabilistic.md", "exec"), {})
-    assert "b'hello' 0 (" in capsys.readouterr().out
+    assert "b'hello' None (" in capsys.readouterr().out
 
 
 def test_the_sizes_are_those_of_the_contract() -> None:

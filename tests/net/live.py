@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import whence
 from tests.net.virtual import runner
 from whence.api import Join
-from whence.sim.oracle import judge
+from whence.judge import judge
 from whence.trace import MemoryTrace
 
 T = TypeVar("T")
@@ -18,7 +18,7 @@ MS = 1_000_000
 
 FAST: dict[str, Any] = {"ring_round_ns": 400 * MS, "delta_ns": 190 * MS, "round_ns": 50 * MS, "time_to_recover": 20.0}
 """A ring that is founded within two seconds, and whose owners keep their tickets though the machine stops them for
-half a second; recovery as patient as live."""
+half a second; recovery as patient as live. `run` takes no time for it: its time is virtual."""
 
 LIMIT = 30.0
 """Seconds after which a condition counts as never to come true: far above what any of them takes."""

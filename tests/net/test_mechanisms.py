@@ -10,8 +10,8 @@ import pytest
 import whence
 from tests.net.live import assert_causal, collect, fast, run, say, until
 from whence.errors import ConfigError, UsageError
+from whence.judge import judge
 from whence.order import MECHANISMS, SurveyConfig
-from whence.sim.oracle import judge
 from whence.testing import MemoryNetwork
 from whence.trace import MemoryTrace
 

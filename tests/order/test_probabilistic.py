@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.order.free_net import MS, PATIENCE, FreeNet, Process
+from tests.order.hostile import FakeSeal, bad_states, hostile
 from whence import ports
 from whence.cast.messages import Gossip, News
 from whence.clock import Digest, Frame, FreeFrame, FreeId, Packed
 from whence.config import Config
-from whence.errors import AbsurdClock, BadFrame, ConfigError, ForgedTicket, RemoteError, UsageError, WrongKind
+from whence.errors import ConfigError, ForgedTicket, RemoteError, UsageError, WrongKind
 from whence.member import Member
 from whence.order import owners
 from whence.order.contract import (
@@ -27,7 +28,7 @@ from whence.order.contract import (
     expected_error,
     overtaking,
 )
-from whence.order.messages import FreeState, SnapshotRequest, TicketState
+from whence.order.messages import SnapshotRequest, TicketState
 from whence.order.outputs import Arrived, Contracted, Deliver, Dropped, GaveUp, Moved
 from whence.ring.messages import Who
 
@@ -295,29 +296,6 @@ def test_a_weak_member_names_all_it_depends_on() -> None:
 # -- what no honest peer sends --------------------------------------------------------------------------------------
 
 
-def hostile(frame: FreeFrame) -> dict[str, tuple[FreeFrame, type[Exception]]]:
-    V = frame.vector.vector()
-    far = 1 << 40
-    return {
-        "another R": (replace(frame, vector=Packed.of((*V, 0))), BadFrame),
-        "another K": (replace(frame, keys=(0, 1)), BadFrame),
-        "no keys": (replace(frame, keys=()), BadFrame),
-        "keys out of range": (replace(frame, keys=(9,)), BadFrame),
-        "keys twice": (replace(frame, keys=(1, 1)), BadFrame),
-        "negative key": (replace(frame, keys=(-1,)), BadFrame),
-        "bytes for another R": (replace(frame, vector=Packed(3, 0, b"12345")), BadFrame),
-        "no entries": (replace(frame, vector=Packed(0, 0, b"")), BadFrame),
-        "vector jumps": (replace(frame, vector=Packed.of([v + far for v in V])), AbsurdClock),
-        "number jumps": (replace(frame, number=far, vector=Packed.of([v + far for v in V])), AbsurdClock),
-        "does not count itself": (replace(frame, vector=Packed.of([0] * len(V))), BadFrame),
-        "generation jumps": (replace(frame, generation=1 << 62), AbsurdClock),
-        "older is not older": (replace(frame, older=((frame.generation, frame.vector),)), BadFrame),
-        "opened later": (replace(frame, opened=frame.number + 1), BadFrame),
-        "no events": (replace(frame, count=0), BadFrame),
-        "event zero": (replace(frame, first=0), BadFrame),
-    }
-
-
 @pytest.mark.parametrize("kind", sorted(hostile(FreeNet(3)[0].publish())))
 def test_hostile_frames_are_refused_by_name_and_change_nothing(kind: str) -> None:
     net = FreeNet(3)
@@ -328,16 +306,6 @@ def test_hostile_frames_are_refused_by_name_and_change_nothing(kind: str) -> Non
         c.receive(bad)
     assert c.V == [0, 0, 0] and c.ordering.cursors == {} and not c.ordering.held
     assert c.receive(frame) == frame.names() and b.receive(frame) == frame.names()
-
-
-class FakeSeal:
-    """Whoever knows the word may publish."""
-
-    def sign(self, data: bytes) -> bytes:
-        return b"word" + bytes([len(data) % 251])
-
-    def verify(self, data: bytes, signature: bytes) -> bool:
-        return signature == self.sign(data)
 
 
 def test_with_roles_only_what_a_publisher_signed_is_taken() -> None:
@@ -352,17 +320,6 @@ def test_with_roles_only_what_a_publisher_signed_is_taken() -> None:
     assert signed.signature and b.receive(signed) == signed.names()
     with pytest.raises(ForgedTicket):
         a.receive(replace(signed, body=b"\x91\xc4\x02xy"))
-
-
-def bad_states(good: FreeState) -> list[FreeState]:
-    [generation], [row, *_] = good.generations, good.owners
-    return [
-        replace(good, generations=(replace(generation, K=0),)),
-        replace(good, generations=(replace(generation, V=Packed.of((1 << 63, 0, 0))),)),
-        replace(good, owners=(replace(row, keys=(7,)),)),
-        replace(good, waiting=(replace(good.waiting[0], vector=Packed.of((1, 1))),)),
-        replace(good, waiting=(replace(good.waiting[0], keys=(9,)),)),
-    ]
 
 
 def test_snapshots_that_contradict_themselves_are_refused_by_name() -> None:

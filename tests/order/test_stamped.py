@@ -24,7 +24,9 @@ from whence.errors import (
 from whence.order import MECHANISMS, OrderConfig, OrderContext, StampedOrdering, SurveyConfig
 from whence.order.messages import StampedState, TicketState
 from whence.order.outputs import Deliver, Dropped, GaveUp, OrderOutput, OrderSend
-from whence.order.survey import Message, Stamp, VectorStamp, make
+from whence.order.survey.base import Message, Stamp
+from whence.order.survey.registry import make
+from whence.order.survey.vector import VectorStamp
 from whence.sim.mechanisms import TIMED
 
 MS = 1_000_000
@@ -303,6 +305,21 @@ def test_a_carried_message_passes_the_checks_of_the_wire() -> None:
         bent = msgspec.msgpack.encode([tag, [[*carried[0][:2], body]], after])
         with pytest.raises(BadFrame, match="carried"):
             c.ordering.vet(msgspec.structs.replace(good, stamp=bent), b.id)
+
+
+def test_a_message_to_be_carried_that_comes_in_a_snapshot_passes_them_too() -> None:
+    """Else the joiner's next frame would carry it, and the joiner would be cut off for it."""
+    net = Net(3, "first")
+    a, b, c = net.members
+    b.receive(a.publish())
+    good = b.ordering.state()
+    tag, delivered, [[sender, seq, content]], *rest = msgspec.msgpack.decode(good.state)
+    bent = msgspec.msgpack.encode(
+        [tag, delivered, [[sender, seq, content.replace(b"\xc4\x01x", b"\xc1\xc1\xc1")]], *rest]
+    )
+    with pytest.raises(BadFrame, match="carried"):
+        c.ordering.load(msgspec.structs.replace(good, state=bent), net.now)
+    c.ordering.load(good, net.now)
 
 
 @settings(max_examples=200)

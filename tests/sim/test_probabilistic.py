@@ -14,10 +14,10 @@ from tests.sim.free import CHAOS, MOVES, WORLD, R, world
 from tests.sim.runs import Run
 from whence.clock import address_of
 from whence.config import Config
+from whence.judge import judge
 from whence.member import Member
 from whence.order import ProbabilisticOrdering
 from whence.sim.actions import Move
-from whence.sim.oracle import judge
 from whence.sim.run import run
 from whence.sim.scenario import parse
 

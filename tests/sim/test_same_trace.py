@@ -12,7 +12,8 @@ import pytest
 
 from tests.long import few
 from tests.sim.runs import Run
-from whence.sim.oracle import judge
+from whence.judge import judge
+from whence.judge.report import report
 from whence.sim.scenario import load
 from whence.trace import by_member, in_causal_order
 
@@ -41,9 +42,9 @@ def test_the_same_seed_gives_the_same_trace(scenario: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("seed", few([1, 2, 3], 1))
 def test_the_trace_alone_leads_to_the_same_verdicts(seed: int) -> None:
-    """The oracle of the run and one that only reads the trace agree in every count."""
+    """The judge of the run and one that only reads the trace agree in every count."""
     run = Run(load(SCENARIOS / "hostile.toml"), seed)
-    live = run.world.checks.oracles[0].report(settled=True)
+    live = report(run.world.checks.judges[0])
     read = judge(run.rows)
     assert (read.total, read.by_order, read.published) == (live.total, live.by_order, live.published)
     assert read.total.deliveries > 500

@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from soak.fleet import overlapping
 
 import whence
 from soak import editing, kill, partition
 from tests.net.live import collect, fast, run, until
 from whence.fleet.network import Namespaces
+from whence.judge import judge
 from whence.net.disk import Journal
-from whence.sim.oracle import judge
-from whence.trace import Row, read
+from whence.trace import read
 
 SECRET = b"\x05" * 32
 
@@ -99,15 +98,3 @@ def test_two_authors_and_watchers_end_with_the_text(tmp_path: Path) -> None:
     result = whence.run(editing.soak(path, tmp_path, watchers=1, drop=0.2))
     assert result["ok"] and result["all_end_with_the_recorded_text"], result
     assert result["members"] == 3 and result["transactions"] == 201
-
-
-def test_overlapping_tenures_are_found() -> None:
-    def row(member: str, lseq: int, t: int, what: str) -> Row:
-        return Row(run="live", cluster="c", member=member, lseq=lseq, t_ns=t, kind="ticket", ticket=1, reason=what)
-
-    rows = [row("a#1", 0, 10, "owner 1.0.1"), row("a#1", 1, 20, "lost 1.0.1 x"), row("b#1", 0, 21, "owner 1.0.2")]
-    assert overlapping(rows, {}) == ([], 2)
-    late = [*rows[:1], row("a#1", 1, 22, "lost 1.0.1 x"), rows[2]]
-    assert len(overlapping(late, {})[0]) == 1
-    assert len(overlapping([rows[0], rows[2]], {})[0]) == 1, "who never lost it owns it for ever"
-    assert overlapping([rows[0], rows[2]], {"a#1": 15}) == ([], 2), "unless it was killed"

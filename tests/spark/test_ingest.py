@@ -249,6 +249,7 @@ def test_running_again_gives_the_same_tables(spark: SparkSession, tmp_path: Path
             "verdicts": 80,
             "violations": 0,
             "members": 4,
+            "doubts": 0,
             "quarantine": 1,
             "shiviz": 0,
         }
@@ -256,6 +257,7 @@ def test_running_again_gives_the_same_tables(spark: SparkSession, tmp_path: Path
     assert contents[0] == contents[1]
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
         "_whence.json",
+        "doubts",
         "members",
         "quarantine",
         "shiviz",
@@ -270,3 +272,16 @@ def test_nothing_but_bad_files(spark: SparkSession, tmp_path: Path) -> None:  # 
     found = audits.audit(spark, [tmp_path], tmp_path / "out")
     assert (found.rows, found.quarantined, found.clean) == (0, 1, True)
     assert tables.read_table(spark, tmp_path / "out", "verdicts").count() == 0
+
+
+@pytest.mark.parametrize("name", ["t.parquet", "t.jsonl"])
+def test_a_row_with_an_unknown_order_is_refused(tmp_path: Path, name: str) -> None:
+    """Three members, one of which claims an order that nobody knows."""
+    orders = ("causal", "casual", "unordered")
+    with open_trace(tmp_path / name) as trace:
+        trace.append_many([Row("r", "c", f"{order}#1", 0, 0, "join", order=order) for order in orders])
+    pieces, _ = ingest.plan(ingest.find([tmp_path]))
+    table, bad = ingest.read_piece(pieces[0], ("member", "order"))
+    assert [str(member) for member in table["member"].to_pylist()] == ["causal#1", "unordered#1"]
+    (refused,) = bad
+    assert refused.reason.startswith("unknown order 'casual' (known: ")

@@ -8,7 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from whence.sim.oracle import Verdict
+from whence.judge import PROMISES
+from whence.judge.promises import NAMES, RULES
 from whence.trace import COLUMNS, KINDS, TRACE_VERSION, Row
 
 pytest.importorskip("pyarrow")
@@ -30,8 +31,8 @@ def test_every_kind_and_verdict_is_explained() -> None:
     table = DOC.partition("| kind | says |")[2].partition("\n\n")[0]
     explained = [name for line in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", line.split("|")[1])]
     assert sorted(explained) == sorted(KINDS)
-    for verdict in Verdict:
-        assert f"`{verdict.value}`" in DOC
+    for name in (*NAMES, *RULES, *PROMISES):
+        assert f"`{name}`" in DOC
 
 
 def test_the_row_is_a_row() -> None:

@@ -271,7 +271,7 @@ def clocks(draw: st.DrawFn) -> SavedState:
 def gossips(draw: st.DrawFn) -> Gossip:
     news = st.builds(News, members, u64, st.binary(max_size=40))
     items = draw(tuples_of(st.one_of(frames(), free_frames(), stamped_frames(), news)))
-    ages = tuple(draw(st.integers(0, MAX_AGE)) for _ in items)
+    ages = tuple(draw(st.integers(1, MAX_AGE)) for _ in items)
     aged = tuples_of(st.tuples(members, st.integers(0, MAX_ROUNDS)))
     return Gossip(items, ages, draw(st.one_of(st.none(), digests())), draw(aged), draw(aged), draw(heads))
 

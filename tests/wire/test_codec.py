@@ -106,7 +106,7 @@ def test_numbers_are_only_ever_appended():
 GOLDEN = {
     "Gossip": (
         "9701929b0101cf00010000020000030302a5623a3123329392050692cf0001000002000003029200009193000409c40892c4"
-        "0178c402797a93000402c4009402a5613a31233204c4016e920102929192050691930004099192a5613a312332039192a562"
+        "0178c402797a93000402c4009502a5613a31233204c4016ec400920102929192050691930004099192a5613a312332039192a562"
         "3a3123320090"
     ),
     "Subscribe": "920214",
@@ -328,7 +328,7 @@ FIELDS = {
     "GoneNews": "tickets floor by",
     "ReleasedNews": "holder seq",
     "Frame": "ticket inc first count owner deps orphans body prior signature",
-    "News": "origin number body",
+    "News": "origin number body signature",
     "Digest": "T orphans",
     "SavedState": "T floor tails orphans past owners ahead free stamped",
     "StampedState": "mechanism processes taken state",

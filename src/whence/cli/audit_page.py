@@ -11,7 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from whence.report import Finding, Found, gather, write
+from whence.judge import Finding
+from whence.judge.promises import NAMES
+from whence.report import Found, Suspect, gather, write
 from whence.spark import ingest
 from whence.spark.tables import arrow_schema
 from whence.trace import Row
@@ -22,14 +24,8 @@ MAX_LOOKED_AT = 5_000_000
 """Steps among which that stretch is looked for."""
 MAX_SUSPECTS = 200_000
 FINDINGS = 20
-COUNTS = {
-    "in order": "in_order",
-    "inverted": "inverted",
-    "over a gap": "over_gap",
-    "after a gap": "after_gap",
-    "duplicate": "duplicates",
-    "unknown": "unknown",
-}
+COUNTS = dict(zip(NAMES, ("in_order", "inverted", "over_gap", "after_gap", "duplicates", "unknown"), strict=True))
+"""Verdict -> the column of `members` that counts it."""
 
 
 class _Run(NamedTuple):
@@ -79,19 +75,26 @@ def _found(chosen: _Run, members: pa.Table, wrong: pa.Table, out: Path) -> Found
         counts = by_order.setdefault(member["order"], Counter())
         counts.update({verdict: member[column] for verdict, column in COUNTS.items()})
     wrong = _of(wrong, run=chosen.run, cluster=chosen.cluster)
-    suspects = _table(out, "verdicts", chosen, columns=["run", "cluster", "member", "lseq", "verdict"])
+    suspects = _table(out, "verdicts", chosen, columns=["run", "cluster", "member", "lseq", "verdict", "violation"])
     if suspects.num_rows:
-        fine = pc.equal(suspects["verdict"], pa.scalar("in order"))
+        fine = pc.equal(suspects["verdict"], pa.scalar(NAMES[0]))
         suspects = suspects.filter(pc.invert(fine)).slice(0, MAX_SUSPECTS)
     return Found(
         verdicts=sum(by_order.values(), Counter()),
         by_order=by_order,
         violations=wrong.num_rows,
         findings=tuple(
-            Finding(v["rule"], v["detail"], v["member"] or "", v["event"] or "", tuple(v["witness"] or ()))
+            Finding(
+                rule=v["rule"],
+                member=v["member"] or "",
+                step=v["lseq"],
+                event=v["event"],
+                witnesses=tuple(v["witness"] or ()),
+                sentence=v["detail"],
+            )
             for v in wrong.slice(0, FINDINGS).to_pylist()
         ),
-        suspect={(s["member"], s["lseq"]): s["verdict"] for s in suspects.to_pylist()},
+        suspect={(s["member"], s["lseq"]): Suspect(s["verdict"], s["violation"]) for s in suspects.to_pylist()},
     )
 
 

@@ -1,12 +1,12 @@
-"""The page of rows in hand, judged by the simulator's oracle. For traces on disk there is the audit."""
+"""The page of rows in hand, judged here. For traces on disk there is the audit."""
 
 from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
 
-from whence.report import Finding, Found, gather, write
-from whence.sim.oracle import Verdict, judge
+from whence.judge import Judged, Verdict, judge, rule_broken
+from whence.report import Found, Suspect, gather, write
 from whence.trace import Row
 
 
@@ -23,34 +23,21 @@ def write_page(rows: list[Row], path: Path, *, title: str, about: str, command: 
 
 
 def found(rows: list[Row]) -> Found:
-    """What the oracle says of one run of one cluster."""
-    orders = {row.member: row.order or "causal" for row in rows if row.kind == "join"}
+    """The verdict on one run of one cluster."""
     by_order: dict[str, Counter[str]] = {}
-    suspect: dict[tuple[str, int], str] = {}
+    suspect: dict[tuple[str, int], Suspect] = {}
 
-    def each(row: Row, verdict: Verdict) -> None:
-        by_order.setdefault(orders.get(row.member, "causal"), Counter())[verdict.value] += 1
-        if verdict is not Verdict.IN_ORDER:
-            suspect[row.member, row.lseq] = verdict.value
+    def each(one: Judged) -> None:
+        by_order.setdefault(one.order, Counter())[one.verdict.text] += 1
+        if one.verdict is not Verdict.IN_ORDER:
+            wrong = rule_broken(one.order, one.verdict) is not None
+            suspect[one.member, one.step] = Suspect(one.verdict.text, wrong)
 
     report = judge(rows, each=each)
-    events = {row.event for row in rows if row.event is not None}
-    findings = tuple(
-        _finding(kind, text, events)
-        for kind, texts in report.violations.items()
-        if kind in report.broken
-        for text in texts
-    )
     return Found(
         verdicts=sum(by_order.values(), Counter()),
         by_order=by_order,
         violations=sum(report.broken.values()),
-        findings=findings,
+        findings=tuple(report.findings),
         suspect=suspect,
     )
-
-
-def _finding(kind: str, text: str, events: set[str]) -> Finding:
-    """The oracle's sentences begin with who did it and with what; so the page can show where."""
-    member, _, event = [*text.replace(",", "").split(), "", "", ""][:3]
-    return Finding(kind, text, member, event) if event in events else Finding(kind, text)

@@ -8,7 +8,7 @@ immutable and have the same boundaries at every member, so a frame is never spli
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
@@ -79,6 +79,24 @@ encode = msgspec.msgpack.Encoder().encode
 S = TypeVar("S", bound="Body")
 
 
+FRAME_BYTES = 48_000
+"""Bytes of a body that a runtime fills when there is much to publish: with its headers the frame fits into one
+datagram. (What a peer accepts is larger: `wire.limits`.)"""
+FRAME_EVENTS = 512
+"""And events: the frame is the unit of loss and of recovery."""
+
+
+def fitting(payloads: Sequence[bytes], start: int, frames: int = 1) -> int:
+    """Where a chunk that begins at `start` and fills so many frames ends. It holds at least one payload."""
+    end, room = start, frames * FRAME_BYTES
+    for payload in payloads[start : start + frames * FRAME_EVENTS]:
+        room -= len(payload) + 5
+        if room < 0 and end > start:
+            break
+        end += 1
+    return end
+
+
 def body_size(payloads: Iterable[bytes]) -> int:
     """Bytes of a frame's body with these payloads, at most."""
     return sum(len(payload) + 5 for payload in payloads) + 5
@@ -109,11 +127,11 @@ class Body:
         return self.first + self.count - 1
 
     def payloads(self) -> list[bytes]:
-        """The payloads, decoded on demand: most frames that a member receives are duplicates. `BadFrame` if the body
-        is not what the frame says."""
+        """The payloads; `BadFrame` if the body holds anything else. Decoded when the frame is vetted and when it is
+        read, never for a duplicate."""
         try:
             payloads = _payloads.decode(self.body)
-        except msgspec.DecodeError as error:
+        except msgspec.MsgspecError as error:
             raise BadFrame(f"body of a frame: {error}") from None
         if len(payloads) != self.count:
             raise BadFrame(f"a frame of {self.count} events with {len(payloads)} payloads")

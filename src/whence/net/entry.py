@@ -27,7 +27,7 @@ from whence.net.node import Node
 from whence.order import Contract, Seal, SurveyConfig
 from whence.order.config import OrderName, Recovery
 from whence.order.messages import TicketState
-from whence.ports import Contracted, Found, Start
+from whence.ports import Contracted, FoundRing, Start
 from whence.recorder import Recorder
 from whence.ring import RingName
 from whence.trace import JsonlTrace, TraceWriter, open_trace
@@ -233,7 +233,7 @@ class Entry:
                     raise
         node.feed(Start(tuple(self.contacts)))
         if self.founder:
-            node.feed(Found())
+            node.feed(FoundRing())
 
     # -- peers of the last life -----------------------------------------------------------------------------------
 
@@ -297,7 +297,10 @@ async def find(host: Host, cluster: str, seeds: Sequence[str], timeout: float) -
             task.cancel()
     found = [m for m in heard.values() if m]
     if not found:
-        said = [f"{s}: {'no answer' if a is None else 'is not in it'}" for s, a in heard.items()]
+        said = [
+            f"{s}: {'is not in it' if a is not None else host.why_unreached(s) or 'no answer'}"
+            for s, a in heard.items()
+        ]
         answers = "; ".join(said) or "the only seed is this host"
         raise NotJoined(f"no seed of {cluster!r} within {timeout:g} s ({answers})")
     return found

@@ -10,7 +10,6 @@ sees them (never the ring's news): the member recovers them later, when there is
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -21,16 +20,20 @@ import msgspec
 
 from whence.cast.messages import Gossip, News
 from whence.clock import Incarnation, MemberId, address_of
-from whence.errors import BadMessage, ClusterClosed, LostTicket, RemoteError
+from whence.clock.event import fitting
+from whence.errors import ClusterClosed, LostTicket, RemoteError
 from whence.member import Member
+from whence.net.asks import Ask
 from whence.net.backlog import Backlog
 from whence.net.disk import Journal, Saved
 from whence.net.hello import direct
 from whence.net.signal import Signal
+from whence.net.transport import Connection
 from whence.order.messages import AckRecover
 from whence.ports import (
     BadBytes,
     Contracted,
+    CutOff,
     Deliver,
     Input,
     InstallSnapshot,
@@ -50,21 +53,23 @@ from whence.ports import (
     Wake,
 )
 from whence.recorder import Recorder
-from whence.ring.messages import CJoin
+from whence.ring.messages import RingMessage, by_receiver
 from whence.wire import Message, decode, pack
 
 log = logging.getLogger("whence.net")
 
-FRAME_BYTES = 48_000
-"""Payload bytes put into one frame when there are many: with its headers it fits into one datagram."""
-FRAME_EVENTS = 512
-"""Events put into one frame when there are many: the unit of loss and of recovery."""
 STEP_PACKETS = 128
 """Packets that are not urgent handled in one step. More: fewer, longer steps; what is urgent waits for one at most."""
 SAVE_EVENTS = 4096
 SAVE_NS = 1_000_000_000
 """The application's state goes to disk after so many events or so long. More: less to write, a longer replay after a
 restart."""
+
+
+MAX_SHUT_OUT = 1024
+"""Certificates of peers cut off that are remembered; the oldest is forgotten first."""
+UNKNOWN = Connection()
+"""Where packets come from when nothing is known of it."""
 
 
 class Parcel(NamedTuple):
@@ -104,30 +109,6 @@ class MemberChange(msgspec.Struct, frozen=True):
     """`gone`: it left, was silent for too long, was cut off, or is there again as another life."""
 
 
-class Ask:
-    """Payloads that somebody wants published, and what became of it."""
-
-    __slots__ = ("done", "error", "ids", "payloads")
-
-    def __init__(self, payloads: Sequence[bytes]) -> None:
-        self.payloads = payloads
-        self.done: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
-        self.ids: list[str] = []
-        """Of the events that were stamped."""
-        self.error: Exception | None = None
-
-    def tell(self) -> None:
-        """Resolve the future."""
-        if self.done.done():  # the caller was cancelled
-            return
-        if self.error is None:
-            self.done.set_result(self.ids)
-            return
-        if isinstance(self.error, LostTicket):
-            self.error.published = tuple(self.ids)
-        self.done.set_exception(self.error)
-
-
 class Node:
     """One member at work. `ship` is given the parcels of each step; `wanted` is called when a step is due."""
 
@@ -160,6 +141,9 @@ class Node:
         self.refused = ""
         """Why it will never join."""
         self._lost_at: int | None = None
+        self.silent_since: int | None = None
+        """When it could last publish, in the member's time; None while it can, and until it first could."""
+        self._could_publish = False
         self.watchers: list[Callable[[MemberChange], None]] = []
         """Called for each member that comes or goes."""
         self._view: dict[MemberId, None] = {}
@@ -183,8 +167,10 @@ class Node:
         self._asks: list[Ask] = []
         self.waiting_bytes = 0
         """Bytes of packets that wait for a step."""
-        self._inbox: deque[tuple[MemberId, bytes | memoryview, bool]] = deque()
-        self._urgent: list[tuple[MemberId, bytes | memoryview, bool]] = []
+        self._inbox: deque[tuple[MemberId, bytes | memoryview, Connection]] = deque()
+        self._urgent: list[tuple[MemberId, bytes | memoryview, Connection]] = []
+        self._shut_out: dict[str | None, None] = {}
+        """Certificates whose holders were cut off: under another address or in another life they stay so."""
 
     # -- in: gathers until the next step ------------------------------------------------------------------------
 
@@ -205,15 +191,17 @@ class Node:
         return ask
 
     def receive(
-        self, sender: MemberId, body: bytes | memoryview, urgent: bool = False, may_publish: bool = True
+        self, sender: MemberId, body: bytes | memoryview, urgent: bool = False, connection: Connection = UNKNOWN
     ) -> None:
         """A message for this member, not yet decoded. Urgent ones, the ring's among them, do not wait behind gossip.
-        `may_publish`: its sender, by its certificate; whoever only receives gets no ticket."""
+        `connection`: where it came from, and what its certificate says."""
         self.stats.packets += 1
-        if sender in self.member.cut_off:
+        if sender in self.member.cut_off or connection.name in self._shut_out:
             self.stats.cut_off += 1
+            if connection.name is not None:
+                connection.close()
             return
-        (self._urgent if urgent else self._inbox).append((sender, body, may_publish))
+        (self._urgent if urgent else self._inbox).append((sender, body, connection))
         self.waiting_bytes += len(body)
         self._wanted()
 
@@ -281,22 +269,35 @@ class Node:
     def _take_packets(self, now: int, out: list[Output]) -> None:
         """What is urgent, then some of the others: a step is short, else the ring would think this member dead."""
         urgent, self._urgent = self._urgent, []
-        for sender, body, may_publish in urgent:
+        for sender, body, connection in urgent:
             self.waiting_bytes -= len(body)
-            self._take(sender, body, may_publish, now, out)
+            self._take(sender, body, connection, now, out)
         inbox = self._inbox
         for _ in range(min(len(inbox), STEP_PACKETS)):
-            sender, body, may_publish = inbox.popleft()
+            sender, body, connection = inbox.popleft()
             self.waiting_bytes -= len(body)
-            self._take(sender, body, may_publish, now, out)
+            self._take(sender, body, connection, now, out)
         if inbox:
             self._wanted()
 
-    def _take(self, sender: MemberId, body: bytes | memoryview, may_publish: bool, now: int, out: list[Output]) -> None:
+    def _take(
+        self, sender: MemberId, body: bytes | memoryview, connection: Connection, now: int, out: list[Output]
+    ) -> None:
+        done = len(out)
+        self._handle(sender, body, connection.may_publish, now, out)
+        if connection.name is not None and any(isinstance(o, CutOff) and o.peer == sender for o in out[done:]):
+            self._shut_out[connection.name] = None
+            while len(self._shut_out) > MAX_SHUT_OUT:
+                del self._shut_out[next(iter(self._shut_out))]
+            connection.close()
+
+    def _handle(
+        self, sender: MemberId, body: bytes | memoryview, may_publish: bool, now: int, out: list[Output]
+    ) -> None:
         try:
             message = decode(body, self.member.config.limits)
-            if not may_publish and isinstance(message, CJoin):
-                raise BadMessage("a member that may only receive asks for a ticket")
+            if not may_publish and isinstance(message, RingMessage):
+                message = by_receiver(message)
         except RemoteError as error:
             self.stats.bad_bytes += 1
             out += self.member.handle(BadBytes(sender, f"{type(error).__name__}: {error}"), now)
@@ -332,34 +333,19 @@ class Node:
     # -- publish ------------------------------------------------------------------------------------------------
 
     def _publish(self, asks: list[Ask], now: int, out: list[Output]) -> None:
-        """All payloads that have gathered, in as few frames as there is room in."""
-        chunk: list[bytes] = []
-        parts: list[tuple[Ask, int]] = []
-        size = 0
-        for ask in asks:
-            count = len(ask.payloads)
-            whole = sum(map(len, ask.payloads)) + 5 * count
-            if len(chunk) + count <= FRAME_EVENTS and size + whole <= FRAME_BYTES:
-                chunk += ask.payloads
-                parts.append((ask, count))
-                size += whole
-                continue
-            count = 0
-            for payload in ask.payloads:
-                if chunk and (size + len(payload) > FRAME_BYTES or len(chunk) >= FRAME_EVENTS):
-                    parts.append((ask, count))
-                    self._publish_frame(chunk, parts, now, out)
-                    chunk, parts, size, count = [], [], 0, 0
-                chunk.append(payload)
-                size += len(payload) + 5
-                count += 1
-            parts.append((ask, count))
-        if chunk:
-            self._publish_frame(chunk, parts, now, out)
+        """Publish all payloads that have gathered, in as few frames as they fit into."""
+        payloads = [payload for ask in asks for payload in ask.payloads]
+        whose = [ask for ask in asks for _ in ask.payloads]
+        start = 0
+        while start < len(payloads):
+            end = fitting(payloads, start)
+            self._publish_frame(payloads[start:end], whose[start:end], now, out)
+            start = end
 
-    def _publish_frame(self, chunk: list[bytes], parts: list[tuple[Ask, int]], now: int, out: list[Output]) -> None:
-        if any(ask.error is not None for ask, n in parts if n):
-            for ask, _ in parts:  # what followed the refused part is not published either
+    def _publish_frame(self, chunk: list[bytes], whose: list[Ask], now: int, out: list[Output]) -> None:
+        """Publish one frame; event `i` was asked for by `whose[i]`."""
+        if any(ask.error is not None for ask in whose):
+            for ask in whose:  # what follows a refused chunk is not published either
                 ask.error = ask.error or LostTicket("the ticket was lost while publishing")
             return
         steps = self.member.handle(Publish(tuple(chunk)), now)
@@ -368,14 +354,11 @@ class Node:
         if frame is None:
             reason = next((o.reason for o in steps if isinstance(o, Refused)), "left the cluster")
             lost = next((o.reason for o in out if isinstance(o, Ticket) and o.change == "lost"), self.lost)
-            for ask, n in parts:
-                if n:
-                    ask.error = LostTicket(f"not published: {reason}" + (f" ({lost})" if lost else ""))
+            for ask in whose:
+                ask.error = ask.error or LostTicket(f"not published: {reason}" + (f" ({lost})" if lost else ""))
             return
-        names, at = frame.names(), 0
-        for ask, n in parts:
-            ask.ids += names[at : at + n]
-            at += n
+        for ask, name in zip(whose, frame.names(), strict=True):
+            ask.ids.append(name)
 
     def fault(self, what: str, wall: int) -> None:
         """Something was done to it on purpose: the trace should tell."""
@@ -431,6 +414,8 @@ class Node:
                     self._say_ticket(o)
                 case Refused(what="join"):
                     self.refused, changed = o.reason, True
+                case CutOff():
+                    log.warning("%s: %s is cut off: %s", self.cluster, o.peer, o.error)
                 case Contracted():
                     self._say_contract(o)
                 case Moved():
@@ -445,7 +430,18 @@ class Node:
         if parcels:
             self._ship(parcels)
         if changed:
+            could, self._could_publish = self._could_publish, self.may_publish
+            if could != self._could_publish:
+                self.silent_since = None if self._could_publish else self._now
             self.changed.tell()
+
+    def owners(self) -> dict[int, MemberId]:
+        """Ticket -> owner, without those that are gone: a dead owner stays in the ring's table until it is excluded. A
+        partial view does not show who is gone."""
+        ring, known = self.member.ring.coordinators(), self.member.members()
+        if self.member.config.cast.view == "partial":
+            return ring
+        return {ticket: owner for ticket, owner in ring.items() if owner in known}
 
     def _say_contract(self, said: Contracted) -> None:
         self.contract = said

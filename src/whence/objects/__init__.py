@@ -3,7 +3,8 @@
 from whence.objects.container import Change, Objects, Stats
 from whence.objects.counter import Counter
 from whence.objects.document import Document
-from whence.objects.kernel import BadOperation, Event, Full, Moved, Replica, Stamp, events_of, stamp
+from whence.objects.kernel import Event, Full, Moved, Replica, Stamp, events_of, stamp
+from whence.objects.operations import BadOperation
 from whence.objects.registers import Registers
 
 __all__ = [

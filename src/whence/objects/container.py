@@ -20,12 +20,13 @@ from whence.clock import EventId, Frame
 from whence.errors import UsageError
 from whence.objects.counter import Counter
 from whence.objects.document import Document
-from whence.objects.kernel import BadOperation, Event, Full, Moved, Replica, Stamp, events_of
+from whence.objects.kernel import Event, Full, Moved, Replica, Stamp, events_of
 from whence.objects.operations import (
     MAX_CONTENTS,
     MAX_NAME,
     UNREADABLE,
     Add,
+    BadOperation,
     Close,
     Delete,
     Open,

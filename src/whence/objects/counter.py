@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
-from whence.objects.kernel import BadOperation, Moved, Stamp
-from whence.objects.operations import Add, Operation, encode
+from whence.objects.kernel import Moved, Stamp
+from whence.objects.operations import Add, BadOperation, Operation, encode
 
 _NUMBER = re.compile(rb"-?[0-9]{1,60}")
 

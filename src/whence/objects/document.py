@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from whence.errors import UsageError
-from whence.objects.kernel import BadOperation, Moved, Stamp
-from whence.objects.operations import UNREADABLE, Operation, Update, encode
+from whence.objects.kernel import Moved, Stamp
+from whence.objects.operations import UNREADABLE, BadOperation, Operation, Update, encode
 
 if TYPE_CHECKING:
     from pycrdt import Doc, Text

@@ -14,21 +14,14 @@ operation: no peer can claim to be later than it is.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from whence.clock import Entry, EventId, Frame
-from whence.errors import RemoteError, UsageError
-
-if TYPE_CHECKING:
-    from whence.objects.operations import Operation
+from whence.errors import UsageError
+from whence.objects.operations import Operation
 
 _LOW = 48  # bits of a packed incarnation below the epoch
 _MASK = (1 << _LOW) - 1
-
-
-class BadOperation(RemoteError):
-    """An operation that is none: truncated, unknown, too large, wrongly typed. It is skipped and counted; the replica
-    is as it was."""
 
 
 class Full(UsageError):

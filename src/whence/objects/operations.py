@@ -10,8 +10,13 @@ from typing import Annotated, Any
 
 import msgspec
 
-from whence.errors import UsageError
-from whence.objects.kernel import BadOperation
+from whence.errors import RemoteError, UsageError
+
+
+class BadOperation(RemoteError):
+    """An operation that is none: truncated, unknown, too large, wrongly typed. It is skipped and counted; the replica
+    is as it was."""
+
 
 MARK = 0xC1
 VERSION = 1

@@ -13,8 +13,18 @@ from typing import ClassVar
 
 import msgspec
 
-from whence.objects.kernel import BadOperation, Moved, Stamp
-from whence.objects.operations import UNREADABLE, Delete, Operation, Set, Value, decode_value, encode, encode_value
+from whence.objects.kernel import Moved, Stamp
+from whence.objects.operations import (
+    UNREADABLE,
+    BadOperation,
+    Delete,
+    Operation,
+    Set,
+    Value,
+    decode_value,
+    encode,
+    encode_value,
+)
 
 MAX_TOMBSTONES = 4096
 """Deletions remembered, to win over writes that were concurrent and come later. The oldest are forgotten beyond this

@@ -5,13 +5,23 @@ from __future__ import annotations
 import base64
 from array import array
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import msgspec
 
+from whence.judge.promises import NAMES
 from whence.trace import Row
 
-VERDICTS = ("in order", "inverted", "over a gap", "after a gap", "duplicate", "unknown")
-RECOVERED, SKIPPED, VERDICT_SHIFT = 1, 2, 2
+RECOVERED, SKIPPED, VERDICT_SHIFT, WRONG = 1, 2, 2, 32
+
+
+class Suspect(NamedTuple):
+    """A delivery that is not in order."""
+
+    verdict: str
+    """One of `promises.NAMES`."""
+    wrong: bool
+    """The member's order forbids it."""
 
 
 class Life(msgspec.Struct):
@@ -46,11 +56,16 @@ class Diagram(msgspec.Struct):
     held_ms: str
     """float32: how long it waited here before it was delivered; -1 for a publish."""
     flags: str
-    """uint8: 1 recovered, 2 delivered over a gap, from bit 2 on the verdict (index into VERDICTS)."""
+    """uint8: 1 recovered, 2 delivered over a gap, bits 2 to 4 the verdict (an index into `verdicts`), 32 forbidden by
+    the member's order."""
     steps: int
+    verdicts: tuple[str, ...] = NAMES
 
 
-def draw(steps: list[Row], start: int, suspect: Mapping[tuple[str, int], str], most: int) -> Diagram:
+_FINE = Suspect(NAMES[0], False)
+
+
+def draw(steps: list[Row], start: int, suspect: Mapping[tuple[str, int], Suspect], most: int) -> Diagram:
     """`steps` by member and `lseq`. Too many: a window of time, around the first suspect if there is any."""
     chosen = [row for row in steps if row.kind in ("publish", "deliver") and row.event is not None]
     whole = len(chosen) <= most
@@ -80,11 +95,12 @@ def draw(steps: list[Row], start: int, suspect: Mapping[tuple[str, int], str], m
         if (row.member, row.lseq) not in keep or row.event is None:
             continue
         since, recovered = received.get((row.member, row.event), (row.t_ns, False))
-        verdict = VERDICTS.index(suspect.get((row.member, row.lseq), VERDICTS[0])) if row.kind == "deliver" else 0
+        verdict, wrong = suspect.get((row.member, row.lseq), _FINE) if row.kind == "deliver" else _FINE
         event.append(events.setdefault(row.event, len(events)))
         at.append(ms)
         held.append(max(0.0, (row.t_ns - since) / 1e6) if row.kind == "deliver" else -1.0)
-        flags.append(recovered * RECOVERED + (row.reason == "gap") * SKIPPED + (verdict << VERDICT_SHIFT))
+        code = NAMES.index(verdict) << VERDICT_SHIFT
+        flags.append(recovered * RECOVERED + (row.reason == "gap") * SKIPPED + code + wrong * WRONG)
         life.last = len(event)
     _found(steps, lives, tokens)
     return Diagram(
@@ -118,7 +134,7 @@ def _found(steps: list[Row], lives: dict[str, Life], tokens: dict[str, tuple[str
             lives[row.member].base = (names[row.peer], former.last - former.first)
 
 
-def _window(chosen: list[Row], suspect: Mapping[tuple[str, int], str], most: int) -> list[Row]:
+def _window(chosen: list[Row], suspect: Mapping[tuple[str, int], Suspect], most: int) -> list[Row]:
     """The `most` steps nearest in time to the first suspect; the first ones of the run if there is none."""
     bad = [row.t_ns for row in chosen if (row.member, row.lseq) in suspect]
     centre = min(bad) if bad else min(row.t_ns for row in chosen)

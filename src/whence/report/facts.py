@@ -1,6 +1,6 @@
 """What the page shows, gathered from the rows of a trace and the verdicts on them.
 
-The verdicts come from whoever judged the trace (the audit, or the simulator's oracle): this room judges nothing.
+The verdicts come from `whence.judge`, through the audit or directly: this room judges nothing.
 """
 
 from __future__ import annotations
@@ -11,26 +11,14 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from whence.report.diagram import Diagram, draw
+from whence.judge import Finding
+from whence.report.diagram import Diagram, Suspect, draw
 from whence.trace import Row
 
 WINDOWS = 60
 """Points of the curves over time."""
 MAX_STEPS = 120_000
 """Publishes and deliveries in the diagram; what a browser pans without a stutter."""
-
-
-class Finding(msgspec.Struct, frozen=True):
-    """One violation, as the page tells it."""
-
-    rule: str
-    """What was broken: causal, fifo, integrity, agreement, ..."""
-    detail: str
-    """A sentence a person can follow."""
-    member: str = ""
-    event: str = ""
-    witnesses: tuple[str, ...] = ()
-    """The events that show it, the effect first."""
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +31,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     violations: int = 0
     findings: tuple[Finding, ...] = ()
     """The first of them."""
-    suspect: Mapping[tuple[str, int], str] = {}
+    suspect: Mapping[tuple[str, int], Suspect] = {}
     """(member, lseq) of a delivery -> its verdict, for all that are not in order."""
 
 

@@ -9,8 +9,9 @@
   const held = new Float32Array(bytes(data.held_ms).buffer);
   const flags = bytes(data.flags);
   const N = data.steps, E = data.events.length;
-  const RECOVERED = 1, SKIPPED = 2, VERDICT = 2;
-  const VERDICTS = ["in order", "inverted", "over a gap", "after a gap", "duplicate", "unknown"];
+  const RECOVERED = 1, SKIPPED = 2, WRONG = 32;
+  const verdictOf = (s) => data.verdicts[(flags[s] >> 2) & 7];
+  const inOrder = (s) => verdictOf(s) === "in order";
   const lifeOf = new Uint32Array(N);
   data.lives.forEach((life, i) => lifeOf.fill(i, life.first, life.last));
   const publishOf = new Int32Array(E).fill(-1);
@@ -25,12 +26,11 @@
   for (let s = 0; s < N; s++) if (held[s] >= 0) deliveries[filled[eventOf[s]]++] = s;
   const deliveriesOf = (e) => deliveries.subarray(count[e], count[e + 1]);
   const byTime = Array.from({ length: E }, (_, e) => e).filter((e) => publishOf[e] >= 0).sort((a, b) => at[publishOf[a]] - at[publishOf[b]]);
-  // A gap or an inversion breaks a promise, or it does not: that depends on the order that the member asked for.
-  const BROKEN = { causal: [1, 4, 5], reliable: [1, 2, 4, 5], probabilistic: [4, 5], fifo: [4, 5], unordered: [4, 5] };
-  const broken = data.lives.map((life) => BROKEN[life.order] || [1, 2, 4, 5]);
-  const wrong = (s) => flags[s] >> VERDICT > 0 && broken[lifeOf[s]].includes(flags[s] >> VERDICT);
+  // A gap or an inversion breaks a promise, or it does not: the judge knows which order allows it.
+  const wrong = (s) => (flags[s] & WRONG) > 0;
+  const suspect = (s) => !inOrder(s) && verdictOf(s) !== "after a gap";
   const suspects = [];
-  for (let s = 0; s < N; s++) if (flags[s] >> VERDICT && flags[s] >> VERDICT !== 3) suspects.push(s);
+  for (let s = 0; s < N; s++) if (suspect(s)) suspects.push(s);
   suspects.sort((a, b) => wrong(b) - wrong(a) || at[a] - at[b]);
   let end = 1;
   for (let s = 0; s < N; s++) if (at[s] > end) end = at[s];
@@ -128,8 +128,8 @@
   }
 
   function colourOf(s) {
-    const verdict = flags[s] >> VERDICT, e = eventOf[s];
-    if (verdict && verdict !== 3) return wrong(s) ? "wrong" : "gap";
+    const e = eventOf[s];
+    if (suspect(s)) return wrong(s) ? "wrong" : "gap";
     if (chosen >= 0) {
       if (e === chosen) return "ink";
       if (before[e]) return "past";
@@ -274,18 +274,18 @@
 
   // A wrong delivery in words: what it was delivered after, or what it skipped.
   function story(s) {
-    const verdict = flags[s] >> VERDICT, life = data.lives[lifeOf[s]];
-    if (verdict === 0) return "";
-    if (verdict === 4) return `${life.name} delivered this a second time.`;
-    if (verdict === 5) return `${life.name} delivered this, and nobody had published it.`;
-    const allowed = wrong(s) || verdict === 3 ? "" : ` It asked for ${life.order} order, which allows that.`;
-    let why = `Delivered ${VERDICTS[verdict]} at ${life.name}.${allowed}`;
-    if (verdict === 1) {
+    const verdict = verdictOf(s), life = data.lives[lifeOf[s]];
+    if (inOrder(s)) return "";
+    if (verdict === "duplicate") return `${life.name} delivered this a second time.`;
+    if (verdict === "unknown") return `${life.name} delivered this, and nobody had published it.`;
+    const allowed = wrong(s) || verdict === "after a gap" ? "" : ` It asked for ${life.order} order, which allows that.`;
+    let why = `Delivered ${verdict} at ${life.name}.${allowed}`;
+    if (verdict === "inverted") {
       const effect = [];
       for (let i = life.first; i < s; i++) if (after[eventOf[i]]) effect.push(data.events[eventOf[i]]);
       if (effect.length) why = `${life.name} delivered ${effect[0]} first, and only then this, its cause: inverted.${allowed}`;
     }
-    if (verdict === 2) {
+    if (verdict === "over a gap") {
       const have = new Set();
       for (let i = life.first; i < s; i++) have.add(eventOf[i]);
       for (let e = 0; e < E; e++) if (before[e] && !have.has(e)) return `${life.name} delivered this without ${data.events[e]}, which is in its past.${allowed}`;
@@ -302,7 +302,7 @@
     row(["member", "delivered", "after", "held", "how"], "th");
     const p = publishOf[e];
     for (const s of deliveriesOf(e)) {
-      const how = [VERDICTS[flags[s] >> VERDICT]];
+      const how = [verdictOf(s)];
       if (flags[s] & RECOVERED) how.push("recovered");
       if (flags[s] & SKIPPED) how.push("something before it was given up");
       row([data.lives[lifeOf[s]].name, time(at[s]), p >= 0 ? time(at[s] - at[p]) : "", held[s] > 0 ? time(held[s]) : "", how.join(", ")], "td");
@@ -411,7 +411,7 @@
     const e = data.events.indexOf(id);
     if (e < 0) { told.textContent = `${id} is not in the diagram.`; return; }
     let s = publishOf[e];
-    for (const d of deliveriesOf(e)) if (data.lives[lifeOf[d]].name === member && (s === publishOf[e] || flags[d] >> VERDICT)) s = d;
+    for (const d of deliveriesOf(e)) if (data.lives[lifeOf[d]].name === member && (s === publishOf[e] || !inOrder(d))) s = d;
     if (s < 0) s = deliveriesOf(e)[0];
     if (member && s >= 0) { const span = Math.min(view.to - view.from, 2000); view.from = at[s] - span * 0.7; view.to = view.from + span; }
     if (s >= 0) bring(s);

@@ -12,12 +12,13 @@ from pathlib import Path
 import msgspec
 
 from whence.errors import TraceError
+from whence.judge import PROMISES, Finding
+from whence.judge.promises import NAMES, Verdict
 from whence.report import charts
-from whence.report.facts import Facts, Finding
+from whence.report.facts import Facts
 
 FIRST = 5
 """Findings that are seen at once."""
-ORDER = ("in order", "over a gap", "after a gap", "inverted", "duplicate", "unknown")
 
 
 def write(facts: Facts, path: Path) -> None:
@@ -86,7 +87,7 @@ def _cards(facts: Facts) -> str:
     late = facts.latency_ms
     half = charts.span(late[len(late) // 2]) if late else "-"
     worst = charts.span(late[min(len(late) - 1, int(len(late) * 0.99))]) if late else "-"
-    promised = {"causal", "reliable"}
+    promised = [order for order, promise in PROMISES.items() if Verdict.INVERTED in promise.forbids]
     broken = sum(n.get("inverted", 0) for order, n in facts.found.by_order.items() if order in promised)
     cards = [
         ("published", f"{facts.published:,}", ""),
@@ -125,14 +126,14 @@ def _finding(finding: Finding) -> str:
         if finding.event
         else ""
     )
-    return f"<li><b>{escape(finding.rule)}</b> {escape(finding.detail)}{button}</li>"
+    return f"<li><b>{escape(finding.rule)}</b> {escape(finding.sentence)}{button}</li>"
 
 
 def _verdicts(facts: Facts) -> str:
     orders = facts.found.by_order
     if not orders:
         return "<p class='none'>The deliveries of this run were not judged.</p>"
-    seen = [v for v in ORDER if v == "in order" or any(n.get(v) for n in orders.values())]
+    seen = [v for v in NAMES if v == "in order" or any(n.get(v) for n in orders.values())]
     rows = [[order, *(f"{counts.get(v, 0):,}" for v in seen)] for order, counts in sorted(orders.items())]
     return _table(["promised", *seen], rows)
 

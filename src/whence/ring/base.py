@@ -12,7 +12,16 @@ from whence.ring.config import RingConfig
 from whence.ring.context import SEATED, Context, Timer
 from whence.ring.founding import Founding
 from whence.ring.interface import Memory, RingOutput, State
-from whence.ring.messages import GoneNews, JoinedNews, ReleasedNews, RingMessage, RingNews, check_message, check_news
+from whence.ring.messages import (
+    ERA_SHIFT,
+    GoneNews,
+    JoinedNews,
+    ReleasedNews,
+    RingMessage,
+    RingNews,
+    check_message,
+    check_news,
+)
 
 
 class Ring(ABC):
@@ -26,6 +35,8 @@ class Ring(ABC):
         self.ctx = Context(me, config, rng)
         self.applicant = Applicant(self.ctx, answer_ns)
         self.founding = Founding(self.ctx, self.applicant)
+        self.implausible = 0
+        """Messages and news ignored because they name an era that cannot be (`Table.plausible`)."""
         self.wake_at: int | None = None
         """When `wake` wants to be called next; None: never. Too early is harmless; too late may cost the ticket."""
 
@@ -81,6 +92,10 @@ class Ring(ABC):
         """Coordinators from a snapshot: hints where to ask."""
         self.applicant.learn(coordinators)
 
+    def anchor(self, inc: int) -> None:
+        """An incarnation from a snapshot or a disk: how far the ring has come at least."""
+        self.ctx.table.anchor = max(self.ctx.table.anchor, inc >> ERA_SHIFT)
+
     def contacts(self, members: Sequence[MemberId]) -> None:
         """Some members of the view, to ask when no coordinator is known."""
         self.applicant.contacts(members)
@@ -123,13 +138,13 @@ class Ring(ABC):
 
     def receive(self, sender: MemberId, message: RingMessage, now: int) -> list[RingOutput]:
         """A message arrived. Raises BadMessage for one that names tickets that do not exist."""
-        check_message(message, self.ctx.config.tickets)
-        return self._step(now, lambda: self._receive(sender, message))
+        era = check_message(message, self.ctx.config.tickets)
+        return self._step(now, lambda: self._receive(sender, message) if self._plausible(era) else None)
 
     def hear(self, news: RingNews, now: int) -> list[RingOutput]:
         """News of another member arrived by PrCast: late, more than once or never."""
-        check_news(news, self.ctx.config.tickets)
-        return self._step(now, lambda: self._hear(news))
+        era = check_news(news, self.ctx.config.tickets)
+        return self._step(now, lambda: self._hear(news) if self._plausible(era) else None)
 
     def wake(self, now: int) -> list[RingOutput]:
         """Time has passed."""
@@ -193,6 +208,12 @@ class Ring(ABC):
 
     def _lose(self, reason: str) -> None:
         self.applicant.lose(reason)
+
+    def _plausible(self, era: int) -> bool:
+        """Ignore an era that cannot be, but do not blame its sender: it may know more than this process."""
+        plausible = self.ctx.table.plausible(era)
+        self.implausible += not plausible
+        return plausible
 
     def _found(self, epoch: int, force: bool) -> None:
         self.founding.found(epoch)

@@ -10,7 +10,7 @@ from whence.clock import MemberId
 from whence.ring.applicant import Applicant
 from whence.ring.context import SEATED, Context, Timer
 from whence.ring.interface import Rejected, State
-from whence.ring.messages import ERA_SHIFT, Holder, Who
+from whence.ring.messages import ERA_SHIFT, MAX_EPOCH, Holder, Who
 from whence.ring.table import floor_of
 
 
@@ -40,6 +40,9 @@ class Founding:
             return
         if epoch <= self.seen:
             ctx.say(Rejected(f"epoch {epoch} is not above {self.seen}, which was seen already"))
+            return
+        if epoch >= MAX_EPOCH:
+            ctx.say(Rejected(f"all {MAX_EPOCH} epochs are used up: begin a cluster under another name"))
             return
         ctx.designated_at = ctx.designated_at or ctx.now
         ctx.wanted, ctx.resigning = True, False

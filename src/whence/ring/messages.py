@@ -490,17 +490,24 @@ class ReleasedNews(_Message, frozen=True, tag=3):
 RingNews = JoinedNews | GoneNews | ReleasedNews
 
 
-def check_news(news: RingNews, tickets: int) -> None:
-    """Raise BadMessage when the news names a ticket that does not exist."""
-    _tickets_exist(news, news.tickets if isinstance(news, GoneNews) else (news.holder.ticket,), tickets)
+def check_news(news: RingNews, tickets: int) -> int:
+    """Raise BadMessage when the news names a ticket that does not exist. Returns the highest era it names."""
+    if isinstance(news, GoneNews):
+        _tickets_exist(news, news.tickets, tickets)
+        return news.floor >> ERA_SHIFT
+    _tickets_exist(news, (news.holder.ticket,), tickets)
+    return news.holder.inc >> ERA_SHIFT
 
 
-def check_message(message: RingMessage, tickets: int) -> None:
-    """Raise BadMessage for what no member of a ring of that many tickets can have sent."""
-    named = list(_named(msgspec.structs.astuple(message)))
+def check_message(message: RingMessage, tickets: int) -> int:
+    """Raise BadMessage for what no member of a ring of that many tickets can have sent. Returns the highest era that
+    it names."""
+    known = list(_named(msgspec.structs.astuple(message)))
+    named = [ticket for ticket, _ in known]
+    era = max((inc >> ERA_SHIFT for _, inc in known), default=0)
     match message:
-        case Reject(known=known):
-            named.extend(ticket for ticket, _ in known)
+        case Reject(known=coordinators):
+            named.extend(ticket for ticket, _ in coordinators)
         case Exclude(ticket=ticket) | ReqCoord(until=ticket):
             named.append(ticket)
         case CJoin(wish=wish) if wish >= 0:
@@ -511,13 +518,14 @@ def check_message(message: RingMessage, tickets: int) -> None:
             named.extend(claimed)
         case Witness(ended=ended) if any(len(held) not in (2, 3) for held in ended):
             raise BadMessage("Witness tells of a tenure without its successor")
+        case Rally(epoch=epoch) | Witness(pledged=epoch):
+            era = max(era, epoch << ERA_SHIFT)
         case _:
             pass
-    if isinstance(message, Claim | Seats | Promise | Begin):
-        era = message.era if isinstance(message, Claim) else message.table.era
-        if era >= MAX_EPOCH << ERA_SHIFT:
-            raise BadMessage(f"{type(message).__name__} names era {era}; the last one is of epoch {MAX_EPOCH - 1}")
+    if isinstance(message, Seats | Promise | Begin):
+        era = max(era, message.table.era)
     _tickets_exist(message, named, tickets)
+    return max(era, getattr(message, "era", 0))
 
 
 def check_voter(sender: MemberId, message: RingMessage) -> None:
@@ -532,11 +540,30 @@ def check_voter(sender: MemberId, message: RingMessage) -> None:
         raise BadMessage(f"{type(message).__name__} of {sender} speaks for {voter}")
 
 
-def _named(fields: tuple[Any, ...]) -> Iterator[int]:
-    """The tickets of all tenures, holders and rows among these."""
+def by_receiver(message: RingMessage) -> RingMessage:
+    """What counts of a message by a member that may only receive. It answers when asked for coordinators, and its
+    answer can be a hint but no claim; it may be a voter of the council (rule C10). Raises BadMessage for any other
+    message: such a member never has a ticket."""
+    match message:
+        case Reject(nonce, reason, _, _, known):
+            return Reject(nonce, reason, False, 0, known)
+        case Witness(nonce):
+            return Witness(nonce, False, 0, 0, (), (), ())
+        case Who():
+            return message
+        case _ if isinstance(message, CouncilMessage) and not isinstance(message, Sit | Claim | Vacate):
+            return message
+        case _:
+            raise BadMessage(f"{type(message).__name__} from a member that may only receive")
+
+
+def _named(fields: tuple[Any, ...]) -> Iterator[tuple[int, int]]:
+    """Ticket and highest incarnation of all tenures, holders and rows among these."""
     for value in fields:
-        if isinstance(value, Tenure | Holder | Row):
-            yield value.ticket
+        if isinstance(value, Tenure | Holder):
+            yield value.ticket, value.inc
+        elif isinstance(value, Row):
+            yield value.ticket, max(value.top, value.floor, value.last[0])
         elif isinstance(value, tuple):
             yield from _named(value)
 

@@ -19,6 +19,7 @@ class NoRing:
     inc: Incarnation | None = None
     may_publish = True
     epoch = 0
+    implausible = 0
 
     def owns_at(self, now: int) -> bool:
         return False
@@ -59,6 +60,9 @@ class NoRing:
         return {}
 
     def learn(self, coordinators: Mapping[int, MemberId]) -> None:
+        pass
+
+    def anchor(self, inc: int) -> None:
         pass
 
     def contacts(self, members: Sequence[MemberId]) -> None:

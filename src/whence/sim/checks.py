@@ -8,7 +8,7 @@ livelock   a member asks to be woken again and again at the same moment
 buffer     a buffer is beyond its bound
 id         an event id was used twice
 twice      an application was handed an event that its state had already
-order      a delivery that the member's order forbids, by the oracle
+order      a delivery that the member's order forbids (`whence.judge`)
 alert      an inversion in probabilistic order that PCO17 Algorithm 4 does not warn of
 ring       an invariant of the ticket ring (`whence.ring.invariants`)
 snapshot   a state was installed that is not the one that was captured
@@ -24,26 +24,16 @@ from typing import TYPE_CHECKING
 
 from whence import ports
 from whence.clock import AnyFrame, Incarnation, MemberId
+from whence.judge import Causality, Verdict
+from whence.judge.promises import AGREEMENT, INVERSIONS
+from whence.judge.report import report
 from whence.sim.actions import Move, Publish, Schedule, show
 from whence.sim.host import tenure_of
-from whence.sim.oracle import Oracle, Verdict
 from whence.sim.rings import Rings
-from whence.sim.verdicts import Counts
 
 if TYPE_CHECKING:
     from whence.sim.host import Seat
     from whence.sim.world import World
-
-_COUNT = {
-    Verdict.INVERTED: "inverted",
-    Verdict.OVER_GAP: "over_gap",
-    Verdict.AFTER_GAP: "after_gap",
-    Verdict.DUPLICATE: "duplicates",
-    Verdict.UNKNOWN: "unknown",
-}
-
-_OWED = ("lost_of_live", "disagreements")
-_GAPS = ("over_gap",)
 
 
 class Violation(Exception):
@@ -72,7 +62,7 @@ class Checks:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.oracles = [Oracle() for _ in world.clusters]
+        self.judges = [Causality() for _ in world.clusters]
         self.rings = [Rings() for _ in world.clusters]
         self._tenures: list[dict[tuple[int | MemberId, int], tuple[MemberId, int]]] = [{} for _ in world.clusters]
         self._captured: dict[tuple[int, str], bytes] = {}
@@ -94,7 +84,7 @@ class Checks:
     def unseated(self, seat: Seat) -> None:
         """A life ends."""
         self.rings[seat.cluster].unseated(seat)
-        self.oracles[seat.cluster].left(seat.id)
+        self.judges[seat.cluster].left(seat.id)
 
     def stepped(self, seat: Seat, event: ports.Input, outs: list[ports.Output]) -> None:
         """After all outputs of a step."""
@@ -125,27 +115,28 @@ class Checks:
         if frame.first != last + 1:
             raise self.violation("id", f"{frame.ids()[0]} published after number {last} of its tenure", seat)
         tenures[tenure] = (seat.id, frame.last)
-        self.oracles[seat.cluster].published_frame(seat.id, frame.key, frame.count)
+        self.judges[seat.cluster].published(seat.id, frame.key, frame.count)
 
     def delivered(self, seat: Seat, out: ports.Deliver) -> None:
         frame = out.frame
-        verdict = self.oracles[seat.cluster].delivered_frame(seat.id, frame.key)
+        judge = self.judges[seat.cluster]
+        verdict = judge.delivered(seat.id, frame.key)
         if not seat.app.deliver(frame):
             raise self.violation("twice", f"{frame.ids()[0]} was in the application's state already", seat)
-        if verdict is not Verdict.IN_ORDER:
-            if verdict is Verdict.INVERTED:
-                key = (seat.cluster, seat.order)
-                self._inversions[key] = self._inversions.get(key, 0) + frame.count
-                if out.alert != 5:
-                    self._missed[key] = self._missed.get(key, 0) + frame.count
-                if out.alert < 4 and seat.order == "probabilistic":
-                    raise self.violation("alert", f"{frame.ids()[0]} is inverted, and Algorithm 4 says nothing", seat)
-            if _COUNT[verdict] in Counts.PROMISES[seat.order] and not (
-                verdict is Verdict.OVER_GAP and seat.id in self._gave_up
-            ):
-                broken = f"{seat.order}: {_COUNT[verdict]}"
-                texts = self.oracles[seat.cluster].report(settled=False).violations.get(broken, [])
-                raise self.violation("order", f"{broken}: {texts[-1] if texts else frame.ids()[0]}", seat)
+        if verdict is Verdict.IN_ORDER:
+            return
+        if verdict in INVERSIONS:
+            key = (seat.cluster, seat.order)
+            self._inversions[key] = self._inversions.get(key, 0) + frame.count
+            if out.alert != 5:
+                self._missed[key] = self._missed.get(key, 0) + frame.count
+            if out.alert < 4 and seat.order == "probabilistic":
+                raise self.violation("alert", f"{frame.ids()[0]} is inverted, and Algorithm 4 says nothing", seat)
+        if verdict is Verdict.OVER_GAP and seat.id in self._gave_up:
+            return
+        finding = judge.explained(seat.id, None, frame.key, verdict)
+        if finding is not None:
+            raise self.violation("order", f"{seat.order}: {verdict.text}: {finding}", seat)
 
     def gave_up(self, seat: Seat, out: ports.GaveUp) -> None:
         """A blocking order may give up only what has died with its publisher: no living member has it."""
@@ -175,13 +166,12 @@ class Checks:
     # -- state that travels ----------------------------------------------------------------------------------
 
     def joined(self, seat: Seat, out: ports.Joined) -> None:
-        oracle = self.oracles[seat.cluster]
         peer = seat.host.saved.get(seat.cluster) if out.how == "checkpoint" else None
-        oracle.joined(seat.id, out.how, order=seat.order, peer=peer, token=out.token or None)
+        self.judges[seat.cluster].joined(seat.id, out.how, order=seat.order, peer=peer, token=out.token or None)
 
     def snapshot_taken(self, seat: Seat, token: str, state: bytes) -> None:
         self._captured[seat.cluster, token] = state
-        self.oracles[seat.cluster].snapshot(seat.id, token)
+        self.judges[seat.cluster].snapshot(seat.id, token)
 
     def snapshot_installed(self, seat: Seat, out: ports.InstallSnapshot) -> None:
         captured = self._captured.get((seat.cluster, out.token))
@@ -199,24 +189,18 @@ class Checks:
             excused = self._waiting_for_the_dead(cluster, seats)
             for seat in seats:
                 self._not_stuck(seat, excused)
-            self._promises_kept(cluster, excused)
+            if not excused:
+                self._agreed(cluster)
             if self.harmless():
                 self._nothing_lost(cluster, seats)
                 if not self.world.free[cluster] and (broken := self.rings[cluster].quiet()) is not None:
                     raise self.violation("ring", broken)
 
-    def _promises_kept(self, cluster: int, excused: bool) -> None:
-        """What the oracle finds at each member against what its order promises."""
-        report = self.oracles[cluster].report(settled=True)
-        for member, counts in report.members.items():
-            order = report.orders[member]
-            for promise in Counts.PROMISES[order]:
-                count = getattr(counts, promise)
-                if not count or (excused and promise in _OWED) or (promise in _GAPS and member in self._gave_up):
-                    continue
-                kind = "agreement" if promise in _OWED else "order"
-                texts = report.violations.get(f"{order}: {promise}", [""])
-                raise self.violation(kind, f"{order}: {promise} ({count} at {member}): {texts[0]}")
+    def _agreed(self, cluster: int) -> None:
+        """What a reliable member never got. What its order forbids of a delivery was found when it was delivered."""
+        for finding in report(self.judges[cluster]).findings:
+            if finding.rule == AGREEMENT:
+                raise self.violation("agreement", str(finding))
 
     def _waiting_for_the_dead(self, cluster: int, seats: list[Seat]) -> bool:
         """Somebody still waits, as a blocking order may, for an event whose publisher is dead and that no living member

@@ -59,4 +59,4 @@ class Operator:
         if world.now - since >= self.patience and seat is not None and seat.joined:
             self._empty_since[cluster] = None
             world.tally.refounded += 1
-            world.step(seat, ports.Found(force=True))
+            world.step(seat, ports.FoundRing(force=True))

@@ -188,7 +188,7 @@ class World:
             self.tally.seated(seat)
             self.step(seat, ports.Start(self._contacts(host, i, genesis), genesis))
             if genesis and host.name == self.scenario.founder_of(cluster):
-                self.step(seat, ports.Found())
+                self.step(seat, ports.FoundRing())
             if host.wants.get(i):
                 self.step(seat, ports.Coordinate())
 

@@ -94,19 +94,9 @@ class Summary:
 
     def add(self, other: Summary) -> None:
         """Another run."""
-        for name in (
-            "rows",
-            "runs",
-            "members",
-            "published",
-            "deliveries",
-            "repeated",
-            "missing",
-            "circles",
-            "doubts",
-            "pictures",
-        ):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name, n in vars(other).items():
+            if isinstance(n, int):
+                setattr(self, name, getattr(self, name) + n)
         self.verdicts = _sum(self.verdicts, other.verdicts)
         self.violations = _sum(self.violations, other.violations)
         for rule, texts in other.first.items():
@@ -338,13 +328,7 @@ def _judge(stage: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Recor
         number = context.partitionId() if context is not None else 0
         with Parts(stage, f"run-{number:05d}") as parts:
             for run, cluster, mine in groups(batches):
-                table = unpacked(mine)
-                if not run:
-                    yield _row(
-                        "", "", Summary(quarantined=sum(map(int, filter(None, table["quarantined"].to_pylist()))))
-                    )
-                else:
-                    yield _row(run, cluster, audit_run(table, run, cluster, parts))
+                yield _row(run, cluster, audit_run(unpacked(mine), run, cluster, parts))
 
     return task
 
@@ -464,9 +448,7 @@ def audit(
             parts.write("quarantine", ingest.bad_table(bad))
         for summary in _summaries(spark, pieces, stage, total, giant, progress):
             total.add(summary)
-        counts = {
-            table: rows_in(stage / table) for table in ("verdicts", "violations", "members", "doubts", "quarantine")
-        }
+        counts = {table: rows_in(stage / table) for table in WRITTEN}
         total.quarantined = counts["quarantine"]
         if metrics:
             progress("measuring")

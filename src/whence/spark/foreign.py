@@ -21,15 +21,13 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from whence.errors import TraceError, UsageError
 from whence.judge.batch.tables import violations_table
 from whence.judge.clocks import Step, judge
+from whence.spark.ingest import RAW_LIMIT, Bad, bad_table
 from whence.spark.session import cores
 from whence.spark.tables import arrow_schema, inputs, publish, require, spark_schema, staging
 from whence.trace.schema import TRACE_VERSION
 from whence.trace.shiviz import Log, compile_expression, load_log
 
 # -- DataFrame -> DataFrame
-
-RAW_LIMIT = 4096
-"""Characters of a text that are kept in `quarantine`."""
 
 FILES = StructType([StructField("file", StringType(), False)])
 STEPS = StructType([*spark_schema("events").fields, StructField("line", LongType(), False)])
@@ -105,15 +103,11 @@ def _read_steps(parser: str | None, delimiter: str, batches: Iterator[pa.RecordB
 def _read_rest(parser: str | None, delimiter: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for file, log in _logs(batches, parser, delimiter):
         if isinstance(log, str):
-            rows: list[tuple[int, str, str | None]] = [(-1, log, None)]
+            bad = [Bad(file, -1, log)]
         else:
-            rows = [(line, "belongs to no record of the parser expression", text) for line, text in log.passed_over]
-            rows += log.refused
-        table = [
-            {"file": file, "position": line, "reason": reason, "raw": raw and raw[:RAW_LIMIT]}
-            for line, reason, raw in sorted(rows)
-        ]
-        yield from pa.Table.from_pylist(table, arrow_schema("quarantine")).to_batches(_BATCH)
+            rest = [(line, "belongs to no record of the parser expression", text) for line, text in log.passed_over]
+            bad = [Bad(file, line, why, raw[:RAW_LIMIT]) for line, why, raw in sorted([*rest, *log.refused])]
+        yield from bad_table(bad).to_batches(_BATCH)
 
 
 def _judge_run(run: pa.Table) -> pa.Table:

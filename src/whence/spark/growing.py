@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,12 +27,10 @@ from pyspark.sql.streaming.datasource import (
     ReadMaxBytes,
     SupportsTriggerAvailableNow,
 )
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import StructType
 
 from whence.errors import TraceError
 from whence.spark import ingest
-from whence.spark.ingest import Bad
-from whence.spark.tables import arrow_schema, spark_schema
 from whence.trace.schema import COLUMNS
 
 BATCH_BYTES: Final = 16 << 20
@@ -44,23 +42,6 @@ ROW_BYTES: Final = 200
 
 _BLOCK: Final = 1 << 20
 _NAMES: Final = tuple(column.name for column in COLUMNS)
-_SPARK: Final = StructType(
-    [
-        *(StructField(f.name, f.dataType) for f in spark_schema("events").fields),
-        StructField("position", LongType()),
-        StructField("bad", StringType()),
-        StructField("raw", StringType()),
-    ]
-)
-SCHEMA: Final = pa.schema(
-    [
-        *(pa.field(f.name, f.type) for f in arrow_schema("events")),
-        pa.field("position", pa.int64()),
-        pa.field("bad", pa.string()),
-        pa.field("raw", pa.string()),
-    ]
-)
-
 Offset = dict[str, int]
 
 
@@ -72,7 +53,7 @@ class GrowingTrace(DataSource):
         return "whence"
 
     def schema(self) -> StructType:
-        return _SPARK
+        return ingest.RAW_SPARK
 
     def streamReader(self, schema: StructType) -> GrowingReader:
         return GrowingReader(Path(self.options["path"]), int(self.options.get("max_bytes", BATCH_BYTES)))
@@ -180,33 +161,12 @@ def _groups(file: Path, old: int, room: int | None, limit: int | None) -> tuple[
 
 
 def read(file: str, first: int, end: int) -> pa.Table:
-    """These bytes or row groups, as rows of `SCHEMA`."""
+    """These bytes or row groups, as rows of `ingest.RAW`."""
     if not is_parquet(Path(file)):
         if Path(file).stat().st_size < end:
             raise TraceError(f"{file}: it was {end} bytes long and is shorter now; a trace only grows")
-        return as_rows(file, *ingest.read_piece(ingest.Piece(file, False, (), first, end, 0, None), _NAMES))
+        return ingest.raw_rows(file, *ingest.read_piece(ingest.Piece(file, False, (), first, end, 0, None), _NAMES))
     sizes = [pq.read_metadata(file).row_group(g).num_rows for g in range(end)]
     before, upto = sum(sizes[:first]), sum(sizes)
     piece = ingest.Piece(file, True, tuple(range(first, end)), before, upto, upto - before, None)
-    return as_rows(file, *ingest.read_piece(piece, _NAMES))
-
-
-def as_rows(file: str, rows: pa.Table, bad: list[Bad]) -> pa.Table:
-    """Rows, and what is none, as rows of `SCHEMA`."""
-    n = rows.num_rows
-    columns: dict[str, Any] = {name: rows[name].cast(SCHEMA.field(name).type) for name in (*_NAMES, "position")}
-    columns |= {
-        "file": pa.array([file] * n, pa.string()),
-        "bad": pa.nulls(n, pa.string()),
-        "raw": pa.nulls(n, pa.string()),
-    }
-    good = pa.Table.from_pydict(columns, schema=SCHEMA)
-    return pa.concat_tables([good, bad_rows(bad)]) if bad else good
-
-
-def bad_rows(bad: list[Bad]) -> pa.Table:
-    """What is no row, as rows of `SCHEMA`."""
-    columns: dict[str, Any] = {field.name: pa.nulls(len(bad), field.type) for field in SCHEMA}
-    columns |= {"file": [b.file for b in bad], "position": [b.position for b in bad]}
-    columns |= {"bad": [b.reason for b in bad], "raw": [b.raw for b in bad]}
-    return pa.Table.from_pydict(columns, schema=SCHEMA)
+    return ingest.raw_rows(file, *ingest.read_piece(piece, _NAMES))

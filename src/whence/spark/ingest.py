@@ -24,8 +24,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from whence.errors import TraceError
+from whence.judge.promises import PROMISES
 from whence.spark import session
 from whence.spark.tables import MANIFEST, arrow_schema, spark_schema
 from whence.trace import Row, trace_files
@@ -319,6 +321,10 @@ def _sound(file: str, rows: pa.Table, positions: Any, columns: Sequence[str]) ->
         low = pc.min(rows[name]).as_py()
         if low is not None and low < least:
             wrong.append((pc.less(rows[name], pa.scalar(least)), f"{name} is below {least}"))
+    if "order" in rows.column_names:
+        chunks: Any = rows["order"].chunks
+        for order in sorted({o for chunk in chunks for o in chunk.dictionary.to_pylist()} - set(PROMISES)):
+            wrong.append((pc.equal(rows["order"].cast(pa.string()), pa.scalar(order)), unknown_order(order)))
     bad: list[Bad] = []
     if wrong:
         gone: Any = None
@@ -375,6 +381,8 @@ def _not_fitting(row: Row) -> str | None:
         return f"version {row.version} is none"
     if row.lseq < 0:
         return f"lseq is {row.lseq}, below 0"
+    if row.order is not None and row.order not in PROMISES:
+        return unknown_order(row.order)
     for name, bits in (
         ("version", 31),
         ("lseq", 62),
@@ -389,6 +397,11 @@ def _not_fitting(row: Row) -> str | None:
         if value is not None and not -(1 << bits) <= value < 1 << bits:
             return f"{name} is {value}: out of range"
     return None
+
+
+def unknown_order(order: str) -> str:
+    """Why a row is refused. Nobody knows what such a member promises, so it is not judged as if it promised nothing."""
+    return f"unknown order {order!r} (known: {', '.join(PROMISES)})"
 
 
 def _to_line(file: BinaryIO, first: int) -> int:
@@ -423,42 +436,36 @@ def raw(spark: SparkSession, paths: Iterable[str | os.PathLike[str]]) -> DataFra
     files = find(paths)
     pieces, bad = plan(files)
     jobs: list[Piece | Bad] = [*pieces, *bad]
-    schema = spark_schema("events").add("position", "long").add("bad", "string").add("raw", "string")
-    for field in schema.fields:
-        field.nullable = True
     names = [column.name for column in COLUMNS]
 
     def read(job: Piece | Bad) -> Iterator[pa.RecordBatch]:
         table, wrong = read_piece(job, names) if isinstance(job, Piece) else (_empty(names), [job])
-        if table.num_rows:
-            yield from _as_raw(table, job.file).to_batches(max_chunksize=65_536)
-        if wrong:
-            yield from _bad_as_raw(wrong, names).to_batches()
+        yield from raw_rows(job.file, table, wrong).to_batches(max_chunksize=65_536)
 
-    return over(spark, jobs, read, schema)
+    return over(spark, jobs, read, RAW_SPARK)
 
 
-def _raw_schema() -> pa.Schema:
-    fields: list[Any] = [pa.field(f.name, f.type) for f in arrow_schema("events")]
-    return pa.schema([*fields, ("position", pa.int64()), ("bad", pa.string()), ("raw", pa.string())])
+RAW_SPARK: Final = StructType(
+    [StructField(f.name, f.dataType) for f in spark_schema("events").fields]
+    + [StructField("position", LongType()), StructField("bad", StringType()), StructField("raw", StringType())]
+)
+RAW: Final = pa.schema(
+    [pa.field(f.name, f.type) for f in arrow_schema("events")]
+    + [pa.field("position", pa.int64()), pa.field("bad", pa.string()), pa.field("raw", pa.string())]
+)
+"""The columns of `events`, and those of `quarantine` with `reason` as `bad`."""
 
 
-def _as_raw(table: pa.Table, file: str) -> pa.Table:
+def raw_rows(file: str, table: pa.Table, bad: Sequence[Bad]) -> pa.Table:
+    """What was read of a file, as rows of `RAW`: those of a trace, and what is no row."""
     n = table.num_rows
-    table = table.append_column("file", pa.repeat(file, n).cast(pa.string()))
-    table = table.append_column("bad", pa.nulls(n, pa.string())).append_column("raw", pa.nulls(n, pa.string()))
-    return table.select(_raw_schema().names).cast(_raw_schema())
-
-
-def _bad_as_raw(bad: list[Bad], names: list[str]) -> pa.Table:
-    given: dict[str, Any] = {
-        "file": [b.file for b in bad],
-        "position": [b.position for b in bad],
-        "bad": [b.reason for b in bad],
-        "raw": [b.raw for b in bad],
-    }
-    columns = {f.name: given.get(f.name, [None] * len(bad)) for f in _raw_schema()}
-    return pa.Table.from_pydict(columns, schema=_raw_schema())
+    given: dict[str, Any] = {f.name: table[f.name].cast(f.type) for f in RAW if f.name in table.column_names}
+    given |= {"file": pa.repeat(file, n).cast(pa.string()), "bad": pa.nulls(n, pa.string())}
+    good = pa.Table.from_pydict({**given, "raw": given["bad"]}, schema=RAW)
+    wrong: dict[str, Any] = {f.name: pa.nulls(len(bad), f.type) for f in RAW}
+    wrong |= {"file": [b.file for b in bad], "position": [b.position for b in bad]}
+    wrong |= {"bad": [b.reason for b in bad], "raw": [b.raw for b in bad]}
+    return pa.concat_tables([good, pa.Table.from_pydict(wrong, schema=RAW)])
 
 
 def over(

@@ -37,7 +37,7 @@ from whence.judge.batch.tables import from_rows, violations_table
 from whence.judge.findings import Finding
 from whence.judge.follow import KINDS, Changes, Step
 from whence.spark import ingest
-from whence.spark.growing import BATCH_BYTES, SCHEMA, GrowingTrace, bad_rows, growing_files, is_parquet, read
+from whence.spark.growing import BATCH_BYTES, GrowingTrace, growing_files, is_parquet, read
 from whence.spark.tables import MANIFEST, arrow_schema, disk_errors, require, spark_schema
 
 MARK: Final = "_watch.json"
@@ -169,7 +169,7 @@ class StreamAudit:
         ends: _Followers = {}
         for (run, cluster), follower in self.followers.items():
             ends[run, cluster] = follower.copy()
-        tails = pa.concat_tables([SCHEMA.empty_table(), *_tails(trace, _consumed(self.out, self.mark.batch))])
+        tails = pa.concat_tables([ingest.RAW.empty_table(), *_tails(trace, _consumed(self.out, self.mark.batch))])
         tables, sums = _judge(tails, ends, self.mark.sums, settle=True)
         mark = msgspec.structs.replace(self.mark, settled=sums)
         with disk_errors(self.out):
@@ -374,7 +374,7 @@ def _tails(trace: Path, consumed: dict[str, int]) -> Iterator[pa.Table]:
         _, bad = ingest.plan([file])
         first = consumed.get(str(file.relative_to(root)), 0)
         if bad:
-            yield bad_rows(bad)
+            yield ingest.raw_rows(str(file), ingest.RAW.empty_table(), bad)
         elif not is_parquet(file) and _tail(file, first):
             yield read(str(file), first, file.stat().st_size)
 

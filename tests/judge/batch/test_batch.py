@@ -13,8 +13,10 @@ import pytest
 from tests.judge.batch.rows import HOSTILE, A, B, C, judge, spoiled, step, triangle, verdicts, violations
 from tests.judge.traces import trace
 from tests.sim.runs import Run
+from whence.errors import UnknownOrder
 from whence.judge import Counts, Doubt, Finding, Follower
 from whence.judge.batch import audited, tables
+from whence.judge.findings import NO_TRACE
 from whence.judge.follow import step_of
 from whence.judge.promises import AGREEMENT
 from whence.sim.scenario import Loaded, parse
@@ -257,3 +259,22 @@ def test_an_id_is_used_once() -> None:
     rows = triangle(step("q#1", 0, "publish", "0:1.0.1:1@q#1"))
     found = violations(rows)
     assert {v["rule"] for v in found} == {"reused id", "two owners"}
+
+
+def test_an_unknown_order_is_a_named_error() -> None:
+    rows = triangle(step("q#1", 0, "join", order="casual", reason="genesis"), step("q#1", 1, "deliver", B))
+    with pytest.raises(UnknownOrder, match="casual"):
+        violations(rows)
+
+
+def test_a_publisher_without_a_trace_leaves_a_doubt() -> None:
+    """The file of b was not copied: what a and q delivered of b is counted once, and nobody is accused."""
+    rows = triangle(
+        step("a#1", 3, "deliver", B),
+        step("q#1", 0, "join", order="reliable", reason="genesis"),
+        step("q#1", 1, "deliver", A),
+        step("q#1", 2, "deliver", B),
+    )
+    left = [row for row in rows if row.member != "b#1"]
+    assert violations(left) == []
+    assert audited.doubts(judge(left)) == [Doubt("b#1", NO_TRACE, 2)]

@@ -128,6 +128,8 @@ class CouncilRing(Ring):
     def _receive(self, sender: MemberId, m: msg.RingMessage) -> None:
         msg.check_voter(sender, m)
         if isinstance(m, msg.CouncilMessage):
+            era = m.era if isinstance(m, msg.Claim) else m.table.era if isinstance(m, msg.Seats | msg.Begin) else 0
+            self.ctx.table.anchor = max(self.ctx.table.anchor, era)  # claims that failed have raised it, too
             self._in_council(sender, m)
             return
         match m:

@@ -1,0 +1,197 @@
+"""`whence history`: are these client histories consistent, and if not, why?"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from whence.cli.later import later
+from whence.errors import HistoryError, UsageError
+
+if TYPE_CHECKING:
+    from whence.history import History, Report
+    from whence.history.arrays import Columns
+    from whence.history.levels import Level
+    from whence.spark.histories import Checked
+
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+
+LARGE = 4 << 20
+"""Bytes of a text file above which it is read and checked as arrays."""
+SMALL = 50_000
+"""Rows of a Parquet file below which it is checked by the reference form."""
+
+EXAMPLES = """\
+examples:
+  whence history store/jepsen/history.edn            the story of the anomaly, if there is one
+  whence history logs/ --level tcc --json            every history in a folder, one JSON object a line
+  whence history run.txt --out out --certificate     tables, the cycle as a graph, and a proof of what holds
+
+What each level promises, and how to read a story: docs/histories.md.
+"""
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    command = commands.add_parser(
+        "history",
+        help="did a database keep its promise to its clients",
+        description="Check client histories (reads and writes in transactions and sessions) for read committed, read "
+        "atomic and causal consistency. Exit code 0: every level holds, 1: one is violated, 2: bad input.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="histories, or folders of them")
+    command.add_argument(
+        "--level",
+        action="append",
+        choices=("rc", "ra", "tcc", "cc", "cm", "ccv"),
+        help="may be repeated (default: rc, ra, tcc; for histories of single operations cc and ccv, too)",
+    )
+    command.add_argument(
+        "--format", choices=("auto", "text", "dbcop", "cobra", "elle", "json"), default="auto", help="(default auto)"
+    )
+    command.add_argument("--master", metavar="URL", help="check with Spark at this master, such as local[*]")
+    command.add_argument("--out", type=Path, metavar="DIR", help="write verdicts, findings and cycles there")
+    command.add_argument("--certificate", action="store_true", help="with --out: also the commit order as a proof")
+    command.add_argument("--json", action="store_true", help="print one JSON object a history")
+    command.set_defaults(call=later("history", "history"))
+
+
+def history(args: argparse.Namespace) -> int:
+    """Check every history; the exit code is the worst of all."""
+    from whence.history.levels import parse_level
+    from whence.history.read import discover
+
+    if args.certificate and args.out is None:
+        raise UsageError("--certificate writes a file: say where with --out DIR")
+    levels = None if args.level is None else [parse_level(level) for level in args.level]
+    worst = 0
+    found = discover(args.paths)
+    if args.master is not None:
+        return _on_spark(found, args, levels)
+    taken: set[str] = set()
+    if args.out is not None and (args.out / "findings.jsonl").exists():
+        raise UsageError(f"{args.out} has findings of an earlier check: name another folder")
+    for path in found:
+        try:
+            good = _one(path, args, levels, taken)
+        except HistoryError as error:
+            if len(found) == 1:
+                raise
+            print(f"whence: {error}", file=sys.stderr)
+            worst = 2
+            continue
+        worst = max(worst, 0 if good else 1)
+    return worst
+
+
+def _one(path: Path, args: argparse.Namespace, levels: list[Level] | None, taken: set[str]) -> bool:
+    from whence.history.save import save
+    from whence.history.story import story
+
+    read_one, report = _checked(path, args.format, levels)
+    if args.out is not None:
+        name = stem = path.name.partition(".")[0] or "history"
+        number = 1
+        while name in taken:
+            number += 1
+            name = f"{stem}-{number}"
+        taken.add(name)
+        save(args.out, name, read_one, report, args.certificate)
+    print(json.dumps(report.as_dict(), default=str) if args.json else f"{story(report)}\n", flush=True)
+    return report.holds
+
+
+def _checked(path: Path, form: str, levels: list[Level] | None) -> tuple[History | Columns, Report]:
+    """Small histories by the reference form, which needs no compiler; large ones as arrays."""
+    from whence.history import check, read
+
+    large = path.suffix == ".txt" and form in ("auto", "text") and path.stat().st_size > LARGE
+    if path.suffix == ".parquet":
+        import pyarrow.parquet as pq
+
+        from whence.history.columns import from_table, history_of
+
+        table = pq.read_table(path)
+        if table.num_rows < SMALL or "list" in str(
+            table.schema.field("value").type if "value" in table.column_names else ""
+        ):
+            found = history_of(table, str(path))
+            return found, check(found, levels)
+        columns = from_table(table, str(path))
+    elif large and "CM" not in (levels or ()):
+        from whence.history.columns import from_text
+
+        columns = from_text(path)
+    else:
+        history = read(path, form)
+        return history, check(history, levels)
+    from whence.history.arrays import check_columns
+
+    return columns, check_columns(columns, levels)
+
+
+def _on_spark(paths: list[Path], args: argparse.Namespace, levels: list[Level] | None) -> int:
+    """Parquet tables of operations are spread one after the other; other formats are checked side by side."""
+    from whence.history.read import read
+    from whence.history.save import rows
+    from whence.spark import histories
+    from whence.spark.session import session
+
+    spark = session(args.master)
+    tables = [path for path in paths if path.suffix == ".parquet"]
+    checked = [(str(path), histories.check(spark.read.parquet(str(path)), levels, args.certificate)) for path in tables]
+    small = [read(path, args.format) for path in paths if path not in tables]
+    for lists in (False, True):
+        made = [
+            (each.file, s, t, op, kind, str(key), _text(value, lists, kind))
+            for each in small
+            if each.lists is lists
+            for op, (s, t, kind, key, value) in enumerate(rows(each))
+        ]
+        if made:
+            kind_of_value = "array<string>" if lists else "string"
+            schema = (
+                f"history string, session string, txn long, op long, kind string, key string, value {kind_of_value}"
+            )
+            checked.append(("", histories.check(spark.createDataFrame(made, schema), levels, args.certificate)))
+    worst = 0
+    for file, each in checked:
+        if args.out is not None:
+            for name in ("verdicts", "findings", "order"):
+                getattr(each, name).write.mode("append").parquet(str(args.out / name))
+        worst = max(worst, _tell_spark(file, each, args.json))
+    return worst
+
+
+def _text(value: object, lists: bool, kind: str) -> object:
+    if not lists:
+        return None if value is None else str(value)
+    return [str(each) for each in value] if kind == "r" and isinstance(value, list) else [str(value)]
+
+
+def _tell_spark(file: str, checked: Checked, as_json: bool) -> int:
+    """Print the verdicts of one check; returns its exit code."""
+    levels: dict[str, dict[str, bool]] = {}
+    sizes: dict[str, dict[str, int]] = {}
+    for row in checked.verdicts.collect():
+        name = file or row["history"]
+        levels.setdefault(name, {})[row["level"]] = row["holds"]
+        sizes[name] = {each: row[each] for each in ("operations", "transactions", "sessions")}
+    patterns: dict[str, dict[str, int]] = {}
+    stories: dict[str, str] = {}
+    for row in checked.findings.collect():
+        patterns.setdefault(file or row["history"], {})[row["pattern"]] = row["count"]
+        stories[file or row["history"]] = row["story"]
+    for name, told in levels.items():
+        if as_json:
+            found = {"file": name, "levels": told, "patterns": patterns.get(name, {}), **sizes[name]}
+            print(json.dumps({**found, "story": stories.get(name)}))
+        else:
+            said = ", ".join(f"{level} {'holds' if good else 'violated'}" for level, good in told.items())
+            print(f"{stories.get(name) or f'{name}: {said}'}\n", flush=True)
+    return 0 if all(good for told in levels.values() for good in told.values()) else 1

@@ -1,0 +1,531 @@
+"""The array form: a history of registers as columns, for 10^5 to 10^8 operations. The verdicts are those of `check`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any, Final
+
+import numpy as np
+
+from whence.errors import HistoryError
+from whence.history import kernels as k
+from whence.history.explain import causal_cycle, explain_level
+from whence.history.graph import Necessary
+from whence.history.kernels import Bytes, Ints, Longs
+from whence.history.levels import PATTERNS, REGISTERS, TRANSACTIONAL, Level
+from whence.history.model import INIT, History, Key, Op, Value
+from whence.history.report import Finding, Report, names_of
+
+BAD: Final = {
+    k.THIN: "ThinAirRead",
+    k.ABORTED: "AbortedRead",
+    k.FUTURE: "FutureRead",
+    k.NOT_OWN: "NotMyOwnWrite",
+    k.NOT_LAST: "NotMyLastWrite",
+    k.INTERMEDIATE: "IntermediateRead",
+}
+SHOWN: Final = 20
+"""Bad reads of each pattern that become findings; all are counted."""
+CLOCK_BYTES: Final = 3 << 30
+"""Memory for clocks; above it they are made by blocks of sessions."""
+EXPLAINED: Final = 200_000
+"""Edges inside cycles that an explanation looks at."""
+
+
+@dataclass(slots=True)
+class Columns:
+    """One history of registers, sorted by session, transaction and operation."""
+
+    file: str
+    first: Ints
+    """Of each session: the number of its first transaction; one more entry for all."""
+    begin: Longs
+    """Of each transaction: its first operation; one more entry for all."""
+    write: Bytes
+    key: Ints
+    """Coded 0, 1, ..."""
+    value: Longs
+    """`kernels.NOTHING`: the initial value."""
+    keys: int
+    recorded: Longs | None = None
+    """Of each transaction: when it was recorded, a guess for the commit order."""
+    aborted: tuple[Ints, Longs] = field(default_factory=lambda: (np.empty(0, np.int32), np.empty(0, np.int64)))
+    notes: list[str] = field(default_factory=list)
+    key_names: Any = None
+    """Code -> key; None: the code is the key."""
+    value_names: Any = None
+    session_names: Sequence[str] | None = None
+    numbers: Longs | None = None
+    """The transactions' own numbers, where the source has them."""
+    txn_names: Any = None
+    """By number; None: session and position."""
+
+    def key_of(self, code: int) -> Key:
+        return int(code) if self.key_names is None else _plain(self.key_names[code])
+
+    def value_of(self, code: int) -> Value:
+        if code == k.NOTHING:
+            return None
+        return int(code) if self.value_names is None else _plain(self.value_names[code])
+
+    def ops(self, t: int) -> list[Op]:
+        return [
+            Op(bool(self.write[i]), self.key_of(self.key[i]), self.value_of(self.value[i]))
+            for i in range(self.begin[t], self.begin[t + 1])
+        ]
+
+
+def _plain(name: Any) -> Any:
+    return name.item() if isinstance(name, np.generic) else name
+
+
+def from_history(history: History) -> Columns:
+    """The columns of a history; keys and values are coded."""
+    if history.lists:
+        raise HistoryError(f"{history.file}: lists are checked by the reference form only")
+    keys: dict[Key, int] = {}
+    values: dict[Value, int] = {}
+    txns = list(history.txns())
+    write, key, value = [], [], []
+    for txn in txns:
+        for op in txn.ops:
+            write.append(op.write)
+            key.append(keys.setdefault(op.key, len(keys)))
+            value.append(k.NOTHING if op.value is None else values.setdefault(op.value, len(values)))
+    bad = [(op.key, op.value) for txn in history.aborted for op in txn.ops if op.write]
+    known = [(keys[x], values[v]) for x, v in bad if x in keys and v in values]
+    sizes = [len(txn.ops) for txn in txns]
+    return Columns(
+        history.file,
+        np.cumsum([0, *(len(s) for s in history.sessions.values())]).astype(np.int32),
+        np.cumsum([0, *sizes]).astype(np.int64),
+        np.array(write, np.uint8),
+        np.array(key, np.int32),
+        np.array(value, np.int64),
+        len(keys),
+        np.array([txn.recorded for txn in txns], np.int64),
+        (np.array([x for x, _ in known], np.int32), np.array([v for _, v in known], np.int64)),
+        list(history.notes),
+        list(keys),
+        list(values),
+        list(history.sessions),
+        txn_names=names_of(history),
+    )
+
+
+@dataclass(slots=True)
+class Graph:
+    """Everything about transactions that the rounds need, after reads-from is known."""
+
+    first: Ints
+    session: Ints
+    reader: Ints
+    at: Ints
+    key: Ints
+    writer: Ints
+    """External reads, by reader: in which operation, what, from whom (INIT: the initial value)."""
+    value: Longs
+    begin: Longs
+    """Of each transaction: its first external read."""
+    after_begin: Longs
+    after: Ints
+    """Who reads from each transaction."""
+    seconds: dict[str, float]
+    clock_bytes: int = CLOCK_BYTES
+    rounds: int = 0
+    candidates: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.session.size
+
+    def blocks(self) -> list[tuple[int, int]]:
+        """Ranges of sessions whose clocks fit into memory together."""
+        sessions = self.first.size - 1
+        wide = max(1, min(sessions, self.clock_bytes // (4 * max(1, self.total))))
+        return [(low, min(sessions, low + wide)) for low in range(0, sessions, wide)]
+
+
+def make_graph(
+    first: Ints, reader: Ints, at: Ints, key: Ints, writer: Ints, value: Longs, seconds: dict[str, float]
+) -> Graph:
+    """`reader` has to be sorted."""
+    total = int(first[-1])
+    session = np.repeat(np.arange(first.size - 1, dtype=np.int32), np.diff(first))
+    begin = np.zeros(total + 1, np.int64)
+    np.cumsum(np.bincount(reader, minlength=total), out=begin[1:])
+    after_begin, after = k.sort_pairs(writer, reader, total)
+    return Graph(first, session, reader, at, key, writer, value, begin, after_begin, after, seconds)
+
+
+def guess(graph: Graph, recorded: Longs | None, blind: bool) -> tuple[Ints, Ints]:
+    """A topological order of `so u wr` and the rank of each transaction: the recorded one if it is topological."""
+    total = graph.total
+    wish = np.arange(total, dtype=np.int64) if blind or recorded is None else recorded
+    if not blind and recorded is not None:
+        order = np.argsort(recorded, kind="stable").astype(np.int32)
+        rank = _inverse(order)
+        if k.is_topological(graph.first, graph.session, graph.reader, graph.writer, rank):
+            return order, rank
+    if blind or recorded is None:  # sessions side by side, not one after the other
+        wish = (np.arange(total) - graph.first[graph.session]) * np.int64(graph.first.size) + graph.session
+    order = k.topological(graph.first, graph.session, graph.after_begin, graph.after, wish)
+    return order, _inverse(order) if order.size == total else np.empty(0, np.int32)
+
+
+def _inverse(order: Ints) -> Ints:
+    rank = np.empty(order.size, np.int32)
+    rank[order] = np.arange(order.size, dtype=np.int32)
+    return rank
+
+
+def reorder(graph: Graph, edges: Ints, rank: Ints) -> Ints:
+    """An order that keeps the edges, too, close to the old one; shorter if there is a cycle."""
+    real = edges[edges[:, 1] >= 0]
+    writers = np.repeat(np.arange(graph.total, dtype=np.int32), np.diff(graph.after_begin))
+    one = np.concatenate([writers, real[:, 0].astype(np.int32)])
+    other = np.concatenate([graph.after, real[:, 1].astype(np.int32)])
+    begin, after = k.sort_pairs(one, other, graph.total)
+    return k.topological(graph.first, graph.session, begin, after, rank.astype(np.int64))
+
+
+class Rounds:
+    """Find the edges that contradict an order, order anew, and so on: by level, strongest first."""
+
+    def __init__(
+        self, graph: Graph, by_number: Ints, key_begin: Longs, begin: Longs, key: Ints, what: Bytes, keys: int
+    ):
+        self.graph, self.by_number, self.key_begin = graph, by_number, key_begin
+        self.begin, self.key, self.what, self.keys = begin, key, what, keys
+        self.clock: Any = None
+        self.known = np.empty((0, 5), np.int32)
+
+    def edges(self, order: Ints, rank: Ints) -> Ints:
+        """All necessary edges that contradict this order."""
+        graph = self.graph
+        started = perf_counter()
+        _, by_rank = k.key_writers(order, self.begin, self.key, self.what, self.keys)
+        found = []
+        for low, high in graph.blocks():
+            before = perf_counter()
+            clock = self.clock
+            if clock is None:
+                clock = k.clocks(graph.first, graph.session, graph.begin, graph.writer, order, low, high)
+                if len(graph.blocks()) == 1:
+                    self.clock = clock
+            took = perf_counter() - before
+            graph.seconds["clocks"] = graph.seconds.get("clocks", 0.0) + took
+            started += took
+            found.append(self._block(by_rank, rank, clock, low, high))
+        graph.rounds += 1
+        graph.seconds["candidates"] = graph.seconds.get("candidates", 0.0) + perf_counter() - started
+        return np.concatenate(found) if found else np.empty((0, 5), np.int32)
+
+    def _block(self, by_rank: Ints, rank: Ints, clock: Any, low: int, high: int) -> Ints:
+        graph = self.graph
+        room = 1 << 16
+        while True:
+            out = np.empty((room, 5), np.int32)
+            count, looked = k.necessary(
+                graph.reader, graph.at, graph.key, graph.writer, by_rank, self.by_number, self.key_begin, rank,
+                graph.first, graph.session, graph.begin, graph.writer, graph.at, clock, low, high, out,
+            )  # fmt: skip
+            if count <= room:
+                graph.candidates += looked
+                return out[:count]
+            room = count
+
+    def level(self, number: int, order: Ints, rank: Ints) -> tuple[Ints | None, Ints]:
+        """A commit order for the level (None: there is none), and the edges that were found for it."""
+        kept = self.known[self.known[:, 4] <= number]
+        if kept.size:
+            order = reorder(self.graph, kept, rank)
+        elif self.graph.rounds:  # a stronger level has looked at this order: no edge of this one contradicts it
+            return order, kept
+        while True:
+            if order.size < self.graph.total or (kept[:, 1] < 0).any():
+                return None, kept
+            rank = _inverse(order)
+            found = self.edges(order, rank)
+            self.known = np.unique(np.concatenate([self.known, found]), axis=0)
+            found = found[found[:, 4] <= number]
+            if not found.size:
+                return order, kept
+            kept = np.unique(np.concatenate([kept, found]), axis=0)
+            order = reorder(self.graph, kept, rank)
+
+
+def check_columns(
+    columns: Columns,
+    levels: Sequence[Level] | None = None,
+    blind: bool = False,
+    clock_bytes: int = CLOCK_BYTES,
+) -> Report:
+    """The same verdicts as `check`. Counts of patterns are those of the edges that were needed for the verdict.
+
+    `blind`: ignore the recorded order. `clock_bytes`: memory for clocks at a time.
+    """
+    single = bool((np.diff(columns.begin) <= 1).all())
+    if levels is None:
+        levels = ("RC", "RA", "TCC", "CC", "CCv") if single else TRANSACTIONAL
+    asked = [level for level in levels if level in REGISTERS]
+    if asked and not single:
+        raise HistoryError(f"{columns.file}: {asked[0]} is defined for single operations on registers")
+    if "CM" in levels:
+        raise HistoryError(f"{columns.file}: CM takes quadratic memory and is checked by the reference form only")
+    notes = list(columns.notes)
+    counted: Counter[str] = Counter()
+    graph, what, findings = _reads(columns, notes, counted)
+    graph.clock_bytes = clock_bytes
+    numbers = np.arange(graph.total, dtype=np.int32)
+    key_begin, by_number = k.key_writers(numbers, columns.begin, columns.key, what, columns.keys)
+    rounds = Rounds(graph, by_number, key_begin, columns.begin, columns.key, what, columns.keys)
+    return settle_levels(columns, graph, rounds, levels, counted, findings, notes, blind, columns.key.size)
+
+
+def settle_levels(
+    columns: Columns,
+    graph: Graph,
+    rounds: Rounds,
+    levels: Sequence[Level],
+    counted: Counter[str],
+    findings: list[Finding] | None = None,
+    notes: list[str] | None = None,
+    blind: bool = False,
+    operations: int = 0,
+) -> Report:
+    """The levels of a history whose reads are known; `counted` has those that are wrong by themselves."""
+    findings = [] if findings is None else findings
+    notes = [] if notes is None else notes
+    clean = not any("RC" in PATTERNS[pattern][0] for pattern in counted)
+    view = _View(columns, graph)
+    asked = any(level in REGISTERS for level in levels)
+    best = _levels(columns, view, rounds, blind, asked, counted, findings)
+    verdicts = {level: not any(level in PATTERNS[pattern][0] for pattern in counted) for level in levels}
+    if "CCv" in verdicts:
+        verdicts["CCv"] = clean and best is not None and best[0] == "TCC"
+    if graph.rounds:
+        notes.append(f"{graph.rounds} rounds, {graph.candidates:,} candidates")
+    nodes = [t for finding in findings for t in finding.nodes() if t != INIT] if columns.begin.size else []
+    return Report(
+        file=columns.file,
+        levels=verdicts,
+        findings=findings,
+        patterns=dict(sorted(counted.items())),
+        names=_Names(view),  # type: ignore[arg-type]
+        places=_Places(view),  # type: ignore[arg-type]
+        shown={t: columns.ops(t) for t in nodes},
+        operations=operations,
+        transactions=graph.total,
+        sessions=columns.first.size - 1,
+        notes=notes,
+        seconds=graph.seconds,
+        order=best[1] if best and clean else None,  # type: ignore[arg-type]
+        certified=best[0] if best and clean else None,
+    )
+
+
+def _reads(columns: Columns, notes: list[str], counted: Counter[str]) -> tuple[Graph, Bytes, list[Finding]]:
+    """Read consistency and reads-from."""
+    seconds: dict[str, float] = {}
+    started = perf_counter()
+    what = np.zeros(columns.key.size, np.uint8)
+    twice = np.zeros(columns.key.size, np.uint8)
+    k.classify(columns.begin, columns.write, columns.key, columns.value, what, twice)
+    seconds["reads"] = perf_counter() - started
+    started = perf_counter()
+    txn = np.repeat(np.arange(columns.begin.size - 1, dtype=np.int32), np.diff(columns.begin))
+    writer = _writers(columns, txn, what, notes)
+    findings = _bad_reads(columns, txn, what, twice, counted)
+    places = np.flatnonzero((what == k.READ) | (what == k.INTERMEDIATE))
+    reader = txn[places]
+    del txn
+    at = (places - columns.begin[reader]).astype(np.int32)
+    graph = make_graph(columns.first, reader, at, columns.key[places], writer[places], columns.value[places], seconds)
+    seconds["reads-from"] = perf_counter() - started
+    return graph, what, findings
+
+
+def _levels(
+    columns: Columns,
+    view: _View,
+    rounds: Rounds,
+    blind: bool,
+    registers: bool,
+    counted: Counter[str],
+    findings: list[Finding],
+) -> tuple[Level, Ints] | None:
+    """Add what breaks RC, RA and TCC; returns the strongest level that has a commit order, and that order."""
+    graph = view.graph
+    started = perf_counter()
+    order, rank = guess(graph, columns.recorded, blind)
+    graph.seconds["order"] = perf_counter() - started
+    if order.size < graph.total:
+        base, _ = _inside(columns, graph, np.empty((0, 5), np.int32))
+        cycles, finding, _ = causal_cycle(view, "CyclicCO", base, [])
+        counted["CyclicCO"] += cycles
+        findings += [finding] if finding else []
+        return None
+    best: tuple[Level, Ints] | None = None
+    for number in (2, 1, 0):
+        good, kept = rounds.level(number, order, rank)
+        view.clock = rounds.clock
+        if good is not None:
+            best = (TRANSACTIONAL[number], good)
+            break
+        started = perf_counter()
+        _explain(columns, view, TRANSACTIONAL[number], kept, counted, findings)
+        graph.seconds["cycles"] = graph.seconds.get("cycles", 0.0) + perf_counter() - started
+    if registers:
+        _registers(view, rounds.known, counted)
+    return best
+
+
+def _writers(columns: Columns, txn: Ints, what: Bytes, notes: list[str]) -> Ints:
+    """Reads-from, by a table of all writes; repeated values are noted."""
+    writes = int(columns.write.sum())
+    table = np.full(1 << max(4, (2 * writes).bit_length()), -1, np.int32)
+    repeated = np.empty(5, np.int64)
+    twice = k.tabulate(columns.key, columns.value, columns.write, what, table, repeated)
+    for i in repeated[: min(twice, 5)]:
+        key, value = columns.key_of(columns.key[i]), columns.value_of(columns.value[i])
+        notes.append(
+            f"{columns.file}, operation {i}: ({key}, {value}) is written twice: reads are ambiguous; the first is taken"
+        )
+    if twice > 5:
+        notes.append(f"{twice - 5} more values were written twice")
+    writer = np.full(columns.key.size, INIT, np.int32)
+    k.read_from(txn, columns.key, columns.value, what, table, *columns.aborted, writer)
+    return writer
+
+
+def _bad_reads(columns: Columns, txn: Ints, what: Bytes, twice: Bytes, counted: Counter[str]) -> list[Finding]:
+    found: list[Finding] = []
+    marks = [(what == code, pattern) for code, pattern in BAD.items()] if (what >= k.THIN).any() else []
+    for mark, pattern in [*marks, (twice != 0, "NonRepeatableRead")]:
+        places = np.flatnonzero(mark)
+        if places.size:
+            counted[pattern] += int(places.size)
+        for i in places[:SHOWN]:
+            t = int(txn[i])
+            op = columns.ops(t)[i - columns.begin[t]]
+            view = f"transaction {_name(columns, t)}: {op}"
+            found.append(Finding(pattern, (t,), (op.key,), view, at=int(i - columns.begin[t])))
+    return found
+
+
+def _name(columns: Columns, t: int) -> str:
+    return str(t) if columns.txn_names is None else str(columns.txn_names[t])
+
+
+class _View:
+    """The columns as an explanation asks for them."""
+
+    def __init__(self, columns: Columns, graph: Graph) -> None:
+        self.columns, self.graph = columns, graph
+        self.total = graph.total
+        self.clock: Any = None
+
+    def previous(self, t: int) -> int | None:
+        return t - 1 if t > self.graph.first[self.graph.session[t]] else None
+
+    def same_session(self, one: int, other: int) -> bool:
+        return bool(self.graph.session[one] == self.graph.session[other])
+
+    def sources(self, t: int) -> Iterable[tuple[int, Key, Value]]:
+        graph, columns = self.graph, self.columns
+        for i in range(graph.begin[t], graph.begin[t + 1]):
+            if graph.writer[i] >= 0:
+                yield int(graph.writer[i]), columns.key_of(graph.key[i]), columns.value_of(graph.value[i])
+
+    def in_past(self, one: int, other: int) -> bool:
+        if one == INIT:
+            return True
+        s = self.graph.session[one]
+        if self.clock is None:  # clocks by blocks: make the one column that is asked for
+            return bool(self._column(int(s))[other] > one - self.graph.first[s])
+        return bool(self.clock[other, s] > one - self.graph.first[s])
+
+    def _column(self, s: int) -> Any:
+        if not hasattr(self, "columns_made"):
+            self.columns_made: dict[int, Any] = {}
+        if s not in self.columns_made:
+            graph = self.graph
+            order, _ = guess(graph, self.columns.recorded, False)
+            self.columns_made[s] = k.clocks(graph.first, graph.session, graph.begin, graph.writer, order, s, s + 1)[
+                :, 0
+            ]
+        return self.columns_made[s]
+
+
+class _Names:
+    """Names of transactions, made when they are asked for."""
+
+    def __init__(self, view: _View) -> None:
+        self.view = view
+
+    def __getitem__(self, t: int) -> str:
+        session, index = _Places(self.view)[t]
+        return f"s{session}/t{index}" if self.view.columns.txn_names is None else self.view.columns.txn_names[t]
+
+
+class _Places:
+    """Session and position of transactions, made when they are asked for."""
+
+    def __init__(self, view: _View) -> None:
+        self.view = view
+
+    def __getitem__(self, t: int) -> tuple[str, int]:
+        s = int(self.view.graph.session[t])
+        names = self.view.columns.session_names
+        return (str(s) if names is None else names[s]), int(t - self.view.graph.first[s])
+
+
+def _inside(columns: Columns, graph: Graph, edges: Ints) -> tuple[list[tuple[int, int, Key, Value]], Ints]:
+    """Components of `so u wr u edges`, and the pairs of reads-from that lie inside of one."""
+    total = graph.total
+    numbers = np.arange(total, dtype=np.int32)
+    follows = numbers[1:][graph.session[1:] == graph.session[:-1]]
+    real = edges[edges[:, 1] >= 0]
+    writers = np.repeat(numbers, np.diff(graph.after_begin))
+    begin, after = k.sort_pairs(
+        np.concatenate([writers, follows - 1, real[:, 0]]).astype(np.int32),
+        np.concatenate([graph.after, follows, real[:, 1]]).astype(np.int32),
+        total,
+    )
+    component = k.strong(total, begin, after)
+    mark = (graph.writer >= 0) & (component[graph.writer] == component[graph.reader])
+    places = np.flatnonzero(mark)[:EXPLAINED]
+    base = []
+    for i in places:
+        what = (columns.key_of(graph.key[i]), columns.value_of(graph.value[i]))
+        base.append((int(graph.writer[i]), int(graph.reader[i]), *what))
+    return base, component
+
+
+def _explain(
+    columns: Columns, view: _View, level: Level, edges: Ints, counted: Counter[str], findings: list[Finding]
+) -> None:
+    """Add the patterns and the smallest cycles of one level. Each edge once, under its weakest level."""
+    base, component = _inside(columns, view.graph, edges)
+    inside = edges[(edges[:, 1] < 0) | (component[edges[:, 0]] == component[edges[:, 1]])]
+    weakest: dict[tuple[int, int], Necessary] = {}
+    for t2, t1, t3, key, number in inside[:EXPLAINED].tolist():
+        before = weakest.get((t2, t1))
+        if before is None or number < TRANSACTIONAL.index(before.level):
+            weakest[t2, t1] = Necessary(t2, t1, TRANSACTIONAL[number], columns.key_of(key), t3)
+    more, found = explain_level(view, level, list(weakest.values()), [], base, component.tolist())
+    counted.update(more)
+    findings += found
+
+
+def _registers(view: _View, edges: Ints, counted: Counter[str]) -> None:
+    """CC: an edge that causal order alone contradicts. It contradicts every topological guess, so it was found."""
+    for t2, t1, _, _, _ in edges[:EXPLAINED].tolist():
+        if t1 == INIT:
+            counted["WriteCOInitRead"] += 1
+        elif view.in_past(t1, t2):
+            counted["WriteCORead"] += 1

@@ -1,0 +1,106 @@
+"""The array form against the reference form: the same verdicts, and proofs that an independent verifier takes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("numba")
+
+from tests.history import cases
+from whence.history import check, read
+from whence.history.arrays import check_columns, from_history
+from whence.history.columns import from_table, from_text, history_of
+from whence.history.levels import TRANSACTIONAL
+
+
+@pytest.mark.parametrize("blind", [False, True])
+@pytest.mark.parametrize("pattern", cases.PATTERNS)
+def test_the_patterns(pattern: str, blind: bool) -> None:
+    history = cases.history(cases.PATTERNS[pattern][0])
+    report = check_columns(from_history(history), TRANSACTIONAL, blind=blind)
+    assert report.levels == check(history, TRANSACTIONAL).levels
+    assert pattern in report.patterns
+    cases.judged(history, report)
+
+
+def test_both_forms_agree() -> None:
+    rng = Random(21)
+    for number in range(1500):
+        size = rng.choice((5, 10, 40))
+        history = cases.generated(rng, size, rng.randint(1, 6), rng.randint(1, 6), rng.choice((1, 3, 5, 60)))
+        if rng.random() < 0.5:
+            cases.repaired(history)
+        blind, room = bool(number % 2), rng.choice((1, 1 << 30))
+        levels = (*TRANSACTIONAL, "CC", "CCv") if history.single else TRANSACTIONAL
+        report = check_columns(from_history(history), levels, blind=blind, clock_bytes=room)
+        assert report.levels == check(history, levels).levels, list(cases.rows(history))
+        cases.judged(history, report)
+
+
+def test_the_order_of_sessions_means_nothing() -> None:
+    rng = Random(22)
+    for _ in range(200):
+        history = cases.generated(rng, 8, 4, 3, 3)
+        before = check_columns(from_history(history), TRANSACTIONAL).levels
+        names = list(history.sessions)
+        rng.shuffle(names)
+        history.sessions = {name: history.sessions[name] for name in names}
+        assert (
+            check_columns(from_history(history), TRANSACTIONAL).levels == before == check(history, TRANSACTIONAL).levels
+        )
+
+
+@pytest.mark.skipif(cases.DATA is None, reason=cases.WHY_SKIPPED)
+@pytest.mark.parametrize("blind", [False, True])
+def test_recorded_histories(blind: bool) -> None:
+    assert cases.DATA is not None
+    for each in json.loads((cases.DATA / "expected.json").read_text()):
+        path = cases.DATA / each["file"]
+        path = path / "history.bincode" if (path / "history.bincode").exists() else path
+        history = read(path)
+        if history.lists:
+            continue
+        wanted = {level: good == "ok" for level, good in each["expected"].items() if level != "CM"}
+        report = check_columns(from_history(history), list(wanted), blind=blind)
+        assert report.levels == wanted, each["file"]
+        assert set(report.patterns) >= {"ThinAirRead", "IntermediateRead"} & set(each["patterns"])
+        cases.judged(history, report)
+
+
+@pytest.mark.parametrize("number", range(20))
+def test_large_files_are_read_as_small_ones_are(number: int, tmp_path: Path) -> None:
+    """Text and Parquet as columns: the same verdicts as by objects."""
+    rng = Random(number)
+    history = cases.generated(rng, 30, 4, 4, 4)
+    if number % 2:
+        cases.repaired(history)
+    lines = [
+        f"{'w' if op.write else 'r'}({op.key},{op.value or 0},{txn.session},{txn.name})"
+        for txn in history.txns()
+        for op in txn.ops
+    ]
+    (tmp_path / "a.txt").write_text("\n".join(lines))
+    wanted = check(read(tmp_path / "a.txt"), TRANSACTIONAL).levels
+    report = check_columns(from_text(tmp_path / "a.txt"), TRANSACTIONAL)
+    assert report.levels == wanted
+    rows = [
+        {
+            "session": txn.session,
+            "txn": int(txn.name),
+            "op": i,
+            "kind": "w" if op.write else "r",
+            "key": f"k{op.key}",
+            "value": op.value,
+        }
+        for txn in history.txns()
+        for i, op in enumerate(txn.ops)
+    ]
+    rng.shuffle(rows)
+    table = pa.Table.from_pylist(rows)
+    assert check_columns(from_table(table, "a"), TRANSACTIONAL).levels == wanted
+    assert check(history_of(table, "a"), TRANSACTIONAL).levels == wanted

@@ -1,0 +1,125 @@
+"""Client histories on Spark: many side by side and one spread, against the reference form."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.history import cases
+from tests.spark.session import spark  # noqa: F401
+from whence.cli import main
+from whence.errors import HistoryError
+from whence.history import History, check
+from whence.history.levels import TRANSACTIONAL
+from whence.history.recheck import recheck
+from whence.history.save import rows
+from whence.history.verify import verify
+from whence.spark import histories
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+SCHEMA = "history string, session string, txn long, op long, kind string, key long, value long"
+
+
+def table(spark: SparkSession, found: dict[str, History]) -> DataFrame:  # noqa: F811
+    made = []
+    for name, history in found.items():
+        for op, (session, txn, kind, key, value) in enumerate(rows(history)):
+            made.append((name, session, txn, op, kind, key, value))
+    Random(1).shuffle(made)
+    return spark.createDataFrame(made, SCHEMA)
+
+
+def verdicts(checked: histories.Checked) -> dict[str, dict[str, bool]]:
+    told: dict[str, dict[str, bool]] = {}
+    for row in checked.verdicts.collect():
+        told.setdefault(row["history"], {})[row["level"]] = row["holds"]
+    return told
+
+
+def test_many_side_by_side(spark: SparkSession) -> None:  # noqa: F811
+    rng = Random(30)
+    found = {f"h{n}": cases.generated(rng, 6, 3, 3, 3) for n in range(60)}
+    found = {name: history for name, history in found.items() if history.operations}
+    checked = histories.check(table(spark, found), TRANSACTIONAL, certificate=True)
+    assert verdicts(checked) == {name: check(history, TRANSACTIONAL).levels for name, history in found.items()}
+    orders: dict[str, list[Any]] = {}
+    for row in checked.order.orderBy("position").collect():
+        orders.setdefault(row["history"], [row["level"]]).append((row["session"], row["txn"]))
+    assert orders
+    for name, (level, *order) in orders.items():
+        assert verify(rows(found[name]), order, level) is None
+    for row in checked.findings.where("finding is not null").collect():
+        told = json.loads(row["finding"])
+        if told["edges"] or told["read"] is not None:
+            assert recheck(rows(found[row["history"]]), told) is None
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_one_is_spread(spark: SparkSession, number: int) -> None:  # noqa: F811
+    """By session, by key, by blocks of sessions; in one block and in one for each session."""
+    rng = Random(40 + number)
+    history = cases.generated(rng, 60, 5, 6, 4)
+    if number < 3:
+        cases.repaired(history)
+    if number == 1:  # one stale read
+        txn = next(t for t in reversed(list(history.txns())) if any(not op.write for op in t.ops))
+        at = next(i for i, op in enumerate(txn.ops) if not op.write)
+        txn.ops[at] = txn.ops[at]._replace(value=None)
+    before, histories.BLOCK_BYTES = histories.BLOCK_BYTES, 1 if number == 2 else histories.BLOCK_BYTES  # type: ignore[misc]
+    try:
+        checked = histories.check(table(spark, {"h": history}).drop("history"), TRANSACTIONAL, certificate=True)
+        wanted = check(history, TRANSACTIONAL).levels
+        assert verdicts(checked) == {"history": wanted}
+    finally:
+        histories.BLOCK_BYTES = before  # type: ignore[misc]
+    order = [(row["session"], row["txn"], row["level"]) for row in checked.order.orderBy("position").collect()]
+    assert bool(order) == wanted["RC"]
+    if order:
+        assert verify(rows(history), [(s, t) for s, t, _ in order], order[0][2]) is None
+    for row in checked.findings.where("finding is not null").collect():
+        assert recheck(rows(history), json.loads(row["finding"])) is None
+
+
+def test_strings_are_coded(spark: SparkSession) -> None:  # noqa: F811
+    made = [("a", 0, 0, "w", "x", "1"), ("a", 1, 0, "r", "x", None), ("b", 0, 0, "r", "y", "9")]
+    df = spark.createDataFrame(made, "session string, txn long, op long, kind string, key string, value string")
+    found = histories.check(df)
+    assert verdicts(found) == {"history": {"RC": False, "RA": False, "TCC": False}}
+    assert {row["pattern"] for row in found.findings.collect()} == {"ThinAirRead", "FracturedReadCO"}
+
+
+def test_a_value_written_twice_is_named(spark: SparkSession) -> None:  # noqa: F811
+    df = table(spark, {"h": cases.history("w(1,1,0,0) w(1,1,1,1) r(1,1,2,2)")})
+    for source in (df, df.drop("history")):
+        assert "written twice" in histories.check(source, TRANSACTIONAL).verdicts.collect()[0]["notes"]
+
+
+def test_bad_tables_are_named(spark: SparkSession) -> None:  # noqa: F811
+    with pytest.raises(HistoryError, match="no column 'session'"):
+        histories.check(spark.createDataFrame([(1,)], "x long"))
+    df = table(spark, {"h": cases.history("w(1,1,0,0)")}).drop("history")
+    with pytest.raises(HistoryError, match="a spread history is checked for"):
+        histories.check(df, ["CC"])
+
+
+def test_the_command_on_a_master(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:  # noqa: F811
+    """Parquet is spread, other formats go side by side; the exit code and the story are those without Spark."""
+    (tmp_path / "hole.txt").write_text("w(1,1,0,0)\nr(1,1,1,1)\nw(2,1,1,1)\nr(2,1,2,2)\nr(1,0,2,3)\n")
+    rows_ = [("a", 0, 0, "w", 1, 1), ("a", 1, 0, "r", 1, None), ("b", 0, 0, "r", 1, 1)]
+    names = ("session", "txn", "op", "kind", "key", "value")
+    table_ = pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows_])
+    pq.write_table(table_, tmp_path / "own.parquet")
+    assert main(["history", str(tmp_path), "--master", "local[2]", "--json", "--out", str(tmp_path / "out")]) == 1
+    told = {Path(each["file"]).name: each for each in map(json.loads, capsys.readouterr().out.splitlines())}
+    assert told["hole.txt"]["levels"] == {"RC": True, "RA": True, "TCC": False}
+    assert told["own.parquet"]["patterns"] == {"FracturedReadCO": 1}
+    assert "read your writes is broken" in told["own.parquet"]["story"]
+    assert spark.read.parquet(str(tmp_path / "out" / "findings")).count() == 2
