@@ -63,22 +63,9 @@ from whence.ports import (
     Ticket,
     Wake,
 )
-from whence.ring import NoRing, Ring, interface
+from whence.ring import NoRing, Ring
+from whence.ring import interface as says
 from whence.ring import make as make_ring
-from whence.ring.interface import (
-    Announce,
-    BecameOwner,
-    Excluded,
-    Frozen,
-    Granted,
-    Lost,
-    Memory,
-    Rejected,
-    Released,
-    RingOutput,
-    RingSend,
-    Thawed,
-)
 from whence.ring.messages import JoinedNews, RingMessage, check_news
 from whence.wire import Message, decode_news, encode_news
 
@@ -98,7 +85,7 @@ class Checkpoint(msgspec.Struct, frozen=True, array_like=True):
     epoch: int
     coordinators: tuple[tuple[int, MemberId], ...] = ()
     """Whom to ask for a ticket; hints, most of which may still be true."""
-    ring: Memory | None = None
+    ring: says.Memory | None = None
     """What it remembers as a voter of the council."""
 
 
@@ -245,15 +232,8 @@ class Member:
         """What to write to disk, valid for the moment after the last `handle`."""
         tail = tuple(self._own_tail())
         known = tuple(sorted(self.ring.coordinators().items()))
-        saved = Checkpoint(
-            self.me,
-            self.order,
-            SavedState.of(self.ordering.state()),
-            tail,
-            self._next_epoch() - 1,
-            known,
-            self.ring.memory(),
-        )
+        clock, epoch, memory = SavedState.of(self.ordering.state()), self._next_epoch() - 1, self.ring.memory()
+        saved = Checkpoint(self.me, self.order, clock, tail, epoch, known, memory)
         return msgspec.msgpack.encode(saved)
 
     def _own_tail(self) -> list[AnyFrame]:
@@ -551,35 +531,35 @@ class Member:
         if isinstance(news, JoinedNews):
             self.ordering.note_owner(news.holder.ticket, news.holder.inc, news.holder.member)
 
-    def _ring(self, steps: Iterable[RingOutput], now: int, out: list[Output]) -> None:
+    def _ring(self, steps: Iterable[says.RingOutput], now: int, out: list[Output]) -> None:
         for step in steps:
             match step:
-                case RingSend():
+                case says.RingSend():
                     out.append(Send(step.to, step.message, reliable=True))
-                case Announce():
+                case says.Announce():
                     self._news += 1
                     item = News(self.me, self._news, encode_news(step.news))
                     if self.seal is not None:
                         item = msgspec.structs.replace(item, signature=self.seal.sign(item.unsigned()))
                     self._cast(self.cast.broadcast(item, now), now, out)
-                case Granted():
+                case says.Granted():
                     out.append(Ticket("granted", step.ticket, step.inc))
                     self.ordering.expect(step.ticket, step.closes, now)
                     patience = self.config.ordering.time_to_terminate_ns + self.config.ordering.time_to_recover_ns
                     self._closes = (step.ticket, step.closes, now + patience)
                     self._caught_up(now, out)
-                case BecameOwner():
+                case says.BecameOwner():
                     self.ordering.note_owner(step.ticket, step.inc.packed, self.me)
                     out.append(Ticket("owner", step.ticket, step.inc))
-                case Lost():
+                case says.Lost():
                     self._closes = None
                     out.append(Ticket("lost", step.ticket, step.inc, step.reason))
-                case Released():
+                case says.Released():
                     self._closes = None
                     out.append(Ticket("released", step.ticket, step.inc))
-                case interface.Remember():
+                case says.Remember():
                     out.append(Remember())
-                case Excluded() | Rejected() | Frozen() | Thawed():
+                case says.Excluded() | says.Rejected() | says.Frozen() | says.Thawed():
                     self.ring_stats[type(step).__name__.lower()] += 1
                 case _:
                     assert_never(step)
