@@ -39,9 +39,13 @@ from whence.order.messages import (
     SnapshotRequest,
 )
 from whence.order.outputs import OrderOutput, OrderSend
-from whence.ring import BasicRing, NoRing, Ring, TolerantRing, interface
+from whence.ring import NoRing, Ring
+from whence.ring import interface as says
+from whence.ring import make as make_ring
 from whence.ring.messages import JoinedNews, RingMessage, check_news
 from whence.wire import Message, decode_news, encode_news
+
+Outputs = Outputs
 
 Outputs = list[ports.Output]
 
@@ -61,6 +65,8 @@ class Checkpoint(msgspec.Struct, frozen=True, array_like=True):
     epoch: int
     coordinators: tuple[tuple[int, MemberId], ...] = ()
     """Whom to ask for a ticket; hints that may be outdated."""
+    ring: says.Memory | None = None
+    """What it remembers as a voter of the council."""
 
 
 class Member:
@@ -73,7 +79,9 @@ class Member:
         rng: random.Random,
         checkpoint: bytes | None = None,
         seal: Seal | None = None,
+        disk: bool = False,
     ) -> None:
+        """`checkpoint`: what the last life left on its disk. `disk`: this life has one, too."""
         self.me = me
         self.config = config
         self.rng = rng
@@ -82,15 +90,15 @@ class Member:
         dice = random.Random(rng.getrandbits(64))
         context = OrderContext(me, config.ordering, dice, self.cast.members, self.cast.sample, seal)
         self.ordering: Ordering = make_ordering(context)
-        make_ring = TolerantRing if config.ring_protocol == "tolerant" else BasicRing
+        self._checkpoint = msgspec.msgpack.decode(checkpoint, type=Checkpoint) if checkpoint is not None else None
         self.ring: Ring | NoRing = NoRing()
         if not config.free:
-            self.ring = make_ring(me, config.ring, random.Random(rng.getrandbits(64)))
+            memory = None if self._checkpoint is None else self._checkpoint.ring
+            self.ring = make_ring(me, config.ring, random.Random(rng.getrandbits(64)), memory, disk)
         self.started = False
         self.left = False
         self.cut_off: dict[MemberId, str] = {}
         self.ring_stats = {"excluded": 0, "rejected": 0, "frozen": 0, "thawed": 0}
-        self._checkpoint = msgspec.msgpack.decode(checkpoint, type=Checkpoint) if checkpoint is not None else None
         self._epoch = self._checkpoint.epoch if self._checkpoint else 0
         self._news = 0
         self._closes: tuple[int, Entry, int] | None = None  # (ticket, what to catch up with, give up waiting at)
@@ -204,9 +212,8 @@ class Member:
         """What to write to disk, valid for the moment after the last `handle`."""
         tail = tuple(self._own_tail())
         known = tuple(sorted(self.ring.coordinators().items()))
-        saved = Checkpoint(
-            self.me, self.order, SavedState.of(self.ordering.state()), tail, self._next_epoch() - 1, known
-        )
+        clock, epoch, memory = SavedState.of(self.ordering.state()), self._next_epoch() - 1, self.ring.memory()
+        saved = Checkpoint(self.me, self.order, clock, tail, epoch, known, memory)
         return msgspec.msgpack.encode(saved)
 
     def _own_tail(self) -> list[AnyFrame]:
@@ -254,6 +261,7 @@ class Member:
         self._join.retry_at = None
         out.append(ports.Joined(how, token))
         self._order(self.ordering.begin(now), out)
+        self._ring(self.ring.start(now), now, out)
         self._pursue_ambition(now, out)
 
     def _pursue_ambition(self, now: int, out: Outputs) -> None:
@@ -263,7 +271,7 @@ class Member:
         ambition, self._ambition = self._ambition, None
         self.ring.contacts(self.cast.sample(3))
         if isinstance(ambition, ports.FoundRing):
-            self._ring(self.ring.found(now, self._next_epoch()), now, out)
+            self._ring(self.ring.found(now, self._next_epoch(), ambition.force), now, out)
         else:
             self._ring(self.ring.coordinate(now), now, out)
 
@@ -443,12 +451,13 @@ class Member:
             self._ask_for_snapshot(now, out)
         if self._closes is not None:
             self._caught_up(now, out)
-        if self._leave_by is not None and (self._leave_by <= now or self.ring.ticket is None):
+        if self._leave_by is not None and (self._leave_by <= now or self.ring.retired):
             self._depart(now, out)
 
     def _leave(self, now: int, out: Outputs) -> None:
         self._ring(self.ring.resign(now), now, out)
-        if self.ring.ticket is None:
+        self._ring(self.ring.retire(now), now, out)
+        if self.ring.retired:
             self._depart(now, out)
         else:
             self._leave_by = now + LEAVE_PATIENCE * self.config.round_ns
@@ -502,33 +511,35 @@ class Member:
         if isinstance(news, JoinedNews):
             self.ordering.note_owner(news.holder.ticket, news.holder.inc, news.holder.member)
 
-    def _ring(self, steps: Iterable[interface.RingOutput], now: int, out: Outputs) -> None:
+    def _ring(self, steps: Iterable[says.RingOutput], now: int, out: Outputs) -> None:
         for step in steps:
             match step:
-                case interface.RingSend():
+                case says.RingSend():
                     out.append(ports.Send(step.to, step.message, reliable=True))
-                case interface.Announce():
+                case says.Announce():
                     self._news += 1
                     item = News(self.me, self._news, encode_news(step.news))
                     if self.seal is not None:
                         item = msgspec.structs.replace(item, signature=self.seal.sign(item.unsigned()))
                     self._cast(self.cast.broadcast(item, now), now, out)
-                case interface.Granted():
+                case says.Granted():
                     out.append(ports.Ticket("granted", step.ticket, step.inc))
                     self.ordering.expect(step.ticket, step.closes, now)
                     patience = self.config.ordering.time_to_terminate_ns + self.config.ordering.time_to_recover_ns
                     self._closes = (step.ticket, step.closes, now + patience)
                     self._caught_up(now, out)
-                case interface.BecameOwner():
+                case says.BecameOwner():
                     self.ordering.note_owner(step.ticket, step.inc.packed, self.me)
                     out.append(ports.Ticket("owner", step.ticket, step.inc))
-                case interface.Lost():
+                case says.Lost():
                     self._closes = None
                     out.append(ports.Ticket("lost", step.ticket, step.inc, step.reason))
-                case interface.Released():
+                case says.Released():
                     self._closes = None
                     out.append(ports.Ticket("released", step.ticket, step.inc))
-                case interface.Excluded() | interface.Rejected() | interface.Frozen() | interface.Thawed():
+                case says.Remember():
+                    out.append(ports.Remember())
+                case says.Excluded() | says.Rejected() | says.Frozen() | says.Thawed():
                     self.ring_stats[type(step).__name__.lower()] += 1
                 case _:
                     assert_never(step)

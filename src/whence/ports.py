@@ -65,7 +65,10 @@ class Publish(_In, frozen=True, gc=False):
 
 
 class FoundRing(_In, frozen=True, gc=False):
-    """Found the ring: only the designated process, by decision of an operator, never on a time-out (docs/ring.md)."""
+    """Found the ring: only the designated process, by decision of an operator, never on a time-out (docs/ring.md).
+    `force`: with a council, also when one is remembered; the operator says that it is lost for good."""
+
+    force: bool = False
 
 
 class Coordinate(_In, frozen=True, gc=False):
@@ -150,6 +153,10 @@ class CutOff(_Out, frozen=True, gc=False):
     error: str
 
 
+class Remember(_Out, frozen=True, gc=False):
+    """Where there is a disk: have `Member.checkpoint()` on it before anything of this step leaves the process."""
+
+
 class Refused(_Out, frozen=True, gc=False):
     """The application asked for what cannot be done now; `reason` names it."""
 
@@ -157,4 +164,4 @@ class Refused(_Out, frozen=True, gc=False):
     reason: str
 
 
-Output = Notice | Send | Ticket | TakeSnapshot | InstallSnapshot | Joined | Left | CutOff | Refused
+Output = Notice | Send | Ticket | TakeSnapshot | InstallSnapshot | Joined | Left | CutOff | Remember | Refused
