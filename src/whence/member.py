@@ -45,8 +45,6 @@ from whence.ring import make as make_ring
 from whence.ring.messages import JoinedNews, RingMessage, check_news
 from whence.wire import Message, decode_news, encode_news
 
-Outputs = Outputs
-
 Outputs = list[ports.Output]
 
 MAX_CUT_OFF = 1024
