@@ -168,7 +168,8 @@ def duckdb_case(_: str, folder: Path) -> Row:
     import duckdb
 
     from whence.judge.batch.coding import READ
-    from whence.spark.audit import Summary, audit_run
+    from whence.spark.audit import audit_run
+    from whence.spark.summary import Summary
     from whence.spark.parts import Parts
 
     base = duckdb.connect(config={"threads": 2})

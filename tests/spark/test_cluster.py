@@ -26,7 +26,7 @@ from tests.spark import traces as spark_traces
 from tests.spark.session import spark  # noqa: F401
 from whence.cli.main import main
 
-pytestmark = [pytest.mark.xdist_group("spark-apart"), pytest.mark.long]
+pytestmark = pytest.mark.xdist_group("spark-apart")
 
 HOME = Path(pyspark.__file__).parent
 WAIT = 280.0
@@ -174,6 +174,7 @@ keys = [2, 3]
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("grid", [SIM, SCALE], ids=["sim", "scale"])
 def test_a_sweep(cluster: Cluster, spark: SparkSession, tmp_path: Path, grid: str) -> None:  # noqa: F811
     """Points run on the workers, with our package shipped to them, and give what they give here. Here first: what numba
@@ -199,6 +200,7 @@ def test_a_sweep(cluster: Cluster, spark: SparkSession, tmp_path: Path, grid: st
         assert theirs <= ours
 
 
+@pytest.mark.long
 @pytest.mark.skipif(find_spec("grpc") is None, reason="Spark Connect needs the packages of pyspark[connect]")
 def test_spark_connect(cluster: Cluster, spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
     """An audit by way of a server that knows nothing of us: our package is sent to it."""

@@ -1,7 +1,7 @@
 """The command line: what there is, and what its exit codes mean.
 
 0: done and clean. 1: done, and an order or an invariant was violated. 2: the input makes no sense (one line says why).
-130: interrupted.
+3: done, nothing was violated, but something cannot be judged. 130: interrupted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CONTENTS = {
 }
 """How `whence --help` groups the commands; what is in no group comes last."""
 
-CLEAN, VIOLATED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+CLEAN, VIOLATED, BAD_INPUT, DOUBT, INTERRUPTED = 0, 1, 2, 3, 130
 
 EXAMPLES = """\
 examples:

@@ -26,7 +26,8 @@ WALL_CLOCK = 10**18
 
 
 def watch(args: argparse.Namespace) -> int:
-    """Judge a directory of traces until Ctrl-C, or with `--once` what is in it now. 0: clean, 1: violations."""
+    """Judge a directory of traces until Ctrl-C, or with `--once` what is in it now. 0: clean, 1: violations, 3: none,
+    but some things cannot be judged."""
     trace: Path = args.trace
     if not trace.is_dir():
         raise TraceError(f"{trace}: no such directory; name the one that the members write their traces into")
@@ -44,7 +45,7 @@ def watch(args: argparse.Namespace) -> int:
             show.batch(audit.settle(trace))
         show.summary(audit)
         sums = audit.mark.settled if args.once and audit.mark.settled else audit.mark.sums
-        return 1 if sums.violations else 0
+        return 1 if sums.violations else 3 if sums.doubts else 0
 
 
 def _on_signal() -> threading.Event:
