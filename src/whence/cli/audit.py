@@ -28,8 +28,8 @@ from whence.spark.session import interpreted, session
 
 
 def audit(args: argparse.Namespace) -> int:
-    """0: clean, 1: violations found, 3: none, but some things cannot be judged. Raises TraceError where nothing could be
-    read: that is not clean."""
+    """0: clean, 1: violations found, 3: none, but some things cannot be judged. Raises TraceError where nothing could
+    be read: that is not clean."""
     if args.format == "whence" and args.parser is not None:
         raise UsageError("--parser is for --format shiviz: a whence trace needs none")
     if args.out.exists() and not args.out.is_dir():

@@ -80,7 +80,7 @@ def _can_audit() -> bool:
 
 
 def _audited(args: argparse.Namespace) -> int:
-    """As `whence audit` does it, and its page. Members were killed, so something is always in doubt: that is no failure."""
+    """As `whence audit`, with its page. Members were killed, so something may be in doubt; that is no failure."""
     audit = parser().parse_args(["audit", str(args.out / "trace"), "--out", str(args.out / "audit")])
     code: int = audit.call(audit)
     _show(args.out / "audit" / "report.html")

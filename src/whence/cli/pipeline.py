@@ -19,15 +19,16 @@ def add(commands: Commands) -> None:
             "audit",
             help="did order ever break in these traces, where, and why",
             description="Audit traces with Spark: a verdict for every delivery, explained. "
-            "Exit code 0: clean, 1: violations found, 2: bad input, 3: no violation, but the traces are not complete and "
-            "something cannot be judged (table doubts).",
+            "Exit code 0: clean, 1: violations found, 2: bad input, 3: no violation, but something cannot be judged "
+            "because the traces are not complete (table doubts).",
         )
     )
     _watch(
         commands.add_parser(
             "watch",
             help="audit a trace while it grows",
-            description="Audit the growing trace of a live cluster; verdicts come within seconds. Exit codes as of audit.",
+            description="Audit the growing trace of a live cluster; verdicts come within seconds. "
+            "Exit codes: those of audit.",
         )
     )
     _sweep(
