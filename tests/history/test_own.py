@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterable
+
 import pytest
 
+import whence
 from tests.history import cases
+from tests.net.live import collect, fast, run
 from tests.sim.runs import simulate
 from whence.history import History, check
 from whence.history.levels import TRANSACTIONAL
 from whence.history.replicas import Happened, client_history
 from whence.history.story import story
+from whence.testing import MemoryNetwork
+from whence.trace import MemoryTrace, Row
 
 SCENARIO = """
 members = 6
@@ -22,7 +29,7 @@ sd = "15ms"
 loss = 0.0
 reorder = 0.3
 reorder_by = "400ms"
-[[cluster]]
+[cluster]
 tickets = 4
 coordinators = 4
 order = "{order}"
@@ -33,13 +40,16 @@ rate = 0.6
 
 
 def clients(order: str, seed: int) -> History:
-    rows = simulate(SCENARIO.replace("[[cluster]]", "[cluster]").format(order=order), seed).rows
-    steps = [
+    rows = simulate(SCENARIO.format(order=order), seed).rows
+    return client_history(steps_of(rows), f"{order}-{seed}")
+
+
+def steps_of(rows: Iterable[Row]) -> list[Happened]:
+    return [
         Happened(row.member, row.kind, row.event or "", row.origin or "")  # type: ignore[arg-type]
         for row in rows
         if row.kind in ("publish", "deliver")
     ]
-    return client_history(steps, f"{order}-{seed}")
 
 
 @pytest.mark.parametrize("order", ["causal", "reliable"])
@@ -66,3 +76,32 @@ def test_weaker_orders_are_caught(order: str) -> None:
             assert any(end in story(report) for end in ("would commit before itself", "before the initial state"))
             caught += 1
     assert caught
+
+
+def test_live_members() -> None:
+    """Three live members that publish at the same time: TCC holds for their clients."""
+
+    async def main() -> History:
+        net, trace = MemoryNetwork(), MemoryTrace()
+        common = {"transport": net, "settings": fast(), "trace": trace, "order": "reliable"}
+        async with (
+            whence.found("registers", **common) as a,
+            whence.join("registers", [a.address], **common) as b,
+            whence.join("registers", [a.address], **common) as c,
+            a.publisher() as first,
+            b.publisher() as second,
+            c.publisher() as third,
+        ):
+            for publisher in (first, second, third):
+                await publisher.ready()
+            for n in range(10):
+                await asyncio.gather(*(p.publish(b"%d" % n) for p in (first, second, third)))
+            for cluster in (a, b, c):
+                await collect(cluster, 30)
+        return client_history(steps_of(trace.rows), "live")
+
+    history = run(main())
+    report = check(history, TRANSACTIONAL)
+    assert report.holds, story(report)
+    assert report.transactions >= 60
+    cases.judged(history, report)

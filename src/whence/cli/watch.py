@@ -16,6 +16,7 @@ from typing import Any
 from rich.console import Console
 from rich.status import Status
 
+from whence.cli import CLEAN, DOUBT, VIOLATED
 from whence.errors import TraceError
 from whence.spark import stream
 from whence.spark.growing import growing_files
@@ -45,7 +46,7 @@ def watch(args: argparse.Namespace) -> int:
             show.batch(audit.settle(trace))
         show.summary(audit)
         sums = audit.mark.settled if args.once and audit.mark.settled else audit.mark.sums
-        return 1 if sums.violations else 3 if sums.doubts else 0
+        return VIOLATED if sums.violations else DOUBT if sums.doubts else CLEAN
 
 
 def _on_signal() -> threading.Event:
