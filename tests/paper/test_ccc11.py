@@ -26,9 +26,9 @@ from whence.paper.ccc11 import (
     world,
 )
 from whence.paper.ccc11.evaluation import FAILED, UPLINK, Setting, tuned, tuned_round
-from whence.paper.ccc11.points import run_all
 from whence.paper.ccc11.seeds import NEAR, fit, over_seeds, rate, tuned_runs
 from whence.paper.frame import Context
+from whence.paper.points import run_all
 from whence.ring.config import need_alive
 from whence.sim.run import run as simulate
 
@@ -245,7 +245,7 @@ def test_claims_of_availability_can_fail() -> None:
 
 
 def test_lives_of_coordinators() -> None:
-    actions, judged = availability_run.lives(availability_run.Setting(tickets=12, alpha=0.5, failure=0.1))
+    actions, judged = availability_run.schedule(availability_run.Setting(tickets=12, alpha=0.5, failure=0.1))
     crashed = [a.who for a in actions if isinstance(a, availability_run.Crash)]
     joined = [a.who for a in actions if isinstance(a, availability_run.Coordinate)]
     assert len(crashed) == len(joined) > 10 and "n0" not in crashed
