@@ -126,7 +126,7 @@ def test_runs_in_processes_keep_their_order() -> None:
 
 def test_rows_over_seeds() -> None:
     setting = {"members": 6, "coordinators": 2, "load": 1.0, "rounds": 8}
-    [row] = over_seeds(Context(), "whence.paper.ccc11.evaluation:point", [setting], 2, ("members",))
+    [row] = over_seeds(Context(), [setting], 2, ("members",))
     assert row["members"] == 6 and row["seeds"] == 2 and row["latency_ms_error"] >= 0
 
 

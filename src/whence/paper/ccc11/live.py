@@ -15,7 +15,7 @@ from whence.api import run
 from whence.config import MS
 from whence.fleet.fleet import Fleet
 from whence.fleet.process import ANSWER_S
-from whence.fleet.task import Seat
+from whence.fleet.task import MemberSpec
 from whence.order.sizing import buffer_size
 from whence.paper.ccc11.evaluation import FAILED, FANOUT, HISTORY, MAX_EVENTS, PAYLOAD, TERMINATION, VARIANTS
 from whence.paper.ccc11.live_members import Counts, Task
@@ -127,7 +127,7 @@ def _add(fleet: Fleet, size: Live, variant: str, load: float, seed: int) -> None
         left -= publishing
         task = Task(
             cluster="fig5",
-            seats=[Seat(order=order) for _ in range(members)],
+            members=[MemberSpec(order=order) for _ in range(members)],
             publishing=publishing,
             tickets=size.publishing,
             settings=settings,
