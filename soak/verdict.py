@@ -8,7 +8,8 @@ from typing import Any
 
 from whence.fleet.fleet import Fleet
 from whence.judge import judge
-from whence.judge.promises import REUSED_ID, TWO_OWNERS
+from whence.judge.promises import REUSED_ID
+from whence.judge.tickets import held_twice
 from whence.trace import Row
 
 
@@ -16,9 +17,10 @@ def verdict(fleet: Fleet) -> dict[str, Any]:
     """What the judge found, and what the applications say."""
     rows, half = fleet.rows()
     report = judge(rows)
+    owned_twice = held_twice(rows, fleet.killed())
     twice, skipped = _applications(fleet, rows)
     return {
-        "ok": report.ok and not twice and not skipped,
+        "ok": report.ok and not owned_twice and not twice and not skipped,
         "rows": len(rows),
         "half_lines": half,
         "published": report.published,
@@ -32,7 +34,7 @@ def verdict(fleet: Fleet) -> dict[str, Any]:
         "lives": len(report.members),
         "survivors": len(report.live),
         "tenures": report.tenures,
-        "owned_twice": [str(f) for f in report.findings if f.rule == TWO_OWNERS],
+        "owned_twice": [str(finding) for finding in owned_twice],
         "seen_twice_by_application": twice,
         "skipped_by_application": skipped,
         "broken": report.broken,

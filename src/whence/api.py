@@ -44,6 +44,8 @@ LEAVE_TIMEOUT = 6.0
 """Seconds that leaving may take: the ring's own patience is 20 rounds."""
 PORT = ("secret", "tls", "insecure", "advertise", "transport", "faults")
 """Options that a `Host` takes."""
+POLL = 0.1
+"""Seconds after which `wait_for` tries its condition again though nothing was told: it may be about anything."""
 VIEW_TIMEOUT = 1.0
 """Seconds that a joiner, once it takes part, waits for the first word of who else is there."""
 
@@ -118,6 +120,12 @@ class Cluster:
         """It holds a ticket now, or needs none."""
         return self._node.may_publish
 
+    @property
+    def silent_since(self) -> float | None:
+        """When it lost the right to publish, by `time.monotonic()`; None while it has it, and until it first had."""
+        since = self._node.silent_since
+        return None if since is None else since / 1e9
+
     # -- who is there -------------------------------------------------------------------------------------------
 
     def members(self) -> list[MemberId]:
@@ -125,8 +133,13 @@ class Cluster:
         return self._node.member.members()
 
     def coordinators(self) -> dict[int, MemberId]:
-        """Ticket -> owner, as far as known here."""
-        return self._node.member.ring.coordinators()
+        """Ticket -> owner, as far as known here: a member that only receives does not see a living owner lose its
+        ticket."""
+        return self._node.owners()
+
+    def cut_off(self) -> dict[MemberId, str]:
+        """The members that broke the protocol, and how: this one takes nothing from them and sends them nothing."""
+        return dict(self._node.member.cut_off)
 
     def changes(self, limit: int = 1024) -> MemberChanges:
         """Members as they come and go, from now on:
@@ -137,12 +150,13 @@ class Cluster:
         return MemberChanges(self._node, limit)
 
     async def wait_for(self, condition: Callable[[], bool], timeout: float | None = None) -> None:
-        """Wait until the condition holds. It is tried whenever a member comes or goes, a ticket changes hands here, or
-        events arrive: `await cluster.wait_for(lambda: len(cluster.members()) == 3)`. Raises TimedOut after `timeout`
-        seconds, ClusterClosed when the cluster is left."""
+        """Wait until the condition holds: `await cluster.wait_for(lambda: len(cluster.members()) == 3)`. It is tried
+        when a member comes or goes, a ticket changes hands or events arrive, and at least every `POLL` seconds. Raises
+        TimedOut after `timeout` seconds, ClusterClosed when the cluster is left."""
         node = self._node
-        deadline = None if timeout is None else time.monotonic() + timeout
-        await node.changed.until(lambda: condition() or not node.open, deadline)
+        deadline = float("inf") if timeout is None else time.monotonic() + timeout
+        while not condition() and node.open and (now := time.monotonic()) < deadline:
+            await node.changed.until(lambda: condition() or not node.open, min(deadline, now + POLL))
         if condition():
             return
         if not node.open:

@@ -13,7 +13,7 @@ import pytest
 from tests.cli.commands import LIMIT, Command, until
 from whence.bridge import everywhere
 from whence.cli import main
-from whence.cli.main import parser
+from whence.cli.parser import parser
 from whence.net import keys
 from whence.net.metrics import ask
 

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from whence.cli import main
-from whence.cli.main import CONTENTS, parser
+from whence.cli.parser import CONTENTS, parser
 
 COMMANDS = list(next(a for a in parser()._actions if a.dest == "command").choices or ())
 

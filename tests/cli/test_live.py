@@ -22,7 +22,7 @@ import pytest
 from tests.cli.commands import LIMIT, Command, until, whence
 from whence.cli import main
 from whence.cli.connect import joining
-from whence.cli.main import parser
+from whence.cli.parser import parser
 from whence.cli.streams import Lines, Output, printable
 from whence.judge import judge
 from whence.net import keys

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.conform.broken import MISTAKES
 from tests.conform.mistakes import FOUND_BY
-from whence.cli.main import parser
+from whence.cli.parser import parser
 from whence.conform import FEATURES, SCENARIOS
 from whence.conform.messages import DEFAULT_CLAIMS, decode, features_of, said
 

@@ -17,7 +17,7 @@ from whence import plan as planner
 from whence.api import Settings
 from whence.cli import main
 from whence.cli.connect import joining
-from whence.cli.main import parser
+from whence.cli.parser import parser
 from whence.config import Config
 from whence.trace import Row
 

@@ -11,6 +11,8 @@ from tests.judge.traces import trace
 from whence.errors import UnknownOrder
 from whence.judge import Finding, Follower, Judged, judge
 from whence.judge.follow import Changes, step_of
+from whence.judge.promises import TWO_OWNERS
+from whence.judge.tickets import held_twice
 from whence.trace import Row
 
 SEEDS = range(300)
@@ -120,3 +122,19 @@ def test_two_owners_of_a_ticket() -> None:
     assert found.witnesses == ("0:1.0.1:1@a#1", "0:1.0.2:1@b#1")
     assert judge(rows(40, False)).ok, "one after the other"
     assert judge(rows(20, True)).ok, "its clock is slow: it had delivered the last event of the one before"
+
+
+def test_a_ticket_held_twice_by_one_clock() -> None:
+    """The stricter form for processes with one clock: an owner that publishes nothing counts, too."""
+
+    def row(member: str, lseq: int, t: int, what: str) -> Row:
+        return Row("r", "c", member, lseq, t, "ticket", ticket=1, reason=what)
+
+    first, second = row("a#1", 0, 10, "owner 1.0.1"), row("b#1", 0, 21, "owner 1.0.2")
+    in_time, late = row("a#1", 1, 20, "lost 1.0.1 lease"), row("a#1", 1, 22, "lost 1.0.1 lease")
+    assert judge([first, second]).ok, "neither acted as the owner"
+    assert held_twice([first, in_time, second], {}) == []
+    (found,) = held_twice([first, late, second], {})
+    assert (found.rule, found.member, found.step) == (TWO_OWNERS, "b#1", 0)
+    assert len(held_twice([first, second], {})) == 1, "an owner that never lost the ticket still holds it"
+    assert held_twice([first, second], {"a#1": 15}) == [], "a killed owner does not"

@@ -11,13 +11,13 @@ import pytest
 
 from tests.member.net import MS, App, MemberNet
 from whence import ports
-from whence.cast.messages import Gossip
+from whence.cast.messages import Gossip, News
 from whence.clock import Frame
 from whence.config import Config
-from whence.errors import UsageError
 from whence.member import Member
 from whence.order.messages import AckRecover
-from whence.wire import decode, encode
+from whence.ring.messages import GoneNews, Holder, JoinedNews, ReleasedNews, RingNews
+from whence.wire import decode, encode, encode_news
 
 if importlib.util.find_spec("cryptography") is None:
     pytest.skip("needs the cryptography package", allow_module_level=True)
@@ -190,14 +190,12 @@ def test_a_forged_answer_to_a_recovery_is_refused(net: SealedNet) -> None:
 
 
 def test_publishing_is_refused_at_home(net: SealedNet) -> None:
-    """An honest receive-only member does not even try; a ticket it took anyway is of no use to it."""
-    net.feed(f"m{MALLORY}#1", ports.Coordinate())
-    for _ in range(100):
-        net.run(100 * MS)
-        if net[MALLORY].member.may_publish:
-            break
-    with pytest.raises(UsageError, match="may only receive"):
-        net.feed(f"m{MALLORY}#1", ports.Publish((b"x",)))
+    """An honest receive-only member does not ask for a ticket that it could not use."""
+    out = net.feed(f"m{MALLORY}#1", ports.Coordinate())
+    assert [type(o) for o in out] == [ports.Refused]
+    net.run(3000 * MS)
+    assert net[MALLORY].member.ring.ticket is None
+    net.feed(f"m{MALLORY}#1", ports.Publish((b"x",)))
     net.publish(0, b"after")
     net.run(1000 * MS)
     assert [len(net[i].events) for i in range(5)] == [2] * 5, "and it still receives"
@@ -209,3 +207,38 @@ def test_a_member_without_the_publishers_key_cannot_enter_a_sealed_cluster_by_an
     assert not seal.may_publish and PublisherSeal(PRIVATE, PUBLIC).may_publish
     for signature in (b"", bytes(64), bytes(63), bytes(65)):
         assert not seal.verify(b"x", signature)
+
+
+TOP = (1 << 64) - 1
+
+LIES: list[RingNews] = [
+    JoinedNews(Holder("m3#1", 0, TOP)),
+    JoinedNews(Holder("m3#1", 1, 1 << 48 | 2)),
+    GoneNews((0, 1, 2, 3), 1 << 48 | 1 << 24, "m3#1"),
+    ReleasedNews(Holder("m0#1", 0, TOP), 1),
+]
+
+
+@pytest.mark.parametrize("lie", LIES, ids=lambda lie: type(lie).__name__)
+def test_news_that_no_publisher_signed_costs_nobody_a_ticket(net: SealedNet, lie: RingNews) -> None:
+    owners = [net[i].member.ring.inc for i in (0, 1)]
+    assert all(owners)
+    news = News(f"m{MALLORY}#1", 1, encode_news(lie))
+    for i in HONEST:
+        (cut,) = net.whisper(i, Gossip((news,), (1,)))
+        assert isinstance(cut, ports.CutOff) and "no publisher" in cut.error
+    net.run(3000 * MS)
+    assert [net[i].member.ring.inc for i in (0, 1)] == owners
+    assert net[0].member.may_publish and net[1].member.may_publish
+
+
+def test_news_with_the_signature_of_other_news_counts_nowhere(net: SealedNet) -> None:
+    """A signature is of the whole: who said it, which of its announcements it is, and what it says."""
+    seal = PublisherSeal(PRIVATE, PUBLIC, "lobby")
+    real = News("m0#1", 9, encode_news(JoinedNews(Holder("m3#1", 3, 1 << 48 | 9))))
+    real = msgspec.structs.replace(real, signature=seal.sign(real.unsigned()))
+    for i, change in enumerate(({"origin": "m1#1"}, {"number": 10}, {"body": encode_news(LIES[1])})):
+        (cut,) = net.whisper(i, Gossip((msgspec.structs.replace(real, **change),), (1,)))
+        assert isinstance(cut, ports.CutOff)
+    assert not any(isinstance(out, ports.CutOff) for out in net.whisper(3, Gossip((real,), (1,))))
+    assert net[3].member.ring.coordinators()[3] == "m3#1"

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from tests.data import recorded
-from whence.cli.main import main
+from whence.cli import main
 from whence.paper import EXPERIMENTS
 from whence.paper.ccc11 import (
     availability,

@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 
 from whence import plan as planner
 from whence.cast import sizing
-from whence.cli.main import main
+from whence.cli import main
+from whence.cli.connect import joining
+from whence.cli.parser import parser
 from whence.clock import Incarnation
 from whence.config import MS
 from whence.errors import ConfigError
@@ -34,7 +36,7 @@ def test_settings_are_the_formulas_of_the_members() -> None:
     p = planner.make(QUESTION)
     chosen = sizing.choose(40, 0.05, 0.999)
     assert (p.fanout, p.termination) == (chosen.fanout, chosen.termination)
-    assert p.reach_gossip == pytest.approx(sizing.reach(40, *(p.fanout, p.termination), 0.05, latency=0.1))
+    assert p.reach_gossip == pytest.approx(sizing.PrCast(40, *(p.fanout, p.termination), 0.05, latency=0.1).reach())
     assert p.reach_gossip >= chosen.probability >= 0.999  # which leaves the network's latency out
     assert p.round_ms == 100 and p.load == pytest.approx(1.0)
     assert p.B_theorem == buffer_size([p.load], p.needed_rounds) <= p.B
@@ -128,14 +130,14 @@ def test_any_plan_makes_sense(members: int, loss: float, crash: float, target: f
 
 def test_arrivals_end_where_coverage_does() -> None:
     for loss in (0.0, 0.1):
-        arrivals = sizing.arrivals(60, 4, 5, loss)
-        mean = sizing.coverage(60, 4, 5, loss)[-1]
+        arrivals = sizing.PrCast(60, 4, 5, loss).arrivals()
+        mean = sizing.PrCast(60, 4, 5, loss).coverage()[-1]
         assert arrivals.cdf == sorted(arrivals.cdf)
         assert (1 + 59 * arrivals.cdf[-1]) / 60 == pytest.approx(mean, abs=1e-4)
         assert arrivals.noticed == sorted(arrivals.noticed) and arrivals.noticed[-1] > 0.99
-    slow = sizing.arrivals(60, 4, 5, 0.0, latency=0.5)
-    assert slow.cdf[64] < sizing.arrivals(60, 4, 5, 0.0).cdf[64]
-    assert sizing.reach(60, 4, 5, 0.0, latency=0.5) > sizing.reach(60, 4, 5, 0.0)
+    slow = sizing.PrCast(60, 4, 5, 0.0, latency=0.5).arrivals()
+    assert slow.cdf[64] < sizing.PrCast(60, 4, 5, 0.0).arrivals().cdf[64]
+    assert sizing.PrCast(60, 4, 5, 0.0, latency=0.5).reach() > sizing.PrCast(60, 4, 5, 0.0).reach()
 
 
 def test_events_that_travel_together_are_missed_together() -> None:
@@ -165,7 +167,7 @@ def test_what_is_missed_costs_questions_and_answers() -> None:
     sure, thin = (planner.make(Question(**{**_fields(QUESTION), "target": t})) for t in (0.99999, 0.3))
     gossip = thin.load / thin.round_ms * 1e3 * thin.sizes.frame
     for p in (sure, thin):
-        copies = sizing.copies(40, p.fanout, p.termination, 0.05, latency=0.1)
+        copies = sizing.PrCast(40, p.fanout, p.termination, 0.05, latency=0.1).copies()
         asked = p.events_bytes_per_s - gossip * copies
         want = 10 * (1 - p.coverage) * (p.k + 1) * (p.sizes.ask + p.coverage * p.sizes.frame)
         assert asked == pytest.approx(want, abs=1e-6)
@@ -208,7 +210,7 @@ def test_reach_is_within_its_error_also_in_small_clusters(members: int, loss: fl
     tries = 1500
     hits = sum(_all_get_it(rng, members, chosen.fanout, chosen.termination, loss, 0.1) for _ in range(tries))
     low, high = wilson(hits, tries)
-    predicted = sizing.reach(members, chosen.fanout, chosen.termination, loss, latency=0.1)
+    predicted = sizing.PrCast(members, chosen.fanout, chosen.termination, loss, latency=0.1).reach()
     error = planner.error("reach_gossip", members)
     assert predicted - error < low and high < predicted + error
     if members == 6:
@@ -275,3 +277,20 @@ def test_the_commands_of_the_document_run(capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().out
     for name, (stated, _) in ERRORS.items():
         assert stated in text, f"the document does not say how good {name} is"
+
+
+def test_the_plan_is_for_what_runs_live(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The default plan is eager, as live clusters are, and says what the other mode would do. A node started with
+    the plan's file pushes at once and repairs no later than without it: latency gets no worse."""
+    ask = ["plan", "--members", "12", "--publishers", "3", "--rate", "5"]
+    assert main(ask) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert re.search(r"live clusters run eager; --mode rounds: latency p50 \d+ ms, p99 \d+ ms", shown), shown
+    assert main([*ask, "--toml"]) == 0
+    (tmp_path / "mine.toml").write_text(capsys.readouterr().out)
+    node = ["node", "--cluster", "x", "--insecure"]
+    without = joining(parser().parse_args(node))._entry.config
+    planned = joining(parser().parse_args([*node, "--settings", str(tmp_path / "mine.toml")]))._entry.config
+    assert planned.cast.mode == without.cast.mode == "eager"
+    assert planned.cast.round <= without.cast.round
+    assert planned.ordering.time_to_terminate_ns <= without.ordering.time_to_terminate_ns

@@ -17,13 +17,13 @@ from soak import mechanisms as soak_mechanisms
 from tests.long import few
 from tests.sim.runs import Run
 from tests.sim.survey import short
-from whence.cli.main import main
+from whence.cli import main
 from whence.config import Config
 from whence.errors import ConfigError
 from whence.judge import judge
 from whence.member import Member
 from whence.order import MECHANISMS, StampedOrdering
-from whence.order.survey import Message, Wait
+from whence.order.survey.base import Message, Wait
 from whence.sim.mechanisms import TIMED, hostile
 from whence.sim.run import run
 from whence.sim.scenario import parse

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from tests.spark import traces as spark_traces
 from tests.spark.session import spark  # noqa: F401
-from whence.cli.main import main
+from whence.cli import main
 from whence.errors import TraceError
 from whence.spark.audit import audit
 from whence.spark.foreign import audit_logs

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from random import Random
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.history import cases
 from tests.spark.session import spark  # noqa: F401
+from whence.cli import main
 from whence.errors import HistoryError
 from whence.history import History, check
 from whence.history.levels import TRANSACTIONAL
@@ -92,9 +96,30 @@ def test_strings_are_coded(spark: SparkSession) -> None:  # noqa: F811
     assert {row["pattern"] for row in found.findings.collect()} == {"ThinAirRead", "FracturedReadCO"}
 
 
+def test_a_value_written_twice_is_named(spark: SparkSession) -> None:  # noqa: F811
+    df = table(spark, {"h": cases.history("w(1,1,0,0) w(1,1,1,1) r(1,1,2,2)")})
+    for source in (df, df.drop("history")):
+        assert "written twice" in histories.check(source, TRANSACTIONAL).verdicts.collect()[0]["notes"]
+
+
 def test_bad_tables_are_named(spark: SparkSession) -> None:  # noqa: F811
     with pytest.raises(HistoryError, match="no column 'session'"):
         histories.check(spark.createDataFrame([(1,)], "x long"))
     df = table(spark, {"h": cases.history("w(1,1,0,0)")}).drop("history")
     with pytest.raises(HistoryError, match="a spread history is checked for"):
         histories.check(df, ["CC"])
+
+
+def test_the_command_on_a_master(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:  # noqa: F811
+    """Parquet is spread, other formats go side by side; the exit code and the story are those without Spark."""
+    (tmp_path / "hole.txt").write_text("w(1,1,0,0)\nr(1,1,1,1)\nw(2,1,1,1)\nr(2,1,2,2)\nr(1,0,2,3)\n")
+    rows_ = [("a", 0, 0, "w", 1, 1), ("a", 1, 0, "r", 1, None), ("b", 0, 0, "r", 1, 1)]
+    names = ("session", "txn", "op", "kind", "key", "value")
+    table_ = pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows_])
+    pq.write_table(table_, tmp_path / "own.parquet")
+    assert main(["history", str(tmp_path), "--master", "local[2]", "--json", "--out", str(tmp_path / "out")]) == 1
+    told = {Path(each["file"]).name: each for each in map(json.loads, capsys.readouterr().out.splitlines())}
+    assert told["hole.txt"]["levels"] == {"RC": True, "RA": True, "TCC": False}
+    assert told["own.parquet"]["patterns"] == {"FracturedReadCO": 1}
+    assert "read your writes is broken" in told["own.parquet"]["story"]
+    assert spark.read.parquet(str(tmp_path / "out" / "findings")).count() == 2

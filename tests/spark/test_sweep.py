@@ -19,7 +19,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark.session import spark  # noqa: F401
-from whence.cli.main import main
+from whence.cli import main
 from whence.errors import ConfigError, TraceError, UsageError
 from whence.sim.sweep import changed, point
 from whence.spark.sweep import Grid, all_points, finished, gather, load_grid, parse_grid, points, results, run_points
@@ -175,7 +175,7 @@ def test_killed_and_interrupted_it_goes_on(spark: SparkSession, runners: str, tm
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(place), os.environ.get("PYTHONPATH", "")])}
     arguments = ["sweep", str(tmp_path / "g.toml"), "--out", str(out), "--master", "local[2]", "--memory", "1g"]
     code = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
-    code += "from whence.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    code += "from whence.cli import main; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", code, *arguments]
     before = 0
     for how, code_wanted in ((signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)):

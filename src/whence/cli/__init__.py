@@ -1,5 +1,81 @@
-"""The command `whence`: parse, call, print."""
+"""The command `whence`. Its exit codes:
 
-from whence.cli.main import main
+0: done and clean. 1: done, and an order or an invariant was violated. 2: bad input (one line says why). 130:
+interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import stat
+import sys
+from collections.abc import Callable, Sequence
+
+CLEAN, VIOLATED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; returns its exit code. Imports happen in here, so that Ctrl-C meanwhile is no traceback."""
+    try:
+        return _main(argv)
+    except KeyboardInterrupt:
+        print("whence: interrupted", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _main(argv: Sequence[str] | None) -> int:
+    from whence.cli.parser import parser
+    from whence.errors import WhenceError
+
+    args = parser().parse_args(argv)
+    _log(args)
+    call: Callable[[argparse.Namespace], int] = args.call
+    try:
+        code = call(args)
+        sys.stdout.flush()
+        return code
+    except WhenceError as error:
+        print(f"whence: {error}", file=sys.stderr)
+    except BrokenPipeError:  # `whence ... | head`
+        _close_output()
+        return CLEAN
+    except OSError as error:  # a file that cannot be written, a port that is in use
+        where = error.filename or _full_output()
+        print(f"whence: {f'{where}: ' if where else ''}{error.strerror or error}", file=sys.stderr)
+    return BAD_INPUT
+
+
+def _full_output() -> str:
+    """What to call standard output if it is what cannot be written: one more byte fails again."""
+    try:
+        sys.stdout.flush()
+        if not stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode):
+            os.write(sys.stdout.fileno(), b"\n")
+    except OSError:
+        _close_output()
+        return "standard output"
+    return ""
+
+
+def _close_output() -> None:
+    """Python flushes standard output once more at its exit: that must not fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _log(args: argparse.Namespace) -> None:
+    """The commands show warnings themselves; -v shows what is below them."""
+    if not args.talk:
+        return
+    if hasattr(args, "verbose"):
+        args.verbose = True
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s"))
+    handler.addFilter(lambda record: record.levelno < logging.WARNING)
+    logger = logging.getLogger("whence")
+    logger.setLevel(logging.INFO if args.talk == 1 else logging.DEBUG)
+    logger.addHandler(handler)
+
 
 __all__ = ["main"]

@@ -2,6 +2,6 @@
 
 import sys
 
-from whence.cli.main import main
+from whence.cli import main
 
 sys.exit(main())

@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -14,6 +14,7 @@ from threading import Thread
 from typing import Any
 
 import msgspec
+import pyarrow.parquet as pq
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -37,7 +38,7 @@ def audit(args: argparse.Namespace) -> int:
     with ExitStack() as stack:
         say = stack.enter_context(_Says())
         if args.format == "shiviz":
-            foreign.find_logs(args.paths)  # a wrong path is said at once, not after Spark has started
+            _check_logs(foreign.find_logs(args.paths), args.parser)
             say("starting Spark (most of the time that a small audit takes)")
             spark = session(args.master, args.memory, args.verbose)
             say("reading logs")
@@ -45,7 +46,9 @@ def audit(args: argparse.Namespace) -> int:
             _need(logs.events, logs.quarantined, args)
             clean, said = logs.clean, msgspec.to_builtins(logs)
         else:
-            pieces, _ = ingest.plan(ingest.find(args.paths))
+            pieces, bad = ingest.plan(_check_traces(ingest.find(args.paths)))
+            if bad and not pieces:
+                raise TraceError(f"{bad[0].file}: {bad[0].reason}")
             rows = sum(piece.rows for piece in pieces)
             warm = None if interpreted(rows) else Thread(target=warm_kernel, daemon=True)
             if warm is not None:
@@ -70,12 +73,43 @@ def audit(args: argparse.Namespace) -> int:
     return 0 if clean else 1
 
 
+# Wrong input is said at once, not after Spark has started.
+
+
+def _check_traces(files: Sequence[Path]) -> Sequence[Path]:
+    """The files, unless one is certainly no trace: rows are JSON objects, one a line, or Parquet."""
+    for file in files:
+        with file.open("rb") as opened:
+            head = opened.read(512).lstrip()
+        if head and head[:1] != b"{" and head[:4] != b"PAR1" and file.suffix not in (".jsonl", ".parquet"):
+            raise TraceError(
+                f"{file}: no trace: it begins with {head[:20]!r}, not with a JSON object or as Parquet does. A log "
+                "with vector clocks is read with --format shiviz; other tables: docs/pipeline.md"
+            )
+    return files
+
+
+def _check_logs(files: Sequence[Path], parser: str | None) -> None:
+    """Without --parser each log has to begin with its own."""
+    for file in files if parser is None else ():
+        with file.open("rb") as log:
+            if b"(?<clock>" not in log.readline(1 << 16):
+                raise TraceError(
+                    f"{file}: line 1 is no parser expression: give --parser, a regular expression with the groups "
+                    "host, clock and event, such as '(?<host>\\S+) (?<clock>\\{.*\\})\\n(?<event>.*)'"
+                )
+
+
 def _need(rows: int, quarantined: int, args: argparse.Namespace) -> None:
     """Where nothing could be read, nothing is clean."""
-    if not rows and quarantined:
-        raise TraceError(
-            f"nothing readable in {' '.join(map(str, args.paths))}: see the table {args.out / 'quarantine'}"
-        )
+    if rows or not quarantined:
+        return
+    first = pq.read_table(args.out / "quarantine").slice(0, 1).to_pylist()[0]
+    place = "" if first["position"] is None or first["position"] < 0 else f": position {first['position']}"
+    raise TraceError(
+        f"nothing readable in {' '.join(map(str, args.paths))}; the first of {quarantined:,} reasons: {first['file']}"
+        f"{place}: {first['reason']} (all: table {args.out / 'quarantine'})"
+    )
 
 
 class _Says:

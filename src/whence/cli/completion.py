@@ -28,7 +28,7 @@ complete -o filenames -F _whence whence
 
 def completion(args: argparse.Namespace) -> int:
     """Print the script."""
-    from whence.cli.main import parser
+    from whence.cli.parser import parser
 
     commands = _commands(parser())
     print(_fish(commands) if args.shell == "fish" else _bash(commands, zsh=args.shell == "zsh"), end="")

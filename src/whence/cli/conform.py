@@ -13,7 +13,10 @@ from typing import Final
 from rich.console import Console
 
 from whence.conform import FAIL, FEATURES, NOT_SUPPORTED, PASS, SCENARIOS, Report, Settings, Verdict, run_suite
+from whence.conform.store import Load, record
 from whence.errors import AdapterError
+from whence.history import check
+from whence.history.story import story
 
 TERMINATED: Final = 143
 STYLES: Final = {PASS: "green", FAIL: "bold red", NOT_SUPPORTED: "yellow"}
@@ -24,7 +27,11 @@ def conform(args: argparse.Namespace) -> int:
     if args.list:
         _teach(args.json)
         return 0
-    settings = Settings(args.nodes, args.timeout, args.hold, args.start)
+    if args.timeout is None:
+        args.timeout, args.start = 10.0, args.start or 30.0
+    if args.store is not None:
+        return _store(args)
+    settings = Settings(args.nodes, args.timeout, args.hold, args.start or args.timeout)
     report = asyncio.run(_until_terminated(run_suite(args.system, settings, args.only, args.trace, _progress)))
     if report is None:
         return TERMINATED
@@ -35,6 +42,14 @@ def conform(args: argparse.Namespace) -> int:
     if report.error is not None:
         raise AdapterError(report.error)
     return 0 if report.ok else 1
+
+
+def _store(args: argparse.Namespace) -> int:
+    """Let clients use a store, and check their history at RC, RA and TCC."""
+    load = Load(nodes=args.nodes, lists=args.store == "list-append", timeout_s=args.timeout)
+    report = check(asyncio.run(record(args.system, load)))
+    print(json.dumps(report.as_dict(), default=str) if args.json else story(report))
+    return 0 if report.holds else 1
 
 
 async def _until_terminated(suite: Coroutine[None, None, Report]) -> Report | None:

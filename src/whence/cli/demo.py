@@ -13,10 +13,11 @@ import shutil
 import sys
 from pathlib import Path
 
+from whence.cli import INTERRUPTED
 from whence.cli.connect import run_until_stopped
 from whence.cli.judged import write_page
 from whence.cli.later import missing
-from whence.cli.main import INTERRUPTED, parser
+from whence.cli.parser import parser
 from whence.errors import UsageError
 from whence.fleet.fleet import Fleet
 from whence.fleet.plan import Step
@@ -73,7 +74,7 @@ def _can_audit() -> bool:
 
         check_java()
     except (UsageError, ImportError) as error:
-        why = (missing(error) if isinstance(error, ModuleNotFoundError) else None) or error
+        why = (missing(error, "spark") if isinstance(error, ModuleNotFoundError) else None) or error
         print(f"whence: {why}\nwhence: so the built-in oracle will judge, instead of the audit", file=sys.stderr)
         return False
     return True

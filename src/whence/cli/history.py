@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from whence.history import History, Report
     from whence.history.arrays import Columns
     from whence.history.levels import Level
+    from whence.spark.histories import Checked
 
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
@@ -70,6 +71,8 @@ def history(args: argparse.Namespace) -> int:
     levels = None if args.level is None else [parse_level(level) for level in args.level]
     worst = 0
     found = discover(args.paths)
+    if args.master is not None:
+        return _on_spark(found, args, levels)
     taken: set[str] = set()
     if args.out is not None and (args.out / "findings.jsonl").exists():
         raise UsageError(f"{args.out} has findings of an earlier check: name another folder")
@@ -130,3 +133,65 @@ def _checked(path: Path, form: str, levels: list[Level] | None) -> tuple[History
     from whence.history.arrays import check_columns
 
     return columns, check_columns(columns, levels)
+
+
+def _on_spark(paths: list[Path], args: argparse.Namespace, levels: list[Level] | None) -> int:
+    """Parquet tables of operations are spread one after the other; other formats are checked side by side."""
+    from whence.history.read import read
+    from whence.history.save import rows
+    from whence.spark import histories
+    from whence.spark.session import session
+
+    spark = session(args.master)
+    tables = [path for path in paths if path.suffix == ".parquet"]
+    checked = [(str(path), histories.check(spark.read.parquet(str(path)), levels, args.certificate)) for path in tables]
+    small = [read(path, args.format) for path in paths if path not in tables]
+    for lists in (False, True):
+        made = [
+            (each.file, s, t, op, kind, str(key), _text(value, lists, kind))
+            for each in small
+            if each.lists is lists
+            for op, (s, t, kind, key, value) in enumerate(rows(each))
+        ]
+        if made:
+            kind_of_value = "array<string>" if lists else "string"
+            schema = (
+                f"history string, session string, txn long, op long, kind string, key string, value {kind_of_value}"
+            )
+            checked.append(("", histories.check(spark.createDataFrame(made, schema), levels, args.certificate)))
+    worst = 0
+    for file, each in checked:
+        if args.out is not None:
+            for name in ("verdicts", "findings", "order"):
+                getattr(each, name).write.mode("append").parquet(str(args.out / name))
+        worst = max(worst, _tell_spark(file, each, args.json))
+    return worst
+
+
+def _text(value: object, lists: bool, kind: str) -> object:
+    if not lists:
+        return None if value is None else str(value)
+    return [str(each) for each in value] if kind == "r" and isinstance(value, list) else [str(value)]
+
+
+def _tell_spark(file: str, checked: Checked, as_json: bool) -> int:
+    """Print the verdicts of one check; returns its exit code."""
+    levels: dict[str, dict[str, bool]] = {}
+    sizes: dict[str, dict[str, int]] = {}
+    for row in checked.verdicts.collect():
+        name = file or row["history"]
+        levels.setdefault(name, {})[row["level"]] = row["holds"]
+        sizes[name] = {each: row[each] for each in ("operations", "transactions", "sessions")}
+    patterns: dict[str, dict[str, int]] = {}
+    stories: dict[str, str] = {}
+    for row in checked.findings.collect():
+        patterns.setdefault(file or row["history"], {})[row["pattern"]] = row["count"]
+        stories[file or row["history"]] = row["story"]
+    for name, told in levels.items():
+        if as_json:
+            found = {"file": name, "levels": told, "patterns": patterns.get(name, {}), **sizes[name]}
+            print(json.dumps({**found, "story": stories.get(name)}))
+        else:
+            said = ", ".join(f"{level} {'holds' if good else 'violated'}" for level, good in told.items())
+            print(f"{stories.get(name) or f'{name}: {said}'}\n", flush=True)
+    return 0 if all(good for told in levels.values() for good in told.values()) else 1

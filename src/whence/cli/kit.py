@@ -17,6 +17,7 @@ examples:
   whence conform -- whence adapter                       ours
   whence conform -- python examples/conform_vector.py    another system, in one file
   whence conform --only triangle --trace out -- ./node   one scenario; its trace for `whence audit out`
+  whence conform --store rw-register -- ./node           a store: is what its clients see causally consistent?
 
 How a node speaks: docs/conform.md.
 """
@@ -49,10 +50,15 @@ def _conform(command: argparse.ArgumentParser) -> None:
     command.add_argument("--list", action="store_true", help="say what the scenarios are, and stop")
     command.add_argument("--nodes", type=int, default=3, metavar="N", help="how many nodes, 3 or more (default 3)")
     command.add_argument("--only", action="append", default=[], metavar="SCENARIO", help="this one; may be repeated")
-    command.add_argument("--timeout", type=float, default=10.0, metavar="S", help="what must happen has so long (10)")
-    command.add_argument("--start", type=float, default=30.0, metavar="S", help="a node has so long to start (30)")
+    command.add_argument("--timeout", type=float, metavar="S", help="what must happen has so long (10)")
+    command.add_argument("--start", type=float, metavar="S", help="a node has so long to start (30, or --timeout)")
     command.add_argument("--hold", type=float, default=1.0, metavar="S", help="how long a cause is withheld (1)")
     command.add_argument("--trace", type=Path, metavar="DIR", help="write what happened, as traces, into DIR")
+    command.add_argument(
+        "--store",
+        choices=("rw-register", "list-append"),
+        help="the system is a store with Maelstrom's txn workload: let clients use it, and check what they saw",
+    )
     command.add_argument("--json", action="store_true", help="print one JSON object")
     command.set_defaults(call=later("conform", "conform"))
 

@@ -152,21 +152,18 @@ async def _input(args: argparse.Namespace, cluster: Cluster, notice: Notices) ->
         source = _Load(args.load, None if args.stay else lines)
     if args.coordinate:
         assert source is not None
-        await publish(cluster, source, notice)
-        if lines is not None and lines.too_long:
-            notice(f"{lines.too_long} lines were too long: an event holds at most {DEFAULT.max_payload_bytes} bytes")
+        async with cluster.publisher() as publisher:  # it logs, and so tells, when a ticket is lost and when it returns
+            await publisher.ready()
+            under = "without a ticket" if publisher.ticket is None else f"under ticket {publisher.ticket}"
+            notice(f"may publish, {under}", ticket=publisher.ticket)
+            while (batch := await source.next()) is not None:
+                await publisher.publish_many(batch)
+            if lines is not None and lines.too_long:
+                notice(f"{lines.too_long} lines were too long: an event has at most {DEFAULT.max_payload_bytes} bytes")
+            if args.stay:  # keep the ticket: a service has /dev/null as its input, and is to stay a coordinator
+                await cluster.wait_for(lambda: False)
     elif lines is not None:
         while (ignored := await lines.next()) is not None:
             notice(f"{len(ignored)} lines not published: this node only receives, give --coordinate")
     if not args.stay:
         await cluster.leave()
-
-
-async def publish(cluster: Cluster, source: _Source, notice: Notices) -> None:
-    """Publish all there is. The publisher logs, and so tells, when a ticket is lost and when another is there."""
-    async with cluster.publisher() as publisher:
-        await publisher.ready()
-        under = "without a ticket" if publisher.ticket is None else f"under ticket {publisher.ticket}"
-        notice(f"may publish, {under}", ticket=publisher.ticket)
-        while (batch := await source.next()) is not None:
-            await publisher.publish_many(batch)

@@ -9,8 +9,7 @@ from pathlib import Path
 import msgspec
 from rich.table import Table
 
-from whence.cli.scale import told
-from whence.cli.show import console
+from whence.cli.show import console, progress
 from whence.errors import UsageError
 from whence.paper import EXPERIMENTS, experiment
 
@@ -28,7 +27,7 @@ def paper(args: argparse.Namespace) -> int:
     out = args.out or Path("out") / args.name
     if out.exists() and not out.is_dir():
         raise UsageError(f"--out {out} is a file; name a directory")
-    with told() as tell:
+    with progress("starting") as tell:
         outcome = run(Context(args.quick, args.seed, latencies, args.master, tell, args.live, str(args.data or "")))
     files = save(out, args.name, outcome)
     if args.json:

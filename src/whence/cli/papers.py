@@ -49,11 +49,13 @@ def _plan(command: argparse.ArgumentParser) -> None:
     command.add_argument("--payload", type=int, default=100, metavar="BYTES", help="of an event (default 100)")
     command.add_argument("--latency", type=float, default=10.0, metavar="MS", help="of the network (default 10)")
     command.add_argument("--order", choices=("causal", "reliable"), default="causal")
-    command.add_argument("--mode", choices=("rounds", "eager"), default="rounds", help="of gossip (default rounds)")
+    command.add_argument(
+        "--mode", choices=("rounds", "eager"), default="eager", help="of gossip (default eager, as live clusters run)"
+    )
     command.add_argument("--round", type=float, metavar="MS", help="default: by formula")
     command.add_argument("--uplink", type=int, default=0, metavar="B/S", help="bytes/s of a member (default: no limit)")
     command.add_argument("--json", action="store_true", help="print one JSON object")
-    command.add_argument("--toml", action="store_true", help="print a scenario that `whence sim` runs")
+    command.add_argument("--toml", action="store_true", help="print a scenario for `whence sim` and --settings")
     command.add_argument("--check", action="store_true", help="simulate it: predicted next to measured")
     command.add_argument("--verify", type=live.count, metavar="COUNT", help="plan and simulate so many random settings")
     command.add_argument("--seeds", type=live.count, default=4, metavar="S", help="runs of a check (default 4)")

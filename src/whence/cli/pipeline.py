@@ -54,7 +54,7 @@ def _audit(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--metrics", action="store_true", help="measure, too: loss, latency, load, ... (takes longer)")
     _spark(command)
-    command.set_defaults(call=later("audit", "audit"))
+    command.set_defaults(call=later("audit", "audit", needs="spark"))
 
 
 def _watch(command: argparse.ArgumentParser) -> None:
@@ -62,7 +62,7 @@ def _watch(command: argparse.ArgumentParser) -> None:
     command.add_argument("--out", type=Path, metavar="DIR", help="verdicts and checkpoint (default: TRACE_DIR/.watch)")
     command.add_argument("--once", action="store_true", help="judge what there is and stop")
     _spark(command)
-    command.set_defaults(call=later("watch", "watch"))
+    command.set_defaults(call=later("watch", "watch", needs="spark"))
 
 
 def _sweep(command: argparse.ArgumentParser) -> None:
@@ -71,4 +71,4 @@ def _sweep(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--out", type=Path, required=True, metavar="DIR", help="one result row per setting and seed")
     _spark(command)
-    command.set_defaults(call=later("sweep", "sweep"))
+    command.set_defaults(call=later("sweep", "sweep", needs="spark"))

@@ -6,11 +6,10 @@ import argparse
 from collections.abc import Callable, Sequence
 
 import msgspec
-from rich.progress import Progress, TaskID
 from rich.table import Table
 
 from whence import plan as planner
-from whence.cli.show import console, progress
+from whence.cli.show import Tick, console, progress
 from whence.config import MS
 from whence.errors import ConfigError
 from whence.plan import ABSOLUTE, ERRORS, Plan, Question
@@ -57,7 +56,7 @@ def _print(args: argparse.Namespace, found: Plan) -> None:
         table.add_row(what, value, formula)
     show = console()
     show.print(table)
-    for note in found.notes:
+    for note in (*found.notes, other_mode(found)):
         show.print(f"note: {note}", markup=False)
 
 
@@ -92,6 +91,17 @@ def lines(p: Plan) -> list[tuple[str, str, str]]:
     ]
 
 
+def other_mode(found: Plan) -> str:
+    """The same question in the other mode of gossip, in one sentence."""
+    q = found.question
+    other = planner.make(msgspec.structs.replace(q, mode="rounds" if q.mode == "eager" else "eager"))
+    runs = "live clusters run eager" if q.mode == "eager" else "this plan is the papers', and live clusters run eager"
+    return (
+        f"{runs}; --mode {other.question.mode}: latency p50 {other.latency_p50_ms:,.0f} ms, p99 "
+        f"{other.latency_p99_ms:,.0f} ms, {other.bytes_per_s:,.0f} bytes/s sent by a member"
+    )
+
+
 def _nines(probability: float) -> str:
     return f"1 - {1 - probability:.1e}" if probability > 0.9999 else f"{probability:.6f}"
 
@@ -99,8 +109,8 @@ def _nines(probability: float) -> str:
 def _checked(args: argparse.Namespace, found: Plan) -> int:
     from whence.paper.ccc11.predict import check
 
-    with progress("simulating") as bar:
-        [done] = check([found.question], args.seeds, args.events, args.master, _ticker(bar), args.seed)
+    with progress("simulating") as tick:
+        [done] = check([found.question], args.seeds, args.events, args.master, _share(tick), args.seed)
     if args.json:
         print(msgspec.json.encode({"plan": found, "check": done, "within": done.within}).decode())
         return 0 if done.within else 1
@@ -120,9 +130,9 @@ def _verify(args: argparse.Namespace) -> int:
     """Random settings, each planned and simulated."""
     from whence.paper.ccc11.predict import Check, check, questions
 
-    with progress("simulating") as bar:
+    with progress("simulating") as tick:
         done: Sequence[Check] = check(
-            questions(args.verify, args.seed), args.seeds, args.events, args.master, _ticker(bar), args.seed
+            questions(args.verify, args.seed), args.seeds, args.events, args.master, _share(tick), args.seed
         )
     held = sum(c.within for c in done)
     if args.json:
@@ -144,9 +154,5 @@ def _verify(args: argparse.Namespace) -> int:
     return 0 if held == len(done) else 1
 
 
-def _ticker(bar: tuple[Progress, TaskID] | None) -> Callable[[int, int], None] | None:
-    """Moves the bar, if there is one."""
-    if bar is None:
-        return None
-    shown, task = bar
-    return lambda done, total: shown.update(task, completed=done / total)
+def _share(tick: Tick) -> Callable[[int, int], None]:
+    return lambda done, total: tick(done / total, "")

@@ -3,27 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import msgspec
 from rich.table import Table
 
 from whence.cli.show import console, progress
 from whence.scale import Settings, read_latencies, run
-from whence.scale.run import Progress, Result
-
-
-@contextmanager
-def told() -> Iterator[Progress]:
-    """Tells what is going on and how far it is: a bar on standard error where somebody looks, nothing otherwise."""
-    with progress("starting") as bar:
-
-        def tell(done: float, what: str) -> None:
-            if bar is not None:
-                bar[0].update(bar[1], completed=done, description=what)
-
-        yield tell
+from whence.scale.run import Result
 
 
 def scale(args: argparse.Namespace) -> int:
@@ -45,7 +31,7 @@ def scale(args: argparse.Namespace) -> int:
         seed=args.seed,
         alerts=args.alerts,
     )
-    with told() as tell:
+    with progress("starting") as tell:
         result = run(settings, args.threads, engine=args.engine, progress=tell)
     if args.json:
         print(msgspec.json.encode(result).decode())

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from whence.judge import promise
@@ -47,20 +48,39 @@ def console() -> Console:
     return Console(width=None if sys.stdout.isatty() else 160)
 
 
+Tick = Callable[[float, str], None]
+"""How much of the work is done, 0 to 1, and what is being done (empty: as before)."""
+SAY_EVERY_S = 10.0
+
+
 @contextmanager
-def progress(what: str, unit: str = "") -> Iterator[tuple[Progress, TaskID] | None]:
-    """A bar on standard error, if somebody looks."""
+def progress(what: str) -> Iterator[Tick]:
+    """A bar on standard error; where that is no terminal, a line every ten seconds."""
     if not sys.stderr.isatty():
-        yield None
+        yield _lines(what)
         return
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
-        TextColumn("{task.percentage:3.0f} % " + unit),
+        TextColumn("{task.percentage:3.0f} %"),
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        yield bar, bar.add_task(what, total=1.0)
+        task = bar.add_task(what, total=1.0)
+        yield lambda done, said: bar.update(task, completed=done, description=said or what)
+
+
+def _lines(what: str) -> Tick:
+    began = said_at = time.monotonic()
+
+    def tick(done: float, said: str) -> None:
+        nonlocal said_at
+        now = time.monotonic()
+        if now - said_at >= SAY_EVERY_S:
+            said_at = now
+            print(f"whence: {now - began:.0f} s: {said or what}, {done:.0%}", file=sys.stderr, flush=True)
+
+    return tick
 
 
 def soak_table(orders: Mapping[str, Mapping[str, int]]) -> Table:

@@ -73,14 +73,14 @@ def sim(args: argparse.Namespace) -> int:
         return 0
     if args.report is not None and args.report.is_dir():
         raise UsageError(f"--report {args.report} is a directory; name a file")
-    with progress("simulating") as bar, tracing(args, loaded, seed) as sink:
-
-        def tick(now: int, end: int) -> None:
-            if bar is not None:
-                bar[0].update(bar[1], completed=now / end)
-
+    with progress("simulating") as tick, tracing(args, loaded, seed) as sink:
         rows: list[Row] = []
-        outcome = run(loaded, seed, sink=_both(sink, rows.append) if args.report else sink, progress=tick)
+        outcome = run(
+            loaded,
+            seed,
+            sink=_both(sink, rows.append) if args.report else sink,
+            progress=lambda now, end: tick(now / end, ""),
+        )
     show_outcome(args, outcome)
     if args.report is not None:
         again = f"whence sim {args.scenario} --seed {seed} --report {args.report}"
@@ -150,13 +150,15 @@ def shrink(args: argparse.Namespace) -> int:
 
 def _shrunk(loaded: Loaded, seed: int, outcome: Outcome, budget: int) -> Shrunk:
     assert outcome.violation is not None
-    with progress(f"shrinking seed {seed}") as bar:
-
-        def tick(runs: int, left: int) -> None:
-            if bar is not None:
-                bar[0].update(bar[1], completed=runs / budget, description=f"{left} actions left")
-
-        return shrink_run(loaded, seed, outcome.violation, outcome.schedule, budget=budget, progress=tick)
+    with progress(f"shrinking seed {seed}") as tick:
+        return shrink_run(
+            loaded,
+            seed,
+            outcome.violation,
+            outcome.schedule,
+            budget=budget,
+            progress=lambda runs, left: tick(runs / budget, f"{left} actions left"),
+        )
 
 
 def _show_shrunk(args: argparse.Namespace, shrunk: Shrunk, out: Path | None) -> None:
@@ -226,13 +228,12 @@ def soak(args: argparse.Namespace) -> int:
     loaded = wanted(args)
     results: list[dict[str, Any]] = []
     began = time.perf_counter()
-    with progress(f"{args.seeds} seeds") as bar:
+    with progress(f"{args.seeds} seeds") as tick:
         for result in _all_seeds(args, loaded):
             results.append(result)
             if result["kind"] and not args.json:
                 print(f"seed {result['seed']}: {result['violation']}", flush=True)
-            if bar is not None:
-                bar[0].update(bar[1], completed=len(results) / args.seeds)
+            tick(len(results) / args.seeds, "")
     results.sort(key=lambda r: int(r["seed"]))
     failed = [r for r in results if r["kind"]]
     orders: dict[str, Counter[str]] = {}

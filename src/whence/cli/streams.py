@@ -11,7 +11,8 @@ import os
 import queue
 import select
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Final
 
 READ_BYTES: Final = 1 << 16
@@ -83,9 +84,10 @@ class Output:
         self._thread: threading.Thread | None = None
 
     async def write(self, data: bytes) -> None:
-        """Raises BrokenPipeError when nobody reads any more."""
+        """Raises BrokenPipeError when nobody reads any more, another OSError when the disk is full."""
         if not self._waiting and len(data) <= SMALL and select.select([], [self._fd], [], 0)[1]:
-            os.write(self._fd, data)
+            with _named():
+                os.write(self._fd, data)
             return
         if self._thread is None:
             self._thread = threading.Thread(target=self._write, name="stdout", daemon=True)
@@ -101,8 +103,9 @@ class Output:
             error: OSError | None = None
             try:
                 left = memoryview(data)
-                while left:
-                    left = left[os.write(self._fd, left) :]
+                with _named():
+                    while left:
+                        left = left[os.write(self._fd, left) :]
             except OSError as failed:
                 error = failed
             with suppress(RuntimeError):
@@ -116,6 +119,16 @@ class Output:
             done.set_result(None)
         else:
             done.set_exception(error)
+
+
+@contextmanager
+def _named() -> Iterator[None]:
+    """An error of a write to a descriptor names no file."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = "standard output"
+        raise
 
 
 def printable(payload: bytes) -> str:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 from rich.console import Console
@@ -17,6 +20,7 @@ from whence.spark.sweep import all_points, gather, load_grid, missing, run_missi
 
 SHOWN = 10
 """Errors that are shown; all are in the table."""
+COLUMNS = 10
 
 
 def sweep(args: argparse.Namespace) -> int:
@@ -52,9 +56,49 @@ def sweep(args: argparse.Namespace) -> int:
     for key, value in summary.items():
         shown.add_row(key.replace("_", " "), f"{value:,}" if isinstance(value, int) else str(value))
     console().print(shown)
+    console().print(_results(table.to_pylist()))
     for error in errors:
         print(f"failed: seed {error['seed']} of {error['setting']}: {error['error']}", file=sys.stderr)
     return 1 if summary["failed"] else 0
+
+
+def _results(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Each setting, with the mean over its seeds of every number in the results: what differs between settings first,
+    as many columns as fit."""
+    found: dict[str, list[dict[str, float]]] = {}
+    for row in rows:
+        if row["result"] is not None:
+            found.setdefault(row["setting"], []).append(numbers(json.loads(row["result"])))
+    settings = {setting: json.loads(setting) for setting in found}
+    varied = [key for key in next(iter(settings.values()), {}) if len({str(s.get(key)) for s in settings.values()}) > 1]
+    means = {
+        setting: {name: sum(seed.get(name, 0.0) for seed in seeds) / len(seeds) for name in seeds[0]}
+        for setting, seeds in found.items()
+    }
+    names = list(next(iter(means.values()), {}))
+    names.sort(key=lambda name: len({mean.get(name) for mean in means.values()}) == 1)
+    shown = names[: max(1, COLUMNS - len(varied))]
+    more = f"; {len(names) - len(shown)} more numbers in the results" if len(names) > len(shown) else ""
+    table = Table(*varied, "seeds", title=f"means over seeds{more}")
+    for name in shown:
+        table.add_column(name, justify="right")
+    for setting, mean in means.items():
+        cells = [f"{mean[name]:,.6g}" if name in mean else "-" for name in shown]
+        table.add_row(*(str(settings[setting].get(key)) for key in varied), str(len(found[setting])), *cells)
+    return table
+
+
+def numbers(result: object, prefix: str = "") -> dict[str, float]:
+    """The numbers in a result, by their path."""
+    if isinstance(result, bool | str) or result is None:
+        return {}
+    if isinstance(result, int | float):
+        return {prefix: float(result)}
+    pairs = result.items() if isinstance(result, dict) else enumerate(result) if isinstance(result, list) else ()
+    out: dict[str, float] = {}
+    for key, value in pairs:
+        out |= numbers(value, f"{prefix}.{key}" if prefix else str(key))
+    return out
 
 
 def _bar() -> Progress:

@@ -243,6 +243,8 @@ class Rounds:
         kept = self.known[self.known[:, 4] <= number]
         if kept.size:
             order = reorder(self.graph, kept, rank)
+        elif self.graph.rounds:  # a stronger level has looked at this order: no edge of this one contradicts it
+            return order, kept
         while True:
             if order.size < self.graph.total or (kept[:, 1] < 0).any():
                 return None, kept
@@ -429,6 +431,9 @@ class _View:
 
     def previous(self, t: int) -> int | None:
         return t - 1 if t > self.graph.first[self.graph.session[t]] else None
+
+    def same_session(self, one: int, other: int) -> bool:
+        return bool(self.graph.session[one] == self.graph.session[other])
 
     def sources(self, t: int) -> Iterable[tuple[int, Key, Value]]:
         graph, columns = self.graph, self.columns

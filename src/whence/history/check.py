@@ -30,6 +30,9 @@ class Numbered:
     def previous(self, t: int) -> int | None:
         return t - 1 if t > self.facts.first[self.facts.session[t]] else None
 
+    def same_session(self, one: int, other: int) -> bool:
+        return self.facts.session[one] == self.facts.session[other]
+
     def sources(self, t: int) -> Iterable[tuple[int, Key, Value]]:
         return self.found.before[t]
 

@@ -110,9 +110,13 @@ def from_table(table: Any, file: str) -> Columns:
     sessions, s = _coded(table["session"])
     t = table["txn"].to_numpy()
     ops = table["op"].to_numpy() if "op" in table.column_names else np.arange(s.size)
-    same = s[1:] == s[:-1]
-    sorted_ = bool(((s[1:] > s[:-1]) | (same & ((t[1:] > t[:-1]) | ((t[1:] == t[:-1]) & (ops[1:] > ops[:-1]))))).all())
-    place = slice(None) if sorted_ else np.lexsort((ops, t, s))
+    sorted_ = _ascending(s, t, ops)
+    place: Any = slice(None)
+    if not sorted_:  # often each session is in order by itself: then a stable sort by session is enough
+        small = s.astype(np.uint16) if len(sessions) < 1 << 16 else s
+        place = np.argsort(small, kind="stable")
+        if not _ascending(s[place], t[place], ops[place]):
+            place = np.lexsort((ops, t, s))
     s, t = s[place], t[place]
     compute: Any = pc
     kinds = compute.equal(table["kind"], "r").to_numpy()
@@ -160,8 +164,7 @@ def _integers(column: Any) -> bool:
 
 def _coded(column: Any) -> tuple[Any, Any]:
     """Names in order, and the number of each row's name."""
-    names, codes = np.unique(column.to_numpy(), return_inverse=True) if _integers(column) else (None, None)
-    if names is None:
+    if not _integers(column):
         coded = column.combine_chunks().dictionary_encode()
         coded = coded.combine_chunks() if hasattr(coded, "combine_chunks") else coded
         words = np.array(coded.dictionary.to_pylist(), dtype=object)
@@ -169,7 +172,17 @@ def _coded(column: Any) -> tuple[Any, Any]:
         rank = np.empty(order.size, np.int64)
         rank[order] = np.arange(order.size)
         return words[order], rank[coded.indices.to_numpy()]
-    return names, codes
+    numbers = column.to_numpy()
+    if numbers.size and numbers.min() >= 0 and numbers.max() < 1 << 20:  # without a sort of all rows
+        there = np.bincount(numbers) > 0
+        return np.flatnonzero(there), (np.cumsum(there) - 1)[numbers]
+    return np.unique(numbers, return_inverse=True)
+
+
+def _ascending(s: Any, t: Any, ops: Any) -> bool:
+    """Whether rows are sorted by session, transaction and operation."""
+    later = (t[1:] > t[:-1]) | ((t[1:] == t[:-1]) & (ops[1:] > ops[:-1]))
+    return bool(((s[1:] > s[:-1]) | ((s[1:] == s[:-1]) & later)).all())
 
 
 def _values(column: Any) -> tuple[Longs, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from whence.history.cycle import Hop, guarantee, shortest, smallest, turned
@@ -20,6 +20,10 @@ FAMILY: dict[Level, tuple[str, str]] = {
 """The pattern of an edge by its level: closed by causal order alone, or only with other necessary edges."""
 
 
+VISITED = 4_000
+"""Transactions that the search for a shortest way into the past looks at."""
+
+
 class Causal(Protocol):
     """What an explanation asks of a history, whichever form it is in."""
 
@@ -27,6 +31,9 @@ class Causal(Protocol):
 
     def previous(self, t: int) -> int | None:
         """The transaction before it in its session."""
+
+    def same_session(self, one: int, other: int) -> bool:
+        """Whether both are of one session."""
 
     def sources(self, t: int) -> Iterable[tuple[int, Key, Value]]:
         """Whom it reads from, and what; not init."""
@@ -42,15 +49,32 @@ def past(history: Causal, src: int, reader: int) -> tuple[Step, ...]:
             return (Step(src, reader, "wr", key, value),)
 
     def backwards(node: int) -> Iterable[Hop]:
+        if history.same_session(src, node):
+            yield src, "so", None, None
+            return
         before = history.previous(node)
-        if before is not None and (before == src or before > src or history.in_past(src, before)):
+        if before is not None and history.in_past(src, before):
             yield before, "so", None, None
         for w, key, value in history.sources(node):
             if w == src or history.in_past(src, w):
                 yield w, "wr", key, value
 
-    way = shortest(reader, src, backwards)
-    return tuple(turned(way)) if way else ()
+    way = shortest(reader, src, backwards, VISITED) or _some_way(reader, src, backwards)
+    return tuple(turned(way))
+
+
+def _some_way(reader: int, src: int, backwards: Callable[[int], Iterable[Hop]]) -> list[Step]:
+    """A way that need not be the shortest: each step back keeps src in the past, so it ends there."""
+    steps: list[Step] = []
+    node = reader
+    while node != src:
+        hop = min(backwards(node), key=lambda hop: (hop[0] != src, hop[1] == "so"))
+        if hop[1] == "so" and steps and steps[-1].kind == "so":
+            steps[-1] = Step(steps[-1].src, hop[0], "so")
+        else:
+            steps.append(Step(node, *hop))
+        node = hop[0]
+    return steps
 
 
 def explain_level(
@@ -95,7 +119,8 @@ def _cycle(
     by_ends = {(edge.src, edge.dst): edge for edge in edges}
     initial = [edge for edge in starts if edge.dst == INIT]
     if initial:  # nothing commits before init
-        shown = min((_edge(history, edge) for edge in initial[:20]), key=lambda edge: len(edge.past))
+        initial.sort(key=lambda edge: (not history.same_session(edge.src, edge.reader), edge.level != "RA"))
+        shown = min((_edge(history, edge) for edge in initial[:3]), key=lambda edge: len(edge.past))
         return _finding(pattern, (Edge(INIT, shown.src, "so"), shown))
     sizes = Counter(component)
     starts = sorted(starts, key=lambda edge: (sizes[component[edge.src]], edge.src, edge.dst))

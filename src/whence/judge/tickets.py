@@ -5,12 +5,15 @@ ticket, or died, was the owner for as long as it acted as one: up to its last pu
 notices late that its lease has ended; that it does nothing in between is what the lease is for.)
 
 The end of a tenure only moves on, so what overlaps once does so for good. It is reported once.
+
+Where all processes read one clock and it is known when each was killed, `held` gives the stricter form: a member holds
+the ticket until its trace says that it lost it, also if it publishes nothing.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
@@ -18,8 +21,13 @@ import msgspec
 from whence.judge.causality import State, UnitId
 from whence.judge.findings import Finding
 from whence.judge.promises import TWO_OWNERS
+from whence.trace import Row
 
 _ID: Final = re.compile(r"([0-9]+):([^:@]*):([0-9]+)@")
+
+
+LASTS: Final = 1 << 62
+"""The end of a tenure that has none in the trace."""
 
 
 class EventId(NamedTuple):
@@ -170,3 +178,36 @@ class Tickets:
 
 def _followed(earlier: Tenure, later: Tenure) -> bool:
     return earlier.last_unit is not None and later.knew.has(earlier.last_unit)
+
+
+def held(rows: Iterable[Row], killed: Mapping[str, int]) -> list[Tenure]:
+    """The tenures by one clock. Each begins with an `owner` row and ends with `lost` or `released`, or when its member
+    left, crashed or was `killed` (member -> ns); otherwise it lasts."""
+    tenures: list[Tenure] = []
+    open_: dict[tuple[str, int], Tenure] = {}
+    for row in sorted(rows, key=lambda row: (row.member, row.lseq)):
+        change, _, rest = (row.reason or "").partition(" ")
+        if row.kind == "ticket" and row.ticket is not None:
+            key = (row.member, row.ticket)
+            if change == "owner" and key not in open_:
+                end = killed.get(row.member, LASTS)
+                open_[key] = Tenure(row.ticket, rest.partition(" ")[0], row.member, row.t_ns, end, row.lseq)
+                tenures.append(open_[key])
+            elif change in ("lost", "released") and key in open_:
+                open_.pop(key).end = row.t_ns
+        elif row.kind in ("leave", "crash"):
+            for key in [key for key in open_ if key[0] == row.member]:
+                open_.pop(key).end = row.t_ns
+    return tenures
+
+
+def held_twice(rows: Iterable[Row], killed: Mapping[str, int]) -> list[Finding]:
+    """Two owners of one ticket at one instant of the one clock, whether or not they published."""
+    of: dict[int, list[Tenure]] = {}
+    for tenure in held(rows, killed):
+        of.setdefault(tenure.ticket, []).append(tenure)
+    return [
+        two_owners(earlier, later)
+        for _, tenures in sorted(of.items())
+        for earlier, later in overlapping(tenures, lambda earlier, later: False)
+    ]

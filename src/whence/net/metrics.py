@@ -65,6 +65,8 @@ class Watched(Protocol):
     @property
     def may_publish(self) -> bool: ...
     @property
+    def silent_since(self) -> float | None: ...
+    @property
     def clock(self) -> Measured | None: ...
     def members(self) -> list[str]: ...
     def coordinators(self) -> dict[int, str]: ...
@@ -83,7 +85,7 @@ class Wishes:
         self._cluster = cluster
         self._seeds = seeds
         self._ticket = ticket
-        self._had_ticket = time.monotonic()
+        self._began = time.monotonic()
 
     @property
     def checks(self) -> list[Check]:
@@ -93,10 +95,9 @@ class Wishes:
         return None if len(self._cluster.members()) > 1 else f"{self._cluster.name}: knows no other member"
 
     def _silenced(self) -> str | None:
-        now = time.monotonic()
         if self._cluster.may_publish:
-            self._had_ticket = now
-        without = now - self._had_ticket
+            return None
+        without = time.monotonic() - (self._cluster.silent_since or self._began)
         return f"{self._cluster.name}: no ticket for {without:.0f} s" if without > TICKET_PATIENCE_S else None
 
 
@@ -153,7 +154,8 @@ def exposition(
             version=whence.__version__,
         )
         add("whence_may_publish", "gauge", "1 while this member holds a ticket.", cluster.may_publish, **of)
-        add("whence_tickets_taken", "gauge", "Tickets with an owner.", len(cluster.coordinators()), **of)
+        taken = len(cluster.coordinators())
+        add("whence_tickets_taken", "gauge", "Tickets whose owners are members, as far as known here.", taken, **of)
         for key, number in cluster.stats().items():
             name = "whence_" + "".join(c if c.isalnum() else "_" for c in key)
             if key in GAUGES:

@@ -463,7 +463,9 @@ class TicketOrdering(Layer[int, Frame]):
         self.past = state.past
         self._ahead = dict.fromkeys(state.ahead, True) if self.early else {}
         self._tenures.extend((now, t, inc) for t, (inc, _) in enumerate(state.T))
-        for t, i, who in state.owners:
+        for t, i, who in (
+            state.owners if self.seal is None else ()
+        ):  # with roles only signed frames and news name owners
             if t < n:
                 self.owners.note(t, i, who)
 

@@ -21,6 +21,11 @@ class Seal(Protocol):
     """Roles: whoever may publish holds the key that signs; everybody verifies. Handed in, because keys are not the
     protocol's business."""
 
+    @property
+    def may_publish(self) -> bool:
+        """It can sign."""
+        ...
+
     def sign(self, data: bytes) -> bytes: ...
 
     def verify(self, data: bytes, signature: bytes) -> bool: ...

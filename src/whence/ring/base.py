@@ -11,8 +11,17 @@ from whence.ring.applicant import Applicant
 from whence.ring.config import RingConfig
 from whence.ring.context import SEATED, Context, Timer
 from whence.ring.founding import Founding
-from whence.ring.interface import RingOutput, State
-from whence.ring.messages import GoneNews, JoinedNews, ReleasedNews, RingMessage, RingNews, check_message, check_news
+from whence.ring.interface import Memory, RingOutput, State
+from whence.ring.messages import (
+    ERA_SHIFT,
+    GoneNews,
+    JoinedNews,
+    ReleasedNews,
+    RingMessage,
+    RingNews,
+    check_message,
+    check_news,
+)
 
 
 class Ring(ABC):
@@ -26,6 +35,8 @@ class Ring(ABC):
         self.ctx = Context(me, config, rng)
         self.applicant = Applicant(self.ctx, answer_ns)
         self.founding = Founding(self.ctx, self.applicant)
+        self.implausible = 0
+        """Messages and news ignored because they name an era that cannot be (`Table.plausible`)."""
         self.wake_at: int | None = None
         """When `wake` wants to be called next; None: never. Too early is harmless; too late may cost the ticket."""
 
@@ -81,6 +92,10 @@ class Ring(ABC):
         """Coordinators from a snapshot: hints where to ask."""
         self.applicant.learn(coordinators)
 
+    def anchor(self, inc: int) -> None:
+        """An incarnation from a snapshot or a disk: how far the ring has come at least."""
+        self.ctx.table.anchor = max(self.ctx.table.anchor, inc >> ERA_SHIFT)
+
     def contacts(self, members: Sequence[MemberId]) -> None:
         """Some members of the view, to ask when no coordinator is known."""
         self.applicant.contacts(members)
@@ -91,9 +106,27 @@ class Ring(ABC):
             self.ctx.seq = seq
             self.ctx.table.note(self.ctx.holder, seq)
 
-    def found(self, now: int, epoch: int) -> list[RingOutput]:
-        """Found the ring after a quarantine. `epoch` must be above all earlier ones."""
-        return self._step(now, lambda: self._found(epoch))
+    def start(self, now: int) -> list[RingOutput]:
+        """The process takes part in the cluster from now on, whether it wants a ticket or not."""
+        return []
+
+    def retire(self, now: int) -> list[RingOutput]:
+        """The process is going to leave the cluster: let others do its work in the ring. See `retired`."""
+        return []
+
+    @property
+    def retired(self) -> bool:
+        """The ring can do without this process."""
+        return self.ctx.holder is None
+
+    def memory(self) -> Memory | None:
+        """What a disk should hold of this ring, for the next life of the process."""
+        return None
+
+    def found(self, now: int, epoch: int, force: bool = False) -> list[RingOutput]:
+        """Found the ring after a quarantine. `epoch` must be above all earlier ones. `force`: whatever is remembered
+        of an earlier ring is lost for good, says an operator (rule C0)."""
+        return self._step(now, lambda: self._found(epoch, force))
 
     def coordinate(self, now: int) -> list[RingOutput]:
         """Try to get a ticket and keep trying, also after a loss, until `resign`."""
@@ -105,13 +138,13 @@ class Ring(ABC):
 
     def receive(self, sender: MemberId, message: RingMessage, now: int) -> list[RingOutput]:
         """A message arrived. Raises BadMessage for one that names tickets that do not exist."""
-        check_message(message, self.ctx.config.tickets)
-        return self._step(now, lambda: self._receive(sender, message))
+        era = check_message(message, self.ctx.config.tickets)
+        return self._step(now, lambda: self._receive(sender, message) if self._plausible(era) else None)
 
     def hear(self, news: RingNews, now: int) -> list[RingOutput]:
         """News of another member arrived by PrCast: late, more than once or never."""
-        check_news(news, self.ctx.config.tickets)
-        return self._step(now, lambda: self._hear(news))
+        era = check_news(news, self.ctx.config.tickets)
+        return self._step(now, lambda: self._hear(news) if self._plausible(era) else None)
 
     def wake(self, now: int) -> list[RingOutput]:
         """Time has passed."""
@@ -176,7 +209,13 @@ class Ring(ABC):
     def _lose(self, reason: str) -> None:
         self.applicant.lose(reason)
 
-    def _found(self, epoch: int) -> None:
+    def _plausible(self, era: int) -> bool:
+        """Ignore an era that cannot be, but do not blame its sender: it may know more than this process."""
+        plausible = self.ctx.table.plausible(era)
+        self.implausible += not plausible
+        return plausible
+
+    def _found(self, epoch: int, force: bool) -> None:
         self.founding.found(epoch)
 
     def _resign(self) -> None:

@@ -15,7 +15,15 @@ import msgspec
 
 from whence.clock import NEVER, Entry, MemberId
 from whence.ring.config import distance
-from whence.ring.messages import ERA_SHIFT, Holder, Row
+from whence.ring.messages import ERA_SHIFT, MAX_EPOCH, Holder, Row, term_of
+
+MAX_EPOCH_JUMP = 1024
+"""By how much the epochs that one message names may be above all known ones. Higher: a process that was away for more
+foundings still understands the ring. Lower: fewer lies are needed to use up all epochs. There are 2^16."""
+MAX_TERM_JUMP = 1 << 20
+"""Likewise for terms, which rise with each exclusion. There are 2^24."""
+LAST_ERA = (MAX_EPOCH << ERA_SHIFT) - MAX_TERM_JUMP
+"""No era above is believed: what this process adds to one that it believes never passes 64 bits."""
 
 
 class Promise(msgspec.Struct, frozen=True):
@@ -44,6 +52,8 @@ class Table:
         self.floor = [0] * tickets
         self.last: list[Entry] = [NEVER] * tickets
         self.era = 0
+        self.anchor = 0
+        """An era known from a snapshot or a disk: jumps are measured from there, too."""
         self.promises: dict[MemberId, Promise] = {}
         self._silent: dict[int, tuple[int, int]] = {}
 
@@ -125,6 +135,17 @@ class Table:
         """The highest epoch known to have been founded."""
         return self.era >> ERA_SHIFT
 
+    def plausible(self, era: int) -> bool:
+        """Whether an era that somebody else names can be true: it is no further than one jump away."""
+        known = max(self.era, self.anchor)
+        epoch, known_epoch = era >> ERA_SHIFT, known >> ERA_SHIFT
+        term = term_of(known) if epoch == known_epoch else 0
+        return (
+            era <= LAST_ERA
+            and epoch <= known_epoch + MAX_EPOCH_JUMP
+            and era <= epoch << ERA_SHIFT | term + MAX_TERM_JUMP
+        )
+
     def saw(self, era: int) -> None:
         self.era = max(self.era, era)
 
@@ -148,9 +169,9 @@ class Table:
         if self.owner[holder.ticket] == holder.member and self.top[holder.ticket] <= holder.inc:
             self.owner[holder.ticket] = ""
 
-    def grant(self, ticket: int) -> int:
+    def grant(self, ticket: int, least: int = 0) -> int:
         """A new incarnation for the ticket, above all known ones: count + 1."""
-        inc = max(self.top[ticket] + 1, self.floor[ticket])
+        inc = max(self.top[ticket] + 1, self.floor[ticket], least)
         self.top[ticket] = inc
         self.owner[ticket] = ""
         return inc

@@ -53,7 +53,7 @@ def carry_out(world: World, action: Action) -> None:
             _want(world, action, False, ports.Resign())
         case Found(who=who, cluster=cluster):
             for instance in _instances(world, who, cluster):
-                world.step(instance, ports.Found())
+                world.step(instance, ports.FoundRing())
         case Partition(who=side, oneway=oneway):
             others = [n for n in world.hosts if n not in side]
             _cut(world, [(a, b) for a in side for b in others], oneway, action.lasts)

@@ -1,10 +1,10 @@
 """A simulated operator, who founds the ring again when its core is empty.
 
 The protocol never founds on a timeout: two founders would make two rings (docs/ring.md, "Bootstrap and empty core"). An
-operator sees from outside that no coordinator is left or starting, and that one of the last ones is gone for good, so
-the ring cannot recover by itself (`ring/neighbourhood/reunion.py`). After a while (`operator` in the scenario) they
-tell the designated founder, and only it, to found again; if it is down, they wait. The founder's own quarantine comes
-on top.
+operator sees from outside that no coordinator is left or starting, and that one of the last ones (with a council: a
+quorum of its voters) is gone for good, so the ring cannot recover by itself. After a while (`operator` in the scenario)
+they tell the designated founder, and only it, to found again; if it is down, they wait. The founder's own quarantine
+comes on top.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from whence import ports
 from whence.ring import Ring, State
-from whence.ring.invariants import reunites
+from whence.ring.invariants import council_lives, reunites
 
 if TYPE_CHECKING:
     from whence.sim.world import World
@@ -46,7 +46,9 @@ class Operator:
         world = self.world
         instances = [h.instances[cluster] for h in world.hosts.values() if cluster in h.instances]
         rings = {s.id: s.member.ring for s in instances if isinstance(s.member.ring, Ring)}
-        if any(ring.state in CORE for ring in rings.values()) or reunites(rings):
+        away = [host.name for host in world.hosts.values() if not host.up and host.boot]
+        lives = reunites(rings) or council_lives(rings, away)
+        if any(ring.state in CORE for ring in rings.values()) or lives:
             self._empty_since[cluster] = None
             return
         since = self._empty_since[cluster]
@@ -58,4 +60,4 @@ class Operator:
         if world.now - since >= self.patience and instance is not None and instance.joined:
             self._empty_since[cluster] = None
             world.tally.refounded += 1
-            world.step(instance, ports.Found())
+            world.step(instance, ports.FoundRing(force=True))

@@ -12,6 +12,7 @@ import msgspec
 from whence.config import Config
 from whence.errors import ConfigError
 from whence.order import Contract, SurveyConfig
+from whence.ring import RingName
 from whence.sim.actions import KINDS, Action, Publish, names_in, read_action, write_action
 from whence.sim.settings import Count, Duration, Share, Size, parse_duration, read, to_toml, write
 
@@ -60,8 +61,10 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     recovery: Literal["off", "R1", "Rk"] = "R1"
     k: Positive | None = None
     """Members asked per missing range with Rk."""
+    ring: RingName | None = None
+    """Who decides who may publish (docs/ring.md): `council`, `neighbours` (default) or `basic`."""
     ring_k: Positive | None = None
-    """Crashes in one neighbourhood that the ring survives (docs/ring.md)."""
+    """Crashes in one neighbourhood, or in the council, that the ring survives (docs/ring.md)."""
     target: Share | None = None
     """Wanted probability that an event reaches everybody by gossip alone."""
     fanout: Positive | None = None
@@ -227,8 +230,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
 
 SIZED: tuple[str, ...] = (
-    *("mode", "view", "recovery", "target", "k", "ring_k", "fanout", "termination", "max_events", "history", "buffer"),
-    *("mechanism", "survey"),
+    *("mode", "view", "recovery", "target", "k", "ring", "ring_k", "fanout", "termination", "max_events"),
+    *("history", "buffer", "mechanism", "survey"),
 )
 """Settings of a cluster that go to `Config.sized` under the same name."""
 

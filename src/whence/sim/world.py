@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from whence import ports
-from whence.clock import MemberId, address_of
+from whence.clock import MemberId, address_of, boot_of
 from whence.config import Config
 from whence.errors import RemoteError
 from whence.member import Member
@@ -93,6 +93,7 @@ class World:
             ports.Left: self._on_left,
             ports.CutOff: self.tally.cut_off,
             ports.Refused: self.tally.refused,
+            ports.Remember: lambda instance, out: None,  # a crash saves the checkpoint of the last completed step
         }
 
     # -- time ------------------------------------------------------------------------------------------------
@@ -187,7 +188,7 @@ class World:
             self.tally.started(instance)
             self.step(instance, ports.Start(self._contacts(host, i, genesis), genesis))
             if genesis and host.name == self.scenario.founder_of(cluster):
-                self.step(instance, ports.Found())
+                self.step(instance, ports.FoundRing())
             if host.wants.get(i):
                 self.step(instance, ports.Coordinate())
 
@@ -322,9 +323,10 @@ class World:
         return data
 
     def _arrive(self, host: Host, cluster: int, sender: MemberId, to: MemberId | None, message: Any) -> None:
-        """A datagram reaches the current member at the address; a stream (`to`) only the member it was opened to."""
+        """A datagram reaches the current member at the address; a stream (`to`) only the member it was opened to, if it
+        names one (boot 0: any)."""
         instance = host.instances.get(cluster)
-        if instance is None or (to is not None and to != instance.id):
+        if instance is None or (to is not None and to != instance.id and boot_of(to)):
             self.tally.dead_letters += 1
             return
         if self.scenario.wire:

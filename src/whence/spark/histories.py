@@ -42,10 +42,10 @@ BLOCK_BYTES: Final = 1 << 30
 RESULT: Final = (
     "history string, part string, level string, holds boolean, operations long, transactions long, sessions long, "
     "pattern string, count long, guarantee string, story string, finding string, position long, session string, "
-    "txn long"
+    "txn long, notes string"
 )
 FIELDS: Final = {
-    "verdict": ("history", "level", "holds", "operations", "transactions", "sessions"),
+    "verdict": ("history", "level", "holds", "operations", "transactions", "sessions", "notes"),
     "finding": ("history", "level", "pattern", "count", "guarantee", "story", "finding"),
     "order": ("history", "level", "position", "session", "txn"),
 }
@@ -102,7 +102,8 @@ def _rows(name: str, report: Report, certificate: bool) -> pa.Table:
     rows: list[dict[str, Any]] = []
     sizes = {"operations": report.operations, "transactions": report.transactions, "sessions": report.sessions}
     for level, holds in report.levels.items():
-        rows.append({"history": name, "part": "verdict", "level": level, "holds": holds, **sizes})
+        notes = "; ".join(report.notes) or None
+        rows.append({"history": name, "part": "verdict", "level": level, "holds": holds, **sizes, "notes": notes})
     shown = {finding.pattern: finding for finding in reversed(report.findings)}
     told = story(report) if report.findings else None
     for pattern, count in report.patterns.items():
@@ -173,6 +174,13 @@ class Giant:
             counted[BAD_NAMES[row["what"]]] += row["count"]
         twice = known.where("twice = 1").count()
         counted.update({"NonRepeatableRead": twice} if twice else {})
+        notes = []
+        repeated = known.where(F.col("twice") == REPEATED)
+        if (count := repeated.count()) > 0:
+            one = repeated.orderBy("key", "value").first()
+            assert one is not None
+            pair = f"({one['key']}, {one['value']})" if self.numeric else "keys and values are hashes here"
+            notes.append(f"{count} values were written twice, such as {pair}: reads are ambiguous, the first is taken")
         reads = known.where(F.col("what").isin(k.READ, k.INTERMEDIATE))
         pulled = reads.select("t", "at", "key", "writer", "value").toArrow()
         order = np.lexsort((pulled["at"].to_numpy(), pulled["t"].to_numpy()))
@@ -183,7 +191,7 @@ class Giant:
             np.empty(0, np.int64), 0, recorded, session_names=self.sessions,
         )  # fmt: skip
         rounds = _Spread(self, known, graph)
-        report = settle_levels(columns, graph, rounds, levels, counted, operations=coded.count())
+        report = settle_levels(columns, graph, rounds, levels, counted, notes=notes, operations=coded.count())
         self._tell(report)
         return report
 
@@ -242,6 +250,9 @@ BAD_NAMES: Final = {
     k.THIN: "ThinAirRead", k.ABORTED: "AbortedRead", k.FUTURE: "FutureRead", k.NOT_OWN: "NotMyOwnWrite",
     k.NOT_LAST: "NotMyLastWrite", k.INTERMEDIATE: "IntermediateRead",
 }  # fmt: skip
+
+REPEATED: Final = 2
+"""In the column `twice`: a write whose value another write has, too."""
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -306,14 +317,17 @@ def _reads_from(first: Any, aborted: tuple[Any, Any]) -> Any:
         codes, _, _ = code_keys(keys)
         write = ((what == k.FINAL) | (what == k.OVERWRITTEN)).astype(np.uint8)
         slots = np.full(1 << max(4, (2 * int(write.sum())).bit_length()), -1, np.int32)
-        k.tabulate(codes, value, write, what, slots, np.empty(0, np.int64))
+        repeated = np.empty(int(write.sum()), np.int64)
+        count = k.tabulate(codes, value, write, what, slots, repeated)
+        twice = column["twice"][order].copy()
+        twice[repeated[:count]] = REPEATED
         writer = np.full(t.size, k.INIT, np.int32)
         here = {int(key): int(code) for key, code in zip(keys, codes, strict=True)} if aborted[0].size else {}
         bad = [(here[int(x)], v) for x, v in zip(*aborted, strict=True) if int(x) in here]
         gone = np.array([x for x, _ in bad], np.int32), np.array([v for _, v in bad], np.int64)
         k.read_from(t, codes, value, what, slots, *gone, writer)
         made = {
-            "key": keys, "value": value, "what": what.astype(np.int8), "twice": column["twice"][order], "t": t,
+            "key": keys, "value": value, "what": what.astype(np.int8), "twice": twice, "t": t,
             "at": at, "writer": writer,
         }  # fmt: skip
         yield from pa.table(made).to_batches()

@@ -12,7 +12,7 @@ from whence.ring.config import distance
 from whence.ring.context import Context, Timer
 from whence.ring.founding import Founding
 from whence.ring.interface import State
-from whence.ring.messages import Holder, Rally, Reject, Witness
+from whence.ring.messages import MAX_EPOCH, Holder, Rally, Reject, Witness
 from whence.ring.neighbourhood.departure import Departure
 
 
@@ -148,6 +148,8 @@ class Reunion:
         witnesses = list(dict.fromkeys(holder.member for holder in cycle))
         founders = list(dict.fromkeys(sum((gathering.heard[m].to for m in witnesses), ())))
         epoch = max(self.founding.epoch, *(t.pledged for t in gathering.heard.values())) + 1
+        if epoch >= MAX_EPOCH:
+            return
         request = Gathering(ctx.next_nonce(), epoch, cycle, tuple(founders))
         self._let(ctx.me, epoch, request.nonce)
         self._gather(request, [*witnesses, *founders, ctx.me])

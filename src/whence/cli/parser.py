@@ -1,22 +1,14 @@
-"""The command line: what there is, and what its exit codes mean.
-
-0: done and clean. 1: done, and an order or an invariant was violated. 2: the input makes no sense (one line says why).
-130: interrupted.
-"""
+"""The command line: which commands there are, and their arguments."""
 
 from __future__ import annotations
 
 import argparse
-import logging
 import os
-import sys
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import whence
 from whence.cli import beyond, history, kit, live, papers, pipeline
 from whence.cli.later import later
-from whence.errors import WhenceError
 
 CONTENTS = {
     "see it work": ("demo", "sim", "up", "chat"),
@@ -26,8 +18,6 @@ CONTENTS = {
     "size it, compare it": ("plan", "sweep", "scale", "paper"),
 }
 """How `whence --help` groups the commands; what is in no group comes last."""
-
-CLEAN, VIOLATED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 EXAMPLES = """\
 examples:
@@ -160,38 +150,3 @@ def _shrink(command: argparse.ArgumentParser) -> None:
     command.add_argument("--out", type=Path, metavar="FILE", help="write the short scenario here")
     command.add_argument("--runs", type=live.count, default=300, help="how many runs to spend at most (default 300)")
     command.set_defaults(call=later("simulate", "shrink"))
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; returns its exit code."""
-    args = parser().parse_args(argv)
-    _talk(args)
-    call: Callable[[argparse.Namespace], int] = args.call
-    try:
-        return call(args)
-    except WhenceError as error:
-        print(f"whence: {error}", file=sys.stderr)
-        return BAD_INPUT
-    except KeyboardInterrupt:
-        print("whence: interrupted", file=sys.stderr)
-        return INTERRUPTED
-    except BrokenPipeError:  # `whence ... | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return CLEAN
-    except OSError as error:  # a file that cannot be written, a port that cannot be had
-        print(f"whence: {f'{error.filename}: ' if error.filename else ''}{error.strerror or error}", file=sys.stderr)
-        return BAD_INPUT
-
-
-def _talk(args: argparse.Namespace) -> None:
-    """Warnings are told by the commands themselves; with -v also what is below them."""
-    if not args.talk:
-        return
-    if hasattr(args, "verbose"):
-        args.verbose = True
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s"))
-    handler.addFilter(lambda record: record.levelno < logging.WARNING)
-    logger = logging.getLogger("whence")
-    logger.setLevel(logging.INFO if args.talk == 1 else logging.DEBUG)
-    logger.addHandler(handler)

@@ -1,0 +1,204 @@
+"""Client histories: operations per second by stage, memory, a stale read, and Spark beside one process.
+
+The histories are made here: sessions of transactions of 20 operations, half writes, n / 10 keys, every read from a
+prefix of the commit order some 50 commits old. `make bench BENCH=histories` takes 10^6 and 10^7 operations; in the
+environment WHENCE_BENCH_OPERATIONS="1000000 100000000" takes others, and WHENCE_BENCH_PARTS chooses some of "recorded
+blind zipf stale text blocks registers spark". Each case runs in a process of its own:
+`python -m bench.histories CASE OPERATIONS FOLDER`. Beside the figures stands AWDIT (Rust, one thread, text in),
+measured earlier on a machine of this class: it is not built here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+Row = dict[str, Any]
+
+PARTS = ("recorded", "blind", "zipf", "stale", "text", "blocks", "registers", "spark")
+AWDIT = {10**6: 1.9, 10**7: 47.3}
+"""Seconds of AWDIT, parse and TCC, by operations: 50 sessions, uniform keys."""
+SIZE = 20
+"""Operations of a transaction."""
+
+
+def make(
+    folder: Path, operations: int, zipf: bool = False, sessions: int = 50, size: int = SIZE, stale: bool = False
+) -> Path:
+    """A history as Parquet, in commit order."""
+    import numba
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    @numba.njit(cache=False)
+    def fill(session: Any, size: int, lag: Any, key: Any, write: Any, value: Any, keys: int) -> None:
+        last = np.full(keys, -1, np.int64)
+        before = np.empty(key.size, np.int64)
+        previous = np.full(session.max() + 1, -1, np.int64)
+        for t in range(session.size):
+            prefix = max(previous[session[t]] + 1, t - lag[t])
+            for i in range(t * size, (t + 1) * size):
+                x = key[i]
+                if write[i]:
+                    value[i] = i + 1
+                    before[i] = last[x]
+                    last[x] = i
+                    continue
+                at = last[x]
+                while at >= 0 and at // size != t and at // size >= prefix:
+                    at = before[at]
+                if at >= 0 and at // size != t:  # the last write of its transaction
+                    value[i] = at + 1
+                else:
+                    value[i] = at + 1 if at >= 0 else 0
+            previous[session[t]] = t
+
+    rng = np.random.default_rng(7)
+    txns = operations // size
+    keys = max(10, operations // 10)
+    session = rng.integers(0, sessions, txns).astype(np.int32)
+    lag = rng.exponential(50, txns).astype(np.int64)
+    if zipf:
+        weights = np.cumsum(1 / np.arange(1, keys + 1) ** 0.99)
+        key = np.searchsorted(weights, rng.random(txns * size) * weights[-1]).astype(np.int64)
+    else:
+        key = rng.integers(0, keys, txns * size)
+    write = rng.random(txns * size) < 0.5
+    value = np.zeros(txns * size, np.int64)
+    fill(session, size, lag, key, write, value, keys)
+    if stale:  # one read in the last tenth returns the initial value
+        late = np.flatnonzero(~write & (value > 0) & (value < len(value) // 2))
+        value[late[-1]] = 0
+    t = np.repeat(np.arange(txns), size)
+    table = pa.table(
+        {
+            "session": session[t],
+            "txn": t,
+            "op": np.tile(np.arange(size, dtype=np.int32), txns),
+            "kind": pa.array(np.where(write, "w", "r")).dictionary_encode(),
+            "key": key,
+            "value": pa.array(value, mask=value == 0),
+            "seq": t,
+        }
+    )
+    path = folder / f"{operations}-{zipf}-{sessions}-{size}-{stale}.parquet"
+    pq.write_table(table, path)
+    return path
+
+
+def one_process(path: Path, blind: bool = False, clock_bytes: int | None = None) -> Row:
+    """From Parquet to verdicts, warm: the second of two runs."""
+    import pyarrow.parquet as pq
+
+    from whence.history.arrays import CLOCK_BYTES, check_columns
+    from whence.history.columns import from_table
+
+    for _ in range(2):
+        started, worked = time.perf_counter(), time.process_time()
+        columns = from_table(pq.read_table(path), str(path))
+        read = time.perf_counter() - started
+        report = check_columns(columns, blind=blind, clock_bytes=clock_bytes or CLOCK_BYTES)
+        took = time.perf_counter() - started
+    cpu = time.process_time() - worked
+    return {
+        **told(report, took),
+        "cpu_s": cpu,
+        "parquet_s": read,
+        **{f"{name}_s": each for name, each in report.seconds.items()},
+    }
+
+
+def told(report: Any, took: float) -> Row:
+    found = report.counterexample()
+    return {
+        "levels": " ".join(level for level, good in report.levels.items() if good) or "none",
+        "seconds": took,
+        "operations_per_s": report.operations / took,
+        "cycle_edges": len(found.edges) if found else None,
+        "note": "; ".join(report.notes)[:80],
+    }
+
+
+def from_text(path: Path) -> Row:
+    from whence.history.arrays import check_columns
+    from whence.history.columns import from_text as read_text
+
+    for _ in range(2):
+        started = time.perf_counter()
+        columns = read_text(path)
+        read = time.perf_counter() - started
+        report = check_columns(columns)
+        took = time.perf_counter() - started
+    return {**told(report, took), "parse_s": read}
+
+
+def on_spark(path: Path) -> Row:
+    """Warm, local[2]: spread, and in one task."""
+    from whence.spark import histories
+    from whence.spark.session import session
+
+    spark = session(master="local[2]", memory="4g")
+    df = spark.read.parquet(str(path))
+    figures: Row = {}
+    from pyspark.sql import functions as F
+
+    for name, source in (("spread", df), ("one_task", df.withColumn("history", F.lit("h")))):
+        for _ in range(2):
+            started = time.perf_counter()
+            good = {
+                row["level"]: row["holds"] for row in histories.check(source, ["RC", "RA", "TCC"]).verdicts.collect()
+            }
+            took = time.perf_counter() - started
+        figures |= {f"{name}_s": took, f"{name}_holds": all(good.values())}
+    return figures
+
+
+def case(name: str, operations: int, folder: Path) -> Row:
+    if name == "registers":
+        return one_process(make(folder, operations, size=1))
+    if name == "blocks":
+        path = make(folder, operations, sessions=1000)
+        return one_process(path, clock_bytes=4 * (operations // SIZE) * 128)
+    if name == "text":
+        import pyarrow.parquet as pq
+
+        table = pq.read_table(make(folder, operations))
+        out = folder / "history.txt"
+        columns = [table[n].to_pylist() for n in ("kind", "key", "value", "session", "txn")]
+        with out.open("w") as file:
+            file.writelines(f"{k}({x},{v or 0},{s},{t})\n" for k, x, v, s, t in zip(*columns, strict=True))
+        return from_text(out)
+    path = make(folder, operations, zipf=name == "zipf", stale=name == "stale")
+    return on_spark(path) if name == "spark" else one_process(path, blind=name == "blind")
+
+
+def main() -> list[Row]:
+    sizes = [int(n) for n in os.environ.get("WHENCE_BENCH_OPERATIONS", "1000000 10000000").split()]
+    parts = os.environ.get("WHENCE_BENCH_PARTS", " ".join(PARTS)).split()
+    rows: list[Row] = []
+    for operations in sizes:
+        for name in parts:
+            with tempfile.TemporaryDirectory() as folder:
+                command = [sys.executable, "-m", "bench.histories", name, str(operations), folder]
+                env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
+                done = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True)
+            row = {"what": f"{name}, {operations:,} operations", **json.loads(done.stdout.splitlines()[-1])}
+            if name in ("recorded", "blind", "text") and operations in AWDIT:
+                row["awdit_elsewhere_s"] = AWDIT[operations]
+            rows.append(row)
+    return rows
+
+
+if __name__ == "__main__":
+    figures = case(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20)
+    print(json.dumps({**figures, "peak_GiB": peak}))

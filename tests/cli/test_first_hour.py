@@ -1,0 +1,121 @@
+"""What everybody meets in the first hour: messages that are true and say what to do, commands that show their work."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands import LIMIT, Command, until, whence
+from whence.cli import main, show
+from whence.cli.later import missing
+from whence.cli.sweep import _results, numbers
+
+WHENCE = [sys.executable, "-m", "whence.cli"]
+
+
+def test_ctrl_c_during_the_imports_is_one_line(tmp_path: Path) -> None:
+    """A module that `whence.cli.parser` imports is interrupted, as a signal there would."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'whence.cli.parser':\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Finder())\n"
+    )
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([*WHENCE, "--version"], env=env, capture_output=True, text=True, timeout=LIMIT)
+    assert (done.returncode, done.stderr) == (130, "whence: interrupted\n")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("args", [["sim", "demo", "--json"], ["node", "--cluster", "x", "--insecure", "--coordinate"]])
+def test_a_full_standard_output_names_itself(args: list[str]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run([*WHENCE, *args], input=b"hi\n", stdout=full, stderr=subprocess.PIPE, timeout=LIMIT)
+    assert done.returncode == 2
+    assert done.stderr.decode().splitlines()[-1] == "whence: standard output: No space left on device"
+
+
+def test_a_node_says_that_it_lost_its_ticket(start: Callable[..., Command]) -> None:
+    """Of two coordinators none survives a crash of the other; the one that is left says so, and says it to machines."""
+    a = start("node", "--cluster", "x", "--insecure", "--coordinate", "--json")
+    address = json.loads(until(lambda: a.err, "its first notice")[0])["address"]
+    b = start("node", "--cluster", "x", "--insecure", "--coordinate", "--join", address)
+    b.notice("may publish")
+    b.process.kill()
+    a.notice("is lost .*publishing waits for another")
+    last = json.loads(a.err[-1])
+    assert last["ticket"] is None and last["level"] == "warning"
+
+
+def test_with_stay_the_end_of_input_keeps_the_ticket(start: Callable[..., Command]) -> None:
+    """As under systemd, with /dev/null for standard input. What it published is its own; SIGTERM ends it cleanly."""
+    service = start("node", "--cluster", "x", "--insecure", "--coordinate", "--stay")
+    service.notice("may publish")
+    assert service.process.stdin is not None
+    service.say("last line")
+    service.process.stdin.close()
+    until(lambda: service.heard("last line"), "its input is read to the end")
+    other = start("node", "--cluster", "x", "--insecure", "--coordinate", "--join", service.address)
+    other.notice("may publish")  # granted by the service: it still is a coordinator
+    assert other.end() == 0
+    service.process.send_signal(signal.SIGTERM)
+    assert service.process.wait(LIMIT) == 0
+
+
+def test_text_files_are_no_traces(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Said at once: no Spark is started for it."""
+    pytest.importorskip("pyspark")
+    for name, text in (("a.csv", "a,b\n1,2\n"), ("b.txt", "hello\n")):
+        (tmp_path / name).write_text(text)
+        assert main(["audit", str(tmp_path / name), "--out", str(tmp_path / "out")]) == 2
+        said = capsys.readouterr().err
+        assert f"{name}: no trace: it begins with" in said and "starting Spark" not in said
+    (tmp_path / "log").write_text("a {'a': 1}\nhello\n")
+    assert main(["audit", "--format", "shiviz", str(tmp_path / "log"), "--out", str(tmp_path / "out")]) == 2
+    said = capsys.readouterr().err
+    assert "line 1 is no parser expression: give --parser" in said and "starting Spark" not in said
+
+
+def test_the_extra_of_the_command_is_named(tmp_path: Path) -> None:
+    for package in ("numba", "pyspark"):
+        (tmp_path / f"{package}.py").write_text(f"raise ModuleNotFoundError('hidden', name='{package}')")
+        env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        command = [*WHENCE, "audit", "x", "--out", "y"]
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=LIMIT)
+        assert done.returncode == 2 and "pip install 'whence[spark]'" in done.stderr, done.stderr
+    assert "whence[scale]" in str(missing(ModuleNotFoundError(name="numba")))
+
+
+def test_the_results_of_a_sweep_are_shown() -> None:
+    assert numbers({"a": {"b": 1, "ok": True, "s": "x"}, "c": [2.5, 3]}) == {"a.b": 1, "c.0": 2.5, "c.1": 3}
+    rows = [
+        {"setting": f'{{"loss": {loss}, "n": 5}}', "seed": seed, "result": json.dumps({"lost": loss * seed})}
+        for loss in (1, 2)
+        for seed in (1, 3)
+    ]
+    table = _results([*rows, {"setting": '{"loss": 1, "n": 5}', "seed": 9, "result": None}])
+    assert [str(column.header) for column in table.columns] == ["loss", "seeds", "lost"]
+    assert [list(column.cells) for column in table.columns] == [["1", "2"], ["2", "2"], ["2", "4"]]
+
+
+def test_a_silent_node_has_the_time_that_was_said() -> None:
+    """`--timeout 0.5`: not the half minute that a node otherwise has to start."""
+    code, _, said = whence("conform", "--timeout", "0.5", "--hold", "0.5", "--only", "triangle", "--", "sleep", "100")
+    assert code == 2 and "0.5 s" in said, said
+
+
+def test_long_work_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(show, "SAY_EVERY_S", 0.0)
+    assert main(["sim", "demo", "--json"]) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) > 2 and all(re.fullmatch(r"whence: \d+ s: simulating, \d+%", line) for line in said)
