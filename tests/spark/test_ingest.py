@@ -86,7 +86,7 @@ def test_lines_that_are_no_rows(tmp_path: Path) -> None:
     wrong = {
         "Object missing": json.dumps({k: v for k, v in one.items() if k != "lseq"}),
         "Expected `int`": json.dumps({**one, "lseq": "3"}),
-        "version 0 is none": json.dumps({**one, "version": 0}),
+        "version 0 does not exist": json.dumps({**one, "version": 0}),
         "below 0": json.dumps({**one, "lseq": -1}),
         "out of range": json.dumps({**one, "ticket": 2**40}),
         "malformed": "{x}",

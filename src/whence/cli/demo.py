@@ -22,7 +22,7 @@ from whence.errors import UsageError
 from whence.fleet.fleet import Fleet
 from whence.fleet.plan import Step
 from whence.fleet.process import narrator
-from whence.fleet.task import Seat, Task
+from whence.fleet.task import MemberSpec, Task
 from whence.trace import read
 
 PROCESSES = 5
@@ -105,9 +105,11 @@ async def _live(args: argparse.Namespace) -> int:
     say = narrator()
     async with Fleet(args.out, traced=args.out / "trace") as fleet:
         for process in "abcde"[:PROCESSES]:
-            seats = [Seat(order=order, directory=str(args.out / f"{process}{i}")) for i, order in enumerate(ORDERS)]
-            seats[0].rate = args.rate
-            fleet.member(Task(cluster="demo", seats=seats, tickets=TICKETS, drop=args.loss, answers=ANSWERS))
+            members = [
+                MemberSpec(order=order, directory=str(args.out / f"{process}{i}")) for i, order in enumerate(ORDERS)
+            ]
+            members[0].rate = args.rate
+            fleet.member(Task(cluster="demo", members=members, tickets=TICKETS, drop=args.loss, answers=ANSWERS))
         say(f"starting {PROCESSES} processes with {len(ORDERS)} members each; {args.loss:.0%} of gossip will be lost")
         await fleet.start()
         say("all members have joined; publishers talk and answer each other")
