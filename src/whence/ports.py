@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from whence.clock import Incarnation, MemberId
-from whence.order.outputs import AnyRange as AnyRange
+from whence.order.messages import AnySpan as AnySpan
 from whence.order.outputs import Arrived as Arrived
 from whence.order.outputs import Asked as Asked
 from whence.order.outputs import Contracted as Contracted
@@ -20,6 +20,7 @@ from whence.order.outputs import Deliver as Deliver
 from whence.order.outputs import Dropped as Dropped
 from whence.order.outputs import GaveUp as GaveUp
 from whence.order.outputs import Moved as Moved
+from whence.order.outputs import Notice
 from whence.order.outputs import Published as Published
 
 if TYPE_CHECKING:
@@ -64,7 +65,10 @@ class Publish(_In, frozen=True, gc=False):
 
 
 class FoundRing(_In, frozen=True, gc=False):
-    """Found the ring: only the designated process, by decision of an operator, never on a time-out (docs/ring.md)."""
+    """Found the ring: only the designated process, by decision of an operator, never on a time-out (docs/ring.md).
+    `force`: with a council, also when one is remembered; the operator says that it is lost for good."""
+
+    force: bool = False
 
 
 class Coordinate(_In, frozen=True, gc=False):
@@ -149,6 +153,10 @@ class CutOff(_Out, frozen=True, gc=False):
     error: str
 
 
+class Remember(_Out, frozen=True, gc=False):
+    """Where there is a disk: have `Member.checkpoint()` on it before anything of this step leaves the process."""
+
+
 class Refused(_Out, frozen=True, gc=False):
     """The application asked for what cannot be done now; `reason` names it."""
 
@@ -156,21 +164,4 @@ class Refused(_Out, frozen=True, gc=False):
     reason: str
 
 
-Output = (
-    Send
-    | Published
-    | Arrived
-    | Deliver
-    | Dropped
-    | Asked
-    | GaveUp
-    | Moved
-    | Contracted
-    | Ticket
-    | TakeSnapshot
-    | InstallSnapshot
-    | Joined
-    | Left
-    | CutOff
-    | Refused
-)
+Output = Notice | Send | Ticket | TakeSnapshot | InstallSnapshot | Joined | Left | CutOff | Remember | Refused

@@ -45,6 +45,7 @@ from whence.ports import (
     Published,
     Received,
     Refused,
+    Remember,
     Send,
     SnapshotTaken,
     TakeSnapshot,
@@ -546,16 +547,16 @@ class Node:
     def _checkpoint_due(self, out: list[Output]) -> bytes | None:
         if self._journal is None or not self.member.joined:
             return None
-        return self.member.checkpoint() if any(isinstance(o, Deliver | Joined) for o in out) else None
+        return self.member.checkpoint() if any(isinstance(o, Deliver | Joined | Remember) for o in out) else None
 
     def _save(self, journal: Journal, checkpoint: bytes, out: list[Output]) -> None:
         """One write a batch, before anything of it leaves the process; waits for the disk when something was
-        published."""
+        published, or promised as a voter."""
         delivered = [o for o in out if isinstance(o, Deliver)]
         installed = next((o.state for o in out if isinstance(o, InstallSnapshot)), None)
         if installed is not None and self._restore is not None:
             journal.processed(0, installed)
-        journal.save(checkpoint, delivered, sync=any(isinstance(o, Published) for o in out))
+        journal.save(checkpoint, delivered, sync=any(isinstance(o, Published | Remember) for o in out))
 
     def done(self, events: int) -> None:
         """The application is done with so many more events. What it keeps in memory is saved now and then: after a

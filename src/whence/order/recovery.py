@@ -55,13 +55,11 @@ class Pursuits(Generic[O]):
         rng: random.Random,
         sample: Callable[[int], Sequence[MemberId]],
         owner: Callable[[O, int], MemberId | None],
-        question: Callable[[int, tuple[Span[O], ...]], Recover],
     ) -> None:
         self.config = config
         self.rng = rng
         self.sample = sample
         self.owner: Callable[[O, int], MemberId | None] = owner
-        self.question: Callable[[int, tuple[Span[O], ...]], Recover] = question
         self.blocking = config.order == "reliable"
         self.by_count: dict[Count[O], Pursuit] = {}
         self._told: dict[MemberId, dict[Count[O], None]] = {}
@@ -195,7 +193,7 @@ class Pursuits(Generic[O]):
             while len(self.nonces) > MAX_NONCES:
                 del self.nonces[next(iter(self.nonces))]
             out.append(Asked(part, targets))
-            message = self.question(nonce, part)
+            message = Recover.of(nonce, part)
             out.extend(OrderSend(peer, message) for peer in targets)
 
     def progress(self, ticket: O, inc: int, now: int) -> None:

@@ -1,7 +1,7 @@
 """Numbered messages, codec, limits: what members say to each other, as bytes.
 
-Numbers: 1..15 `cast`, 32..63 `ring`, 64..95 `order`; only ever appended, never used again. A new field goes last,
-with a default. Each room has its messages in its own `messages.py`; here they become one union.
+Numbers: 1..15 `cast`, 32..63 and 96..127 `ring`, 64..95 `order`; only ever appended, never used again. A new
+field goes last, with a default. Each room has its messages in its own `messages.py`; here they become one union.
 """
 
 from whence.wire.codec import decode as decode

@@ -12,25 +12,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, get_args
 
 from whence.cast.messages import MAX_AGE, MAX_ROUNDS, Aged, CastMessage, Gossip, News
-from whence.clock import (
-    MAX_SEQ,
-    AnyFrame,
-    Digest,
-    Entry,
-    Frame,
-    FrameRange,
-    FreeFrame,
-    MemberId,
-    Orphan,
-    Packed,
-    Range,
-    StampedFrame,
-    are_keys,
-    is_member_id,
-)
+from whence.clock import AnyFrame, Digest, Frame, FrameRange, FreeFrame, MemberId, Packed, StampedFrame, are_keys
+from whence.clock.cct import MAX_SEQ, Entry, Orphan, Range
+from whence.clock.event import is_member_id
 from whence.errors import BadFrame, BadMessage, RemoteError, TooLarge
 from whence.order.messages import FreeState, OrderMessage, SavedState, StampedState
-from whence.ring.messages import Holder, RingMessage, RingNews, Row, Tenure
+from whence.ring.messages import Ballot, Council, Holder, Ledger, RingMessage, RingNews, Row, Tenure, Voter
 from whence.wire.limits import DEFAULT, Limits
 
 Message = CastMessage | RingMessage | OrderMessage
@@ -306,6 +293,43 @@ def _wish(ticket: int, limits: Limits) -> None:
         check_ticket(ticket, limits)
 
 
+def _voter(voter: Voter, limits: Limits) -> None:
+    check_member(voter.member, limits)
+
+
+_voters = each(_voter, "max_voters", "voters")
+
+
+def _council(council: Council, limits: Limits) -> None:
+    _number(council.number, limits)
+    _voters(council.voters, limits)
+    _voters(council.before, limits)
+
+
+def _number(number: int, limits: Limits) -> None:
+    """A number of councils or ballots, which has to leave room for the next ones."""
+    if not 0 <= number < 1 << 62:
+        raise BadMessage(f"number {number} of a council or a ballot is not within 0 .. 2^62")
+
+
+def _ballot(ballot: Ballot, limits: Limits) -> None:
+    _number(ballot.number, limits)
+    if ballot.by:  # empty: no ballot yet
+        check_member(ballot.by, limits)
+
+
+def _accepted(accepted: tuple[Ballot, tuple[Voter, ...]] | None, limits: Limits) -> None:
+    if accepted is not None:
+        _ballot(accepted[0], limits)
+        _voters(accepted[1], limits)
+
+
+def _table(table: Ledger, limits: Limits) -> None:
+    check_int(table.era, limits)
+    _holders(table.seats, limits)
+    _per_ticket(_row)(table.rows, limits)
+
+
 _RING: dict[str, Check] = {
     "nonce": check_int,
     "update": check_int,
@@ -343,6 +367,15 @@ _RING: dict[str, Check] = {
     "reason": check_text,
     "owner": _typed,
     "confirmed": _typed,
+    "council": _number,
+    "now": _council,
+    "voter": check_member,
+    "as_voter": _voter,
+    "voters": _voters,
+    "ballot": _ballot,
+    "accepted": _accepted,
+    "table": _table,
+    "leaving": _typed,
 }
 
 
