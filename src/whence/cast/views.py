@@ -4,28 +4,17 @@ Membership is gossiped with everything else. A member puts itself, with age 0, i
 entry's age is the rounds since then: every holder adds one before it passes the entry on, and the younger of two
 entries counts. Rules:
 
-<<<<<<< HEAD
-1. The entries of a crashed member grow older everywhere, whoever copies them from whom: after `expire` rounds it is
-   gone from all views, and an entry of that age is never taken, so that it does not come back.
-2. Who leaves is remembered for `expire` rounds (a bounded number), so that no stale entry brings it back, and passed on
-   in `unsubs` for the first `termination` of them after it was heard of. (Not by age, as events are: each member passes
-   it on `fanout * termination` times, so practically all hear of it.)
-3. A newer boot of an address replaces an older one; an older one is not taken from hearsay. What a member says itself
-   beats hearsay: a boot that speaks to us replaces a newer one, and undoes a leave, that we know from others alone
-   or that has been silent for `LATE` rounds. So neither a lie about an address nor a clock that was ahead bans
-   it. Boots far in the future (`FUTURE`) are not taken at all.
-4. Expired addresses are remembered (a bounded number) and tried now and then: after a partition longer than `expire`
-   neither side has an entry of the other, and nothing else would ever bring them together again.
-=======
 1. The entries of a crashed member grow older everywhere. After `expire` rounds it is gone from all views; an entry of
    that age is never taken, so the member does not come back.
 2. A member that has left is never vouched for: it has a tombstone for `expire` rounds (a bounded number of them), and
    is passed on in `unsubs` for the first `termination` rounds after it was heard of. Each member passes it on `fanout *
    termination` times, so practically all hear of it.
-3. A newer boot of an address replaces an older one; an older one is never taken.
+3. A newer boot of an address replaces an older one; an older one is never taken from hearsay. A member's own message
+   beats hearsay: the boot that sent it replaces a newer one, and undoes a leave, known from others alone or silent for
+   `LATE` rounds. So neither a lie about an address nor a clock that was ahead bans it. Boots far in the future
+   (`FUTURE`) are never taken.
 4. Expired addresses are remembered (a bounded number) and retried now and then: after a partition longer than `expire`
    neither side has an entry of the other.
->>>>>>> main
 
 lpbcast has no ages and no expiry: a crashed process stays in the views until it is evicted by chance.
 """
@@ -104,20 +93,14 @@ class View(ABC):
         self.lost: dict[str, MemberId] = {}
         """Address -> the member that expired (rule 4)."""
         self.fresh: list[list[MemberId]] = []
-<<<<<<< HEAD
-        """By age, if the kind of view has use for it: members that asserted themselves so many rounds ago (or later:
-        then they are in two)."""
+        """By age (full views only): members that asserted themselves so many rounds ago; one that did so again is in
+        two lists."""
         self.spoken: dict[str, tuple[int, int]] = {}
-        """Address -> the boot that last spoke to us itself, and in which round."""
+        """Address -> the boot that last sent us something itself, and in which round."""
         self._taken: dict[str, int] = {}
         """Address -> the round in which its member was added."""
         self._address, boot = parts(me)
         self._future = boot + FUTURE
-=======
-        """By age (full views only): members that asserted themselves so many rounds ago; one that did so again is in
-        two lists."""
-        self._address = parts(me)[0]
->>>>>>> main
         self._pool: list[MemberId] | None = []
         self._scan_at = 0
         self._try_at = 0
