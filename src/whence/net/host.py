@@ -47,6 +47,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("whence.net")
 
+MAX_FORGED = 8
+"""Packets that the guard refuses on one connection before it is closed. On a stream of an honest peer there are none,
+unless its clock is off."""
 _BOOTTIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
 INBOX_BYTES = 256 << 10
@@ -309,6 +312,10 @@ class Host:
             if connection.streams and connection.peer is None:
                 plain = data[:1] == bytes((HELLO,))
                 connection.refuse("it greets without any protection" if plain else str(error))
+            elif connection.streams:  # whoever replays a greeting has nothing true to say after it
+                connection.forged += 1
+                if connection.forged >= MAX_FORGED:
+                    connection.refuse(str(error))
             return
         try:
             kind = packet[0] if packet else -1
