@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Self
 
 import msgspec
 
-from whence.clock import MemberId, address_of, member_id
+from whence.clock import MemberId, address_of, member_id, reaches
 from whence.errors import RemoteError, UsageError
 from whence.net.guard import Guard, Plain, SecretGuard, TlsGuard
 from whence.net.hello import (
@@ -323,7 +323,7 @@ class Host:
         node = self._nodes.get(header.cluster)
         if node is None:
             stats.no_cluster += 1
-        elif target is not None and target != node.me:
+        elif target is not None and not reaches(target, node.me):
             stats.other_life += 1
         else:
             node.receive(header.sender, header.body, target is not None, connection)

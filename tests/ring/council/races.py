@@ -141,4 +141,25 @@ def propose_now(w: CouncilWorld, name: str, want: list[Voter]) -> None:
     w.act(w.lives[name], step)
 
 
-RACES = {race.__name__: race for race in (clocks, slow_answers, late_accept, not_asked, half_begun)}
+def restart(seed: int, make: Make = CouncilRing) -> None:
+    """The only voter has vouched for an owner that it does not hear any more, and is back at once with its disk."""
+    w = members(seed, make, True, False, False)
+    w.has_disk["p0"] = True
+    w.drop("p0")
+    w.want("p1")
+    assert w.run(20, lambda: w.owner_names() == ["p1"])
+    w.run(w.rng.random())
+    w.sides = {"p1": 1}
+    w.kill("p0", back=0.01)
+    w.run(0.02)
+    eager(w, "p2", 2.5)
+
+
+def leaver(seed: int, make: Make = CouncilRing) -> None:
+    """An owner leaves while another waits for its ticket."""
+    w = members(seed, make, True, True, True, False)
+    w.at(w.now + int(w.rng.random() * ROUND), w.drop, "p0")
+    eager(w, "p3", 2)
+
+
+RACES = {race.__name__: race for race in (clocks, slow_answers, late_accept, not_asked, half_begun, restart, leaver)}
