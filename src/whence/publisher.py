@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -45,7 +45,7 @@ PART_FRAMES = 8
 class Tickets:
     """The right to publish of one member: who wants it, who waits for it, and why there is none."""
 
-    def __init__(self, node: Node, host: Host, founder: bool, receives_only: bool) -> None:
+    def __init__(self, node: Node, host: Host, founder: Callable[[], bool], receives_only: bool) -> None:
         self.node = node
         self.host = host
         self._founder = founder
@@ -63,7 +63,7 @@ class Tickets:
         """The last to release gives the ticket back, except at the founder: without a coordinator there is no ring."""
         self._holders -= 1
         node = self.node
-        if self._holders or self._founder or not node.open:
+        if self._holders or self._founder() or not node.open:
             return
         node.feed(Resign())
         over = time.monotonic() + RELEASE_TIMEOUT
