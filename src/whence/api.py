@@ -262,11 +262,15 @@ class Join:
             deadline = time.monotonic() + entry.timeout  # waiting for peers has a limit of its own
         joined = await node.changed.until(lambda: bool(node.how or node.failure is not None or node.refused), deadline)
         if node.failure is not None:
-            raise ClusterClosed(f"{node.cluster!r} was not joined: {node.failure}") from node.failure
+            why = f"{type(node.failure).__name__}: {node.failure}"
+            raise ClusterClosed(f"{node.cluster!r} was not joined: {why}") from node.failure
         if node.refused:
             raise UsageError(f"{node.cluster!r} was not joined: {node.refused}")
         if not joined:
-            raise NotJoined(f"{node.cluster!r}: no member gave a snapshot within {entry.timeout:g} s")
+            raise NotJoined(
+                f"{node.cluster!r}: {len(entry.contacts)} members answered, but none gave its state within "
+                f"{entry.timeout:g} s. A member gives it when its application asks for the next event: is it reading?"
+            )
         if entry.contacts and not entry.founder:  # somebody is there: do not come back with a view of oneself alone
             others = time.monotonic() + VIEW_TIMEOUT
             await node.changed.until(lambda: len(node.member.members()) > 1 or not node.open, min(deadline, others))

@@ -8,7 +8,6 @@ import re
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from string import Template
 
 import pytest
 
-from tests.cli.commands import LIMIT, until
+from tests.cli.commands import LIMIT, free_ports, until
 from whence.net import keys
 from whence.net.metrics import ask
 
@@ -60,15 +59,6 @@ def services() -> Iterator[list[Service]]:
         service.process.communicate()
 
 
-def ports(count: int) -> list[int]:
-    """Free ones: a list of peers has to name them before anybody listens."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    found = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
-    return found
-
-
 def settings(path: Path) -> dict[str, str]:
     lines = [line for line in path.read_text().splitlines() if "=" in line and not line.startswith("#")]
     return dict(line.split("=", 1) for line in lines)
@@ -80,7 +70,7 @@ def unit(tmp_path: Path) -> list[tuple[list[str], str]]:
     said = settings(DEPLOY / "whence@.service")
     assert said["StandardInput"] == "null" and said["EnvironmentFile"] == "/etc/whence/%i.env"
     line = said["ExecStart"].replace("%i", "lobby")
-    numbers = ports(6)
+    numbers = free_ports(6)
     peers = [f"127.0.0.1:{port}" for port in numbers[:3]]
     out = []
     for number, peer in enumerate(peers):
@@ -106,7 +96,7 @@ def compose(tmp_path: Path) -> list[tuple[list[str], str]]:
     text = (DEPLOY / "compose.yaml").read_text()
     commands = dict(re.findall(r"^  (node\d):\n    <<: \*node\n    command: (.+)$", text, re.M))
     assert list(commands) == ["node1", "node2", "node3"] and "file: ../keys/secret.key" in text
-    numbers = ports(6)
+    numbers = free_ports(6)
     out = []
     for number, (name, line) in enumerate(commands.items()):
         metrics = f"127.0.0.1:{numbers[3 + number]}"
