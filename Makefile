@@ -55,7 +55,7 @@ explore: setup
 # 10^5 generated histories against brute force over all commit orders.
 .PHONY: histories-long
 histories-long: setup
-	WHENCE_HISTORIES=100000 $(BIN)/python -m pytest tests/history -k brute
+	WHENCE_HISTORIES=100000 $(BIN)/python -m pytest -o faulthandler_timeout=0 tests/history -k brute
 
 lint: setup
 	$(BIN)/ruff check

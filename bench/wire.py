@@ -13,7 +13,7 @@ import msgspec
 
 from whence.cast.messages import Gossip
 from whence.clock import Digest, Frame, Incarnation
-from whence.wire import Message, decode, encode, pack, pack_body, unpack
+from whence.wire import Message, decode, encode, header, pack, unpack
 
 FRAMES = 20
 EVENTS = 20
@@ -57,7 +57,7 @@ def main() -> list[dict[str, Any]]:
             ("decode", "decode", lambda b=body: decode(b)),
             ("decode", "unpack", lambda p=packet: unpack(p)),
             ("encode", "pack", lambda m=message: pack("cluster", "10.0.0.1:4000#1", m)),
-            ("encode", "pack_body", lambda b=body: pack_body("cluster", "10.0.0.1:4000#1", b)),
+            ("encode", "header", lambda b=body: header("cluster", "10.0.0.1:4000#1") + b),
         ]
         for base, name, call in calls:
             micros = _micros(call)

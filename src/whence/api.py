@@ -137,6 +137,10 @@ class Cluster:
         ticket."""
         return self._node.owners()
 
+    def cut_off(self) -> dict[MemberId, str]:
+        """The members that broke the protocol, and how: this one takes nothing from them and sends them nothing."""
+        return dict(self._node.member.cut_off)
+
     def changes(self, limit: int = 1024) -> MemberChanges:
         """Members as they come and go, from now on:
 

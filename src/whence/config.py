@@ -13,7 +13,7 @@ from whence.order.config import OrderConfig, OrderName, Recovery
 from whence.order.contract import Contract
 from whence.order.sizing import buffer_size, needed_rounds
 from whence.order.survey.registry import SurveyConfig
-from whence.ring import RingConfig
+from whence.ring import RingConfig, RingName
 from whence.wire.limits import DEFAULT, Limits
 
 MS = 1_000_000
@@ -34,8 +34,6 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     cast: CastConfig
     ring: RingConfig
     ordering: OrderConfig
-    ring_protocol: Literal["tolerant", "basic"] = "tolerant"
-    """`basic` is CCC11 Algorithm 1: no failure is survived. For study, and for processes that cannot fail."""
     join_timeout_ns: int = 2_000 * MS
     """How long a joiner waits for a snapshot before it asks another member."""
     limits: Limits = DEFAULT
@@ -83,8 +81,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         hold: int | None = None,
         time_to_terminate: float | None = None,
         time_to_recover: float | None = None,
+        ring: RingName = "neighbours",
         ring_k: int = 1,
-        ring_protocol: Literal["tolerant", "basic"] = "tolerant",
         ring_round_ns: int | None = None,
         delta_ns: int | None = None,
         contract: Contract | None = None,
@@ -149,6 +147,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
             ),
             ring=RingConfig(
                 tickets=tickets,
+                protocol=ring,
                 k=ring_k,
                 round_ns=ring_round_ns if ring_round_ns is not None else max(round_ns, 12 * delta),
                 delta_ns=delta,
@@ -168,6 +167,5 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
                 mechanism=mechanism,
                 survey=survey,
             ),
-            ring_protocol=ring_protocol,
             join_timeout_ns=max(20 * latency, 2 * round_ns),
         )

@@ -43,7 +43,7 @@ from whence.ports import (
     BadBytes,
     Coordinate,
     CutOff,
-    Found,
+    FoundRing,
     Input,
     InstallSnapshot,
     Joined,
@@ -54,6 +54,7 @@ from whence.ports import (
     Publish,
     Received,
     Refused,
+    Remember,
     Resign,
     Send,
     SnapshotTaken,
@@ -62,20 +63,9 @@ from whence.ports import (
     Ticket,
     Wake,
 )
-from whence.ring import BasicRing, NoRing, Ring, TolerantRing
-from whence.ring.interface import (
-    Announce,
-    BecameOwner,
-    Excluded,
-    Frozen,
-    Granted,
-    Lost,
-    Rejected,
-    Released,
-    RingOutput,
-    RingSend,
-    Thawed,
-)
+from whence.ring import NoRing, Ring
+from whence.ring import interface as says
+from whence.ring import make as make_ring
 from whence.ring.messages import JoinedNews, RingMessage, check_news
 from whence.wire import Message, decode_news, encode_news
 
@@ -95,6 +85,8 @@ class Checkpoint(msgspec.Struct, frozen=True, array_like=True):
     epoch: int
     coordinators: tuple[tuple[int, MemberId], ...] = ()
     """Whom to ask for a ticket; hints, most of which may still be true."""
+    ring: says.Memory | None = None
+    """What it remembers as a voter of the council."""
 
 
 class Member:
@@ -107,7 +99,9 @@ class Member:
         rng: random.Random,
         checkpoint: bytes | None = None,
         seal: Seal | None = None,
+        disk: bool = False,
     ) -> None:
+        """`checkpoint`: what the last life left on its disk. `disk`: this life has one, too."""
         self.me = me
         self.config = config
         self.rng = rng
@@ -116,15 +110,15 @@ class Member:
         dice = random.Random(rng.getrandbits(64))
         context = OrderContext(me, config.ordering, dice, self.cast.members, self.cast.sample, seal)
         self.ordering: Ordering = make_ordering(context)
-        make_ring = TolerantRing if config.ring_protocol == "tolerant" else BasicRing
+        self._checkpoint = msgspec.msgpack.decode(checkpoint, type=Checkpoint) if checkpoint is not None else None
         self.ring: Ring | NoRing = NoRing()
         if not config.free:
-            self.ring = make_ring(me, config.ring, random.Random(rng.getrandbits(64)))
+            memory = None if self._checkpoint is None else self._checkpoint.ring
+            self.ring = make_ring(me, config.ring, random.Random(rng.getrandbits(64)), memory, disk)
         self.started = False
         self.left = False
         self.cut_off: dict[MemberId, str] = {}
         self.ring_stats = {"excluded": 0, "rejected": 0, "frozen": 0, "thawed": 0}
-        self._checkpoint = msgspec.msgpack.decode(checkpoint, type=Checkpoint) if checkpoint is not None else None
         self._epoch = self._checkpoint.epoch if self._checkpoint else 0
         self._news = 0
         self._closes: tuple[int, Entry, int] | None = None  # (ticket, what to catch up with, give up waiting at)
@@ -132,7 +126,7 @@ class Member:
         self._taking: dict[str, tuple[int, MemberId, SnapshotRequest, OrderState]] = {}
         self._taken = 0
         self._leave_by: int | None = None
-        self._ambition: Found | Coordinate | None = None  # wanted, but there is no clock to publish by yet
+        self._ambition: FoundRing | Coordinate | None = None  # wanted, but there is no clock to publish by yet
 
     # -- the one way in -----------------------------------------------------------------------------------------
 
@@ -154,7 +148,7 @@ class Member:
                 self._snapshot_taken(input, out)
             case Start():
                 self._start(input, now, out)
-            case Found() | Coordinate():
+            case FoundRing() | Coordinate():
                 if self.seal is not None and not self.seal.may_publish:  # it could not even announce its ticket
                     out.append(Refused("coordinate", "this member may only receive"))
                 else:
@@ -238,9 +232,8 @@ class Member:
         """What to write to disk, valid for the moment after the last `handle`."""
         tail = tuple(self._own_tail())
         known = tuple(sorted(self.ring.coordinators().items()))
-        saved = Checkpoint(
-            self.me, self.order, SavedState.of(self.ordering.state()), tail, self._next_epoch() - 1, known
-        )
+        clock, epoch, memory = SavedState.of(self.ordering.state()), self._next_epoch() - 1, self.ring.memory()
+        saved = Checkpoint(self.me, self.order, clock, tail, epoch, known, memory)
         return msgspec.msgpack.encode(saved)
 
     def _own_tail(self) -> list[AnyFrame]:
@@ -288,6 +281,7 @@ class Member:
         self._join.retry_at = None
         out.append(Joined(how, token))
         self._order(self.ordering.begin(now), out)
+        self._ring(self.ring.start(now), now, out)
         self._pursue_ambition(now, out)
 
     def _pursue_ambition(self, now: int, out: list[Output]) -> None:
@@ -296,8 +290,8 @@ class Member:
             return
         ambition, self._ambition = self._ambition, None
         self.ring.contacts(self.cast.sample(3))
-        if isinstance(ambition, Found):
-            self._ring(self.ring.found(now, self._next_epoch()), now, out)
+        if isinstance(ambition, FoundRing):
+            self._ring(self.ring.found(now, self._next_epoch(), ambition.force), now, out)
         else:
             self._ring(self.ring.coordinate(now), now, out)
 
@@ -477,12 +471,13 @@ class Member:
             self._ask_for_snapshot(now, out)
         if self._closes is not None:
             self._caught_up(now, out)
-        if self._leave_by is not None and (self._leave_by <= now or self.ring.ticket is None):
+        if self._leave_by is not None and (self._leave_by <= now or self.ring.retired):
             self._depart(now, out)
 
     def _leave(self, now: int, out: list[Output]) -> None:
         self._ring(self.ring.resign(now), now, out)
-        if self.ring.ticket is None:
+        self._ring(self.ring.retire(now), now, out)
+        if self.ring.retired:
             self._depart(now, out)
         else:
             self._leave_by = now + LEAVE_PATIENCE * self.config.round_ns
@@ -536,33 +531,35 @@ class Member:
         if isinstance(news, JoinedNews):
             self.ordering.note_owner(news.holder.ticket, news.holder.inc, news.holder.member)
 
-    def _ring(self, steps: Iterable[RingOutput], now: int, out: list[Output]) -> None:
+    def _ring(self, steps: Iterable[says.RingOutput], now: int, out: list[Output]) -> None:
         for step in steps:
             match step:
-                case RingSend():
+                case says.RingSend():
                     out.append(Send(step.to, step.message, reliable=True))
-                case Announce():
+                case says.Announce():
                     self._news += 1
                     item = News(self.me, self._news, encode_news(step.news))
                     if self.seal is not None:
                         item = msgspec.structs.replace(item, signature=self.seal.sign(item.unsigned()))
                     self._cast(self.cast.broadcast(item, now), now, out)
-                case Granted():
+                case says.Granted():
                     out.append(Ticket("granted", step.ticket, step.inc))
                     self.ordering.expect(step.ticket, step.closes, now)
                     patience = self.config.ordering.time_to_terminate_ns + self.config.ordering.time_to_recover_ns
                     self._closes = (step.ticket, step.closes, now + patience)
                     self._caught_up(now, out)
-                case BecameOwner():
+                case says.BecameOwner():
                     self.ordering.note_owner(step.ticket, step.inc.packed, self.me)
                     out.append(Ticket("owner", step.ticket, step.inc))
-                case Lost():
+                case says.Lost():
                     self._closes = None
                     out.append(Ticket("lost", step.ticket, step.inc, step.reason))
-                case Released():
+                case says.Released():
                     self._closes = None
                     out.append(Ticket("released", step.ticket, step.inc))
-                case Excluded() | Rejected() | Frozen() | Thawed():
+                case says.Remember():
+                    out.append(Remember())
+                case says.Excluded() | says.Rejected() | says.Frozen() | says.Thawed():
                     self.ring_stats[type(step).__name__.lower()] += 1
                 case _:
                     assert_never(step)

@@ -193,11 +193,12 @@ def make(question: Question, name_bytes: int = 18, seq: int = 10_000) -> Plan:
         notes.append(
             f"gossip alone cannot reach the target; the most it can is {chosen.probability:.4f}: recovery does the rest"
         )
-    copies = cast_sizing.copies(q.members, chosen.fanout, chosen.termination, q.swallowed, q.mode)
+    cast = cast_sizing.PrCast(q.members, chosen.fanout, chosen.termination, q.swallowed, q.mode)
+    copies = cast.copies()
     sizes = message_sizes(q, name_bytes, seq)
     round_ns = q.round_ns or _round(q, chosen, copies, sizes, notes)
     load = q.publishers * q.rate * round_ns / 1e9
-    coverage = cast_sizing.coverage(q.members, chosen.fanout, chosen.termination, q.swallowed, q.mode)[-1]
+    coverage = cast.coverage()[-1]
     theorem_k = order_sizing.recovery_fanout(q.members, q.crash)
     k = _asked(q, coverage, theorem_k)
     if k < theorem_k:
@@ -207,11 +208,12 @@ def make(question: Question, name_bytes: int = 18, seq: int = 10_000) -> Plan:
     config = configuration(q, chosen, round_ns, load, k)
     # Now that the round is known, so is a hop's share of it: the slower, the farther gossip gets.
     hop = q.latency_ns / round_ns
-    copies = cast_sizing.copies(q.members, chosen.fanout, chosen.termination, q.swallowed, q.mode, latency=hop)
+    copies = cast._replace(latency=hop).copies()
     per_message = load * copies / chosen.fanout if q.mode == "rounds" else 0.0
     message = sizes.fixed + per_message * sizes.frame
     hop = (q.latency_ns + _sending(q, chosen.fanout, message)) / round_ns
-    arrivals = cast_sizing.arrivals(q.members, chosen.fanout, chosen.termination, q.swallowed, q.mode, latency=hop)
+    cast = cast._replace(latency=hop)
+    arrivals = cast.arrivals()
     late = [t * round_ns / 1e6 for t in _latency(q, config, arrivals, load)]
     fails = unanswered(q.loss, q.crash, coverage, k)
     events_bytes = _events(q, sizes, copies) + _recovery(q, sizes, coverage, k)
@@ -243,7 +245,7 @@ def make(question: Question, name_bytes: int = 18, seq: int = 10_000) -> Plan:
         latency_p50_ms=late[0],
         latency_p99_ms=late[2],
         latency_p99_between_ms=(late[1], late[3]),
-        reach_gossip=_reach(q, chosen, hop),
+        reach_gossip=cast.reach(),
         coverage=coverage,
         reach=1.0 if q.order == "reliable" else exp((q.members - 1) * log1p(-min(0.999, (1 - coverage) * fails))),
         notes=tuple(notes),
@@ -317,10 +319,6 @@ def _round(q: Question, chosen: cast_sizing.Sizing, copies: float, sizes: Sizes,
             round_ns = carried
             notes.append("the round is long because the uplink has to carry its messages")
     return -(-round_ns // MS) * MS  # whole ms
-
-
-def _reach(q: Question, chosen: cast_sizing.Sizing, hop: float) -> float:
-    return cast_sizing.reach(q.members, chosen.fanout, chosen.termination, q.swallowed, q.mode, latency=hop)
 
 
 def _sending(q: Question, fanout: int, message: float) -> float:

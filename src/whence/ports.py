@@ -12,18 +12,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from whence.clock import Incarnation, MemberId
-from whence.order.outputs import (
-    DROP_REASONS,
-    AnyRange,
-    Arrived,
-    Asked,
-    Contracted,
-    Deliver,
-    Dropped,
-    GaveUp,
-    Moved,
-    Published,
-)
+from whence.order.outputs import AnyRange as AnyRange
+from whence.order.outputs import Arrived as Arrived
+from whence.order.outputs import Asked as Asked
+from whence.order.outputs import Contracted as Contracted
+from whence.order.outputs import Deliver as Deliver
+from whence.order.outputs import Dropped as Dropped
+from whence.order.outputs import GaveUp as GaveUp
+from whence.order.outputs import Moved as Moved
+from whence.order.outputs import Published as Published
 
 if TYPE_CHECKING:
     from whence.wire import Message
@@ -66,8 +63,11 @@ class Publish(_In, frozen=True, gc=False):
     payloads: tuple[bytes, ...]
 
 
-class Found(_In, frozen=True, gc=False):
-    """Found the ring: only the designated process, by decision of an operator, never on a time-out (docs/ring.md)."""
+class FoundRing(_In, frozen=True, gc=False):
+    """Found the ring: only the designated process, by decision of an operator, never on a time-out (docs/ring.md).
+    `force`: with a council, also when one is remembered; the operator says that it is lost for good."""
+
+    force: bool = False
 
 
 class Coordinate(_In, frozen=True, gc=False):
@@ -96,7 +96,7 @@ class SnapshotTaken(_In, frozen=True, gc=False):
     state: bytes
 
 
-Input = Start | Received | BadBytes | Wake | Publish | Found | Coordinate | Resign | Leave | Move | SnapshotTaken
+Input = Start | Received | BadBytes | Wake | Publish | FoundRing | Coordinate | Resign | Leave | Move | SnapshotTaken
 
 
 class _Out(msgspec.Struct, frozen=True, gc=False):
@@ -152,6 +152,10 @@ class CutOff(_Out, frozen=True, gc=False):
     error: str
 
 
+class Remember(_Out, frozen=True, gc=False):
+    """Where there is a disk: have `Member.checkpoint()` on it before anything of this step leaves the process."""
+
+
 class Refused(_Out, frozen=True, gc=False):
     """The application asked for what cannot be done now; `reason` names it."""
 
@@ -175,39 +179,6 @@ Output = (
     | Joined
     | Left
     | CutOff
+    | Remember
     | Refused
 )
-
-__all__ = [
-    "DROP_REASONS",
-    "AnyRange",
-    "Arrived",
-    "Asked",
-    "BadBytes",
-    "Contracted",
-    "Coordinate",
-    "CutOff",
-    "Deliver",
-    "Dropped",
-    "Found",
-    "GaveUp",
-    "Input",
-    "InstallSnapshot",
-    "Joined",
-    "Leave",
-    "Left",
-    "Move",
-    "Moved",
-    "Output",
-    "Publish",
-    "Published",
-    "Received",
-    "Refused",
-    "Resign",
-    "Send",
-    "SnapshotTaken",
-    "Start",
-    "TakeSnapshot",
-    "Ticket",
-    "Wake",
-]

@@ -19,7 +19,8 @@ from tests.cli.commands import Command, until
 from tests.net.live import LIMIT, enter, fast, run
 from tests.net.live import until as soon
 from whence.bridge import Client, Door, Reader, Said
-from whence.bridge.line import Accepted, Line, Refused, Request, Safety, decode
+from whence.bridge.door import MAX_STRANGERS
+from whence.bridge.line import GREETING_BYTES, Accepted, Greeting, Line, Refused, Request, Safety, decode
 from whence.cli import main
 from whence.errors import BadMessage, NotAccepted, UsageError
 from whence.net import keys
@@ -251,6 +252,7 @@ def test_a_door_closes_the_line_of_who_talks_nonsense_and_serves_the_others() ->
             writer.close()
         reader, writer = await asyncio.open_connection(*where)
         line = Line(reader, writer, Safety.of(insecure=True).guard)
+        await line.say(Greeting())
         await line.say(Request("lobby", "ann", 5, b"its predecessors are not here"))
         writer.close()  # gone while it waits
         async with client(some) as ann:
@@ -261,10 +263,54 @@ def test_a_door_closes_the_line_of_who_talks_nonsense_and_serves_the_others() ->
     run(scene())
 
 
+def test_strangers_at_the_door_make_it_keep_next_to_nothing() -> None:
+    """Each sends the beginning of a record of a megabyte, or nothing at all."""
+
+    async def scene() -> None:
+        _, some = await hosts(1)
+        where = parse_address(some[0].door.address)
+        listener = some[0].door._listener
+        idle = []
+        for _ in range(3 * MAX_STRANGERS):
+            reader, writer = await asyncio.open_connection(*where)
+            idle.append(writer)
+            assert len(listener.strangers) <= MAX_STRANGERS
+        await soon(lambda: listener.stats.refused >= MAX_STRANGERS, "the oldest made room")
+        for size in (GREETING_BYTES + 1, 1 << 20):
+            reader, writer = await asyncio.open_connection(*where)
+            writer.write(size.to_bytes(4, "big") + bytes(200))
+            with suppress(ConnectionError):
+                assert await asyncio.wait_for(reader.read(), LIMIT) == b"", "closed before the record is whole"
+            writer.close()
+        async with client(some) as ann:
+            assert await ann.publish(b"hello") == 1
+        await soon(lambda: not listener.strangers, "a greeting has to come in time")
+        for writer in idle:
+            writer.close()
+        await some[0].end()
+
+    run(scene())
+
+
+def test_a_door_has_a_key_of_its_own() -> None:
+    async def scene() -> None:
+        _, some = await hosts(1, secret=b"d" * 32)
+        via = [some[0].door.address]
+        async with Client("lobby", via, secret=b"d" * 32) as ann:
+            assert await ann.publish(b"hello") == 1
+        async with Client("lobby", via, secret=b"c" * 32, timeout=0.5, patience=0.2) as eve:
+            with pytest.raises(NotAccepted):
+                await eve.publish(b"hello")
+        assert some[0].door.refusals.last
+        await some[0].end()
+
+    run(scene())
+
+
 @given(st.binary(max_size=100))
 def test_any_bytes_are_a_word_or_a_named_error(data: bytes) -> None:
     with suppress(BadMessage):
-        assert isinstance(decode(data), Request | Accepted | Refused)
+        assert isinstance(decode(data), Request | Accepted | Refused | Greeting)
 
 
 # -- processes --------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from whence.cast import CastMessage, Gossip, Item, News, Subscribe, Welcome, che
 from whence.cast.messages import MAX_AGE, parts
 from whence.clock import Digest, Frame
 from whence.errors import BadMessage, RemoteError, TooLarge, UsageError
+from whence.wire import validate
 
 A, B, C, D = names(4)
 FRAME = Frame.of(0, 1, 1, A, ((0, 0), (0, 0)), [b"one", b"two"])
@@ -61,13 +62,14 @@ HOSTILE: list[tuple[str, CastMessage, type[RemoteError]]] = [
     ("negative boot", Gossip(unsubs=(("b:1#-1", 0),)), BadMessage),
     ("the same boot written otherwise", Gossip(members=(("b:1#01", 0),)), BadMessage),
     ("no address", Welcome((("#1", 0),)), BadMessage),
-    ("endless name", Welcome((("b" * 1000 + "#1", 0),)), BadMessage),
+    ("endless name", Welcome((("b" * 1000 + "#1", 0),)), TooLarge),
     ("too large a welcome", Welcome(tuple((f"x:{i}#1", 0) for i in range(6))), TooLarge),
     ("negative wish", Subscribe(-1), BadMessage),
 ]
 
 
 def test_a_good_message_passes() -> None:
+    validate(GOOD)
     check(GOOD, CONFIG)
 
 
@@ -95,6 +97,7 @@ def test_hostile_messages_raise_and_change_nothing(
 
     before = state()
     with pytest.raises(error):
+        validate(message)
         node.receive(B, message, 1)
     assert state() == before
     # ... and a goes on working.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from itertools import permutations
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -128,17 +127,20 @@ def brute(found: History, level: str) -> bool:
             early = any(t == t3 and j < i and w == t2 for t, j, _, w in reads)
             if (t2, t3) in seen or (level == "RC" and early):
                 before.append((t2, t1))
-    return any(_commits(order, so | wr, before) for order in permutations(total))
+    needed = so | wr | set(before)
+    return all(other != -1 for _, other in needed) and _orders(set(total), needed)  # nothing commits before init
 
 
 def _so(one: tuple[str, int], other: tuple[str, int]) -> bool:
     return one[0] == other[0] and one[1] < other[1]
 
 
-def _commits(order: tuple[int, ...], known: set[tuple[int, int]], before: list[tuple[int, int]]) -> bool:
-    rank = {t: n for n, t in enumerate(order)}
-    rank[-1] = -1  # init
-    return all(rank[a] < rank[b] for a, b in known) and all(rank[a] < rank[b] for a, b in before)
+def _orders(rest: set[int], needed: set[tuple[int, int]]) -> bool:
+    """Try every order of the rest: each next one must have nothing that is needed before it among the others."""
+    if not rest:
+        return True
+    free = [t for t in rest if not any(one in rest for one, other in needed if other == t)]
+    return any(_orders(rest - {t}, needed) for t in free)
 
 
 def judged(found: History, report: Report) -> None:

@@ -92,7 +92,7 @@ class MemberNet:
 
     def coordinators(self, *who: int) -> None:
         """m0 founds the ring; these get tickets."""
-        self.feed("m0#1", ports.Found())
+        self.feed("m0#1", ports.FoundRing())
         for i in who:
             if i:
                 self.feed(f"m{i}#1", ports.Coordinate())

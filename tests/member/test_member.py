@@ -51,7 +51,7 @@ def test_resigning_gives_the_ticket_to_another_and_sequences_go_on() -> None:
         if net[1].member.ring.state is State.OWNER:
             break
     if net[1].member.ring.state is not State.OWNER:  # the last one left: the core is empty, and founded again by hand
-        net.feed("m1#1", ports.Found())
+        net.feed("m1#1", ports.FoundRing())
         net.run(2000 * MS)
     assert net[1].member.may_publish
     net.publish(1, b"c")
@@ -162,7 +162,7 @@ def test_a_founder_remembers_an_epoch_nobody_published_under() -> None:
     disk = net.apps.pop("m0#1").member.checkpoint()
     net.add("m0#2", "causal", disk)
     net.feed("m0#2", ports.Start(("m1#1", "m2#1")))
-    net.feed("m0#2", ports.Found())
+    net.feed("m0#2", ports.FoundRing())
     net.run(5000 * MS)
     second = net.apps["m0#2"].member.ring.inc
     assert first is not None and second is not None and second.epoch > first.epoch

@@ -115,7 +115,7 @@ def test_the_rest_goes_on(attack: Attack, monkeypatch: pytest.MonkeyPatch) -> No
                 await asyncio.sleep(0.005)
             await attacked
             tcp = a._host._transport.tcp  # type: ignore[union-attr]
-            await until(lambda: len(tcp.strangers) == 0, "no stranger is left")
+            await until(lambda: tcp.strangers == 0, "no stranger is left")
             stats = a.stats()
             seen = stats["net.unauthentic"] + stats["net.bad_stream"] + stats["net.stale"] + stats["net.refused"]
             assert seen > 0, "it was noticed"

@@ -14,11 +14,13 @@ from whence.clock.event import FRAME_EVENTS
 from whence.errors import ClusterClosed, DiskError, LostTicket
 from whence.judge import judge
 from whence.member import Member
+from whence.net.asks import Ask
 from whence.net.entry import Settings
 from whence.net.hello import DIRECTED, read_direct
-from whence.net.node import Ask, Node, Parcel
+from whence.net.node import Node, Parcel
+from whence.net.transport import Connection
 from whence.order.messages import AckRecover
-from whence.ports import Deliver, Found, Resign, Start, TakeSnapshot
+from whence.ports import Deliver, FoundRing, Resign, Start, TakeSnapshot
 from whence.recorder import Recorder
 from whence.ring.messages import CJoin, NackCoord, Poll, Reject, RingMessage, Tenure, Update, Witness
 from whence.trace import MemoryTrace
@@ -78,7 +80,7 @@ class Wire:
         """Everybody is there, and the first one may publish."""
         first, *others = self.nodes.values()
         first.feed(Start())
-        first.feed(Found())
+        first.feed(FoundRing())
         self.step(first)
         for other in others:
             other.feed(Start((first.me,)))
@@ -221,17 +223,41 @@ RECEIVERS_LIES: list[RingMessage] = [
 
 @pytest.mark.parametrize("lie", RECEIVERS_LIES, ids=lambda lie: type(lie).__name__)
 def test_messages_of_the_ring_from_a_receiver_cost_nobody_a_ticket(lie: RingMessage) -> None:
-    """`may_publish` is what the sender's certificate says."""
     wire = Wire("a", "b", "c")
     a = wire.founded()
     inc, era = a.incarnation, a.member.ring.ctx.table.era
-    a.receive("b:1#1", encode(lie), True, may_publish=False)
+    receiver = Connection()
+    receiver.may_publish = False
+    a.receive("b:1#1", encode(lie), True, receiver)
     wire.step(a)
     assert a.incarnation == inc and a.member.ring.ctx.table.era == era
     wire.pass_time(1000 * MS)
     assert a.incarnation == inc and a.may_publish
     answers = isinstance(lie, Reject | Witness)
     assert ("b:1#1" in a.member.cut_off) is not answers, "a receiver answers, and asks for nothing"
+
+
+def test_a_cut_off_is_by_certificate_logged_and_closes_the_connections(caplog: pytest.LogCaptureFixture) -> None:
+    wire = Wire("a", "b", "c")
+    a = wire.founded()
+    closed: list[Connection] = []
+
+    class Line(Connection):
+        def close(self) -> None:
+            closed.append(self)
+
+    lines = [Line("b:1"), Line("b:1"), Line("b:2"), Line("c:1")]
+    for line, name in zip(lines, ("bob", "bob", "bob", "carol"), strict=True):
+        line.name = name
+    a.receive("b:1#1", b"\xc1\xc1", False, lines[0])
+    wire.step(a)
+    assert closed == lines[:1] and "b:1#1 is cut off" in caplog.text
+    a.receive("b:1#1", encode(Subscribe(1)), False, lines[1])
+    a.receive("b:2#7", encode(Subscribe(1)), False, lines[2])  # in another life, under another address
+    a.receive("c:1#1", encode(Subscribe(1)), False, lines[3])
+    wire.step(a)
+    assert closed == lines[:3] and a.stats.cut_off == 2
+    assert list(a.member.cut_off) == ["b:1#1"] and "b:2#7" not in a.member.members()
 
 
 def test_a_disk_that_fails_stops_the_node_before_anything_leaves_it() -> None:

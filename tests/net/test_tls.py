@@ -230,6 +230,12 @@ def test_an_address_is_spoken_for_by_one_certificate(monkeypatch: pytest.MonkeyP
     pins.release("10.0.0.1:7", "alice")
     pins.claim("10.0.0.1:7", "carol")  # alice is gone, her address has a new owner
     assert len(pins) == 1
+    assert pins.prove("10.0.0.1:7", "carol") == ""
+    assert pins.prove("10.0.0.1:7", "alice") == "carol", "whoever listens there is right"
+    pins.release("10.0.0.1:7", "carol")
+    with pytest.raises(Unauthentic):
+        pins.claim("10.0.0.1:7", "carol")
+    pins.claim("10.0.0.1:7", "alice")
     monkeypatch.setattr(tls, "MAX_PINS", 2)
     pins.claim("10.0.0.2:7", "dave")
     with pytest.raises(Unauthentic, match="more than"):

@@ -24,7 +24,9 @@ from whence.errors import (
 from whence.order import MECHANISMS, OrderConfig, OrderContext, StampedOrdering, SurveyConfig
 from whence.order.messages import StampedState, TicketState
 from whence.order.outputs import Deliver, Dropped, GaveUp, OrderOutput, OrderSend
-from whence.order.survey import Message, Stamp, VectorStamp, make
+from whence.order.survey.base import Message, Stamp
+from whence.order.survey.registry import make
+from whence.order.survey.vector import VectorStamp
 from whence.sim.mechanisms import TIMED
 
 MS = 1_000_000

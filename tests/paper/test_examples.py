@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from whence.errors import UsageError
-from whence.order.survey import Carried, FirstGeneration, Message, VectorClock, sequence
+from whence.order.survey.base import Message
+from whence.order.survey.first import Carried, FirstGeneration, sequence
+from whence.order.survey.vector import VectorClock
 from whence.paper.survey.compact import SkClock
 from whence.paper.survey.examples import EX1_VECTORS, EX3, M1, M2, M3, M4, Comparison, comparisons, ex3, replay, vectors
 

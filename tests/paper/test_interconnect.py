@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from tests.survey.net import mechanisms
 from whence.errors import ConfigError, CyclicTopology
-from whence.order.survey import Mechanism, VectorClock
+from whence.order.survey.base import Mechanism
+from whence.order.survey.vector import VectorClock
 from whence.paper.survey.interconnect import Interconnected, ToGroup, check_acyclic
 from whence.paper.survey.reliable import View
 from whence.paper.survey.subgroup import Delivered, Installed, ToMember

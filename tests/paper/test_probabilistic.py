@@ -10,7 +10,9 @@ import pytest
 from tests.survey.net import Net
 from whence.clock.probabilistic import keys_of
 from whence.errors import BadFrame
-from whence.order.survey import Codec, Mechanism, Process
+from whence.order.survey.base import Mechanism
+from whence.order.survey.codec import Codec
+from whence.order.survey.process import Process
 from whence.paper.survey.probabilistic import KeyStamp, Probabilistic
 
 

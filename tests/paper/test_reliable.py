@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from tests.survey.net import Truth, mechanisms
 from whence.errors import UsageError
-from whence.order.survey import Id, Mechanism, VectorClock
+from whence.order.survey.base import Mechanism
+from whence.order.survey.counts import Id
+from whence.order.survey.vector import VectorClock
 from whence.paper.survey.reliable import (
     Data,
     Deliver,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from whence.order.survey import CompactStamp, VectorStamp
+from whence.order.survey.vector import CompactStamp, VectorStamp
 from whence.paper import EXPERIMENTS, experiment
 from whence.paper.survey.table1 import change, fixed_bytes, join_and_crash, pay
 

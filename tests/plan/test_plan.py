@@ -36,7 +36,7 @@ def test_settings_are_the_formulas_of_the_members() -> None:
     p = planner.make(QUESTION)
     chosen = sizing.choose(40, 0.05, 0.999)
     assert (p.fanout, p.termination) == (chosen.fanout, chosen.termination)
-    assert p.reach_gossip == pytest.approx(sizing.reach(40, *(p.fanout, p.termination), 0.05, latency=0.1))
+    assert p.reach_gossip == pytest.approx(sizing.PrCast(40, *(p.fanout, p.termination), 0.05, latency=0.1).reach())
     assert p.reach_gossip >= chosen.probability >= 0.999  # which leaves the network's latency out
     assert p.round_ms == 100 and p.load == pytest.approx(1.0)
     assert p.B_theorem == buffer_size([p.load], p.needed_rounds) <= p.B
@@ -130,14 +130,14 @@ def test_any_plan_makes_sense(members: int, loss: float, crash: float, target: f
 
 def test_arrivals_end_where_coverage_does() -> None:
     for loss in (0.0, 0.1):
-        arrivals = sizing.arrivals(60, 4, 5, loss)
-        mean = sizing.coverage(60, 4, 5, loss)[-1]
+        arrivals = sizing.PrCast(60, 4, 5, loss).arrivals()
+        mean = sizing.PrCast(60, 4, 5, loss).coverage()[-1]
         assert arrivals.cdf == sorted(arrivals.cdf)
         assert (1 + 59 * arrivals.cdf[-1]) / 60 == pytest.approx(mean, abs=1e-4)
         assert arrivals.noticed == sorted(arrivals.noticed) and arrivals.noticed[-1] > 0.99
-    slow = sizing.arrivals(60, 4, 5, 0.0, latency=0.5)
-    assert slow.cdf[64] < sizing.arrivals(60, 4, 5, 0.0).cdf[64]
-    assert sizing.reach(60, 4, 5, 0.0, latency=0.5) > sizing.reach(60, 4, 5, 0.0)
+    slow = sizing.PrCast(60, 4, 5, 0.0, latency=0.5).arrivals()
+    assert slow.cdf[64] < sizing.PrCast(60, 4, 5, 0.0).arrivals().cdf[64]
+    assert sizing.PrCast(60, 4, 5, 0.0, latency=0.5).reach() > sizing.PrCast(60, 4, 5, 0.0).reach()
 
 
 def test_events_that_travel_together_are_missed_together() -> None:
@@ -167,7 +167,7 @@ def test_what_is_missed_costs_questions_and_answers() -> None:
     sure, thin = (planner.make(Question(**{**_fields(QUESTION), "target": t})) for t in (0.99999, 0.3))
     gossip = thin.load / thin.round_ms * 1e3 * thin.sizes.frame
     for p in (sure, thin):
-        copies = sizing.copies(40, p.fanout, p.termination, 0.05, latency=0.1)
+        copies = sizing.PrCast(40, p.fanout, p.termination, 0.05, latency=0.1).copies()
         asked = p.events_bytes_per_s - gossip * copies
         want = 10 * (1 - p.coverage) * (p.k + 1) * (p.sizes.ask + p.coverage * p.sizes.frame)
         assert asked == pytest.approx(want, abs=1e-6)
@@ -210,7 +210,7 @@ def test_reach_is_within_its_error_also_in_small_clusters(members: int, loss: fl
     tries = 1500
     hits = sum(_all_get_it(rng, members, chosen.fanout, chosen.termination, loss, 0.1) for _ in range(tries))
     low, high = wilson(hits, tries)
-    predicted = sizing.reach(members, chosen.fanout, chosen.termination, loss, latency=0.1)
+    predicted = sizing.PrCast(members, chosen.fanout, chosen.termination, loss, latency=0.1).reach()
     error = planner.error("reach_gossip", members)
     assert predicted - error < low and high < predicted + error
     if members == 6:

@@ -23,7 +23,7 @@ from whence.errors import ConfigError
 from whence.judge import judge
 from whence.member import Member
 from whence.order import MECHANISMS, StampedOrdering
-from whence.order.survey import Message, Wait
+from whence.order.survey.base import Message, Wait
 from whence.sim.mechanisms import TIMED, hostile
 from whence.sim.run import run
 from whence.sim.scenario import parse

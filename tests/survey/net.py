@@ -11,21 +11,15 @@ from collections.abc import Callable
 from random import Random
 
 from whence.clock.interval import Stamp as Itc
-from whence.order.survey import (
-    CompactMulticast,
-    CompactUnicast,
-    DeltaCausal,
-    FirstGeneration,
-    Id,
-    Identifiers,
-    IntervalTree,
-    Mechanism,
-    Message,
-    Physical,
-    Process,
-    VectorClock,
-    shares,
-)
+from whence.order.survey.base import Mechanism, Message
+from whence.order.survey.counts import Id
+from whence.order.survey.delta import DeltaCausal
+from whence.order.survey.first import FirstGeneration
+from whence.order.survey.identifiers import Identifiers
+from whence.order.survey.interval import IntervalTree, shares
+from whence.order.survey.physical import Physical
+from whence.order.survey.process import Process
+from whence.order.survey.vector import CompactMulticast, CompactUnicast, VectorClock
 
 MS = 1_000_000
 FOREVER = 10**15

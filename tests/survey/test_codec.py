@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tests.survey.net import Net
 from whence.clock.interval import SEED, encode, peek
 from whence.errors import BadFrame, BadMessage, ConfigError, RemoteError, TooLarge
-from whence.order.survey import Process
 from whence.order.survey.codec import Codec
 from whence.order.survey.interval import IntervalStamp
+from whence.order.survey.process import Process
 from whence.order.survey.registry import MECHANISMS, make
 
 FOUNDERS = (0, 1, 2)

@@ -14,26 +14,14 @@ from hypothesis import strategies as st
 
 from tests.survey.net import FOREVER, MS, Net, mechanisms
 from whence.clock.interval import event, join, peek
-from whence.order.survey import (
-    CompactMulticast,
-    CompactUnicast,
-    DeltaCausal,
-    FirstGeneration,
-    Identifiers,
-    IntervalTree,
-    Mechanism,
-    Message,
-    Physical,
-    Process,
-    Stamp,
-    VectorClock,
-    VectorStamp,
-    control_bytes,
-    shares,
-)
-from whence.order.survey.first import FirstStamp
-from whence.order.survey.identifiers import IdStamp
-from whence.order.survey.interval import _before
+from whence.order.survey.base import Mechanism, Message, Stamp, control_bytes
+from whence.order.survey.delta import DeltaCausal
+from whence.order.survey.first import FirstGeneration, FirstStamp
+from whence.order.survey.identifiers import Identifiers, IdStamp
+from whence.order.survey.interval import IntervalTree, _before, shares
+from whence.order.survey.physical import Physical
+from whence.order.survey.process import Process
+from whence.order.survey.vector import CompactMulticast, CompactUnicast, VectorClock, VectorStamp
 
 NAMES = list(mechanisms(3))
 

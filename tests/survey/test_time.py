@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 
 from tests.survey.net import MS, Truth
 from whence.errors import ConfigError
-from whence.order.survey import DeltaCausal, DeltaStamp, Mechanism, Message, Physical, Process, TimeStamp
+from whence.order.survey.base import Mechanism, Message
+from whence.order.survey.delta import DeltaCausal, DeltaStamp
+from whence.order.survey.physical import Physical, TimeStamp
+from whence.order.survey.process import Process
 
 N = 4
 

@@ -24,7 +24,7 @@ from whence.order.messages import (
     StampedState,
 )
 from whence.ring import messages as ring
-from whence.ring.messages import Holder, RingMessage, RingNews, Row, Tenure
+from whence.ring.messages import Ballot, Council, Holder, Ledger, RingMessage, RingNews, Row, Tenure, Voter
 
 KINDS: list[type] = [*get_args(CastMessage), *get_args(RingMessage), *get_args(OrderMessage)]
 NEWS_KINDS: list[type] = list(get_args(RingNews))
@@ -37,6 +37,10 @@ FIRST = Frame.of(0, 7, 1, "a:1#2", (NEVER,), [b""])
 SEAT = Holder("a:1#2", 0, 7)
 T0, T1 = Tenure(0, 7), Tenure(1, INC)
 ROW = Row(1, "", 7, 3, (7, 0))
+VOTERS = (Voter("a:1#2", False), Voter("b:1#2", True))
+COUNCIL = Council(3, VOTERS, VOTERS[:1])
+BALLOT = Ballot(4, "b:1#2")
+LEDGER = Ledger(5, (SEAT,), (ROW,))
 CLOCK = SavedState(
     ((5, 6), NEVER), (4, 0), ((0, 4, 8),), ((0, 4, 9),), ((5, 6), NEVER), ((0, 5, "a:1#2"),), ((1, 2, 3),)
 )
@@ -86,6 +90,23 @@ EXAMPLES: list[Any] = [
     ring.AckCoord(9, T1, (ROW,)),
     ring.NackCoord(9, T1, 5),
     ring.Cancel(9, T0),
+    ring.Sit(3, 9, T1, 6),
+    ring.Vouch(3, 9, "a:1#2"),
+    ring.Read(3, 9),
+    ring.Seats(3, 9, "a:1#2", LEDGER),
+    ring.Claim(3, 9, 5, (1, 2)),
+    ring.Agree(3, 9, "a:1#2"),
+    ring.Vacate(T1, 6),
+    ring.Known(COUNCIL),
+    ring.Attend(3, "a:1#2", False),
+    ring.Volunteer(VOTERS[1]),
+    ring.Missing(3),
+    ring.Prepare(3, BALLOT),
+    ring.Promise(3, BALLOT, "a:1#2", (BALLOT, VOTERS), LEDGER),
+    ring.Higher(3, BALLOT),
+    ring.Accept(3, BALLOT, VOTERS),
+    ring.Accepted(3, BALLOT, "a:1#2"),
+    ring.Begin(COUNCIL, LEDGER),
     Recover(9, ((0, 7, 1, 4),)),
     AckRecover(9, (FRAME, FIRST), ((0, 7, 2, 4),)),
     SnapshotRequest(9, 2, False),
@@ -250,7 +271,7 @@ def clocks(draw: st.DrawFn) -> SavedState:
 def gossips(draw: st.DrawFn) -> Gossip:
     news = st.builds(News, members, u64, st.binary(max_size=40))
     items = draw(tuples_of(st.one_of(frames(), free_frames(), stamped_frames(), news)))
-    ages = tuple(draw(st.integers(0, MAX_AGE)) for _ in items)
+    ages = tuple(draw(st.integers(1, MAX_AGE)) for _ in items)
     aged = tuples_of(st.tuples(members, st.integers(0, MAX_ROUNDS)))
     return Gossip(items, ages, draw(st.one_of(st.none(), digests())), draw(aged), draw(aged), draw(heads))
 
@@ -260,6 +281,11 @@ tenures = st.builds(Tenure, tickets, u64)
 seats = st.builds(Holder, members, tickets, u64)
 rows = st.builds(Row, tickets, st.one_of(st.just(""), members), u64, u64, st.tuples(u64, st.integers(0, MAX_SEQ)))
 coordinators = tuples_of(st.tuples(tickets, members))
+
+voters = st.builds(Voter, members, st.booleans())
+ballots = st.builds(Ballot, st.integers(0, (1 << 62) - 1), st.one_of(st.just(""), members))
+councils = st.builds(Council, st.integers(0, (1 << 62) - 1), tuples_of(voters), tuples_of(voters))
+ledgers = st.builds(Ledger, u64, tuples_of(seats), tuples_of(rows))
 
 FIELDS: dict[str, st.SearchStrategy[Any]] = {
     **dict.fromkeys(("nonce", "update", "answers", "adopted", "promised", "era", "floor", "rank"), u64),
@@ -275,6 +301,15 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     **dict.fromkeys(("ranges", "lacks"), tuples_of(ranges)),
     **dict.fromkeys(("runs", "lacks_runs"), tuples_of(runs)),
     **dict.fromkeys(("known", "coordinators"), coordinators),
+    "council": st.integers(0, (1 << 62) - 1),
+    "now": councils,
+    "voter": members,
+    "as_voter": voters,
+    "voters": tuples_of(voters),
+    "ballot": ballots,
+    "accepted": st.one_of(st.none(), st.tuples(ballots, tuples_of(voters))),
+    "table": ledgers,
+    "leaving": st.booleans(),
     "seq": st.integers(0, MAX_SEQ),
     "takeover": tuples_of(tenures),
     "rows": tuples_of(rows),

@@ -15,17 +15,31 @@ from whence.clock.cct import MAX_SEQ
 from whence.errors import BadFrame, BadMessage, ConfigError, TooLarge
 from whence.order.messages import AckRecover, Recover, Snapshot, SnapshotRefused
 from whence.ring.messages import (
+    Accept,
+    Attend,
+    Ballot,
+    Begin,
     CJoin,
+    Claim,
     CLeave,
+    Council,
     GoneNews,
     Holder,
+    Ledger,
     NewSucc,
     Poll,
+    Prepare,
+    Promise,
     Reject,
     ReleasedNews,
     Row,
     Tenure,
     Update,
+    Volunteer,
+    Voter,
+    Vouch,
+    check_message,
+    check_voter,
 )
 from whence.wire import Limits, decode, encode, is_name, validate
 from whence.wire.validate import check_frame
@@ -309,3 +323,37 @@ def test_names():
 def test_limits_that_make_no_sense(wrong):
     with pytest.raises(ConfigError):
         Limits(**wrong)
+
+
+# ------------------------------------------------------------------------------------------------------- council
+
+
+def test_councils_are_bounded():
+    small = Limits(max_voters=1, max_tickets=3)
+    voter, other = Voter("a#1", False), Voter("b#1", True)
+    table = Ledger(1, (), ())
+    validate(Begin(Council(1, (voter,), ()), table), small)
+    refused(Begin(Council(1, (voter, other), ()), table), TooLarge, small)
+    refused(Begin(Council(1, (voter,), (voter, other)), table), TooLarge, small)
+    refused(Accept(1, Ballot(1, "a#1"), (voter, other)), TooLarge, small)
+    refused(Promise(1, Ballot(1, "a#1"), "a#1", (Ballot(1, "a#1"), (voter, other)), table), TooLarge, small)
+    refused(Begin(Council(1, (Voter("a", False),), ()), table), BadMessage, small)
+    refused(Begin(Council(1 << 62, (voter,), ()), table), BadMessage, small)
+    refused(Prepare(1, Ballot(1 << 62, "a#1")), BadMessage, small)
+    refused(Begin(Council(1, (), ()), Ledger(1, (Holder("a", 0, 1),), ())), BadMessage, small)
+    refused(Begin(Council(1, (), ()), Ledger(1, (), (Row(3, "", 1, 1, (1, 1)),))), BadMessage, small)
+
+
+def test_nobody_speaks_for_a_voter_elsewhere():
+    check_voter("a#2", Vouch(1, 9, "a#1"))
+    for message in (Vouch(1, 9, "b#1"), Volunteer(Voter("b#1", True)), Attend(1, "b#1", False)):
+        with pytest.raises(BadMessage, match="speaks for b#1"):
+            check_voter("a#2", message)
+
+
+def test_claims_name_tickets_and_eras_that_exist():
+    check_message(Claim(1, 9, 5, (0, 2)), 3)
+    with pytest.raises(BadMessage, match="ticket 3"):
+        check_message(Claim(1, 9, 5, (3,)), 3)
+    assert check_message(Claim(1, 9, 1 << 40, (0,)), 3) == 1 << 40
+    assert check_message(Begin(Council(1, (), ()), Ledger(1 << 40, (), ())), 3) == 1 << 40

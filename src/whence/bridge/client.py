@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-from whence.bridge.line import MAX_CLIENT, Accepted, Line, Refused, Request, Safety
+from whence.bridge.line import MAX_CLIENT, Accepted, Greeting, Line, Refused, Request, Safety
 from whence.errors import ClusterClosed, NotAccepted, RemoteError, UsageError
 from whence.net.keys import Keys
 from whence.net.tls import refusal
@@ -141,6 +141,7 @@ class Client:
         host, port = parse_address(address)
         reader, writer = await asyncio.open_connection(host, port, ssl=self._safety.client)
         line = self._lines[address] = Line(reader, writer, self._safety.guard)
+        await line.say(Greeting())
         return line
 
     def _hang_up(self, address: str) -> None:

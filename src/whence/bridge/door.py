@@ -23,14 +23,21 @@ from whence.bridge.line import Accepted, Line, Refused, Request, Safety
 from whence.errors import ClusterClosed, RemoteError, Unauthentic, UsageError
 from whence.events import Event
 from whence.net.keys import Keys
+from whence.net.listener import Listener
+from whence.net.refusals import Refusals, failed_handshake
 from whence.net.roles import PUBLISHER
 from whence.net.tls import peer
-from whence.net.transport import parse_address, show_address
+from whence.net.transport import NetStats, parse_address, show_address
 
 log = logging.getLogger("whence.bridge")
 
 MAX_LINES = 256
-"""Clients at a time; more are refused, and may ask another member. Each has at most one event under way."""
+"""Clients at a time; more are refused, and may ask another member. Each has at most one event under way, so they make
+the door keep at most so many megabytes."""
+MAX_STRANGERS = 64
+"""Connections that have not greeted yet; the oldest of the address with the most of them makes room."""
+GREETING_S = 5.0
+"""Seconds that a stranger has for its greeting, a TLS handshake included."""
 IDLE_S = 300.0
 """Seconds without a word after which a line is closed."""
 
@@ -52,9 +59,17 @@ class Door:
         self.reader = reader
         self.listen = listen
         self.stats = {"door.accepted": 0, "door.published": 0, "door.refused": 0, "door.unauthentic": 0}
+        self.refusals = Refusals()
         self._safety = Safety.of(secret, tls, insecure, listen)
         self._publisher = cluster.publisher()
-        self._server: asyncio.Server | None = None
+        self._listener = Listener(
+            lambda: _Client(self),
+            NetStats(),
+            tls=self._safety.server,
+            handshake_timeout=GREETING_S,
+            max_strangers=MAX_STRANGERS,
+            refused=self._failed_handshake,
+        )
         self._lines: set[asyncio.Task[None]] = set()
         self._under_way: dict[str, int] = {}
         self._waiting: list[asyncio.Future[None]] = []
@@ -63,25 +78,19 @@ class Door:
     @property
     def address(self) -> str:
         """Where clients find it."""
-        if self._server is None:
+        if not self._listener.address[1]:
             raise UsageError("the door is not open")
-        return show_address(*self._server.sockets[0].getsockname()[:2])
+        return show_address(*self._listener.address)
 
     async def __aenter__(self) -> Self:
-        try:
-            host, port = parse_address(self.listen)
-            self._server = await asyncio.start_server(self._serve, host, port, ssl=self._safety.server)
-        except OSError as error:
-            raise UsageError(f"cannot open a door at {self.listen}: {error.strerror or error}") from None
+        await self._listener.start(*parse_address(self.listen))
         await self._publisher.__aenter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
-        assert self._server is not None
-        self._server.close()
-        for task in (over := [*self._lines, *self._tasks]):
+        for task in (over := [*self._listener.close(), *self._lines, *self._tasks]):
             task.cancel()
         if over:
             await asyncio.wait(over)
@@ -114,18 +123,35 @@ class Door:
 
     # -- clients ------------------------------------------------------------------------------------------------
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def gone(self, client: _Client) -> None:
+        """Its connection is over."""
+        self._listener.gone(client)
+
+    def _failed_handshake(self, address: str, error: Exception) -> None:
+        self.stats["door.unauthentic"] += 1
+        self.refusals.note(address, failed_handshake(error))
+
+    async def serve(self, client: _Client, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One client, from its greeting to its end."""
         task = asyncio.current_task()
         assert task is not None
         line = Line(reader, writer, self._safety.guard)
-        self._lines.add(task)
         try:
+            async with asyncio.timeout(GREETING_S):
+                await line.greeted()
+            self._listener.known(client)
+            if len(self._lines) >= MAX_LINES:
+                self.stats["door.refused"] += 1
+                await line.say(Refused(1, f"{MAX_LINES} clients are here already"))
+                return
+            self._lines.add(task)
             await self._talk(line)
         except (ClusterClosed, OSError, TimeoutError):
             pass
         except RemoteError as error:
             self.stats["door.unauthentic"] += isinstance(error, Unauthentic)
-            log.info("a client at the door of %s: %s", self.cluster.name, error)
+            peername = writer.get_extra_info("peername")
+            self.refusals.note(str(peername[0]) if peername else "an unknown address", str(error))
         except asyncio.CancelledError:
             pass  # the door closes: nobody waits for this task
         finally:
@@ -165,7 +191,7 @@ class Door:
         certificate = line.writer.get_extra_info("ssl_object")
         if certificate is not None and peer(certificate).role != PUBLISHER:
             return "this certificate is a receiver's"
-        return "" if len(self._lines) <= MAX_LINES else f"{MAX_LINES} clients are here already"
+        return ""
 
     def _refusal(self, request: Request) -> str:
         if request.cluster != self.cluster.name:
@@ -198,3 +224,24 @@ class Door:
         finally:
             if self._under_way.get(request.client) == request.number:
                 del self._under_way[request.client]
+
+
+class _Client(asyncio.StreamReaderProtocol):
+    """A connection at the door."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self._line: asyncio.StreamWriter | None = None
+        super().__init__(asyncio.StreamReader(limit=1 << 16), self._connected)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._line = writer
+        await self._door.serve(self, reader, writer)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._door.gone(self)
+        super().connection_lost(exc)
+
+    def close(self) -> None:
+        if self._line is not None:
+            self._line.transport.abort()

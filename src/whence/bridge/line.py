@@ -1,4 +1,7 @@
-"""What a client and a member say to each other, and the line they say it on: a stream, protected as members' are."""
+"""What a client and a door say to each other, and the line they say it on: a stream, protected like those of members.
+
+A door has a secret or certificates of its own: its clients need not hold the cluster's.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,17 @@ class Refused(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=3):
     reason: str
 
 
-Word = Request | Accepted | Refused
+class Greeting(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=4):
+    """The first word on a line, by the client: short, so that a stranger cannot make a door keep much."""
+
+    number: int = 1
+    """Nothing: every word has one."""
+
+
+Word = Request | Accepted | Refused | Greeting
+
+GREETING_BYTES: Final = 256
+"""The largest first record on a line."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _decoder = msgspec.msgpack.Decoder(Word)
@@ -84,7 +97,7 @@ class Safety:
     ) -> Safety:
         """`addresses`: where the lines lead; without protection they have to be on this machine."""
         if sum((secret is not None, tls is not None, insecure)) != 1:
-            raise UsageError("who may take part? Give one of secret, tls or insecure=True, the same as the members")
+            raise UsageError("who may publish here? Give one of secret, tls or insecure=True, the same as at the door")
         if secret is not None:
             return cls(SecretGuard(secret))
         if tls is not None:
@@ -107,6 +120,18 @@ class Line:
         self._limits = limits
         self._decoder = StreamDecoder(limits)
         self._words: deque[Word] = deque()
+
+    async def greeted(self) -> None:
+        """Wait for the client's greeting. Nothing is kept of a record that is too long to be one."""
+        try:
+            length = int.from_bytes(await self.reader.readexactly(4), "big")
+            if length > GREETING_BYTES:
+                raise BadMessage(f"a first record of {length} bytes is no greeting")
+            first = await self.reader.readexactly(length)
+        except asyncio.IncompleteReadError:
+            raise ClusterClosed("the line was closed at the other end") from None
+        if not isinstance(decode(self._guard.open(first)), Greeting):
+            raise BadMessage("the first record is no greeting")
 
     async def say(self, word: Word) -> None:
         self.writer.write(frame_stream(self._guard.seal(_encode(word)), self._limits))

@@ -1,14 +1,9 @@
-"""Dissemination as the layers above see it: what any PrCast offers, and what comes out of it.
-
-`gossip.EttbGossip` is the papers' one. The interface promises nothing about how: trees with lazy repair (Plumtree)
-fit as well.
-"""
+"""What comes out of the dissemination, and what it counts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import msgspec
 
@@ -113,36 +108,3 @@ class CastStats:
     def view_changes(self) -> int:
         """How often a member entered or left the view: while it stays the same, so does the view."""
         return self.joined + self.left + self.expired + self.restarted + self.removed + self.evicted
-
-
-class Dissemination(Protocol):
-    """PrCast: hand an item in at one member, and with high probability it comes out at all of them, once, in no
-    particular order."""
-
-    wake_at: int
-    """When the next round is due, in nanoseconds of the member's clock."""
-    stats: CastStats
-
-    def start(self, contacts: Sequence[MemberId], now: int, genesis: bool) -> list[CastOutput]:
-        """Begin. A genesis member has `contacts` as its first view; any other subscribes through them."""
-
-    def broadcast(self, item: Item, now: int) -> list[CastOutput]:
-        """Spread an item of our own; it does not come back as `First`."""
-
-    def receive(self, sender: MemberId, message: CastMessage, now: int) -> list[CastOutput]:
-        """Take a peer's message. Raises a `RemoteError`, having changed nothing, if it breaks the protocol."""
-
-    def wake(self, now: int, digest: Digest | Heads | None) -> list[CastOutput]:
-        """A round, if it is due; too early is harmless. `digest` travels with it."""
-
-    def leave(self, now: int) -> list[CastOutput]:
-        """Unsubscribe, with the last items still in hand. Afterwards nothing is sent and nothing taken."""
-
-    def remove(self, member: MemberId) -> None:
-        """The member is cut off, or known to be dead: forget it, and do not take it back from hearsay for a while."""
-
-    def members(self) -> list[MemberId]:
-        """The view, without this member, in an order that is the same in every run of the same seed."""
-
-    def sample(self, k: int, exclude: Container[MemberId] = ()) -> list[MemberId]:
-        """At most `k` distinct members of the view, uniformly at random, none of `exclude`."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Container, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 
 from whence.cast.base import NEVER_WAKE, CastOutput, CastSend, CastStats, First, Heard, Vet
 from whence.cast.config import CastConfig
@@ -93,7 +93,8 @@ class AgeBuffer:
 
 
 class EttbGossip:
-    """One member's part in the dissemination. Implements `Dissemination`."""
+    """One member's part in PrCast: an item handed in at one member comes out at all of them with high probability,
+    once, in no particular order."""
 
     def __init__(
         self, me: MemberId, config: CastConfig, view: View, rng: random.Random, vet: Vet | None = None
@@ -105,6 +106,7 @@ class EttbGossip:
         self.rng = rng
         self.stats = view.stats
         self.wake_at = NEVER_WAKE
+        """When the next round is due, in nanoseconds of the member's clock."""
         self._eager = config.mode == "eager"
         self._buffer = AgeBuffer(config, self.stats)
         self._seen: set[Hashable] = set()  # looked up, never iterated
@@ -112,9 +114,8 @@ class EttbGossip:
         self._history = config.history_keys
         self._contacts: list[MemberId] = []  # whom to subscribe at, until one of them answers
 
-    # The interface
-
     def start(self, contacts: Sequence[MemberId], now: int, genesis: bool) -> list[CastOutput]:
+        """Begin. A genesis member has `contacts` as its first view; any other subscribes through them."""
         for contact in contacts:
             if not is_member_id(contact):
                 raise UsageError(f"contact {contact!r} is no member id; want address#boot")
@@ -132,6 +133,7 @@ class EttbGossip:
         return out
 
     def broadcast(self, item: Item, now: int) -> list[CastOutput]:
+        """Spread an item of our own; it does not come back as `First`."""
         out: list[CastOutput] = []
         if self.wake_at == NEVER_WAKE or not self._remember(item.key):
             return out
@@ -144,6 +146,7 @@ class EttbGossip:
         return out
 
     def receive(self, sender: MemberId, message: CastMessage, now: int) -> list[CastOutput]:
+        """Take a peer's message. Raises a `RemoteError`, having changed nothing, if it breaks the protocol."""
         check(message, self.config)
         out: list[CastOutput] = []
         if self.wake_at == NEVER_WAKE:
@@ -162,6 +165,7 @@ class EttbGossip:
         return out
 
     def wake(self, now: int, digest: Digest | Heads | None) -> list[CastOutput]:
+        """A round, if it is due; too early is harmless. `digest` travels with it."""
         out: list[CastOutput] = []
         if now < self.wake_at:
             return out
@@ -178,6 +182,7 @@ class EttbGossip:
         return out
 
     def leave(self, now: int) -> list[CastOutput]:
+        """Unsubscribe, with the last items still in hand. After that nothing is sent and nothing taken."""
         out: list[CastOutput] = []
         if self.wake_at != NEVER_WAKE:
             self.view.tick(1, [])
@@ -187,14 +192,17 @@ class EttbGossip:
         return out
 
     def remove(self, member: MemberId) -> None:
+        """The member is cut off or dead: forget it, and do not take it back from hearsay for a while."""
         self._contacts = [c for c in self._contacts if c != member]
         self.view.remove(member)
 
     def members(self) -> list[MemberId]:
+        """The view, without this member, in the same order in every run of the same seed."""
         return list(self.view.pool)
 
-    def sample(self, k: int, exclude: Container[MemberId] = ()) -> list[MemberId]:
-        return pick([m for m in self.view.pool if m not in exclude], k, self.rng)
+    def sample(self, k: int) -> list[MemberId]:
+        """At most `k` distinct members of the view, uniformly at random."""
+        return pick(self.view.pool, k, self.rng)
 
     # Its parts
 

@@ -31,7 +31,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import count, islice
 from math import ceil, exp, inf, log, log1p
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -64,7 +64,7 @@ class Sizing(msgspec.Struct, frozen=True):
 Outlook = tuple[float, float, float]
 """(probability that all get the item, expected fraction that gets it, copies sent per member)."""
 
-State = tuple[float, float]
+Infection = tuple[float, float]
 """(infected, active) members: whole numbers while the distribution is followed, means beyond."""
 
 
@@ -85,7 +85,7 @@ def _newly(susceptible: int, q: float) -> Iterator[tuple[int, float]]:
         p *= (susceptible - k) / (k + 1) * (1 - q) / q
 
 
-def _throw(state: State, members: int, fanout: int, loss: float, exact: int) -> Iterator[tuple[float, float]]:
+def _throw(state: Infection, members: int, fanout: int, loss: float, exact: int) -> Iterator[tuple[float, float]]:
     """How many more are infected after one round, and how probably."""
     infected, active = state
     if active <= 0:
@@ -101,13 +101,13 @@ def _throw(state: State, members: int, fanout: int, loss: float, exact: int) -> 
             yield (members - infected) * (1 - q), 1.0
 
 
-def _spread(members: int, fanout: int, loss: float, mode: Mode) -> Iterator[dict[State, float]]:
+def _spread(members: int, fanout: int, loss: float, mode: Mode) -> Iterator[dict[Infection, float]]:
     """The distribution after 1, 2, 3 .. rounds."""
     fanout = min(fanout, members - 1)
     direct = mode == "eager" and fanout == members - 1  # a handful: one push to each, nobody forwards
-    states: dict[State, float] = {(1, 1): 1.0}
+    states: dict[Infection, float] = {(1, 1): 1.0}
     while True:
-        after: dict[State, float] = {}
+        after: dict[Infection, float] = {}
         for state, p in states.items():
             for k, w in _throw(state, members, fanout, loss, _EXACT[mode]):
                 infected = min(members, state[0] + k)
@@ -118,7 +118,7 @@ def _spread(members: int, fanout: int, loss: float, mode: Mode) -> Iterator[dict
         yield states
 
 
-def _all(states: dict[State, float], members: int, mode: Mode) -> float:
+def _all(states: dict[Infection, float], members: int, mode: Mode) -> float:
     """The probability that everybody is infected."""
     total = 0.0
     for (infected, _), p in states.items():
@@ -136,7 +136,7 @@ def _ceiling(members: int, fanout: int, loss: float) -> float:
     return float((1 - escape ** (members - 1)) ** (members - 1))
 
 
-def _mean(states: dict[State, float]) -> float:
+def _mean(states: dict[Infection, float]) -> float:
     return sum(infected * p for (infected, _), p in states.items())
 
 
@@ -224,55 +224,6 @@ def _outlooks(
     return _drift(members, fanout, loss, round(latency * _SLOTS))
 
 
-def reach(
-    members: int,
-    fanout: int,
-    termination: int,
-    loss: float,
-    mode: Mode = "rounds",
-    in_step: bool = False,
-    latency: float = 0.0,
-) -> float:
-    """The probability that ALL members get an item. `latency` of the network in rounds: slower hops are fewer, so out
-    of step an item gets farther."""
-    if members <= 1:
-        return 1.0
-    outlooks = _outlooks(members, fanout, loss, mode, in_step, latency)
-    return next(islice(outlooks, termination - 1, None))[0]
-
-
-def coverage(
-    members: int,
-    fanout: int,
-    termination: int,
-    loss: float,
-    mode: Mode = "rounds",
-    in_step: bool = False,
-    latency: float = 0.0,
-) -> list[float]:
-    """The expected fraction of members that an item reaches with a termination of 0, 1, .. `termination`. In step,
-    these are also the fractions after so many rounds."""
-    if members <= 1:
-        return [1.0] * (termination + 1)
-    outlooks = _outlooks(members, fanout, loss, mode, in_step, latency)
-    return [1 / members, *(mean for _, mean, _ in islice(outlooks, termination))]
-
-
-def copies(
-    members: int,
-    fanout: int,
-    termination: int,
-    loss: float,
-    mode: Mode = "rounds",
-    in_step: bool = False,
-    latency: float = 0.0,
-) -> float:
-    """How often a member sends an item, on average over members: the price of one item, in copies of it."""
-    if members <= 1:
-        return 0.0
-    return next(islice(_outlooks(members, fanout, loss, mode, in_step, latency), termination - 1, None))[2]
-
-
 class Arrivals(msgspec.Struct, frozen=True):
     """When a member gets an item: `cdf[i]` is the probability that it has it `i * step` rounds after it was published.
     The last one is below 1: some never get it."""
@@ -284,47 +235,72 @@ class Arrivals(msgspec.Struct, frozen=True):
     would bring it, so it takes a message from one that throws it no more."""
 
 
-def arrivals(
-    members: int,
-    fanout: int,
-    termination: int,
-    loss: float,
-    mode: Mode = "rounds",
-    in_step: bool = False,
-    latency: float = 0.0,
-) -> Arrivals:
-    """When another member gets an item; `latency` of the network in rounds. The publisher's next round, in which the
-    item is first thrown, is up to a round away, equally likely; in `eager` mode it is thrown at once."""
-    if members <= 1:
-        return Arrivals(1.0, [1.0], [1.0])
-    others = members - 1
-    fanout = min(fanout, others)
-    lag = round(latency * _SLOTS)
-    told = fanout * (1 - loss) / others  # a given member's message of a round reaches a given other
-    if in_step or mode == "eager":
-        means = coverage(members, fanout, termination, loss, mode, in_step)
-        by_hop = [max(0.0, (mean * members - 1) / others) for mean in means]
-        if mode == "eager":
-            quarter = max(latency, 1e-6) / 4
-            cdf = [by_hop[min(termination, i // 4)] for i in range(4 * termination + 1)]
-            return Arrivals(quarter, cdf, [1 - exp(-others * c * told * quarter * i) for i, c in enumerate(cdf)])
-        thrown = [p for p in by_hop[1:] for _ in range(_SLOTS)]
-        finished = [0.0] * len(thrown)
-    else:
-        left, finished = _left_out(members, fanout, termination, loss, lag)
-        thrown = [1 - one / others for one in left]
-    more = _AFTER * _SLOTS
-    thrown += [thrown[-1]] * more
-    finished += [finished[-1] if finished[-1] else thrown[-1] * others] * more
-    hazard, noticed = 0.0, []
-    for one in finished:
-        hazard += one / _SLOTS * told
-        noticed.append(1 - exp(-hazard))
-    return Arrivals(1 / _SLOTS, _phased(thrown, lag), _phased(noticed, lag))
-
-
 _AFTER = 6
 """Rounds after its last throw in which it is looked who has noticed that an item is missing."""
+
+
+class PrCast(NamedTuple):
+    """One item among `members`, thrown at `fanout` of them at a time for `termination` rounds or hops. `latency` of the
+    network is in rounds: slower hops are fewer, so out of step an item gets farther."""
+
+    members: int
+    fanout: int
+    termination: int
+    loss: float
+    mode: Mode = "rounds"
+    in_step: bool = False
+    latency: float = 0.0
+
+    def _by_termination(self) -> list[Outlook]:
+        """The outlook for a termination of 1, 2, .. `termination`."""
+        outlooks = _outlooks(self.members, self.fanout, self.loss, self.mode, self.in_step, self.latency)
+        return list(islice(outlooks, self.termination))
+
+    def reach(self) -> float:
+        """The probability that ALL members get the item."""
+        return self._by_termination()[-1][0] if self.members > 1 else 1.0
+
+    def coverage(self) -> list[float]:
+        """The expected fraction of members that the item reaches with a termination of 0, 1, .. `termination`. In step,
+        these are also the fractions after so many rounds."""
+        if self.members <= 1:
+            return [1.0] * (self.termination + 1)
+        return [1 / self.members, *(mean for _, mean, _ in self._by_termination())]
+
+    def copies(self) -> float:
+        """How often a member sends the item, on average over members: its price."""
+        return self._by_termination()[-1][2] if self.members > 1 else 0.0
+
+    def arrivals(self) -> Arrivals:
+        """When another member gets the item. The publisher's next round, in which it is first thrown, is up to a round
+        away, equally likely; in `eager` mode it is thrown at once."""
+        members, fanout, termination, loss, mode, in_step, latency = self
+        if members <= 1:
+            return Arrivals(1.0, [1.0], [1.0])
+        others = members - 1
+        fanout = min(fanout, others)
+        lag = round(latency * _SLOTS)
+        told = fanout * (1 - loss) / others  # a given member's message of a round reaches a given other
+        if in_step or mode == "eager":
+            means = self.coverage()
+            by_hop = [max(0.0, (mean * members - 1) / others) for mean in means]
+            if mode == "eager":
+                quarter = max(latency, 1e-6) / 4
+                cdf = [by_hop[min(termination, i // 4)] for i in range(4 * termination + 1)]
+                return Arrivals(quarter, cdf, [1 - exp(-others * c * told * quarter * i) for i, c in enumerate(cdf)])
+            thrown = [p for p in by_hop[1:] for _ in range(_SLOTS)]
+            finished = [0.0] * len(thrown)
+        else:
+            left, finished = _left_out(members, fanout, termination, loss, lag)
+            thrown = [1 - one / others for one in left]
+        more = _AFTER * _SLOTS
+        thrown += [thrown[-1]] * more
+        finished += [finished[-1] if finished[-1] else thrown[-1] * others] * more
+        hazard, noticed = 0.0, []
+        for one in finished:
+            hazard += one / _SLOTS * told
+            noticed.append(1 - exp(-hazard))
+        return Arrivals(1 / _SLOTS, _phased(thrown, lag), _phased(noticed, lag))
 
 
 def _phased(values: list[float], lag: int) -> list[float]:

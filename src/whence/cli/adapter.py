@@ -32,7 +32,7 @@ from whence.ports import (
     BadBytes,
     Coordinate,
     Deliver,
-    Found,
+    FoundRing,
     Input,
     InstallSnapshot,
     Joined,
@@ -200,7 +200,7 @@ class Adapter:
         cuts the first node off from most others."""
         self.coordinating = True
         self.found_at = now() + FOUND_EVERY_NS
-        self.feed(Found())
+        self.feed(FoundRing())
 
     def hello(self) -> None:
         """Ask who is there: a contact is a member, and which life of it is there only it knows."""

@@ -147,6 +147,12 @@ def _door(command: argparse.ArgumentParser) -> None:
     what.add_argument("--json", action="store_true", help="deliveries and notices as JSON lines")
     what.add_argument("--quiet", action="store_true", help="print no deliveries")
     what.add_argument("--metrics", metavar="HOST:PORT", help="serve /metrics (Prometheus) and /health there")
+    what.add_argument(
+        "--door-secret-file",
+        type=Path,
+        metavar="FILE",
+        help="the secret of the door's clients (`whence publish --secret-file`); default: they hold the cluster's keys",
+    )
     command.set_defaults(call=later("door", "door"))
 
 

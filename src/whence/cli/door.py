@@ -6,11 +6,13 @@ import argparse
 import asyncio
 import json
 import sys
+from typing import Any
 
 from whence.bridge import Door, Reader, Said
 from whence.cli.connect import Notices, entered, joining, run_until_stopped, security
 from whence.cli.streams import Output, printable
 from whence.clock import address_of
+from whence.net.keys import read_secret
 from whence.net.metrics import MetricsServer, Wishes
 
 
@@ -19,11 +21,16 @@ def door(args: argparse.Namespace) -> int:
     return run_until_stopped(_door(args))
 
 
+def _clients(args: argparse.Namespace) -> dict[str, Any]:
+    """Who may publish at the door: holders of its own secret, or of the cluster's keys."""
+    return {"secret": read_secret(args.door_secret_file)} if args.door_secret_file else security(args)
+
+
 async def _door(args: argparse.Namespace) -> int:
     notice = Notices(args.json)
     async with (
         joining(args) as cluster,
-        Door(cluster, Reader(args.cluster), args.open, **security(args)) as opened,
+        Door(cluster, Reader(args.cluster), args.open, **_clients(args)) as opened,
     ):
         watch = None
         if args.metrics:

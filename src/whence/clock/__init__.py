@@ -1,51 +1,31 @@
 """Timestamps and how they compare. This room knows no other room."""
 
-from whence.clock.cct import MAX_SEQ, NEVER, CctClock, Entry, Incarnation, Orphan, Range
-from whence.clock.event import (
-    Digest,
-    EventId,
-    Frame,
-    Key,
-    MemberId,
-    address_of,
-    body_size,
-    boot_of,
-    is_member_id,
-    member_id,
-)
-from whence.clock.free import GENESIS, AnyFrame, FreeFrame, FreeId, OwnFrame, Packed, Run, StampedFrame, are_keys
-from whence.clock.vector import Vector, concurrent, leq, merge, precedes
-
-__all__ = [
-    "GENESIS",
-    "MAX_SEQ",
-    "NEVER",
-    "AnyFrame",
-    "CctClock",
-    "Digest",
-    "Entry",
-    "EventId",
-    "Frame",
-    "FreeFrame",
-    "FreeId",
-    "Incarnation",
-    "Key",
-    "MemberId",
-    "Orphan",
-    "OwnFrame",
-    "Packed",
-    "Range",
-    "Run",
-    "StampedFrame",
-    "Vector",
-    "address_of",
-    "are_keys",
-    "body_size",
-    "boot_of",
-    "concurrent",
-    "is_member_id",
-    "leq",
-    "member_id",
-    "merge",
-    "precedes",
-]
+from whence.clock.cct import MAX_SEQ as MAX_SEQ
+from whence.clock.cct import NEVER as NEVER
+from whence.clock.cct import CctClock as CctClock
+from whence.clock.cct import Entry as Entry
+from whence.clock.cct import Incarnation as Incarnation
+from whence.clock.cct import Orphan as Orphan
+from whence.clock.cct import Range as Range
+from whence.clock.event import Digest as Digest
+from whence.clock.event import EventId as EventId
+from whence.clock.event import Frame as Frame
+from whence.clock.event import Key as Key
+from whence.clock.event import MemberId as MemberId
+from whence.clock.event import address_of as address_of
+from whence.clock.event import body_size as body_size
+from whence.clock.event import boot_of as boot_of
+from whence.clock.event import is_member_id as is_member_id
+from whence.clock.event import member_id as member_id
+from whence.clock.free import GENESIS as GENESIS
+from whence.clock.free import AnyFrame as AnyFrame
+from whence.clock.free import FrameRange as FrameRange
+from whence.clock.free import FreeFrame as FreeFrame
+from whence.clock.free import FreeId as FreeId
+from whence.clock.free import Packed as Packed
+from whence.clock.free import StampedFrame as StampedFrame
+from whence.clock.free import are_keys as are_keys
+from whence.clock.vector import concurrent as concurrent
+from whence.clock.vector import leq as leq
+from whence.clock.vector import merge as merge
+from whence.clock.vector import precedes as precedes

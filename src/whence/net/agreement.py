@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from whence.config import Config
 
-DECISIVE = ("tickets", "transport", "mechanism", "view", "ring_protocol")
+DECISIVE = ("tickets", "transport", "mechanism", "view", "ring")
 """Settings without which two members cannot work together."""
 
 
@@ -29,7 +29,7 @@ def settings_of(config: Config, transport: str) -> dict[str, str]:
         "mode": cast.mode,
         "round_ns": cast.round,
         "fanout": cast.fanout,
-        "ring_protocol": config.ring_protocol,
+        "ring": ring.protocol,
         "ring_k": ring.k,
         "ring_round_ns": ring.round_ns,
         "delta_ns": ring.delta_ns,

@@ -51,7 +51,7 @@ async def meet(
             zip(others, await asyncio.gather(*(host.ask(p, cluster, ASK_EVERY) for p in others)), strict=True)
         )
         members = [answer.member for answer in answers.values() if answer is not None and answer.member]
-        why = _why_not_found(host.address, peers, answers, epoch)
+        why = _why_not_found(host, peers, answers, epoch)
         if members or not why:
             return members, not why
         now = time.monotonic()
@@ -63,9 +63,10 @@ async def meet(
         await asyncio.sleep(max(0.05, round_began + ASK_EVERY - time.monotonic()))
 
 
-def _why_not_found(me: str, peers: Sequence[str], answers: dict[str, Answer | None], epoch: int) -> str:
+def _why_not_found(host: Host, peers: Sequence[str], answers: dict[str, Answer | None], epoch: int) -> str:
     """Why this node does not found (rules 2 and 3); empty: it does."""
-    silent = [peer for peer, answer in answers.items() if answer is None]
+    reasons = {peer: host.why_unreached(peer) for peer, answer in answers.items() if answer is None}
+    silent = [f"{peer} ({why})" if why else peer for peer, why in reasons.items()]
     if silent:
         return (
             f"no answer from {', '.join(silent)}. The cluster is founded when all peers are there; if one is gone for "
@@ -74,7 +75,7 @@ def _why_not_found(me: str, peers: Sequence[str], answers: dict[str, Answer | No
     holding = [peer for peer, answer in answers.items() if answer is not None and answer.holds]
     if holding:
         return f"{', '.join(holding)} holds a ticket or is founding"
-    ranks = {me: epoch}
+    ranks = {host.address: epoch}
     ranks |= {peer: answer.epoch for peer, answer in answers.items() if answer is not None and not answer.member}
     first = max(ranks, key=lambda peer: (ranks[peer], -peers.index(peer)))
-    return "" if first == me else f"{first} founds it"
+    return "" if first == host.address else f"{first} founds it"

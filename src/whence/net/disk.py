@@ -30,6 +30,7 @@ with all that is not on disk yet. So a full disk costs time, not data.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
@@ -102,12 +103,34 @@ class Saved(NamedTuple):
     """What was wrong with the files, if anything."""
 
 
+_spare: list[int] = []
+"""File descriptors of this process kept for the disk: when connections have taken all others, a journal can still
+begin a new file."""
+SPARE = 2
+
+
+def _keep_spare() -> None:
+    with contextlib.suppress(OSError):
+        while len(_spare) < SPARE:
+            _spare.append(os.open(os.devnull, os.O_RDONLY))
+
+
+def _open(path: Path, flags: int) -> int:
+    try:
+        return os.open(path, flags, 0o600)
+    except OSError as error:
+        if error.errno not in (errno.EMFILE, errno.ENFILE) or not _spare:
+            raise
+        os.close(_spare.pop())
+        return os.open(path, flags, 0o600)
+
+
 class Files:
     """The few things a journal does with files; tests put faults here."""
 
     def lock(self, path: Path) -> int | None:
         """Take the lock; None if another process has it."""
-        fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        fd = _open(path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -125,7 +148,7 @@ class Files:
         return path.read_bytes()
 
     def create(self, path: Path) -> int:
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        return _open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
 
     def write(self, fd: int, data: memoryview) -> int:
         return os.write(fd, data)
@@ -137,17 +160,19 @@ class Files:
         old.rename(new)
 
     def sync_directory(self, directory: Path) -> None:
-        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        fd = _open(directory, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(fd)
         finally:
             os.close(fd)
+            _keep_spare()
 
     def unlink(self, path: Path) -> None:
         path.unlink()
 
     def close(self, fd: int) -> None:
         os.close(fd)
+        _keep_spare()
 
 
 class Journal:
@@ -172,6 +197,7 @@ class Journal:
         self.generations = 0
         self.bytes_written = 0
         self._files = files or Files()
+        _keep_spare()
         self._salvage = salvage
         self._rotate_bytes = rotate_bytes
         self._loaded: Saved | None = None

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -28,8 +28,9 @@ from whence.net.node import Node
 from whence.order import Contract, Seal, SurveyConfig
 from whence.order.config import OrderName, Recovery
 from whence.order.messages import TicketState
-from whence.ports import Contracted, Found, Start
+from whence.ports import Contracted, FoundRing, Start
 from whence.recorder import Recorder
+from whence.ring import RingName
 from whence.trace import JsonlTrace, TraceWriter, open_trace
 
 log = logging.getLogger("whence.net")
@@ -68,7 +69,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Rounds until what is missing is asked for."""
     time_to_recover: float | None = 10.0
     """Rounds until a gap is skipped."""
-    ring_protocol: Literal["tolerant", "basic"] = "tolerant"
+    ring: RingName = "neighbours"
+    """Who decides who may publish (docs/ring.md): `council`, `neighbours` or `basic`."""
     ring_k: int = 3
     ring_round_ns: int | None = 1000 * MS
     delta_ns: int | None = 250 * MS
@@ -79,6 +81,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Events that wait for the application before more is shed. A node's own."""
     queue_bytes: int = 64 << 20
     """Bytes likewise."""
+
+    def __post_init__(self) -> None:
+        if self.ring not in get_args(RingName):
+            known = ", ".join(get_args(RingName))
+            raise ConfigError(
+                f"settings: ring must be one of {known}, not {self.ring!r}{near(str(self.ring), get_args(RingName))}"
+            )
 
     @classmethod
     def of(cls, given: Settings | Mapping[str, Any] | None) -> Settings:
@@ -156,7 +165,14 @@ class Entry:
         me = self.host.new_id() if self.journal is None else self.host.new_id(self.journal.next_boot)
         recorder, flush = self._recorder(me, saved)
         node = Node(
-            Member(me, self.config, random.Random(secrets.randbits(64)), saved and saved.checkpoint, self.seal),
+            Member(
+                me,
+                self.config,
+                random.Random(secrets.randbits(64)),
+                saved and saved.checkpoint,
+                self.seal,
+                self.journal is not None,
+            ),
             ship=self.host.ship,
             wanted=lambda: self.host.wants_step(self.config.cluster),
             recorder=recorder,
@@ -221,7 +237,7 @@ class Entry:
             await self._find_seeds(saved)
         node.feed(Start(tuple(self.contacts)))
         if self.founder:
-            node.feed(Found())
+            node.feed(FoundRing())
 
     async def _find_seeds(self, saved: Saved | None) -> None:
         goes_on = saved is not None and saved.checkpoint is not None
@@ -300,7 +316,10 @@ async def find(host: Host, cluster: str, seeds: Sequence[str], timeout: float) -
             task.cancel()
     found = [m for m in heard.values() if m]
     if not found:
-        said = [f"{s}: {'no answer' if a is None else 'is not in it'}" for s, a in heard.items()]
+        said = [
+            f"{s}: {'is not in it' if a is not None else host.why_unreached(s) or 'no answer'}"
+            for s, a in heard.items()
+        ]
         answers = "; ".join(said) or "the only seed is this host"
         raise NotJoined(f"no seed of {cluster!r} within {timeout:g} s ({answers})")
     return found

@@ -95,6 +95,7 @@ class Host:
         self._pins = Pins()
         self.guard: Guard = self._protect(secret, tls, insecure)
         self._transport: Transport | None = None
+        self._tcp: TcpTransport | None = None
         self._nodes: dict[str, Node] = {}
         self._answers: dict[int, asyncio.Future[Answer]] = {}
         self._told: set[tuple[str, str]] = set()
@@ -152,12 +153,13 @@ class Host:
             return self._kind.transport(self.listen, self.stats)
         server_tls, client_tls = self._tls or (None, None)
         limits = msgspec.structs.replace(DEFAULT, max_message_bytes=DEFAULT.max_message_bytes + 512)  # seal, direction
-        tcp = TcpTransport(
+        tcp = self._tcp = TcpTransport(
             self.listen,
             self.stats,
             self._greeting,
             limits,
             closed=self._closed,
+            proved=self._proved,
             server_tls=server_tls,
             client_tls=client_tls,
         )
@@ -300,10 +302,11 @@ class Host:
         stats.received_bytes += len(data)
         try:
             packet = self.guard.open(data)
-        except RemoteError:
+        except RemoteError as error:
             stats.unauthentic += 1
             if connection.streams and connection.peer is None:
-                connection.close()
+                plain = data[:1] == bytes((HELLO,))
+                connection.refuse("it greets without any protection" if plain else str(error))
             return
         try:
             kind = packet[0] if packet else -1
@@ -314,8 +317,10 @@ class Host:
             if kind == DIRECTED:
                 target, packet = read_direct(packet)
             header = read_header(packet)
-        except RemoteError:
+        except RemoteError as error:
             stats.bad_packet += 1
+            if connection.streams and connection.peer is None:
+                connection.refuse(str(error))
             connection.close()
             return
         if connection.streams and (connection.peer is None or connection.peer != address_of(header.sender)):
@@ -327,7 +332,7 @@ class Host:
         elif target is not None and target != node.me:
             stats.other_life += 1
         else:
-            node.receive(header.sender, header.body, target is not None, connection.may_publish)
+            node.receive(header.sender, header.body, target is not None, connection)
             if node.waiting_bytes > INBOX_BYTES and not self._held:
                 self._hold(True)
 
@@ -342,7 +347,7 @@ class Host:
             case Greeting():
                 if connection.peer is None:
                     if connection.name is not None:  # a certificate's: nobody speaks for somebody else's address
-                        self._pins.claim(hello.address, connection.name)
+                        self._claim(hello.address, connection.name)
                     connection.peer = hello.address
                     connection.urgent = hello.urgent
             case Ask():
@@ -352,6 +357,20 @@ class Host:
                 if waiting is not None and not waiting.done():
                     waiting.set_result(hello)
 
+    def _claim(self, address: str, name: str) -> None:
+        try:
+            self._pins.claim(address, name)
+        except RemoteError:  # one of the two lies: whoever listens there can show who it is
+            self._say(address, Answer("-", 0))
+            raise
+
+    def _proved(self, address: str, name: str) -> None:
+        """This process has reached the address, and its listener shows the certificate of `name`."""
+        liar = self._pins.prove(address, name)
+        if liar and self._tcp is not None:
+            log.warning("%s has spoken for %s, which is %s's: its connections are closed", liar, address, name)
+            self._tcp.drop(address, liar)
+
     def _closed(self, connection: Connection) -> None:
         if connection.peer is not None and connection.name is not None:
             self._pins.release(connection.peer, connection.name)
@@ -360,6 +379,10 @@ class Host:
         if self._transport is not None:
             self._send((address,), encode_hello(hello), True)
             self._transport.flush()
+
+    def why_unreached(self, address: str) -> str:
+        """Why there is no answer from this address, as far as it is known."""
+        return "" if self._transport is None else self._transport.why_unreached(address)
 
     def _answer(self, ask: Ask) -> Answer:
         node = self._nodes.get(ask.cluster)

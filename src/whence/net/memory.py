@@ -102,6 +102,9 @@ class MemoryTransport:
                 if not waiter.done():
                     waiter.set_result(None)
 
+    def why_unreached(self, address: str) -> str:
+        return ""
+
     def congested(self) -> bool:
         return any(host.held for host in self.network.hosts.values())
 

@@ -10,7 +10,6 @@ sees them (never the ring's news): the member recovers them later, when there is
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -24,14 +23,17 @@ from whence.clock import Incarnation, MemberId, address_of
 from whence.clock.event import fitting
 from whence.errors import ClusterClosed, LostTicket, RemoteError
 from whence.member import Member
+from whence.net.asks import Ask
 from whence.net.backlog import Backlog
 from whence.net.disk import Journal, Saved
 from whence.net.hello import direct
 from whence.net.signal import Signal
+from whence.net.transport import Connection
 from whence.order.messages import AckRecover
 from whence.ports import (
     BadBytes,
     Contracted,
+    CutOff,
     Deliver,
     Input,
     InstallSnapshot,
@@ -43,6 +45,7 @@ from whence.ports import (
     Published,
     Received,
     Refused,
+    Remember,
     Send,
     SnapshotTaken,
     TakeSnapshot,
@@ -64,6 +67,12 @@ SAVE_EVENTS = 4096
 SAVE_NS = 1_000_000_000
 """The application's state goes to disk after so many events or so long. More: less to write, a longer replay after a
 restart."""
+
+
+MAX_SHUT_OUT = 1024
+"""Certificates of peers cut off that are remembered; the oldest is forgotten first."""
+UNKNOWN = Connection()
+"""Where packets come from when nothing is known of it."""
 
 
 class Parcel(NamedTuple):
@@ -101,30 +110,6 @@ class MemberChange(msgspec.Struct, frozen=True):
     member: MemberId
     change: Literal["joined", "gone"]
     """`gone`: it left, was silent for too long, was cut off, or is there again as another life."""
-
-
-class Ask:
-    """Payloads that somebody wants published, and what became of it."""
-
-    __slots__ = ("done", "error", "ids", "payloads")
-
-    def __init__(self, payloads: Sequence[bytes]) -> None:
-        self.payloads = payloads
-        self.done: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
-        self.ids: list[str] = []
-        """Of the events that were stamped."""
-        self.error: Exception | None = None
-
-    def tell(self) -> None:
-        """Resolve the future."""
-        if self.done.done():  # the caller was cancelled
-            return
-        if self.error is None:
-            self.done.set_result(self.ids)
-            return
-        if isinstance(self.error, LostTicket):
-            self.error.published = tuple(self.ids)
-        self.done.set_exception(self.error)
 
 
 class Node:
@@ -188,8 +173,10 @@ class Node:
         self._asks: list[Ask] = []
         self.waiting_bytes = 0
         """Bytes of packets that wait for a step."""
-        self._inbox: deque[tuple[MemberId, bytes | memoryview, bool]] = deque()
-        self._urgent: list[tuple[MemberId, bytes | memoryview, bool]] = []
+        self._inbox: deque[tuple[MemberId, bytes | memoryview, Connection]] = deque()
+        self._urgent: list[tuple[MemberId, bytes | memoryview, Connection]] = []
+        self._shut_out: dict[str | None, None] = {}
+        """Certificates whose holders were cut off: under another address or in another life they stay so."""
 
     # -- in: gathers until the next step ------------------------------------------------------------------------
 
@@ -210,15 +197,17 @@ class Node:
         return ask
 
     def receive(
-        self, sender: MemberId, body: bytes | memoryview, urgent: bool = False, may_publish: bool = True
+        self, sender: MemberId, body: bytes | memoryview, urgent: bool = False, connection: Connection = UNKNOWN
     ) -> None:
         """A message for this member, not yet decoded. Urgent ones, the ring's among them, do not wait behind gossip.
-        `may_publish`: its sender, by its certificate; whoever only receives gets no ticket."""
+        `connection`: where it came from, and what its certificate says."""
         self.stats.packets += 1
-        if sender in self.member.cut_off:
+        if sender in self.member.cut_off or connection.name in self._shut_out:
             self.stats.cut_off += 1
+            if connection.name is not None:
+                connection.close()
             return
-        (self._urgent if urgent else self._inbox).append((sender, body, may_publish))
+        (self._urgent if urgent else self._inbox).append((sender, body, connection))
         self.waiting_bytes += len(body)
         self._wanted()
 
@@ -286,18 +275,31 @@ class Node:
     def _take_packets(self, now: int, out: list[Output]) -> None:
         """What is urgent, then some of the others: a step is short, else the ring would think this member dead."""
         urgent, self._urgent = self._urgent, []
-        for sender, body, may_publish in urgent:
+        for sender, body, connection in urgent:
             self.waiting_bytes -= len(body)
-            self._take(sender, body, may_publish, now, out)
+            self._take(sender, body, connection, now, out)
         inbox = self._inbox
         for _ in range(min(len(inbox), STEP_PACKETS)):
-            sender, body, may_publish = inbox.popleft()
+            sender, body, connection = inbox.popleft()
             self.waiting_bytes -= len(body)
-            self._take(sender, body, may_publish, now, out)
+            self._take(sender, body, connection, now, out)
         if inbox:
             self._wanted()
 
-    def _take(self, sender: MemberId, body: bytes | memoryview, may_publish: bool, now: int, out: list[Output]) -> None:
+    def _take(
+        self, sender: MemberId, body: bytes | memoryview, connection: Connection, now: int, out: list[Output]
+    ) -> None:
+        done = len(out)
+        self._handle(sender, body, connection.may_publish, now, out)
+        if connection.name is not None and any(isinstance(o, CutOff) and o.peer == sender for o in out[done:]):
+            self._shut_out[connection.name] = None
+            while len(self._shut_out) > MAX_SHUT_OUT:
+                del self._shut_out[next(iter(self._shut_out))]
+            connection.close()
+
+    def _handle(
+        self, sender: MemberId, body: bytes | memoryview, may_publish: bool, now: int, out: list[Output]
+    ) -> None:
         try:
             message = decode(body, self.member.config.limits)
             if not may_publish and isinstance(message, RingMessage):
@@ -418,6 +420,8 @@ class Node:
                     self._say_ticket(o)
                 case Refused(what="join"):
                     self.refused, changed = o.reason, True
+                case CutOff():
+                    log.warning("%s: %s is cut off: %s", self.cluster, o.peer, o.error)
                 case Contracted():
                     self._say_contract(o)
                 case Moved():
@@ -543,16 +547,16 @@ class Node:
     def _checkpoint_due(self, out: list[Output]) -> bytes | None:
         if self._journal is None or not self.member.joined:
             return None
-        return self.member.checkpoint() if any(isinstance(o, Deliver | Joined) for o in out) else None
+        return self.member.checkpoint() if any(isinstance(o, Deliver | Joined | Remember) for o in out) else None
 
     def _save(self, journal: Journal, checkpoint: bytes, out: list[Output]) -> None:
         """One write a batch, before anything of it leaves the process; waits for the disk when something was
-        published."""
+        published, or promised as a voter."""
         delivered = [o for o in out if isinstance(o, Deliver)]
         installed = next((o.state for o in out if isinstance(o, InstallSnapshot)), None)
         if installed is not None and self._restore is not None:
             journal.processed(0, installed)
-        journal.save(checkpoint, delivered, sync=any(isinstance(o, Published) for o in out))
+        journal.save(checkpoint, delivered, sync=any(isinstance(o, Published | Remember) for o in out))
 
     def done(self, events: int) -> None:
         """The application is done with so many more events. What it keeps in memory is saved now and then: after a

@@ -23,6 +23,8 @@ from struct import Struct
 from typing import Any, cast
 
 from whence.errors import RemoteError, UsageError
+from whence.net.listener import Listener, descriptor_share
+from whence.net.refusals import Refusals, failed_handshake, foreign_greeting
 from whence.net.roles import PUBLISHER
 from whence.net.tls import peer as tls_peer
 from whence.net.transport import Connection, NetStats, Received, parse_address, show_address
@@ -30,6 +32,9 @@ from whence.wire import Limits, StreamDecoder, frame_stream
 
 log = logging.getLogger("whence.net")
 _LENGTH = Struct(">I")
+
+MAX_FAILURES = 256
+"""Peers of which it is remembered why they could not be reached."""
 
 Lane = tuple[str, bool]
 """A peer's address, and whether it is the urgent lane to it."""
@@ -72,10 +77,13 @@ class TcpSettings:
     greeting_bytes: int = 2048
     """The largest first packet."""
     max_strangers: int = 128
-    """Accepted connections that have not said who they are; the oldest makes room."""
+    """Accepted connections that have not said who they are, a TLS handshake under way included."""
+    max_per_address: int = 64
+    """Of those, from one IP address; its oldest makes room."""
     max_accepted: int = 4096
+    """Accepted connections; never more than a third of the file descriptors that this process may have."""
     max_peers: int = 4096
-    """Addresses being sent to."""
+    """Lanes to peers, likewise."""
     sweep: float = 1.0
     """Between two looks at what has timed out."""
 
@@ -91,6 +99,7 @@ class TcpTransport:
         limits: Limits,
         *,
         closed: Callable[[Connection], None] = lambda connection: None,
+        proved: Callable[[str, str], None] = lambda address, name: None,
         server_tls: ssl.SSLContext | None = None,
         client_tls: ssl.SSLContext | None = None,
         settings: TcpSettings | None = None,
@@ -101,16 +110,30 @@ class TcpTransport:
         self.greeting = greeting
         self.client_tls = client_tls
         self.closed = closed
+        self.proved = proved
         self.loop: asyncio.AbstractEventLoop
         self.received: Received
         self.accepted: dict[_Accepted, None] = {}
-        self.strangers: dict[_Accepted, None] = {}
+        self.refusals = Refusals()
+        """Whom this process has refused."""
+        self.failures: dict[str, str] = {}
+        """Why peers could not be reached, by address, as far as that can be said."""
         self.tasks: set[asyncio.Task[None]] = set()
         self.closing = False
         self.held = False
+        self.max_accepted = descriptor_share(3, self.settings.max_accepted)
+        self._max_peers = descriptor_share(3, self.settings.max_peers)
         self._listen = parse_address(listen)
-        self._server_tls = server_tls
-        self._server: asyncio.Server | None = None
+        self.listener = Listener(
+            lambda: _Accepted(self),
+            stats,
+            tls=server_tls,
+            handshake_timeout=self.settings.greeting_timeout,
+            max_strangers=self.settings.max_strangers,
+            max_per_address=self.settings.max_per_address,
+            buffer=self.settings.kernel_buffer,
+            refused=self._failed_handshake,
+        )
         self._peers: dict[Lane, Peer] = {}
         self._written: dict[Lane, Peer] = {}
         self._waiters: list[asyncio.Future[None]] = []
@@ -121,21 +144,10 @@ class TcpTransport:
         return show_address(*self._listen)
 
     async def start(self, received: Received) -> None:
-        host, port = self._listen
         self.loop = asyncio.get_running_loop()
         self.received = received
-        tls: dict[str, Any] = {}
-        if self._server_tls is not None:
-            tls = {"ssl": self._server_tls, "ssl_handshake_timeout": self.settings.greeting_timeout}
-        try:
-            self._server = await self.loop.create_server(lambda: _Accepted(self), host, port, **tls)
-        except OSError as error:
-            raise UsageError(f"cannot listen on {self.address}: {error.strerror or error}") from None
-        for sock in self._server.sockets if self.settings.kernel_buffer else ():
-            sock.setsockopt(
-                socket.SOL_SOCKET, socket.SO_RCVBUF, self.settings.kernel_buffer
-            )  # accepted ones inherit it
-        self._listen = (host, self._server.sockets[0].getsockname()[1])
+        await self.listener.start(*self._listen)
+        self._listen = self.listener.address
         self._sweeper = self.loop.call_later(self.settings.sweep, self._sweep)
 
     def send(self, to: Iterable[str], data: bytes, reliable: bool) -> None:
@@ -150,13 +162,31 @@ class TcpTransport:
                 self._written[lane] = peer
                 peer.put(record, reliable)
 
+    @property
+    def strangers(self) -> int:
+        """Connections that have not said who they are."""
+        return len(self.listener.strangers)
+
+    def _failed_handshake(self, address: str, error: Exception) -> None:
+        self.stats.unauthentic += 1
+        self.refusals.note(address, failed_handshake(error))
+
+    def why_unreached(self, address: str) -> str:
+        return self.failures.get(address, "")
+
+    def failed(self, address: str, why: str) -> None:
+        """A peer could not be reached, or does not want us."""
+        self.failures[address] = why
+        while len(self.failures) > MAX_FAILURES:
+            del self.failures[next(iter(self.failures))]
+
     def _new_peer(self, lane: Lane) -> Peer | None:
         try:
             target = parse_address(lane[0])
         except UsageError:  # an address that a peer has made up
             self.stats.unsent += 1
             return None
-        if len(self._peers) >= self.settings.max_peers:
+        if len(self._peers) >= self._max_peers:
             victim = min(self._peers.values(), key=lambda p: p.last_sent)
             self._drop(victim)
         peer = self._peers[lane] = Peer(self, lane, target)
@@ -200,6 +230,11 @@ class TcpTransport:
         for accepted in self.accepted:
             accepted.hold(held)
 
+    def drop(self, address: str, name: str) -> None:
+        """Close the connections that speak for this address under this certificate."""
+        for accepted in [a for a in self.accepted if a.peer == address and a.name == name]:
+            accepted.close()
+
     # -- time-outs ----------------------------------------------------------------------------------------------
 
     def _sweep(self) -> None:
@@ -219,8 +254,7 @@ class TcpTransport:
         self.closing = True
         if self._sweeper is not None:
             self._sweeper.cancel()
-        if self._server is not None:
-            self._server.close()
+        opening = self.listener.close()
         self.flush()
         peers = list(self._peers.values())
         ends = [peer.close() for peer in peers]
@@ -231,7 +265,7 @@ class TcpTransport:
             peer.abort()
         for accepted in list(self.accepted):
             accepted.close()
-        tasks = list(self.tasks)
+        tasks = [*opening, *self.tasks]
         for task in tasks:
             task.cancel()
         if tasks:
@@ -255,6 +289,8 @@ class Peer(asyncio.Protocol):
         self._dialling = False
         self._retry_at = 0.0
         self._failures = 0
+        self._made_at = 0.0
+        self._short = 0  # connections in a row that ended soon after they began
         self._paused_at: float | None = None
         self._left_when_paused = 0
         self._over: asyncio.Future[None] | None = None
@@ -325,12 +361,23 @@ class Peer(asyncio.Protocol):
         except (OSError, TimeoutError) as error:  # a refused certificate is an OSError, too
             self._failures += 1
             owner.stats.connect_failures += 1
-            wait = min(owner.settings.max_backoff, owner.settings.backoff * 2 ** min(self._failures - 1, 16))
+            wait = self._pause(self._failures)
             self._retry_at = owner.loop.time() + wait
             log.debug("%s cannot be reached (%s), not before %.2f s", self.address, error, wait)
+            owner.failed(self.address, self._why(error))
             self._discard()
         finally:
             self._dialling = False
+
+    def _pause(self, failures: int) -> float:
+        """Seconds until the next attempt after so many failures in a row."""
+        settings = self.owner.settings
+        return min(settings.max_backoff, settings.backoff * float(1 << min(failures - 1, 16)))
+
+    def _why(self, error: Exception) -> str:
+        if self.owner.client_tls is not None and isinstance(error, ssl.SSLError | ConnectionResetError):
+            return failed_handshake(error)
+        return getattr(error, "strerror", None) or str(error) or "no answer"
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         owner = self.owner
@@ -340,26 +387,45 @@ class Peer(asyncio.Protocol):
             return
         owner.stats.connects += 1
         self._failures = 0
+        self._made_at = owner.loop.time()
+        owner.failures.pop(self.address, None)
         self._transport = mine
         self._over = owner.loop.create_future()
         mine.set_write_buffer_limits(high=owner.settings.high_water, low=owner.settings.high_water // 4)
         _tune(transport, owner.settings)
+        tls = transport.get_extra_info("ssl_object")
+        if tls is not None:
+            with suppress(RemoteError):
+                owner.proved(self.address, tls_peer(tls).name)
         mine.write(frame_stream(owner.greeting(self.lane[1]), owner.limits))
         self.flush()
 
     def data_received(self, data: bytes) -> None:
-        """Nobody answers on this connection."""
+        """Nobody answers on this connection, unless it refuses it."""
         self.owner.stats.bad_stream += 1
+        self.owner.failed(self.address, foreign_greeting(data) or "it answers as no member does")
         self.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
+        settings, now = self.owner.settings, self.owner.loop.time()
+        if now - self._made_at < settings.greeting_timeout:  # it does not want us: do not knock all the time
+            self.owner.failures.setdefault(self.address, self._why_closed(error))
+            self._short += 1
+        else:
+            self._short = 0
         self._transport = None
         self._paused_at = None
-        self._retry_at = self.owner.loop.time() + self.owner.settings.backoff
+        self._retry_at = now + self._pause(max(1, self._short))
         self._discard()
         if self._over is not None and not self._over.done():
             self._over.set_result(None)
         self.owner.eased()
+
+    def _why_closed(self, error: Exception | None) -> str:
+        """It closed the connection soon after our greeting. Over TLS 1.3 that may be its verdict on our certificate."""
+        if isinstance(error, ssl.SSLError):
+            return failed_handshake(error)
+        return "it closed the connection on our greeting: its secret may be another, or it may use TLS"
 
     def _discard(self) -> None:
         self.owner.stats.unsent += len(self._pending)
@@ -421,26 +487,22 @@ class _Accepted(asyncio.Protocol, Connection):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         owner = self._owner
-        self._transport = mine = cast("asyncio.Transport", transport)
-        if owner.closing or len(owner.accepted) >= owner.settings.max_accepted:
+        self._transport = cast("asyncio.Transport", transport)
+        if owner.closing or self not in owner.listener.strangers or len(owner.accepted) >= owner.max_accepted:
             owner.stats.refused += 1
-            mine.abort()
+            self.close()
             return
         owner.stats.accepted += 1
         owner.accepted[self] = None
-        owner.strangers[self] = None
         tls = transport.get_extra_info("ssl_object")
         if tls is not None:
             try:
                 self.name, role = tls_peer(tls)
                 self.may_publish = role == PUBLISHER
-            except RemoteError:
+            except RemoteError as error:
                 owner.stats.unauthentic += 1
-                self.close()
+                self.refuse(str(error))
                 return
-        if len(owner.strangers) > owner.settings.max_strangers:
-            owner.stats.refused += 1
-            next(iter(owner.strangers)).close()
         _tune(transport, owner.settings)
 
     def data_received(self, data: bytes) -> None:
@@ -455,6 +517,8 @@ class _Accepted(asyncio.Protocol, Connection):
         except RemoteError as error:
             owner.stats.bad_stream += 1
             log.debug("connection of %s closed: %s", self.peer or "a stranger", error)
+            if self._first is not None and not self._transport.is_closing():
+                self.refuse(foreign_greeting(bytes(self._first[:2])) or str(error))
             self.close()
             return
         if self._first is None:
@@ -480,7 +544,7 @@ class _Accepted(asyncio.Protocol, Connection):
         self._first = None
         self._began = None
         self.hold(self._owner.held)
-        self._owner.strangers.pop(self, None)
+        self._owner.listener.known(self)
         return rest
 
     def hold(self, held: bool) -> None:
@@ -502,12 +566,17 @@ class _Accepted(asyncio.Protocol, Connection):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._owner.accepted.pop(self, None)
-        self._owner.strangers.pop(self, None)
+        self._owner.listener.gone(self)
         self._owner.closed(self)
+
+    def refuse(self, why: str) -> None:
+        address = self._transport.get_extra_info("peername") if self._transport is not None else None
+        self._owner.refusals.note(str(address[0]) if address else "an unknown address", why)
+        self.close()
 
     def close(self) -> None:
         self._owner.accepted.pop(self, None)
-        self._owner.strangers.pop(self, None)
+        self._owner.listener.gone(self)
         if self._transport is not None:
             self._transport.abort()
 

@@ -98,15 +98,29 @@ def refusal(error: ssl.SSLError) -> Unauthentic:
 
 
 class Pins:
-    """Which certificate speaks for which address, as long as it has a connection: a member cannot pass for another by
-    naming its address. First come, first served."""
+    """Which certificate speaks for which address. A connection that this process opened proves it: whoever listens at
+    an address shows its certificate. Until there is proof, the first that names an address speaks for it as long as it
+    is connected, and loses it to whoever listens there."""
 
     def __init__(self) -> None:
         self._held: dict[str, tuple[str, int]] = {}
+        self._proved: dict[str, str] = {}
+
+    def prove(self, address: str, name: str) -> str:
+        """`name` listens at `address`. Returns who has claimed it wrongly; empty: nobody."""
+        self._proved.pop(address, None)
+        self._proved[address] = name
+        while len(self._proved) > MAX_PINS:
+            del self._proved[next(iter(self._proved))]
+        holder, _ = self._held.get(address, (name, 0))
+        if holder == name:
+            return ""
+        del self._held[address]
+        return holder
 
     def claim(self, address: str, name: str) -> None:
         """A connection of `name` speaks for `address`. Raises `Unauthentic` if another name does."""
-        holder, connections = self._held.get(address, (name, 0))
+        holder, connections = self._held.get(address, (self._proved.get(address, name), 0))
         if holder != name:
             raise Unauthentic(f"{name!r} speaks for {address}, which is {holder!r}'s")
         if not connections and len(self._held) >= MAX_PINS:

@@ -36,6 +36,10 @@ class Connection:
         """Its other end has to say who it is first."""
         return False
 
+    def refuse(self, why: str) -> None:
+        """Close it, and tell the operator why."""
+        self.close()
+
     def close(self) -> None:
         """Take no more from it."""
 
@@ -67,6 +71,8 @@ class NetStats:
     accepted: int = 0
     refused: int = 0
     """Connections closed at once: too many of them."""
+    exhausted: int = 0
+    """Times that no connection could be accepted for a while: out of file descriptors or memory."""
     stale: int = 0
     """Connections closed because their peer did not say who it is in time, or stalled in the middle of a packet."""
     held: int = 0
@@ -112,6 +118,10 @@ class Transport(Protocol):
 
     def hold(self, held: bool) -> None:
         """Take no more than the urgent packets for a while: the nodes are behind. Or go on."""
+        ...
+
+    def why_unreached(self, address: str) -> str:
+        """Why nothing gets through to this address, as far as it is known; empty: nothing is known."""
         ...
 
     def congested(self) -> bool:
@@ -182,6 +192,9 @@ class Lossy:
 
     def hold(self, held: bool) -> None:
         self.inner.hold(held)
+
+    def why_unreached(self, address: str) -> str:
+        return self.inner.why_unreached(address)
 
     def congested(self) -> bool:
         return self.inner.congested()

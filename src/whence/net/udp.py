@@ -152,6 +152,9 @@ class UdpTransport(asyncio.DatagramProtocol):
     def resume_writing(self) -> None:
         self._paused = False
 
+    def why_unreached(self, address: str) -> str:
+        return self.tcp.why_unreached(address)
+
     def congested(self) -> bool:
         return self._paused or self.tcp.congested()
 

@@ -1,35 +1,19 @@
 """Delivery orders: `unordered`, `fifo`, `causal`, `reliable`, `probabilistic`, and the recovery of what gossip lost."""
 
-from whence.order.config import FREE_ORDERS, ORDERS, RANK, TICKET_ORDERS, OrderConfig
-from whence.order.contract import Contract
-from whence.order.engine import TicketOrdering
-from whence.order.explain import Blocked, Missing
-from whence.order.interface import OrderContext, Ordering, Seal
-from whence.order.probabilistic import ProbabilisticOrdering
-from whence.order.stamped import StampedOrdering
-from whence.order.stats import OrderStats
-from whence.order.survey.registry import MECHANISMS, SurveyConfig
-
-__all__ = [
-    "FREE_ORDERS",
-    "MECHANISMS",
-    "ORDERS",
-    "RANK",
-    "TICKET_ORDERS",
-    "Blocked",
-    "Contract",
-    "Missing",
-    "OrderConfig",
-    "OrderContext",
-    "OrderStats",
-    "Ordering",
-    "ProbabilisticOrdering",
-    "Seal",
-    "StampedOrdering",
-    "SurveyConfig",
-    "TicketOrdering",
-    "make",
-]
+from whence.order.config import ORDERS as ORDERS
+from whence.order.config import RANK as RANK
+from whence.order.config import TICKET_ORDERS as TICKET_ORDERS
+from whence.order.config import OrderConfig as OrderConfig
+from whence.order.contract import Contract as Contract
+from whence.order.engine import TicketOrdering as TicketOrdering
+from whence.order.explain import Blocked as Blocked
+from whence.order.interface import OrderContext as OrderContext
+from whence.order.interface import Ordering as Ordering
+from whence.order.interface import Seal as Seal
+from whence.order.probabilistic import ProbabilisticOrdering as ProbabilisticOrdering
+from whence.order.stamped import StampedOrdering as StampedOrdering
+from whence.order.survey.registry import MECHANISMS as MECHANISMS
+from whence.order.survey.registry import SurveyConfig as SurveyConfig
 
 
 def make(context: OrderContext) -> Ordering:

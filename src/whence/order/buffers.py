@@ -11,6 +11,13 @@ O = TypeVar("O", int, str)  # noqa: E741
 """What a count of events belongs to: a ticket, or (where there are none) an owner."""
 F = TypeVar("F", bound=AnyFrame)
 
+Count = tuple[O, int]
+"""What is counted: `(ticket, incarnation)`, or without tickets `(owner, 0)`."""
+FrameKey = tuple[O, int, int]
+"""A frame by its count and where it begins there."""
+Span = tuple[O, int, int, int]
+"""A count, first and last: a range of its events, or of the owner's frames."""
+
 
 class RecoveryBuffer(Generic[O, F]):
     """FIFO, bounded in frames and in bytes. Finds a frame by key, and all frames of a range."""
@@ -20,19 +27,19 @@ class RecoveryBuffer(Generic[O, F]):
         self.bound_bytes = size
         self.bytes = 0
         self.evicted = 0
-        self._frames: dict[tuple[O, int, int], tuple[F, int]] = {}
-        self._tenures: dict[tuple[O, int], dict[int, F]] = {}
+        self._frames: dict[FrameKey[O], tuple[F, int]] = {}
+        self._tenures: dict[Count[O], dict[int, F]] = {}
 
     def __len__(self) -> int:
         return len(self._frames)
 
-    def __contains__(self, key: tuple[O, int, int]) -> bool:
+    def __contains__(self, key: FrameKey[O]) -> bool:
         return key in self._frames
 
     def __iter__(self) -> Iterator[F]:
         return (frame for frame, _ in self._frames.values())
 
-    def add(self, key: tuple[O, int, int], frame: F) -> None:
+    def add(self, key: FrameKey[O], frame: F) -> None:
         """Insert; the oldest go when it is full."""
         if key in self._frames:
             return
@@ -52,7 +59,7 @@ class RecoveryBuffer(Generic[O, F]):
             del self._tenures[key[:2]]
         self.evicted += 1
 
-    def find(self, wanted: tuple[O, int, int, int]) -> list[F]:
+    def find(self, wanted: Span[O]) -> list[F]:
         """The frames that hold an event of the range, in order."""
         tenure = self._tenures.get(wanted[:2])
         if not tenure:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Generic
 
 from whence.clock import AnyFrame, MemberId
 from whence.errors import BadFrame, ForgedTicket, UsageError, WrongKind
-from whence.order.buffers import F, O, RecoveryBuffer
+from whence.order.buffers import Count, F, FrameKey, O, RecoveryBuffer, Span
 from whence.order.explain import Missing
 from whence.order.interface import OrderContext, Ordering
 from whence.order.messages import AckRecover, Recover
@@ -24,8 +24,7 @@ DATAGRAM = 1200  # bytes; a longer answer goes over a stream
 class Layer(Ordering, Generic[O, F]):
     """The part of an order layer that does not depend on its clock.
 
-    `O` is what frames are counted by: a ticket, or an owner; a range of them is `(ticket, incarnation, first, last)`
-    or `(owner, 0, first, last)`.
+    `O` is what frames are counted by: a ticket, or an owner.
     """
 
     frame_type: ClassVar[type[Any]]
@@ -39,10 +38,10 @@ class Layer(Ordering, Generic[O, F]):
         self.joining = True
         self.stats = OrderStats()
         self.held_bytes = 0
-        self._lobby: dict[tuple[O, int, int], tuple[F, MemberId, int]] = {}
-        self._deadlines: list[tuple[int, tuple[O, int, int]]] = []
+        self._lobby: dict[FrameKey[O], tuple[F, MemberId, int]] = {}
+        self._deadlines: list[tuple[int, FrameKey[O]]] = []
         self._max_deadlines = 2 * config.hold + 64
-        self._given_up: dict[tuple[O, int, int, int], None] = {}
+        self._given_up: dict[Span[O], None] = {}
         self._patience = config.time_to_terminate_ns + (config.time_to_recover_ns if config.recovery != "off" else 0)
 
     # -- what depends on the clock ------------------------------------------------------------------------------
@@ -64,7 +63,7 @@ class Layer(Ordering, Generic[O, F]):
         """Take a vetted frame."""
 
     @abstractmethod
-    def _gaps(self, of: O, inc: int, upto: int) -> list[tuple[O, int, int, int]]:
+    def _gaps(self, of: O, inc: int, upto: int) -> list[Span[O]]:
         """What of a count is missing up to a number, and not in hand."""
 
     @abstractmethod
@@ -76,19 +75,19 @@ class Layer(Ordering, Generic[O, F]):
         """Who published the frames of this count."""
 
     @abstractmethod
-    def _question(self, nonce: int, ranges: tuple[tuple[O, int, int, int], ...]) -> Recover:
+    def _question(self, nonce: int, ranges: tuple[Span[O], ...]) -> Recover:
         """A RECOVER of these ranges."""
 
     @abstractmethod
-    def _asked_for(self, message: Recover) -> Sequence[tuple[O, int, int, int]]:
+    def _asked_for(self, message: Recover) -> Sequence[Span[O]]:
         """The ranges of a RECOVER."""
 
     @abstractmethod
-    def _answer(self, nonce: int, frames: list[F], lacks: list[tuple[O, int, int, int]]) -> AckRecover:
+    def _answer(self, nonce: int, frames: list[F], lacks: list[Span[O]]) -> AckRecover:
         """An ACKRECOVER."""
 
     @abstractmethod
-    def _lacked(self, message: AckRecover) -> Sequence[tuple[O, int, int, int]]:
+    def _lacked(self, message: AckRecover) -> Sequence[Span[O]]:
         """What the sender of an ACKRECOVER has nothing of."""
 
     # -- publish ------------------------------------------------------------------------------------------------
@@ -140,7 +139,7 @@ class Layer(Ordering, Generic[O, F]):
 
     def _obsolete(self, frame: F, sender: MemberId, age: int, recovered: bool, out: list[OrderOutput]) -> None:
         """The frame came before, or was given up: then it is late, and lost here (but others may still need it)."""
-        key: tuple[O, int, int] = _key(frame)
+        key: FrameKey[O] = _key(frame)
         if key in self.buffer or not any(r[:2] == key[:2] and r[2] <= key[2] <= r[3] for r in self._given_up):
             self.stats.duplicate_frames += 1
             self._duplicate(frame)
@@ -177,7 +176,7 @@ class Layer(Ordering, Generic[O, F]):
                 continue
             self._accept(frame, sender, age, now, False, out)
 
-    def _note_given_up(self, ranges: Sequence[tuple[O, int, int, int]], reason: str, out: list[OrderOutput]) -> None:
+    def _note_given_up(self, ranges: Sequence[Span[O]], reason: str, out: list[OrderOutput]) -> None:
         for r in ranges:
             self._given_up[r] = None
             self.stats.skipped += r[3] - r[2] + 1
@@ -209,13 +208,13 @@ class Layer(Ordering, Generic[O, F]):
             out.extend(self.pursuits.due(now, self._gaps))
             self.stats.asked = self.pursuits.asked_events
 
-    def _set_deadline(self, at: int, key: tuple[O, int, int]) -> None:
+    def _set_deadline(self, at: int, key: FrameKey[O]) -> None:
         if len(self._deadlines) >= self._max_deadlines:  # of frames delivered long ago
             self._deadlines = [d for d in self._deadlines if d[1] in self.held]
             heapq.heapify(self._deadlines)
         heapq.heappush(self._deadlines, (at, key))
 
-    def _overdue(self, now: int) -> Iterator[tuple[O, int, int]]:
+    def _overdue(self, now: int) -> Iterator[FrameKey[O]]:
         """The held frames whose deadline has passed."""
         while self._deadlines and self._deadlines[0][0] <= now:
             _, key = heapq.heappop(self._deadlines)
@@ -226,7 +225,7 @@ class Layer(Ordering, Generic[O, F]):
 
     def on_recover(self, sender: MemberId, message: Recover) -> list[OrderOutput]:
         frames: list[F] = []
-        lacks: list[tuple[O, int, int, int]] = []
+        lacks: list[Span[O]] = []
         size = 0
         for wanted in self._asked_for(message)[: self.config.max_ranges]:
             found = self.buffer.find(wanted)
@@ -264,11 +263,11 @@ class Layer(Ordering, Generic[O, F]):
         assert isinstance(frame, self.frame_type)
         self.buffer.add(_key(frame), frame)
 
-    def _until(self, key: tuple[O, int, int]) -> int | None:
+    def _until(self, key: FrameKey[O]) -> int | None:
         """When a held frame is delivered over the gap before it."""
         return next((at for at, k in self._deadlines if k == key), None)
 
-    def _explain(self, base: Missing, count: tuple[O, int]) -> Missing:
+    def _explain(self, base: Missing, count: Count[O]) -> Missing:
         """The same with who was asked for it."""
         pursuit = self.pursuits.by_count.get(count)
         if pursuit is None:

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from whence.clock import AnyFrame, Entry, FreeFrame, Key, MemberId, Packed, Range, Run
+from whence.clock import AnyFrame, Entry, FrameRange, FreeFrame, Key, MemberId, Packed, Range
 
 
 class Recover(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=64):
@@ -14,7 +14,7 @@ class Recover(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=64):
 
     nonce: int
     ranges: tuple[Range, ...]
-    runs: tuple[Run, ...] = ()
+    runs: tuple[FrameRange, ...] = ()
     """Without tickets: of these owners' frames."""
 
 
@@ -25,7 +25,7 @@ class AckRecover(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=65)
     nonce: int
     frames: tuple[AnyFrame, ...]
     lacks: tuple[Range, ...] = ()
-    lacks_runs: tuple[Run, ...] = ()
+    lacks_runs: tuple[FrameRange, ...] = ()
 
 
 class SnapshotRequest(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=66):
@@ -111,7 +111,7 @@ class FreeState(msgspec.Struct, frozen=True, array_like=True, gc=False):
     owners: tuple[OwnerState, ...]
     waiting: tuple[FreeFrame, ...] = ()
     """Taken, and not delivered yet."""
-    ahead: tuple[Run, ...] = ()
+    ahead: tuple[FrameRange, ...] = ()
     """Unordered only: frames delivered although an earlier one of their owner is still missing."""
     forgotten: int = 0
 

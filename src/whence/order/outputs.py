@@ -52,7 +52,7 @@ class Deliver(_Out, frozen=True, gc=False):
 
 
 class Dropped(_Out, frozen=True, gc=False):
-    """The frame will not be delivered here, or a buffer gave it up. `reason` is one of `DROP_REASONS`."""
+    """The frame will not be delivered here. `reason`: `late`, `overflow`, `invalid`, `two-owners`."""
 
     frame: AnyFrame
     reason: str
@@ -95,5 +95,3 @@ class Contracted(_Out, frozen=True, gc=False):
 
 
 OrderOutput = OrderSend | Published | Arrived | Deliver | Dropped | Asked | GaveUp | Moved | Contracted
-
-DROP_REASONS = ("late", "overflow", "invalid", "two-owners")

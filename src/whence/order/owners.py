@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from whence.clock import MAX_SEQ, FreeFrame, FreeId, MemberId, StampedFrame
 from whence.errors import BadMessage, UsageError, WrongKind
+from whence.order.buffers import Span
 from whence.order.explain import Blocked, Missing
 from whence.order.interface import OrderContext
 from whence.order.layer import Layer
@@ -17,10 +18,6 @@ MAX_OWNERS = 4096
 """Owners remembered; each costs about 40 bytes in a snapshot."""
 DIGEST_ROWS = 64
 """Owners in a digest: half of them those that moved last, half at random."""
-
-Stretch = tuple[MemberId, int, int, int]
-"""`(owner, 0, first, last)`: a range of frames."""
-FreeKey = tuple[MemberId, int, int]
 
 
 class Cursor:
@@ -68,10 +65,10 @@ class OwnersLayer(Layer[str, OF], Generic[OF, C]):
         del self.cursors[gone if gone is not None else next(iter(self.cursors))]
         self.stats.forgotten += 1
 
-    def _gaps(self, of: MemberId, inc: int, upto: int) -> list[Stretch]:
+    def _gaps(self, of: MemberId, inc: int, upto: int) -> list[Span[str]]:
         cursor = self.cursors.get(of)
         at = cursor.taken + 1 if cursor is not None else 1
-        gaps: list[Stretch] = []
+        gaps: list[Span[str]] = []
         for number in sorted(n for n in cursor.early if n <= upto) if cursor is not None else ():
             if number > at:
                 gaps.append((of, 0, at, number - 1))
@@ -109,19 +106,19 @@ class OwnersLayer(Layer[str, OF], Generic[OF, C]):
     def _source(self, of: str, inc: int) -> MemberId | None:
         return of
 
-    def _question(self, nonce: int, ranges: tuple[Stretch, ...]) -> Recover:
+    def _question(self, nonce: int, ranges: tuple[Span[str], ...]) -> Recover:
         return Recover(nonce, (), tuple((owner, first, last) for owner, _, first, last in ranges))
 
-    def _asked_for(self, message: Recover) -> Sequence[Stretch]:
+    def _asked_for(self, message: Recover) -> Sequence[Span[str]]:
         return [(owner, 0, first, last) for owner, first, last in message.runs]
 
-    def _answer(self, nonce: int, frames: list[OF], lacks: list[Stretch]) -> AckRecover:
+    def _answer(self, nonce: int, frames: list[OF], lacks: list[Span[str]]) -> AckRecover:
         return AckRecover(nonce, tuple(frames), (), tuple((owner, first, last) for owner, _, first, last in lacks))
 
-    def _lacked(self, message: AckRecover) -> Sequence[Stretch]:
+    def _lacked(self, message: AckRecover) -> Sequence[Span[str]]:
         return [(owner, 0, first, last) for owner, first, last in message.lacks_runs]
 
-    def _explained(self, gaps: Sequence[Stretch]) -> tuple[Missing, ...]:
+    def _explained(self, gaps: Sequence[Span[str]]) -> tuple[Missing, ...]:
         return tuple(self._explain(Missing(None, owner, first, last), (owner, 0)) for owner, _, first, last in gaps)
 
     def why_blocked(self, event: str) -> Blocked:

@@ -32,6 +32,7 @@ from whence.clock import FreeFrame, MemberId, Packed
 from whence.clock.event import encode
 from whence.clock.probabilistic import Delivery, Keys, keys_of
 from whence.errors import BadMessage, UsageError
+from whence.order.buffers import FrameKey
 from whence.order.contract import MAX_ENTRIES, Contract, Overseer
 from whence.order.explain import Blocked
 from whence.order.free import KeyCursor, check_free, check_state
@@ -40,7 +41,7 @@ from whence.order.interface import OrderContext
 from whence.order.layer import MAX_GIVEN_UP
 from whence.order.messages import FreeState, OrderState, OwnerState
 from whence.order.outputs import GaveUp, Moved, OrderOutput
-from whence.order.owners import MAX_OWNERS, FreeKey, OwnersLayer
+from whence.order.owners import MAX_OWNERS, OwnersLayer
 
 MAX_WAITING_BYTES = 1 << 20
 """Frames in a snapshot; what does not fit the joiner recovers."""
@@ -62,11 +63,11 @@ class ProbabilisticOrdering(OwnersLayer[FreeFrame, KeyCursor]):
         self.queue = Generations(*self.contract.size, self.contract.lookback)
         self.draw: Callable[[int, int], Keys] = lambda R, K: keys_of(rng, R, K)
         self.keys: Keys = ()
-        self.held: dict[FreeKey, Held] = {}
+        self.held: dict[FrameKey[str], Held] = {}
         self.number = 0
         self.opened = 1
         self._said: dict[int, int] = {}  # older generation -> its version when it was last attached
-        self._ahead: dict[FreeKey, bool] = {}
+        self._ahead: dict[FrameKey[str], bool] = {}
         self._settle = 4 * self._patience
         self.overseer = Overseer(self.contract, rng, self._patience)
 
@@ -264,7 +265,7 @@ class ProbabilisticOrdering(OwnersLayer[FreeFrame, KeyCursor]):
             self._delivered([self.queue.deliver(one)], out, bool(lacking))
         self._delivered(self.queue.retry(), out, True)
 
-    def _hold(self, key: FreeKey, held: Held, patience: int, out: list[OrderOutput]) -> None:
+    def _hold(self, key: FrameKey[str], held: Held, patience: int, out: list[OrderOutput]) -> None:
         now = self.queue.now
         self.held[key] = held
         self.held_bytes += held.frame.size
@@ -275,12 +276,12 @@ class ProbabilisticOrdering(OwnersLayer[FreeFrame, KeyCursor]):
             self._go_on(next(iter(self.held)), "overflow", out)
         self.stats.held_peak = max(self.stats.held_peak, len(self.held))
 
-    def _release(self, key: FreeKey) -> None:
+    def _release(self, key: FrameKey[str]) -> None:
         held = self.held.pop(key, None)
         if held is not None:
             self.held_bytes -= held.frame.size
 
-    def _go_on(self, key: FreeKey, reason: str, out: list[OrderOutput]) -> None:
+    def _go_on(self, key: FrameKey[str], reason: str, out: list[OrderOutput]) -> None:
         """A held frame has waited long enough, or there is no room for it."""
         held = self.held[key]
         if self._is_early(held):

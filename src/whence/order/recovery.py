@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Generic
 
 from whence.clock import MemberId
-from whence.order.buffers import O
+from whence.order.buffers import Count, O, Span
 from whence.order.config import OrderConfig
 from whence.order.messages import Recover
 from whence.order.outputs import Asked, OrderOutput, OrderSend
@@ -49,15 +49,15 @@ class Pursuits(Generic[O]):
         rng: random.Random,
         sample: Callable[[int], Sequence[MemberId]],
         owner: Callable[[O, int], MemberId | None],
-        question: Callable[[int, tuple[tuple[O, int, int, int], ...]], Recover],
+        question: Callable[[int, tuple[Span[O], ...]], Recover],
     ) -> None:
         self.config = config
         self.rng = rng
         self.sample = sample
         self.owner: Callable[[O, int], MemberId | None] = owner
-        self.question: Callable[[int, tuple[tuple[O, int, int, int], ...]], Recover] = question
+        self.question: Callable[[int, tuple[Span[O], ...]], Recover] = question
         self.blocking = config.order == "reliable"
-        self.by_count: dict[tuple[O, int], Pursuit] = {}
+        self.by_count: dict[Count[O], Pursuit] = {}
         self.nonces: dict[int, None] = {}
         self.next_at: int | None = None
         self.overflow = 0
@@ -89,10 +89,10 @@ class Pursuits(Generic[O]):
         if self.next_at is None or pursuit.next_at < self.next_at:
             self.next_at = pursuit.next_at
 
-    def due(self, now: int, gaps: Callable[[O, int, int], list[tuple[O, int, int, int]]]) -> list[OrderOutput]:
+    def due(self, now: int, gaps: Callable[[O, int, int], list[Span[O]]]) -> list[OrderOutput]:
         """Ask for everything whose time has come; `gaps` says what of a tenure is missing and not in hand."""
         out: list[OrderOutput] = []
-        asks: dict[tuple[MemberId, ...], list[tuple[O, int, int, int]]] = {}
+        asks: dict[tuple[MemberId, ...], list[Span[O]]] = {}
         sampled: Sequence[MemberId] | None = None
         for tenure, pursuit in list(self.by_count.items()):
             if pursuit.next_at > now:
@@ -125,9 +125,7 @@ class Pursuits(Generic[O]):
         self.next_at = min((p.next_at for p in self.by_count.values()), default=None)
         return out
 
-    def _allowed(
-        self, pursuit: Pursuit, ranges: list[tuple[O, int, int, int]]
-    ) -> tuple[list[tuple[O, int, int, int]], bool]:
+    def _allowed(self, pursuit: Pursuit, ranges: list[Span[O]]) -> tuple[list[Span[O]], bool]:
         """What may be asked now, and whether it may be asked again later."""
         if self.blocking:
             return ranges, True
@@ -136,7 +134,7 @@ class Pursuits(Generic[O]):
         fresh = [(t, i, max(a, pursuit.asked_upto + 1), b) for t, i, a, b in ranges if b > pursuit.asked_upto]
         return fresh, False
 
-    def _targets(self, tenure: tuple[O, int], pursuit: Pursuit, sampled: Sequence[MemberId]) -> tuple[MemberId, ...]:
+    def _targets(self, tenure: Count[O], pursuit: Pursuit, sampled: Sequence[MemberId]) -> tuple[MemberId, ...]:
         source = self.owner(*tenure)
         chosen: dict[MemberId, None] = {}
         if self.config.recovery == "R1" and pursuit.attempts == 0 and source is not None:
@@ -154,9 +152,7 @@ class Pursuits(Generic[O]):
             chosen[peer] = None
         return tuple(chosen)
 
-    def _send(
-        self, targets: tuple[MemberId, ...], ranges: list[tuple[O, int, int, int]], out: list[OrderOutput]
-    ) -> None:
+    def _send(self, targets: tuple[MemberId, ...], ranges: list[Span[O]], out: list[OrderOutput]) -> None:
         for start in range(0, len(ranges), self.config.max_ranges):
             part = tuple(ranges[start : start + self.config.max_ranges])
             nonce = self.rng.getrandbits(48)
@@ -175,14 +171,14 @@ class Pursuits(Generic[O]):
             pursuit.next_at = min(pursuit.next_at, now + self.config.time_to_recover_ns // 4)
             self.next_at = min(self.next_at or pursuit.next_at, pursuit.next_at)
 
-    def denied(self, peer: MemberId, ranges: Sequence[tuple[O, int, int, int]], now: int) -> None:
+    def denied(self, peer: MemberId, ranges: Sequence[Span[O]], now: int) -> None:
         """A peer holds nothing of these."""
         for ticket, inc, _, _ in ranges:
             pursuit = self.by_count.get((ticket, inc))
             if pursuit is not None and len(pursuit.denied) < MAX_PURSUITS:
                 pursuit.denied[peer] = now
 
-    def hopeless(self, now: int, members: Sequence[MemberId]) -> list[tuple[O, int]]:
+    def hopeless(self, now: int, members: Sequence[MemberId]) -> list[Count[O]]:
         """`reliable`: tenures of which nobody known holds what is missing, asked for long enough. The source counts as
         gone once it is no member any more."""
         if not self.blocking:

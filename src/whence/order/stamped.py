@@ -30,15 +30,16 @@ import msgspec
 from whence.clock import MemberId, StampedFrame
 from whence.clock.event import Body, encode
 from whence.errors import AbsurdClock, BadFrame, BadMessage, ConfigError, TooLarge, UsageError
+from whence.order.buffers import FrameKey, Span
 from whence.order.config import OrderConfig
 from whence.order.explain import Blocked
 from whence.order.interface import OrderContext
 from whence.order.messages import OrderState, StampedState
 from whence.order.outputs import Dropped, GaveUp, OrderOutput
-from whence.order.owners import MAX_OWNERS, Cursor, FreeKey, OwnersLayer, Stretch
-from whence.order.survey.base import Message, ProcessId, State
-from whence.order.survey.base import Range as Missed
+from whence.order.owners import MAX_OWNERS, Cursor, OwnersLayer
+from whence.order.survey.base import MechanismState, Message
 from whence.order.survey.codec import Codec
+from whence.order.survey.counts import Gap, ProcessId
 from whence.order.survey.first import Carried, FirstStamp, FirstState
 from whence.order.survey.process import Process
 from whence.order.survey.registry import make
@@ -47,7 +48,7 @@ MAX_STAMP_BYTES = 2 << 20
 """Of a stamp or a state: as the wire has it, more would not arrive."""
 MAX_PLAIN_BYTES = 128 << 10
 """Of a stamp that carries no messages: `MAX_OWNERS` dated counts."""
-UNKNOWN: Stretch = ("", 0, 1, 1)
+UNKNOWN: Span[str] = ("", 0, 1, 1)
 """Given up by a mechanism that cannot say what: at least one frame of somebody."""
 
 ME: ProcessId = 0
@@ -75,7 +76,7 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
         me = self.me
         self.names: list[MemberId] = [me]
         self.numbers: dict[MemberId, ProcessId] = {me: ME}
-        self.held: dict[FreeKey, StampedFrame] = {}
+        self.held: dict[FrameKey[str], StampedFrame] = {}
         self.now = 0
         self._digests: dict[MemberId, dict[MemberId, int]] = {}
         self._drops: list[tuple[Message, str]] = []
@@ -266,7 +267,7 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
         _absorb(cursor)
         return bool(gaps)
 
-    def _force(self, key: FreeKey, reason: str, out: list[OrderOutput]) -> None:
+    def _force(self, key: FrameKey[str], reason: str, out: list[OrderOutput]) -> None:
         """It has waited long enough (rule 3)."""
         wait = self.mechanism.wait(self._message(self.held[key], self._number), self.now)
         if wait is not None and not wait.missing:  # it cannot say what
@@ -276,8 +277,8 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
         self._give_up(lost, reason, out)
         self._hand_up(delivered, out, over_gap=True)
 
-    def _give_up(self, lost: Sequence[Missed], reason: str, out: list[OrderOutput]) -> None:
-        ranges: list[Stretch] = []
+    def _give_up(self, lost: Sequence[Gap], reason: str, out: list[OrderOutput]) -> None:
+        ranges: list[Span[str]] = []
         for process, _, last in lost:
             owner = self.names[process]
             ranges += self._gaps(owner, 0, last)
@@ -333,7 +334,7 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
         """Rule 6."""
         return self._state(self.process.admit(self._number(joiner)))
 
-    def _state(self, state: State) -> StampedState:
+    def _state(self, state: MechanismState) -> StampedState:
         taken = {self.numbers[owner]: cursor.taken for owner, cursor in self.cursors.items()}
         for owner, _, number in self.held:
             taken[self.numbers[owner]] = min(taken[self.numbers[owner]], number - 1)

@@ -1,10 +1,40 @@
-"""Tickets: who may publish (CCC11 section 4, docs/ring.md). Two protocols with one interface, `Ring`."""
+"""Tickets: who may publish (CCC11 section 4, docs/ring.md). Three protocols with one interface, `Ring`."""
 
+import random
+
+from whence.clock import MemberId
 from whence.ring.base import Ring
 from whence.ring.basic import BasicRing
-from whence.ring.config import RingConfig, recovery_rounds
-from whence.ring.interface import State
+from whence.ring.config import RingConfig, RingName, recovery_rounds
+from whence.ring.council import CouncilRing
+from whence.ring.interface import Memory, State
 from whence.ring.none import NoRing
 from whence.ring.tolerant import TolerantRing
 
-__all__ = ["BasicRing", "NoRing", "Ring", "RingConfig", "State", "TolerantRing", "recovery_rounds"]
+
+def make(
+    me: MemberId, config: RingConfig, rng: random.Random, memory: Memory | None = None, disk: bool = False
+) -> Ring:
+    """The ring of the protocol that the settings name. `memory`: what the last life of the process left on its disk;
+    `disk`: there is one for this life."""
+    match config.protocol:
+        case "council":
+            return CouncilRing(me, config, rng, memory, disk)
+        case "neighbours":
+            return TolerantRing(me, config, rng)
+        case "basic":
+            return BasicRing(me, config, rng)
+
+
+__all__ = [
+    "BasicRing",
+    "CouncilRing",
+    "NoRing",
+    "Ring",
+    "RingConfig",
+    "RingName",
+    "State",
+    "TolerantRing",
+    "make",
+    "recovery_rounds",
+]

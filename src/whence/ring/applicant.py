@@ -108,7 +108,7 @@ class Applicant:
     def withdraw(self) -> None:
         self.ctx.state = State.OUT
         self.asked = None
-        self.ctx.timers.clear()
+        self.ctx.stop_all()
 
     def apply(self) -> None:
         """CJOIN to a coordinator, if one is known."""
@@ -154,6 +154,8 @@ class Applicant:
     def accepts(self, sender: MemberId, m: AckCJoin) -> bool:
         """Whether to take what is granted; else it is declined."""
         ctx = self.ctx
+        if ctx.addressed(m.yours):
+            return False  # a copy of the grant that was taken
         if ctx.state is not State.JOINING or self.asked != (m.nonce, sender):
             self.decline(sender, m.nonce, m.yours)
             return False

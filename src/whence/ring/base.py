@@ -11,7 +11,7 @@ from whence.ring.applicant import Applicant
 from whence.ring.config import RingConfig
 from whence.ring.context import SEATED, Context, Timer
 from whence.ring.founding import Founding
-from whence.ring.interface import RingOutput, State
+from whence.ring.interface import Memory, RingOutput, State
 from whence.ring.messages import (
     ERA_SHIFT,
     GoneNews,
@@ -106,9 +106,27 @@ class Ring(ABC):
             self.ctx.seq = seq
             self.ctx.table.note(self.ctx.holder, seq)
 
-    def found(self, now: int, epoch: int) -> list[RingOutput]:
-        """Found the ring after a quarantine. `epoch` must be above all earlier ones."""
-        return self._step(now, lambda: self._found(epoch))
+    def start(self, now: int) -> list[RingOutput]:
+        """The process takes part in the cluster from now on, whether it wants a ticket or not."""
+        return []
+
+    def retire(self, now: int) -> list[RingOutput]:
+        """The process is going to leave the cluster: let others do its work in the ring. See `retired`."""
+        return []
+
+    @property
+    def retired(self) -> bool:
+        """The ring can do without this process."""
+        return self.ctx.holder is None
+
+    def memory(self) -> Memory | None:
+        """What a disk should hold of this ring, for the next life of the process."""
+        return None
+
+    def found(self, now: int, epoch: int, force: bool = False) -> list[RingOutput]:
+        """Found the ring after a quarantine. `epoch` must be above all earlier ones. `force`: whatever is remembered
+        of an earlier ring is lost for good, says an operator (rule C0)."""
+        return self._step(now, lambda: self._found(epoch, force))
 
     def coordinate(self, now: int) -> list[RingOutput]:
         """Try to get a ticket and keep trying, also after a loss, until `resign`."""
@@ -197,7 +215,7 @@ class Ring(ABC):
         self.implausible += not plausible
         return plausible
 
-    def _found(self, epoch: int) -> None:
+    def _found(self, epoch: int, force: bool) -> None:
         self.founding.found(epoch)
 
     def _resign(self) -> None:

@@ -38,11 +38,11 @@ class BasicRing(Ring):
     def steady_at(self, now: int) -> bool:
         return self.ctx.state is State.OWNER
 
-    def _found(self, epoch: int) -> None:
+    def _found(self, epoch: int, force: bool) -> None:
         if self.applicant.asked is not None:
             self.ctx.say(Rejected("a request for a ticket is under way"))
         else:
-            super()._found(epoch)
+            super()._found(epoch, force)
 
     def _resign(self) -> None:
         if self.applicant.asked is None:

@@ -6,9 +6,16 @@ the local clock. Clocks of two processes drift apart by at most `drift` each.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from whence.errors import ConfigError
+
+RingName = Literal["council", "neighbours", "basic"]
+"""Who decides who may own a ticket: a council of voters that renews itself, the neighbours on the ring (CCC11
+Algorithms 2 to 4, repaired), or nobody (Algorithm 1: no failure is survived; for study, and for processes that cannot
+fail)."""
 
 
 class RingConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,9 +25,10 @@ class RingConfig(msgspec.Struct, frozen=True, kw_only=True):
     """n: how many members may publish at a time; entries of the cluster's vector clock. Control information grows
     with it,
     and so does the time until an exclusion is over (`temp_ns`)."""
+    protocol: RingName = "neighbours"
     k: int = 1
-    """Failures of processes or links tolerated at a time among 2k+1 neighbours. A coordinator polls 2k+1 others in
-    each round."""
+    """Failures of processes or links tolerated at a time among 2k+1 neighbours, or among a council of 2k+1 voters. A
+    coordinator polls 2k+1 others in each round."""
     round_ns: int
     """Length of a ring round: longer than a PrCast takes. Shorter: failures are found earlier, for more messages."""
     delta_ns: int

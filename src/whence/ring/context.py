@@ -7,7 +7,7 @@ protocol's own file (`basic.py`, `tolerant.py`) says which message and which tim
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 
 from whence.clock import Incarnation, MemberId
@@ -43,6 +43,12 @@ class Timer(StrEnum):
     PATIENCE = "patience"
     RALLY = "rally"
     GATHERED = "gathered"
+    # the council
+    COUNCIL = "council"
+    POLL = "poll"
+    READ = "read"
+    PREPARED = "prepared"
+    PROPOSAL = "proposal"
 
 
 class Context:
@@ -73,6 +79,8 @@ class Context:
         self.now = 0
         self.out: list[RingOutput] = []
         self.timers: dict[Timer, int] = {}
+        self.lasting: tuple[Timer, ...] = ()
+        """Timers that do not end with a tenure."""
         self.when_seated: list[Callable[[], None]] = []
         """What the parts do when a ticket was granted."""
         self.when_vacated: list[Callable[[], None]] = []
@@ -99,6 +107,9 @@ class Context:
         for timer in timers:
             self.timers.pop(timer, None)
 
+    def stop_all(self) -> None:
+        self.timers = {timer: at for timer, at in self.timers.items() if timer in self.lasting}
+
     # --- the tenure ---
 
     def addressed(self, tenure: Tenure) -> bool:
@@ -124,11 +135,12 @@ class Context:
         """The tickets that this coordinator can grant: never its own (rule 7)."""
         return self.coordinated()[1:]
 
-    def grant(self, to: MemberId, wish: int) -> Holder:
-        """A free ticket, the one wished for if possible, under a new incarnation."""
+    def grant(self, to: MemberId, wish: int, least: Mapping[int, int] | None = None) -> Holder:
+        """A free ticket, the one wished for if possible, under a new incarnation. `least`: the lowest one that may be
+        used on a ticket."""
         free = self.free()
         ticket = wish if wish in free else self.rng.choice(free)
-        return Holder(to, ticket, self.table.grant(ticket))
+        return Holder(to, ticket, self.table.grant(ticket, (least or {}).get(ticket, 0)))
 
     def finish(self, tenure: Tenure) -> None:
         """Never take this tenure (again). The oldest are forgotten: their grants are long below every floor."""
@@ -143,7 +155,7 @@ class Context:
         self.pred = None
         self.edge = Edge.alone(holder)
         self.seq = 0
-        self.timers.clear()
+        self.stop_all()
         for act in self.when_seated:
             act()
         self.say(Granted(holder.ticket, Incarnation.unpack(holder.inc), self.table.last[holder.ticket]))
@@ -165,5 +177,5 @@ class Context:
         self.table.forget(holder)
         self.holder = self.pred = self.edge = None
         self.state = State.OUT
-        self.timers.clear()
+        self.stop_all()
         return holder.ticket, Incarnation.unpack(holder.inc)

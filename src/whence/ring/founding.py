@@ -61,26 +61,30 @@ class Founding:
     def heard_owner(self, member: MemberId) -> None:
         """There is a ring already."""
         if self.ctx.state is State.FOUNDING:
-            self._give_up(f"{member} is a living coordinator")
+            self.give_up(f"{member} is a living coordinator")
 
-    def _give_up(self, reason: str) -> None:
+    def give_up(self, reason: str) -> None:
         self.ctx.stop(Timer.QUARANTINE, Timer.LOOK)
         self.ctx.say(Rejected(reason))
         self.applicant.later()
 
     def agreed(self, epoch: int) -> None:
         """Everybody concerned lets this process found: no quarantine."""
-        self.ctx.state = State.FOUNDING
-        self._epoch = epoch
-        self.complete()
+        if self.take_all(epoch):
+            self.ctx.own()
 
     def complete(self) -> None:
-        """The quarantine is over: all tickets are this process's."""
+        """The quarantine is over."""
+        self.agreed(self._epoch)
+
+    def take_all(self, epoch: int) -> bool:
+        """All tickets are this process's, under this epoch; it sits on the first."""
         ctx = self.ctx
-        if self._epoch <= ctx.table.epoch:
-            self._give_up(f"epoch {self._epoch} was seen elsewhere meanwhile")
-            return
+        self._epoch = epoch
+        if epoch <= ctx.table.epoch:
+            self.give_up(f"epoch {epoch} was seen elsewhere meanwhile")
+            return False
         for ticket in range(ctx.config.tickets):
-            ctx.table.end(ticket, floor_of(self._epoch << ERA_SHIFT))
+            ctx.table.end(ticket, floor_of(epoch << ERA_SHIFT))
         ctx.sit(Holder(ctx.me, 0, ctx.table.grant(0)))
-        ctx.own()
+        return True

@@ -7,7 +7,7 @@ from enum import Enum
 import msgspec
 
 from whence.clock import Entry, Incarnation, MemberId
-from whence.ring.messages import RingMessage, RingNews
+from whence.ring.messages import Ballot, Council, Ledger, RingMessage, RingNews, Voter
 
 
 class State(Enum):
@@ -25,6 +25,25 @@ class State(Enum):
     """Coordinator: owns the ticket."""
     LEAVING = "leaving"
     """Has stopped publishing and asked its predecessor to take over; no longer an owner."""
+
+
+class Vote(msgspec.Struct, frozen=True, array_like=True):
+    """What a voter has to remember, and nothing that depends on a clock (rule C3)."""
+
+    council: Council
+    ballot: Ballot
+    accepted: tuple[Ballot, tuple[Voter, ...]] | None
+    """The next council that it has accepted, and in which ballot."""
+    table: Ledger
+    """Without seats: for a lease after a restart a voter says nothing (rule C9)."""
+
+
+class Memory(msgspec.Struct, frozen=True, array_like=True):
+    """What a process remembers of the council across its lives, if it has a disk. Some KB at most."""
+
+    voter: MemberId
+    known: Council
+    vote: Vote | None
 
 
 class _Output(msgspec.Struct, frozen=True, gc=False):
@@ -69,6 +88,11 @@ class Released(_Tenure, frozen=True):
     """The graceful leave is complete."""
 
 
+class Remember(_Output, frozen=True):
+    """What this process remembers as a voter has changed: where there is a disk, have the member's checkpoint on it
+    before anything of this step leaves the process (rule C3)."""
+
+
 class Excluded(_Output, frozen=True):
     """For the record: this process took over the tickets; `ackers` agreed."""
 
@@ -95,4 +119,5 @@ class Thawed(_Output, frozen=True):
     """For the record: the end of `Frozen`."""
 
 
-RingOutput = RingSend | Announce | Granted | BecameOwner | Lost | Released | Excluded | Rejected | Frozen | Thawed
+_Records = Excluded | Rejected | Frozen | Thawed
+RingOutput = RingSend | Announce | Granted | BecameOwner | Lost | Released | Remember | _Records

@@ -7,11 +7,13 @@ is checked where there is one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
-from whence.clock import Incarnation, MemberId
+from whence.clock import Incarnation, MemberId, address_of
 from whence.ring.base import Ring
 from whence.ring.config import need_alive
+from whence.ring.council import CouncilRing
+from whence.ring.council.known import NONE, quorum
 from whence.ring.interface import BecameOwner, Excluded, Granted, RingOutput, State
 from whence.ring.messages import Holder
 from whence.ring.neighbourhood.reunion import closed_cycle
@@ -84,6 +86,25 @@ def quiet_violations(rings: Mapping[MemberId, Ring]) -> list[str]:
     if covered and sorted(covered) != list(range(tickets)):
         found.append(f"I4: the coordinated sets are {sorted(covered)} of 0..{tickets - 1}")
     return found
+
+
+def council_lives(rings: Mapping[MemberId, Ring], away: Collection[str] = ()) -> bool:
+    """Whether the newest council known to anybody can still act: a quorum of it is there, or may come back with its
+    disk (`away`: addresses of processes that are down), and knows, or can find out, how it begins."""
+    there = {ring.councils.me.member: ring for ring in rings.values() if isinstance(ring, CouncilRing)}
+    newest = max((ring.councils.now for ring in there.values()), default=NONE)
+    for voters in (newest.voters, newest.before):
+        have = [v.member for v in voters if v.member in there or address_of(v.member) in away]
+        if not quorum(voters, have):
+            return False
+        if any(m not in there or _knows(there[m], newest.number) for m in have):
+            return True
+        newest = newest._replace(number=newest.number - 1)
+    return False
+
+
+def _knows(ring: CouncilRing, number: int) -> bool:
+    return ring.voting.book is not None and ring.voting.book.number >= number
 
 
 def reunites(rings: Mapping[MemberId, Ring]) -> bool:

@@ -3,7 +3,8 @@
 Rules 4, 6, 14 and 15: every message between coordinators names the tenure of both ends (`mine`, `yours`) and is
 dropped on a mismatch; what is asked carries a nonce, and the answer repeats it. Nonces of one process only ever grow.
 
-Tags are stable: new messages are appended, numbers are never used again. Ring messages have 32..63.
+Tags are stable: new messages are appended, numbers are never used again. Ring messages have 32..63, those of the
+council 96..127.
 Incarnations travel packed (`Incarnation.packed`), which compares as the triple does. An **era** is `(epoch, term)`
 packed the same way: an incarnation without its count.
 """
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from whence.clock import Entry, Incarnation, MemberId
+from whence.clock import Entry, Incarnation, MemberId, address_of
 from whence.errors import BadMessage
 
 ERA_SHIFT = 24
@@ -65,6 +66,48 @@ class Row(NamedTuple):
     """Incarnations below this one are over: excluded or released."""
     last: Entry
     """The last event known to have been published on it."""
+
+
+class Voter(NamedTuple):
+    """A vote in the council: a life of a process, or its disk, which later lives go on with (rule C1)."""
+
+    member: MemberId
+    """The life in which it could vote first; it keeps the name as long as its memory lasts."""
+    disk: bool
+    """Its memory survives the process."""
+
+
+class Council(NamedTuple):
+    """Who votes (rule C1)."""
+
+    number: int
+    """Generation and number, packed (`GENERATION`). The higher one counts."""
+    voters: tuple[Voter, ...]
+    """The first one decides a tie."""
+    before: tuple[Voter, ...]
+    """The voters of the council before this one: they know how it begins."""
+
+
+class Ballot(NamedTuple):
+    """A ballot of Paxos: number and proposer."""
+
+    number: int
+    by: MemberId
+
+
+class Ledger(NamedTuple):
+    """What a voter knows of the tickets (rule C7)."""
+
+    era: int
+    """The highest era it has agreed to."""
+    seats: tuple[Holder, ...]
+    """Whom it vouches for at the moment."""
+    rows: tuple[Row, ...]
+    """Of each ticket: the highest incarnation vouched for (`top`, in the hands of `owner`) and the floor."""
+
+
+GENERATION = 32
+"""Bits of a council's number below its generation."""
 
 
 class _Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -285,13 +328,139 @@ class Cancel(_Message, frozen=True, tag=49):
     mine: Tenure
 
 
+# --- the council (rules C0 to C12) ---
+
+
+class _InCouncil(_Message, frozen=True):
+    council: int
+    """The number of the council that is meant."""
+
+
+class _FromVoter(_InCouncil, frozen=True):
+    nonce: int
+    voter: MemberId
+
+
+class Sit(_InCouncil, frozen=True, tag=96):
+    """Do you vouch for my seat? To every voter, in every round (rule C2)."""
+
+    nonce: int
+    mine: Tenure
+    seq: int
+    """The last event published under `mine`."""
+
+
+class Vouch(_FromVoter, frozen=True, tag=97):
+    """I vouch for you, from when you sent the question (rule C3)."""
+
+
+class Read(_InCouncil, frozen=True, tag=98):
+    """Whom do you vouch for? (Rules C5 and C6.)"""
+
+    nonce: int
+
+
+class Seats(_FromVoter, frozen=True, tag=99):
+    """The answer to READ."""
+
+    table: Ledger
+
+
+class Claim(_InCouncil, frozen=True, tag=100):
+    """Let me take these tickets under this era (rule C4)."""
+
+    nonce: int
+    era: int
+    tickets: tuple[int, ...]
+
+
+class Agree(_FromVoter, frozen=True, tag=101):
+    """I vouch for nobody on these tickets, and shall for nobody below that era."""
+
+
+class Vacate(_Message, frozen=True, tag=102):
+    """I have given up this seat (rule C12)."""
+
+    tenure: Tenure
+    seq: int
+
+
+class Known(_Message, frozen=True, tag=103):
+    """The newest council that I know of."""
+
+    now: Council
+
+
+class Attend(_InCouncil, frozen=True, tag=104):
+    """From voter to voter, in every round: I am here, and know how this council began (0: none)."""
+
+    voter: MemberId
+    leaving: bool
+    """Choose the next council without me."""
+
+
+class Volunteer(_Message, frozen=True, tag=105):
+    """I could be a voter (rule C10)."""
+
+    as_voter: Voter
+
+
+class Missing(_InCouncil, frozen=True, tag=106):
+    """I am a voter of this council and do not know how it begins (rule C8)."""
+
+
+class Prepare(_InCouncil, frozen=True, tag=107):
+    """Stand still and tell me what you know: I want to propose the next council (rule C8)."""
+
+    ballot: Ballot
+
+
+class Promise(_InCouncil, frozen=True, tag=108):
+    """I stand still. `accepted`: the ballot in which I have accepted a next council, and who is in it."""
+
+    ballot: Ballot
+    voter: MemberId
+    accepted: tuple[Ballot, tuple[Voter, ...]] | None
+    table: Ledger
+
+
+class Higher(_InCouncil, frozen=True, tag=109):
+    """No: I have promised this ballot."""
+
+    ballot: Ballot
+
+
+class Accept(_InCouncil, frozen=True, tag=110):
+    """Let these be the voters of the next council."""
+
+    ballot: Ballot
+    voters: tuple[Voter, ...]
+
+
+class Accepted(_InCouncil, frozen=True, tag=111):
+    """They are, for all I can do."""
+
+    ballot: Ballot
+    voter: MemberId
+
+
+class Begin(_Message, frozen=True, tag=112):
+    """This council is decided, and begins with this table (rule C7)."""
+
+    now: Council
+    table: Ledger
+
+
 _Applying = CJoin | Reject | AckCJoin | Decline
 _Founding = Who | Rally | Witness
 _Edges = NewSucc | AckSucc
 _Leaving = CLeave | AckCLeave | NackLeave
 _Lease = Poll | Alive | Update | AckUpdate
 _Excluding = Exclude | AckExclude | ReqCoord | AckCoord | NackCoord | Cancel
-RingMessage = _Applying | _Founding | _Edges | _Leaving | _Lease | _Excluding
+_Seats = Sit | Vouch | Read | Seats | Claim | Agree | Vacate | Known
+_Reform = Attend | Volunteer | Missing | Prepare | Promise | Higher | Accept | Accepted | Begin
+CouncilMessage = _Seats | _Reform
+RingMessage = _Applying | _Founding | _Edges | _Leaving | _Lease | _Excluding | CouncilMessage
 
 
 # --- news, carried by PrCast; tags of their own ---
@@ -345,24 +514,45 @@ def check_message(message: RingMessage, tickets: int) -> int:
             named.append(wish)
         case Rally(epoch=epoch) | Witness(pledged=epoch) if epoch >= MAX_EPOCH:
             raise BadMessage(f"{type(message).__name__} names epoch {epoch}; the last one is {MAX_EPOCH - 1}")
+        case Claim(tickets=claimed):
+            named.extend(claimed)
         case Witness(ended=ended) if any(len(held) not in (2, 3) for held in ended):
             raise BadMessage("Witness tells of a tenure without its successor")
         case Rally(epoch=epoch) | Witness(pledged=epoch):
             era = max(era, epoch << ERA_SHIFT)
         case _:
             pass
+    if isinstance(message, Seats | Promise | Begin):
+        era = max(era, message.table.era)
     _tickets_exist(message, named, tickets)
     return max(era, getattr(message, "era", 0))
 
 
+def check_voter(sender: MemberId, message: RingMessage) -> None:
+    """Raise BadMessage when somebody speaks for a voter at another address."""
+    if isinstance(message, Volunteer):
+        voter = message.as_voter.member
+    elif isinstance(message, _FromVoter | Attend | Promise | Accepted):
+        voter = message.voter
+    else:
+        return
+    if address_of(voter) != address_of(sender):
+        raise BadMessage(f"{type(message).__name__} of {sender} speaks for {voter}")
+
+
 def by_receiver(message: RingMessage) -> RingMessage:
     """What counts of a message by a member that may only receive. It answers when asked for coordinators, and its
-    answer can be a hint but no claim. Raises BadMessage for any other message: such a member never has a ticket."""
+    answer can be a hint but no claim; it may be a voter of the council (rule C10). Raises BadMessage for any other
+    message: such a member never has a ticket."""
     match message:
         case Reject(nonce, reason, _, _, known):
             return Reject(nonce, reason, False, 0, known)
         case Witness(nonce):
             return Witness(nonce, False, 0, 0, (), (), ())
+        case Who():
+            return message
+        case _ if isinstance(message, CouncilMessage) and not isinstance(message, Sit | Claim | Vacate):
+            return message
         case _:
             raise BadMessage(f"{type(message).__name__} from a member that may only receive")
 

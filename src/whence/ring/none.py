@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from whence.clock import Incarnation, MemberId
 from whence.errors import WrongKind
-from whence.ring.interface import RingOutput, State
+from whence.ring.interface import Memory, RingOutput, State
 from whence.ring.messages import RingMessage, RingNews
 
 
@@ -24,7 +24,18 @@ class NoRing:
     def owns_at(self, now: int) -> bool:
         return False
 
-    def found(self, now: int, epoch: int) -> list[RingOutput]:
+    retired = True
+
+    def start(self, now: int) -> list[RingOutput]:
+        return []
+
+    def retire(self, now: int) -> list[RingOutput]:
+        return []
+
+    def memory(self) -> Memory | None:
+        return None
+
+    def found(self, now: int, epoch: int, force: bool = False) -> list[RingOutput]:
         return []
 
     def coordinate(self, now: int) -> list[RingOutput]:

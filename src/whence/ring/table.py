@@ -169,9 +169,9 @@ class Table:
         if self.owner[holder.ticket] == holder.member and self.top[holder.ticket] <= holder.inc:
             self.owner[holder.ticket] = ""
 
-    def grant(self, ticket: int) -> int:
+    def grant(self, ticket: int, least: int = 0) -> int:
         """A new incarnation for the ticket, above all known ones: count + 1."""
-        inc = max(self.top[ticket] + 1, self.floor[ticket])
+        inc = max(self.top[ticket] + 1, self.floor[ticket], least)
         self.top[ticket] = inc
         self.owner[ticket] = ""
         return inc

@@ -53,7 +53,7 @@ def carry_out(world: World, action: Action) -> None:
             _want(world, action, False, ports.Resign())
         case Found(who=who, cluster=cluster):
             for seat in _seats(world, who, cluster):
-                world.step(seat, ports.Found())
+                world.step(seat, ports.FoundRing())
         case Partition(who=side, oneway=oneway):
             others = [n for n in world.hosts if n not in side]
             _cut(world, [(a, b) for a in side for b in others], oneway, action.lasts)

@@ -1,10 +1,10 @@
 """The person who runs the cluster: founds the ring in the beginning and again when its core is empty.
 
 Nobody founds on a time-out of the protocol: two founders make two rings (docs/ring.md, "Bootstrap and empty core"). A
-person sees from outside that there is no coordinator left and none in the making, and that one of the last ones is
-gone for good, so that the ring does not come back by itself (`ring/reunion.py`); after looking for a while (`operator`
-in the scenario) they tell the designated founder, and only it, to found again. While it is down they wait. The
-founder's own quarantine comes on top."""
+person sees from outside that there is no coordinator left and none in the making, and that one of the last ones (with a
+council: a quorum of its voters) is gone for good, so that the ring does not come back by itself; after looking for a
+while (`operator` in the scenario) they tell the designated founder, and only it, to found again. While it is down they
+wait. The founder's own quarantine comes on top."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from whence import ports
 from whence.ring import Ring, State
-from whence.ring.invariants import reunites
+from whence.ring.invariants import council_lives, reunites
 
 if TYPE_CHECKING:
     from whence.sim.world import World
@@ -45,7 +45,9 @@ class Operator:
         world = self.world
         seats = [h.seats[cluster] for h in world.hosts.values() if cluster in h.seats]
         rings = {s.id: s.member.ring for s in seats if isinstance(s.member.ring, Ring)}
-        if any(ring.state in CORE for ring in rings.values()) or reunites(rings):
+        away = [host.name for host in world.hosts.values() if not host.up and host.boot]
+        lives = reunites(rings) or council_lives(rings, away)
+        if any(ring.state in CORE for ring in rings.values()) or lives:
             self._empty_since[cluster] = None
             return
         since = self._empty_since[cluster]
@@ -57,4 +59,4 @@ class Operator:
         if world.now - since >= self.patience and seat is not None and seat.joined:
             self._empty_since[cluster] = None
             world.tally.refounded += 1
-            world.step(seat, ports.Found())
+            world.step(seat, ports.FoundRing(force=True))

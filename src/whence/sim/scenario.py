@@ -12,6 +12,7 @@ import msgspec
 from whence.config import Config
 from whence.errors import ConfigError
 from whence.order import Contract, SurveyConfig
+from whence.ring import RingName
 from whence.sim.actions import KINDS, Action, Publish, names_in, read_action, write_action
 from whence.sim.settings import Count, Duration, Share, Size, parse_duration, read, to_toml, write
 
@@ -61,8 +62,10 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     recovery: Literal["off", "R1", "Rk"] = "R1"
     k: Positive | None = None
     """Members asked per missing range with Rk."""
+    ring: RingName | None = None
+    """Who decides who may publish (docs/ring.md): `council`, `neighbours` (default) or `basic`."""
     ring_k: Positive | None = None
-    """Crashes in one neighbourhood that the ring survives (docs/ring.md)."""
+    """Crashes in one neighbourhood, or in the council, that the ring survives (docs/ring.md)."""
     target: Share | None = None
     """Wanted probability that an event reaches everybody by gossip alone."""
     fanout: Positive | None = None
@@ -243,6 +246,7 @@ def settings_of(scenario: Scenario, cluster: Cluster, latency: int) -> dict[str,
         "recovery": cluster.recovery,
         "target": cluster.target,
         "k": cluster.k,
+        "ring": cluster.ring,
         "ring_k": cluster.ring_k,
         "fanout": cluster.fanout,
         "termination": cluster.termination,

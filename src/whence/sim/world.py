@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from whence import ports
-from whence.clock import MemberId, address_of
+from whence.clock import MemberId, address_of, boot_of
 from whence.config import Config
 from whence.errors import RemoteError
 from whence.member import Member
@@ -93,6 +93,7 @@ class World:
             ports.Left: self._on_left,
             ports.CutOff: self.tally.cut_off,
             ports.Refused: self.tally.refused,
+            ports.Remember: lambda seat, out: None,  # a crash saves the checkpoint of the last completed step
         }
 
     # -- time ------------------------------------------------------------------------------------------------
@@ -187,7 +188,7 @@ class World:
             self.tally.seated(seat)
             self.step(seat, ports.Start(self._contacts(host, i, genesis), genesis))
             if genesis and host.name == self.scenario.founder_of(cluster):
-                self.step(seat, ports.Found())
+                self.step(seat, ports.FoundRing())
             if host.wants.get(i):
                 self.step(seat, ports.Coordinate())
 
@@ -318,9 +319,10 @@ class World:
         return data
 
     def _arrive(self, host: Host, cluster: int, sender: MemberId, to: MemberId | None, message: Any) -> None:
-        """A datagram reaches whoever lives at the address; a stream (`to`) only the life it was opened to."""
+        """A datagram reaches whoever lives at the address; a stream (`to`) only the life it was opened to, if it names
+        one (boot 0: any)."""
         seat = host.seats.get(cluster)
-        if seat is None or (to is not None and to != seat.id):
+        if seat is None or (to is not None and to != seat.id and boot_of(to)):
             self.tally.dead_letters += 1
             return
         if self.scenario.wire:

@@ -9,7 +9,7 @@ import msgspec
 from whence.errors import BadMessage, TooLarge
 from whence.ring.messages import RingNews
 from whence.wire.limits import DEFAULT, Limits
-from whence.wire.rules import Message, validate
+from whence.wire.validate import Message, validate
 
 _encode = msgspec.msgpack.Encoder().encode
 _message: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)

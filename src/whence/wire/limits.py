@@ -48,6 +48,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Rows of a table that has one per tenure: orphans beside a vector, tails and owners in a snapshot. At least the
     number of tickets times the tenures of one that are remembered (`CctClock.MAX_TAILS`)."""
 
+    max_voters: int = 33
+    """Voters of one council: `2k+1` with the largest k."""
+
     max_payload_bytes: int = 1 << 20
     """Bytes of one event's payload."""
 

@@ -17,8 +17,7 @@ from whence.clock import MemberId, is_member_id
 from whence.errors import BadMessage, TooLarge, UsageError, WrongVersion
 from whence.wire.codec import decode, encode
 from whence.wire.limits import DEFAULT, Limits
-from whence.wire.rules import Message
-from whence.wire.validate import is_name
+from whence.wire.validate import Message, is_name
 
 MAGIC = 0xC1
 """The one byte that msgpack never uses: a bare message is not mistaken for a packet."""
@@ -56,11 +55,6 @@ def header(cluster: str, sender: MemberId) -> bytes:
 def pack(cluster: str, sender: MemberId, message: Message) -> bytes:
     """The packet of a message: the same bytes for every target."""
     return header(cluster, sender) + encode(message)
-
-
-def pack_body(cluster: str, sender: MemberId, body: bytes) -> bytes:
-    """The packet of a message that is encoded already."""
-    return header(cluster, sender) + body
 
 
 def read_header(data: bytes, limits: Limits = DEFAULT) -> Header:

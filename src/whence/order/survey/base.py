@@ -21,28 +21,11 @@ Numbered rules that every mechanism keeps:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
 from typing import ClassVar, Self
 
 import msgspec
 
-ProcessId = int
-"""A process is a natural number ("vector clocks assume that those processes use natural numbers", SURVEY 3.2): it is a
-position in vectors and one to five bytes on the wire. Whoever drives a mechanism maps its members to such numbers."""
-
-Id = tuple[ProcessId, int]
-"""`(sender, seq)`: names a message."""
-
-Range = tuple[ProcessId, int, int]
-"""`(sender, first, last)`: consecutive messages of one sender, ends included."""
-
-
-Counts = dict[ProcessId, int]
-"""How many messages of each process were delivered; a process that is not in it: none."""
-
-
-Renumber = Callable[[ProcessId], ProcessId]
-"""Another number for each process: two members need not number the processes alike."""
+from whence.order.survey.counts import Counts, Gap, Id, ProcessId, Renumber, sparse
 
 
 class Stamp(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -69,7 +52,7 @@ class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return (self.sender, self.seq)
 
 
-class State(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class MechanismState(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What a joiner starts from, or what a leaver hands on."""
 
     def renumbered(self, to: Renumber) -> Self:
@@ -82,7 +65,7 @@ class Wait(msgspec.Struct, frozen=True, gc=False):
     (empty: it knows only that something is missing). `until`: when time alone makes it deliverable; None: it never
     does."""
 
-    missing: tuple[Range, ...] = ()
+    missing: tuple[Gap, ...] = ()
     until: int | None = None
 
 
@@ -94,7 +77,7 @@ class Mechanism(ABC):
     """What it is called in settings and tables."""
     stamp_type: ClassVar[type[Stamp]]
     """What its messages carry: anything else from a peer is refused by the codec (codec.py)."""
-    state_type: ClassVar[type[State]]
+    state_type: ClassVar[type[MechanismState]]
     """What its joiners start from."""
     timed: ClassVar[bool] = False
     """What waits waits for time: nothing is ever waited for without end, and nothing has to be skipped."""
@@ -164,16 +147,16 @@ class Mechanism(ABC):
     def lighten(self, upto: Counts) -> None:  # noqa: B027
         """Every member that this one knows has these; there may be others. They need not be carried, only named."""
 
-    def save(self) -> State:
+    def save(self) -> MechanismState:
         """The state that this process itself goes on from after a crash, under another number."""
         return self.admit(-1)  # nobody: most give all joiners the same
 
     @abstractmethod
-    def admit(self, joiner: ProcessId) -> State:
+    def admit(self, joiner: ProcessId) -> MechanismState:
         """The state that `joiner` starts from; may split something of this process off for it."""
 
     @abstractmethod
-    def install(self, state: State) -> None:
+    def install(self, state: MechanismState) -> None:
         """Start from this state, which some member's `admit()` gave."""
 
 
@@ -219,25 +202,3 @@ class Delivered:
         skipped = self.skip_to(message.sender, message.seq - 1)
         self.upto[message.sender] = message.seq
         return skipped
-
-
-def gaps(delivered: Counts, needed: Iterable[Id]) -> tuple[Range, ...]:
-    """What is missing up to each of the needed messages."""
-    found = ((p, delivered.get(p, 0) + 1, seq) for p, seq in needed)
-    return tuple(gap for gap in found if gap[1] <= gap[2])
-
-
-def renumbered(vector: tuple[int, ...], to: Renumber) -> tuple[int, ...]:
-    """A vector by other process numbers."""
-    return dense({to(p): n for p, n in enumerate(vector) if n})
-
-
-def dense(counts: Counts) -> tuple[int, ...]:
-    """A vector by process number, without the zeros at its end."""
-    last = max((p for p, n in counts.items() if n), default=-1)
-    return tuple(counts.get(p, 0) for p in range(last + 1))
-
-
-def sparse(vector: tuple[int, ...]) -> Counts:
-    """The inverse of `dense`."""
-    return {p: n for p, n in enumerate(vector) if n}

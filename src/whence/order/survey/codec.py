@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from whence.errors import BadFrame, BadMessage, TooLarge
-from whence.order.survey.base import Mechanism, Message, State
+from whence.order.survey.base import Mechanism, MechanismState, Message
 
 MAX_NUMBER = (1 << 62) - 1
 """No counter and no time (nanoseconds) is larger."""
@@ -35,7 +35,7 @@ class Codec:
         self._stamp = msgspec.msgpack.Decoder(mechanism.stamp_type)
         self._state = msgspec.msgpack.Decoder(mechanism.state_type)
 
-    def encode(self, what: Message | State) -> bytes:
+    def encode(self, what: Message | MechanismState) -> bytes:
         """Bytes for the `decode...` of the same type."""
         return self._encode(what)
 
@@ -53,11 +53,11 @@ class Codec:
         self.mechanism.check(stamp)
         return Message(envelope.sender, envelope.seq, stamp, envelope.body)
 
-    def decode_state(self, data: bytes) -> State:
+    def decode_state(self, data: bytes) -> MechanismState:
         """A state to `install`; the same errors."""
         self._check_size(data)
         try:
-            state: State = self._state.decode(data)
+            state: MechanismState = self._state.decode(data)
         except (msgspec.MsgspecError, RecursionError) as error:
             raise BadMessage(f"no state of the order {self.mechanism.name}: {error}") from None
         self._check_numbers(msgspec.to_builtins(state))

@@ -14,18 +14,8 @@ from __future__ import annotations
 from typing import Self
 
 from whence.errors import ConfigError
-from whence.order.survey.base import (
-    Delivered,
-    Mechanism,
-    Message,
-    ProcessId,
-    Renumber,
-    Stamp,
-    State,
-    Wait,
-    dense,
-    renumbered,
-)
+from whence.order.survey.base import Delivered, Mechanism, MechanismState, Message, Stamp, Wait
+from whence.order.survey.counts import ProcessId, Renumber, dense, renumbered
 
 Dated = tuple[ProcessId, int, int]
 """`(process, seq, sent_at)`: the last message of a process in the past of another message."""
@@ -41,7 +31,7 @@ class DeltaStamp(Stamp, frozen=True, array_like=True, gc=False, tag=7):
         return type(self)(self.sent_at, tuple((to(p), n, at) for p, n, at in self.past))
 
 
-class DeltaState(State, frozen=True, array_like=True, gc=False, tag=6):
+class DeltaState(MechanismState, frozen=True, array_like=True, gc=False, tag=6):
     """What was delivered or given up, with dates."""
 
     delivered: tuple[int, ...]
@@ -111,7 +101,7 @@ class DeltaCausal(Mechanism):
     def admit(self, joiner: ProcessId) -> DeltaState:
         return DeltaState(dense(self.delivered.upto), tuple((p, *self.past[p]) for p in sorted(self.past)))
 
-    def install(self, state: State) -> None:
+    def install(self, state: MechanismState) -> None:
         assert isinstance(state, DeltaState)
         self.delivered = Delivered(state.delivered)
         self.past = {p: (n, at) for p, n, at in state.past}

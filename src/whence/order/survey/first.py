@@ -20,21 +20,8 @@ from typing import Self
 import msgspec
 
 from whence.errors import ConfigError
-from whence.order.survey.base import (
-    Counts,
-    Id,
-    Mechanism,
-    Message,
-    ProcessId,
-    Renumber,
-    Stamp,
-    State,
-    Wait,
-    dense,
-    gaps,
-    renumbered,
-    sparse,
-)
+from whence.order.survey.base import Mechanism, MechanismState, Message, Stamp, Wait
+from whence.order.survey.counts import Counts, Id, ProcessId, Renumber, dense, gaps, renumbered, sparse
 
 
 class Carried(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -60,7 +47,7 @@ class FirstStamp(Stamp, frozen=True, array_like=True, gc=False, tag=1):
         return type(self)(tuple(c.renumbered(to) for c in self.carried), tuple((to(p), n) for p, n in self.after))
 
 
-class FirstState(State, frozen=True, array_like=True, gc=False, tag=1):
+class FirstState(MechanismState, frozen=True, array_like=True, gc=False, tag=1):
     """What was delivered of each process, by process number; what the next own multicast has to bring or to follow;
     which chains are broken."""
 
@@ -194,7 +181,7 @@ class FirstGeneration(Mechanism):
         after = self._named() if not waited else tuple(sorted({**dict(self._named()), self.me: waited}.items()))
         return FirstState(dense(self.delivered), tuple(self.previous), after, tuple(sorted(self.broken.items())))
 
-    def install(self, state: State) -> None:
+    def install(self, state: MechanismState) -> None:
         assert isinstance(state, FirstState)
         self.delivered = sparse(state.delivered)
         self.previous = deque(state.previous)

@@ -9,22 +9,8 @@ from __future__ import annotations
 
 from typing import Self
 
-from whence.order.survey.base import (
-    Counts,
-    Id,
-    Mechanism,
-    Message,
-    ProcessId,
-    Range,
-    Renumber,
-    Stamp,
-    State,
-    Wait,
-    dense,
-    gaps,
-    renumbered,
-    sparse,
-)
+from whence.order.survey.base import Mechanism, MechanismState, Message, Stamp, Wait
+from whence.order.survey.counts import Counts, Gap, Id, ProcessId, Renumber, dense, gaps, renumbered, sparse
 
 
 class IdStamp(Stamp, frozen=True, array_like=True, gc=False, tag=2):
@@ -36,7 +22,7 @@ class IdStamp(Stamp, frozen=True, array_like=True, gc=False, tag=2):
         return type(self)(tuple((to(p), n) for p, n in self.after))
 
 
-class IdState(State, frozen=True, array_like=True, gc=False, tag=2):
+class IdState(MechanismState, frozen=True, array_like=True, gc=False, tag=2):
     """What was delivered of each process, the leaves of the context graph, and what was given up."""
 
     delivered: tuple[int, ...]
@@ -88,7 +74,7 @@ class Identifiers(Mechanism):
     def forget(self, message: Message) -> None:
         self._give_up((message.sender, message.seq, message.seq))
 
-    def _give_up(self, gap: Range) -> None:
+    def _give_up(self, gap: Gap) -> None:
         process, first, last = gap
         self.delivered[process] = max(last, self.delivered.get(process, 0))
         for seq in range(max(first, last - self.MAX_DEAD), last + 1):
@@ -128,7 +114,7 @@ class Identifiers(Mechanism):
     def admit(self, joiner: ProcessId) -> IdState:
         return IdState(dense(self.delivered), tuple(sorted(self.leaves)), tuple(self.dead))
 
-    def install(self, state: State) -> None:
+    def install(self, state: MechanismState) -> None:
         assert isinstance(state, IdState)
         self.delivered = sparse(state.delivered)
         self.leaves = dict.fromkeys(state.leaves)

@@ -14,7 +14,8 @@ from __future__ import annotations
 from whence.clock.interval import MAX_DEPTH, SEED, decode, depth, encode, event, fork, join, leq, peek, top
 from whence.clock.interval import Stamp as Itc
 from whence.errors import BadFrame, UsageError
-from whence.order.survey.base import Mechanism, Message, ProcessId, Stamp, State, Wait
+from whence.order.survey.base import Mechanism, MechanismState, Message, Stamp, Wait
+from whence.order.survey.counts import ProcessId
 
 
 class IntervalStamp(Stamp, frozen=True, array_like=True, gc=False, tag=5):
@@ -23,7 +24,7 @@ class IntervalStamp(Stamp, frozen=True, array_like=True, gc=False, tag=5):
     before: bytes
 
 
-class IntervalState(State, frozen=True, array_like=True, gc=False, tag=4):
+class IntervalState(MechanismState, frozen=True, array_like=True, gc=False, tag=4):
     """A share of the interval, and the events known with it."""
 
     stamp: bytes
@@ -89,7 +90,7 @@ class IntervalTree(Mechanism):
         self.sent, half = fork(self.sent)
         return IntervalState(encode(Itc(half.id, self.delivered.event)))
 
-    def install(self, state: State) -> None:
+    def install(self, state: MechanismState) -> None:
         self.sent = _share(state)
         self.delivered = peek(self.sent)
 
@@ -112,6 +113,6 @@ def _before(message: Message) -> Itc:
     return decode(message.stamp.before)
 
 
-def _share(state: State) -> Itc:
+def _share(state: MechanismState) -> Itc:
     assert isinstance(state, IntervalState)
     return decode(state.stamp)

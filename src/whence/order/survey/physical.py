@@ -20,19 +20,8 @@ from typing import Self
 
 from whence.clock.hybrid import Hybrid, HybridClock
 from whence.errors import ConfigError
-from whence.order.survey.base import (
-    Delivered,
-    Mechanism,
-    Message,
-    ProcessId,
-    Renumber,
-    Stamp,
-    State,
-    Wait,
-    dense,
-    gaps,
-    renumbered,
-)
+from whence.order.survey.base import Delivered, Mechanism, MechanismState, Message, Stamp, Wait
+from whence.order.survey.counts import ProcessId, Renumber, dense, gaps, renumbered
 
 
 class TimeStamp(Stamp, frozen=True, array_like=True, gc=False, tag=6):
@@ -42,7 +31,7 @@ class TimeStamp(Stamp, frozen=True, array_like=True, gc=False, tag=6):
     count: int = 0
 
 
-class TimeState(State, frozen=True, array_like=True, gc=False, tag=5):
+class TimeState(MechanismState, frozen=True, array_like=True, gc=False, tag=5):
     """What was delivered of each process, the rank of the last delivery, the hybrid clock."""
 
     delivered: tuple[int, ...]
@@ -125,7 +114,7 @@ class Physical(Mechanism):
     def admit(self, joiner: ProcessId) -> TimeState:
         return TimeState(dense(self.delivered.upto), self.last, self.clock.now)
 
-    def install(self, state: State) -> None:
+    def install(self, state: MechanismState) -> None:
         assert isinstance(state, TimeState)
         self.delivered = Delivered(state.delivered)
         self.last = state.last

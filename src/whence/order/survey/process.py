@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from whence.errors import UsageError
-from whence.order.survey.base import Counts, Id, Mechanism, Message, ProcessId, Range, State, Wait
+from whence.order.survey.base import Mechanism, MechanismState, Message, Wait
+from whence.order.survey.counts import Counts, Gap, Id, ProcessId
 
 
 @dataclass
@@ -98,10 +99,10 @@ class Process:
                     delivered += self._deliver(message, now)
         return delivered
 
-    def force(self, wanted: Id, now: int) -> tuple[list[Range], list[Message]]:
+    def force(self, wanted: Id, now: int) -> tuple[list[Gap], list[Message]]:
         """A held message has waited long enough: what is given up for it, as far as it can be named, and what is
         delivered. What is in hand and precedes it goes before it, over gaps of its own."""
-        lost: list[Range] = []
+        lost: list[Gap] = []
         delivered: list[Message] = []
         while wanted in self._held:
             first = self._held[wanted][0]
@@ -136,12 +137,12 @@ class Process:
         found = [(message, self.mechanism.wait(message, now)) for message, _ in self._held.values()]
         return [(message, wait) for message, wait in found if wait is not None]
 
-    def admit(self, joiner: ProcessId) -> State:
+    def admit(self, joiner: ProcessId) -> MechanismState:
         """What `joiner` starts from: taken between two deliveries, with the application's state of the same moment."""
         self.mechanism.join(joiner)
         return self.mechanism.admit(joiner)
 
-    def install(self, state: State, now: int, seq: int = 0) -> list[Message]:
+    def install(self, state: MechanismState, now: int, seq: int = 0) -> list[Message]:
         """Start from a member's state; `seq` is the last number used under this id, where it was used before."""
         self.seq = seq
         self.mechanism.install(state)

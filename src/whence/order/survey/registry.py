@@ -9,7 +9,8 @@ import msgspec
 
 from whence.clock.interval import Stamp as Itc
 from whence.errors import ConfigError
-from whence.order.survey.base import Mechanism, ProcessId
+from whence.order.survey.base import Mechanism
+from whence.order.survey.counts import ProcessId
 from whence.order.survey.delta import DeltaCausal
 from whence.order.survey.first import FirstGeneration
 from whence.order.survey.identifiers import Identifiers

@@ -12,21 +12,8 @@ from __future__ import annotations
 
 from typing import ClassVar, Self
 
-from whence.order.survey.base import (
-    Counts,
-    Id,
-    Mechanism,
-    Message,
-    ProcessId,
-    Renumber,
-    Stamp,
-    State,
-    Wait,
-    dense,
-    gaps,
-    renumbered,
-    sparse,
-)
+from whence.order.survey.base import Mechanism, MechanismState, Message, Stamp, Wait
+from whence.order.survey.counts import Counts, Id, ProcessId, Renumber, dense, gaps, renumbered, sparse
 
 
 class VectorStamp(Stamp, frozen=True, array_like=True, gc=False, tag=3):
@@ -47,7 +34,7 @@ class CompactStamp(Stamp, frozen=True, array_like=True, gc=False, tag=4):
         return type(self)(tuple((to(p), n) for p, n in self.entries))
 
 
-class VectorState(State, frozen=True, array_like=True, gc=False, tag=3):
+class VectorState(MechanismState, frozen=True, array_like=True, gc=False, tag=3):
     """`VC` of the member that gave the state, and which chains are broken there."""
 
     clock: tuple[int, ...]
@@ -99,7 +86,7 @@ class VectorClock(Mechanism):
     def admit(self, joiner: ProcessId) -> VectorState:
         return VectorState(dense(self.clock))
 
-    def install(self, state: State) -> None:
+    def install(self, state: MechanismState) -> None:
         assert isinstance(state, VectorState)
         self.clock = sparse(state.clock)
 
@@ -140,7 +127,7 @@ class CompactMulticast(VectorClock):
     def admit(self, joiner: ProcessId) -> VectorState:
         return VectorState(dense(self.clock), tuple(sorted(self.broken.items())))
 
-    def install(self, state: State) -> None:
+    def install(self, state: MechanismState) -> None:
         super().install(state)
         assert isinstance(state, VectorState)
         self.broken = dict(state.broken)
@@ -206,7 +193,7 @@ class CompactUnicast(CompactMulticast):
         self.lu.pop(process, None)
         self.ls.pop(process, None)
 
-    def install(self, state: State) -> None:
+    def install(self, state: MechanismState) -> None:
         super().install(state)
         self.tick = 1
         self.lu = dict.fromkeys(self.clock, 1)  # all of it is news to everybody

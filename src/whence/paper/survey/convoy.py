@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
 
-from whence.order.survey import SurveyConfig, control_bytes, make
+from whence.order.survey.base import control_bytes
+from whence.order.survey.registry import SurveyConfig, make
 from whence.paper.survey.interconnect import Interconnected, LinkWire, ToGroup, check_acyclic
 from whence.paper.survey.reliable import Data, View, Wire
 from whence.paper.survey.subgroup import Delivered, ToMember

@@ -18,19 +18,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from whence.clock.vector import concurrent, precedes
-from whence.order.survey import (
-    CompactMulticast,
-    CompactStamp,
-    FirstGeneration,
-    Identifiers,
-    IdStamp,
-    Mechanism,
-    Message,
-    Process,
-    VectorClock,
-    VectorStamp,
-    sequence,
-)
+from whence.order.survey.base import Mechanism, Message
+from whence.order.survey.first import FirstGeneration, sequence
+from whence.order.survey.identifiers import Identifiers, IdStamp
+from whence.order.survey.process import Process
+from whence.order.survey.vector import CompactMulticast, CompactStamp, VectorClock, VectorStamp
 from whence.paper.survey.compact import SkClock
 
 if TYPE_CHECKING:

@@ -32,7 +32,8 @@ from typing import TypeVar
 import msgspec
 
 from whence.errors import BadMessage, ConfigError, CyclicTopology
-from whence.order.survey.base import Mechanism, ProcessId
+from whence.order.survey.base import Mechanism
+from whence.order.survey.counts import ProcessId
 from whence.paper.survey.reliable import View
 from whence.paper.survey.subgroup import Global, GroupId, Have, Origin, Subgroup, counts_of, decode_body, have_of
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from whence.clock.probabilistic import Keys, ProbabilisticClock
 from whence.errors import BadFrame, UsageError
-from whence.order.survey.base import Delivered, Mechanism, Message, ProcessId, Stamp, State, Wait, dense
+from whence.order.survey.base import Delivered, Mechanism, MechanismState, Message, Stamp, Wait
+from whence.order.survey.counts import ProcessId, dense
 
 
 class KeyStamp(Stamp, frozen=True, array_like=True, gc=False, tag=8):
@@ -18,7 +19,7 @@ class KeyStamp(Stamp, frozen=True, array_like=True, gc=False, tag=8):
     V: tuple[int, ...]
 
 
-class KeyState(State, frozen=True, array_like=True, gc=False, tag=7):
+class KeyState(MechanismState, frozen=True, array_like=True, gc=False, tag=7):
     """The vector, and what was delivered (to know duplicates)."""
 
     V: tuple[int, ...]
@@ -74,7 +75,7 @@ class Probabilistic(Mechanism):
     def admit(self, joiner: ProcessId) -> KeyState:
         return KeyState(tuple(self.clock.V), dense(self.delivered.upto), tuple(self.delivered.skipped))
 
-    def install(self, state: State) -> None:
+    def install(self, state: MechanismState) -> None:
         assert isinstance(state, KeyState)
         self.clock.V[:] = state.V
         self.delivered = Delivered(state.delivered)

@@ -25,7 +25,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from whence.errors import UsageError
-from whence.order.survey.base import Counts, Id, Mechanism, Message, ProcessId, State
+from whence.order.survey.base import Mechanism, MechanismState, Message
+from whence.order.survey.counts import Counts, Id, ProcessId
 from whence.order.survey.process import Process
 
 
@@ -70,7 +71,7 @@ class Welcome(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=5):
     message passes: it is the application's state after all outputs before this one."""
 
     view: View
-    state: State
+    state: MechanismState
     received: tuple[Id, ...]
     application: bytes = b""
 

@@ -19,7 +19,8 @@ from typing import TypeVar
 import msgspec
 
 from whence.errors import BadMessage
-from whence.order.survey.base import Mechanism, Message, ProcessId
+from whence.order.survey.base import Mechanism, Message
+from whence.order.survey.counts import ProcessId
 from whence.paper.survey.reliable import Deliver, Install, Output, ReliableProcess, Send, View, Welcome, Wire
 
 T = TypeVar("T")

@@ -20,19 +20,14 @@ import msgspec
 
 from whence.clock.probabilistic import keys_of
 from whence.order import MECHANISMS
-from whence.order.survey import (
-    CompactStamp,
-    DeltaStamp,
-    FirstStamp,
-    IdStamp,
-    IntervalStamp,
-    Stamp,
-    TimeStamp,
-    VectorStamp,
-    control_bytes,
-    make,
-)
-from whence.order.survey.base import Mechanism
+from whence.order.survey.base import Mechanism, Stamp, control_bytes
+from whence.order.survey.delta import DeltaStamp
+from whence.order.survey.first import FirstStamp
+from whence.order.survey.identifiers import IdStamp
+from whence.order.survey.interval import IntervalStamp
+from whence.order.survey.physical import TimeStamp
+from whence.order.survey.registry import make
+from whence.order.survey.vector import CompactStamp, VectorStamp
 from whence.paper.survey import reliable as rl
 from whence.paper.survey.convoy import Setting, measure
 from whence.paper.survey.probabilistic import Probabilistic
