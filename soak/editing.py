@@ -21,7 +21,7 @@ import whence
 from soak.editor import LIMIT_S, Editing
 from soak.verdict import tell
 from whence.fleet.fleet import Fleet
-from whence.fleet.task import Seat
+from whence.fleet.task import MemberSpec
 from whence.judge import judge
 from whence.judge.promises import REUSED_ID
 from whence.objects.replay import session
@@ -45,7 +45,7 @@ async def soak(
     place = str(Path(path).resolve()) if path else ""
     async with asyncio.timeout(limit), Fleet(home, traced=home / "trace") as fleet:
         for number in range(authors + watchers):
-            task = Editing(cluster="editing", seats=[Seat(order=order)], path=place, number=number)
+            task = Editing(cluster="editing", members=[MemberSpec(order=order)], path=place, number=number)
             task.tickets, task.transport, task.drop = authors, transport, drop
             fleet.member(task, "soak.editor", cwd=ROOT)
         await fleet.start()

@@ -20,7 +20,7 @@ from whence.errors import FleetError
 from whence.fleet.fleet import Fleet
 from whence.fleet.plan import kills
 from whence.fleet.process import narrator
-from whence.fleet.task import Seat, Task
+from whence.fleet.task import MemberSpec, Task
 
 CORE = ("founding", "probation", "owner", "leaving")
 BURSTS = (1, 1, 2, 4)
@@ -46,8 +46,8 @@ async def soak(
     """Run it; what it has found."""
     async with Fleet(home, traced=home / "trace") as fleet:
         for n in range(members):
-            seat = Seat(order=order, directory=str(home / f"disk{n}"), seen=str(home / f"seen{n}"), rate=rate)
-            task = Task(cluster="soak", seats=[seat], drop=drop, transport=transport, bursts=BURSTS)
+            spec = MemberSpec(order=order, directory=str(home / f"disk{n}"), seen=str(home / f"seen{n}"), rate=rate)
+            task = Task(cluster="soak", members=[spec], drop=drop, transport=transport, bursts=BURSTS)
             task.seed, task.settings = 1_000_000 * seed, settings or {}
             fleet.member(task)
         await fleet.start()

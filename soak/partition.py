@@ -24,7 +24,7 @@ from soak.verdict import tell, verdict
 from whence.fleet.fleet import Fleet
 from whence.fleet.network import Namespaces
 from whence.fleet.process import narrator
-from whence.fleet.task import Seat, Task
+from whence.fleet.task import MemberSpec, Task
 
 MS = 1_000_000
 SETTINGS: dict[str, Any] = {"ring_k": 2, "ring_round_ns": 400 * MS, "delta_ns": 100 * MS, "round_ns": 50 * MS}
@@ -50,8 +50,8 @@ async def soak(
     noticed, merged, again = [], [], []
     async with Fleet(home, traced=home / "trace", network=namespaces) as fleet:
         for n in range(members):
-            seat = Seat(order=order, directory=str(home / f"disk{n}"), seen=str(home / f"seen{n}"), rate=rate)
-            fleet.member(Task(cluster="soak", seats=[seat], bursts=BURSTS, settings={**SETTINGS, **(settings or {})}))
+            spec = MemberSpec(order=order, directory=str(home / f"disk{n}"), seen=str(home / f"seen{n}"), rate=rate)
+            fleet.member(Task(cluster="soak", members=[spec], bursts=BURSTS, settings={**SETTINGS, **(settings or {})}))
         await fleet.start()
         await fleet.until("one cluster", lambda looks: all(k["members"] == members for k in looks), 30.0)
         await fleet.until("tickets", lambda looks: sum(k["ticket"] is not None for k in looks) >= members - 1, 60.0)

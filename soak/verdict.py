@@ -48,18 +48,18 @@ def _applications(fleet: Fleet, rows: list[Row]) -> tuple[list[str], list[str]]:
     twice: list[str] = []
     skipped: list[str] = []
     delivered = _handed_on(rows)
-    for seat in (seat for process in fleet.all for seat in process.task.seats):
+    for spec in (spec for process in fleet.all for spec in process.task.members):
         known: dict[str, None] = {}
         last, fresh = "", False
-        for event in Path(seat.seen or "/dev/null").read_text(encoding="utf-8").split("\n")[:-1]:
+        for event in Path(spec.seen or "/dev/null").read_text(encoding="utf-8").split("\n")[:-1]:
             if not event:  # a new life
                 fresh = True
                 continue
             if event in known and not (fresh and event == last):
-                twice.append(f"{seat.listen}: {event}")
+                twice.append(f"{spec.listen}: {event}")
             known[event] = None
             last, fresh = event, False
-        skipped += [f"{seat.listen}: {event}" for event in delivered.get(seat.listen, {}) if event not in known]
+        skipped += [f"{spec.listen}: {event}" for event in delivered.get(spec.listen, {}) if event not in known]
     return twice[:20], skipped[:20]
 
 

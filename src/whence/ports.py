@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from whence.clock import Incarnation, MemberId
-from whence.order.outputs import AnyRange as AnyRange
+from whence.order.messages import AnySpan as AnySpan
 from whence.order.outputs import Arrived as Arrived
 from whence.order.outputs import Asked as Asked
 from whence.order.outputs import Contracted as Contracted
@@ -20,6 +20,7 @@ from whence.order.outputs import Deliver as Deliver
 from whence.order.outputs import Dropped as Dropped
 from whence.order.outputs import GaveUp as GaveUp
 from whence.order.outputs import Moved as Moved
+from whence.order.outputs import Notice
 from whence.order.outputs import Published as Published
 
 if TYPE_CHECKING:
@@ -163,22 +164,4 @@ class Refused(_Out, frozen=True, gc=False):
     reason: str
 
 
-Output = (
-    Send
-    | Published
-    | Arrived
-    | Deliver
-    | Dropped
-    | Asked
-    | GaveUp
-    | Moved
-    | Contracted
-    | Ticket
-    | TakeSnapshot
-    | InstallSnapshot
-    | Joined
-    | Left
-    | CutOff
-    | Remember
-    | Refused
-)
+Output = Notice | Send | Ticket | TakeSnapshot | InstallSnapshot | Joined | Left | CutOff | Remember | Refused

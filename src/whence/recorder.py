@@ -12,7 +12,6 @@ from typing import Final, TypedDict, Unpack
 
 from whence import ports
 from whence.clock import NEVER, AnyFrame, Entry, Frame, Incarnation, MemberId, StampedFrame
-from whence.ports import AnyRange
 from whence.trace.schema import Row
 
 Sink = Callable[[Row], object]
@@ -164,11 +163,11 @@ def show_clock(entries: Iterable[Entry]) -> str:
     return " ".join("-" if e == NEVER else f"{Incarnation.unpack(e[0])}:{e[1]}" for e in entries)
 
 
-def _ticket(wanted: AnyRange) -> int | None:
+def _ticket(wanted: ports.AnySpan) -> int | None:
     return wanted[0] if isinstance(wanted[0], int) else None
 
 
-def _range(wanted: AnyRange) -> str:
+def _range(wanted: ports.AnySpan) -> str:
     of, inc, first, last = wanted
     run = f"{first}" + (f"-{last}" if last > first else "")
     if isinstance(of, int):

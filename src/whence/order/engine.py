@@ -31,26 +31,14 @@ from collections.abc import Sequence
 
 import msgspec
 
-from whence.clock import (
-    MAX_SEQ,
-    NEVER,
-    CctClock,
-    Digest,
-    Entry,
-    EventId,
-    Frame,
-    Incarnation,
-    Key,
-    MemberId,
-    Range,
-    merge,
-)
+from whence.clock import MAX_SEQ, NEVER, CctClock, Digest, Entry, EventId, Frame, Incarnation, Key, MemberId, Range
+from whence.clock.vector import merge
 from whence.errors import BadFrame, BadMessage, ForgedTicket, UsageError, WrongKind
 from whence.order.checks import MAX_OWNERS, Owners, check_jump
 from whence.order.explain import Blocked, Missing
 from whence.order.interface import OrderContext
 from whence.order.layer import Layer
-from whence.order.messages import AckRecover, OrderState, Recover, TicketState
+from whence.order.messages import OrderState, TicketState
 from whence.order.outputs import Arrived, Dropped, OrderOutput
 
 
@@ -390,18 +378,6 @@ class TicketOrdering(Layer[int, Frame]):
 
     def _source(self, of: int, inc: int) -> MemberId | None:
         return self.owners.of(of, inc)
-
-    def _question(self, nonce: int, ranges: tuple[Range, ...]) -> Recover:
-        return Recover(nonce, ranges)
-
-    def _asked_for(self, message: Recover) -> Sequence[Range]:
-        return message.ranges
-
-    def _answer(self, nonce: int, frames: list[Frame], lacks: list[Range]) -> AckRecover:
-        return AckRecover(nonce, tuple(frames), tuple(lacks))
-
-    def _lacked(self, message: AckRecover) -> Sequence[Range]:
-        return message.lacks
 
     @property
     def T(self) -> Sequence[Entry]:

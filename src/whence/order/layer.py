@@ -34,7 +34,7 @@ class Layer(Ordering, Generic[O, F]):
         self.me, self.config, self.rng, self.members, sample, self.seal = context
         config = self.config
         self.buffer: RecoveryBuffer[O, F] = RecoveryBuffer(config.buffer, config.buffer_bytes)
-        self.pursuits: Pursuits[O] = Pursuits(config, self.rng, sample, self._source, self._question)
+        self.pursuits: Pursuits[O] = Pursuits(config, self.rng, sample, self._source)
         self.joining = True
         self.stats = OrderStats()
         self.held_bytes = 0
@@ -73,22 +73,6 @@ class Layer(Ordering, Generic[O, F]):
     @abstractmethod
     def _source(self, of: O, inc: int) -> MemberId | None:
         """Who published the frames of this count."""
-
-    @abstractmethod
-    def _question(self, nonce: int, ranges: tuple[Span[O], ...]) -> Recover:
-        """A RECOVER of these ranges."""
-
-    @abstractmethod
-    def _asked_for(self, message: Recover) -> Sequence[Span[O]]:
-        """The ranges of a RECOVER."""
-
-    @abstractmethod
-    def _answer(self, nonce: int, frames: list[F], lacks: list[Span[O]]) -> AckRecover:
-        """An ACKRECOVER."""
-
-    @abstractmethod
-    def _lacked(self, message: AckRecover) -> Sequence[Span[O]]:
-        """What the sender of an ACKRECOVER has nothing of."""
 
     # -- publish ------------------------------------------------------------------------------------------------
 
@@ -227,7 +211,7 @@ class Layer(Ordering, Generic[O, F]):
         frames: list[F] = []
         lacks: list[Span[O]] = []
         size = 0
-        for wanted in self._asked_for(message)[: self.config.max_ranges]:
+        for wanted in message.spans()[: self.config.max_ranges]:
             found = self.buffer.find(wanted)
             if not found:
                 lacks.append(wanted)
@@ -237,13 +221,13 @@ class Layer(Ordering, Generic[O, F]):
                     break
                 frames.append(frame)
         self.stats.answers_given += len(frames)
-        return [OrderSend(sender, self._answer(message.nonce, frames, lacks), reliable=size > DATAGRAM)]
+        return [OrderSend(sender, AckRecover.of(message.nonce, frames, lacks), reliable=size > DATAGRAM)]
 
     def on_ack_recover(self, sender: MemberId, message: AckRecover, now: int) -> list[OrderOutput]:
         out: list[OrderOutput] = []
         if message.nonce not in self.pursuits.nonces:
             return out
-        self.pursuits.denied(sender, self._lacked(message), now)
+        self.pursuits.denied(sender, message.lacked(), now)
         for frame in message.frames:
             self.vet(frame, sender)
         for frame in message.frames:

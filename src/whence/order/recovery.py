@@ -49,13 +49,11 @@ class Pursuits(Generic[O]):
         rng: random.Random,
         sample: Callable[[int], Sequence[MemberId]],
         owner: Callable[[O, int], MemberId | None],
-        question: Callable[[int, tuple[Span[O], ...]], Recover],
     ) -> None:
         self.config = config
         self.rng = rng
         self.sample = sample
         self.owner: Callable[[O, int], MemberId | None] = owner
-        self.question: Callable[[int, tuple[Span[O], ...]], Recover] = question
         self.blocking = config.order == "reliable"
         self.by_count: dict[Count[O], Pursuit] = {}
         self.nonces: dict[int, None] = {}
@@ -160,7 +158,7 @@ class Pursuits(Generic[O]):
             while len(self.nonces) > MAX_NONCES:
                 del self.nonces[next(iter(self.nonces))]
             out.append(Asked(part, targets))
-            message = self.question(nonce, part)
+            message = Recover.of(nonce, part)
             out.extend(OrderSend(peer, message) for peer in targets)
 
     def progress(self, ticket: O, inc: int, now: int) -> None:
