@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -25,13 +26,13 @@ class Machines:
         self.network = MemoryNetwork()
         self.up: dict[str, tuple[AsyncExitStack, whence.Cluster, whence.Publisher]] = {}
 
-    async def start(self, *which: str, **options: Any) -> None:
-        await asyncio.gather(*(self._start(peer, **options) for peer in which))
+    async def start(self, *which: str, peers: Sequence[str] = PEERS, **options: Any) -> None:
+        await asyncio.gather(*(self._start(peer, peers, **options) for peer in which))
 
-    async def _start(self, peer: str, **options: Any) -> None:
+    async def _start(self, peer: str, peers: Sequence[str], **options: Any) -> None:
         stack = AsyncExitStack()
         joined = whence.bootstrap(
-            "x", PEERS, peer, transport=self.network, directory=self.home / peer[-1], order="reliable", **options
+            "x", peers, peer, transport=self.network, directory=self.home / peer[-1], order="reliable", **options
         )
         cluster = await stack.enter_async_context(joined)
         publisher = await stack.enter_async_context(cluster.publisher())
@@ -83,7 +84,7 @@ async def _machines(home: Path, lost: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("lost", [(), (PEERS[0],), (PEERS[0], PEERS[1]), tuple(PEERS)])
 def test_first_start_total_restart_and_lost_disks(tmp_path: Path, lost: tuple[str, ...]) -> None:
-    asyncio.run(asyncio.wait_for(_machines(tmp_path, lost), 120))
+    asyncio.run(asyncio.wait_for(_machines(tmp_path, lost), 60))
 
 
 def test_a_node_that_is_started_again_joins(tmp_path: Path) -> None:
@@ -99,7 +100,38 @@ def test_a_node_that_is_started_again_joins(tmp_path: Path) -> None:
         await machines.talk("two")
         await machines.stop()
 
-    asyncio.run(asyncio.wait_for(main(), 120))
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_a_machine_that_is_gone_for_good_is_taken_out_of_the_lists(tmp_path: Path) -> None:
+    async def main() -> None:
+        machines = Machines(tmp_path)
+        await machines.start(*PEERS)
+        before = await machines.talk("one")
+        await machines.power_cut(*PEERS)
+        await machines.start(*PEERS[:2], peers=PEERS[:2])
+        assert len(machines.founders()) == 1
+        assert not set(before) & set(await machines.talk("two"))
+        await machines.stop()
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_a_listed_node_that_is_started_again_heals_a_lost_ring(tmp_path: Path) -> None:
+    """Two of three are killed at once: the third loses its ticket. Both are started again; one founds the ring."""
+
+    async def main() -> None:
+        machines = Machines(tmp_path)
+        await machines.start(*PEERS)
+        await machines.talk("one")
+        await machines.power_cut(*PEERS[1:])
+        left = machines.up[PEERS[0]][1]
+        await left.wait_for(lambda: not left.may_publish)
+        await machines.start(*PEERS[1:])
+        await machines.talk("two")
+        await machines.stop()
+
+    asyncio.run(asyncio.wait_for(main(), 60))
 
 
 def test_nobody_founds_while_a_peer_is_silent(tmp_path: Path) -> None:

@@ -125,6 +125,8 @@ SEED_RETRY = 0.5
 """Seconds between two questions to a seed."""
 KNOWN_PEERS_WAIT = 2.0
 """Seconds that a restarted founder looks for the peers of its last life."""
+FOUNDING_NS = 60_000_000_000
+"""More than joining and the quarantine of a founder take."""
 MAX_KNOWN_PEERS = 256
 PEERS_EVERY = 2.0
 """Seconds between two looks whether the peers kept in a directory have changed."""
@@ -232,7 +234,7 @@ class Entry:
             cluster = self.config.cluster
             self.contacts, self.founder = await meet(self.host, cluster, self.peers, node.remembers, self.patience)
             if self.founder:
-                node.founding(time.monotonic_ns())
+                node.founds_until = time.monotonic_ns() + FOUNDING_NS
         else:
             await self._find_seeds(saved)
         node.feed(Start(tuple(self.contacts)))

@@ -61,8 +61,6 @@ log = logging.getLogger("whence.net")
 
 STEP_PACKETS = 128
 """Packets that are not urgent handled in one step. More: fewer, longer steps; what is urgent waits for one at most."""
-FOUNDING_NS = 60_000_000_000
-"""More than joining and the quarantine of a founder take."""
 SAVE_EVENTS = 4096
 SAVE_NS = 1_000_000_000
 """The application's state goes to disk after so many events or so long. More: less to write, a longer replay after a
@@ -146,7 +144,8 @@ class Node:
         self._lost_at: int | None = None
         self.remembers = -1
         """The highest epoch that its disk knows of; -1: it has none."""
-        self._founds_until = 0
+        self.founds_until = 0
+        """Until then whoever asks is told that it is about to found, so that nobody else does."""
         self.silent_since: int | None = None
         """When it could last publish, in the member's time; None while it can, and until it first could."""
         self._could_publish = False
@@ -441,13 +440,9 @@ class Node:
                 self.silent_since = None if self._could_publish else self._now
             self.changed.tell()
 
-    def founding(self, now: int) -> None:
-        """It is about to found: whoever asks in the next minute is told, so that nobody else does."""
-        self._founds_until = now + FOUNDING_NS
-
     def holds(self, now: int) -> bool:
         """It holds a ticket, or is about to found."""
-        return self.ticket is not None or self.member.ring.state is State.FOUNDING or now < self._founds_until
+        return self.ticket is not None or self.member.ring.state is State.FOUNDING or now < self.founds_until
 
     def owners(self) -> dict[int, MemberId]:
         """Ticket -> owner, without those that are gone: a dead owner stays in the ring's table until it is excluded. A
@@ -484,6 +479,7 @@ class Node:
 
     def _say_ticket(self, said: Ticket) -> None:
         """Log the loss of the right to publish, and its return: nothing else may show it to a silent application."""
+        self.founds_until = 0
         if said.change == "lost":
             self.lost = said.reason
             if self._lost_at is None:
