@@ -343,7 +343,7 @@ class TicketOrdering(Layer[int, Frame]):
     def _abandon(self, now: int, out: list[OrderOutput]) -> None:
         """`reliable`: neither the source nor any holder is alive. Report it and go on."""
         for tenure in self.pursuits.hopeless(now, self.members()):
-            pursuit = self.pursuits.by_count.pop(tenure)
+            pursuit = self.pursuits.end(tenure)
             gaps = self._gaps(*tenure, pursuit.upto)
             if not gaps or pursuit.tail:
                 continue
