@@ -150,6 +150,8 @@ class EttbGossip:
         if self.wake_at == NEVER_WAKE:
             return out
         self.stats.received += 1
+        if is_member_id(sender):
+            self.view.spoke(sender, out)
         if type(message) is Gossip:
             self._take(sender, message, out)
         elif type(message) is Subscribe:

@@ -9,7 +9,10 @@ entries counts. Rules:
 2. A member that has left is never vouched for: it has a tombstone for `expire` rounds (a bounded number of them), and
    is passed on in `unsubs` for the first `termination` rounds after it was heard of. Each member passes it on `fanout *
    termination` times, so practically all hear of it.
-3. A newer boot of an address replaces an older one; an older one is never taken.
+3. A newer boot of an address replaces an older one; an older one is never taken from hearsay. A member's own message
+   beats hearsay: the boot that sent it replaces a newer one, and undoes a leave, known from others alone or silent for
+   `LATE` rounds. So neither a lie about an address nor a clock that was ahead bans it. Boots far in the future
+   (`FUTURE`) are never taken.
 4. Expired addresses are remembered (a bounded number) and retried now and then: after a partition longer than `expire`
    neither side has an entry of the other.
 
@@ -31,6 +34,14 @@ from whence.errors import UsageError
 
 FRESH = 4
 """A full view passes on assertions younger than this first: they are news to most."""
+
+FUTURE = 1 << 40
+"""By how much a boot may be above this member's own, in milliseconds of live boots some 35 years. Beyond it is a lie or
+a clock that nobody should follow."""
+
+LATE = 10
+"""Rounds within which a message of an earlier life may still be on its way. After that, what a member says itself beats
+what others say of its address."""
 
 LOST_AGE = 15
 """An entry at least this old that a partial view drops is a lost contact. With 200 members and views of 18, a member
@@ -84,7 +95,12 @@ class View(ABC):
         self.fresh: list[list[MemberId]] = []
         """By age (full views only): members that asserted themselves so many rounds ago; one that did so again is in
         two lists."""
-        self._address = parts(me)[0]
+        self.spoken: dict[str, tuple[int, int]] = {}
+        """Address -> the boot that last sent us something itself, and in which round."""
+        self._taken: dict[str, int] = {}
+        """Address -> the round in which its member was added."""
+        self._address, boot = parts(me)
+        self._future = boot + FUTURE
         self._pool: list[MemberId] | None = []
         self._scan_at = 0
         self._try_at = 0
@@ -161,7 +177,7 @@ class View(ABC):
         if member == self.me:
             return
         address, boot = parts(member)
-        if age >= self._expire or address == self._address or self._outdated(address, boot):
+        if age >= self._expire or address == self._address or boot > self._future or self._outdated(address, boot):
             self.stats.refused += 1
             return
         if address in self.at:
@@ -170,6 +186,7 @@ class View(ABC):
             self.stats.refused += 1
             return
         self.lost.pop(address, None)
+        self._taken[address] = self.round
         self.at[address] = member
         self.born[member] = self.round - age
         self.stats.joined += 1
@@ -186,6 +203,44 @@ class View(ABC):
                 return True
         return False
 
+    def spoke(self, member: MemberId, out: list[CastOutput]) -> None:
+        """The member itself has sent something (rule 3)."""
+        address, boot = parts(member)
+        known = self.at.get(address)
+        if known != member and boot <= self._future and address != self._address:
+            last, at = self.spoken.get(address, (-1, 0))
+            if last > boot and self.round - at <= LATE:
+                return  # a message of an earlier life
+            self._believe(member, address, boot, out)
+        self.spoken.pop(address, None)
+        self.spoken[address] = (boot, self.round)
+        while len(self.spoken) > self.config.max_view:
+            del self.spoken[next(iter(self.spoken))]
+
+    def _believe(self, member: MemberId, address: str, boot: int, out: list[CastOutput]) -> None:
+        """Its own word against what is known of its address."""
+        known, lost, tomb = self.at.get(address), self.lost.get(address), self.gone.get(address)
+        said = False
+        if tomb is not None and tomb.left and tomb.boot >= boot:
+            if self.round - tomb.heard <= LATE:
+                return
+            said = True
+            del self.gone[address]
+        if known is not None and parts(known)[1] > boot:
+            if self.round - self._taken[address] <= LATE:
+                return
+            said = True
+            self._drop(known, "restarted", out)
+        if lost is not None and parts(lost)[1] > boot:
+            said = True
+            del self.lost[address]
+        if said:
+            self._disbelieve(address)
+            self.admit(member, 0, out)
+
+    def _disbelieve(self, address: str) -> None:  # noqa: B027
+        """Forget what others said of this address; what a kind of view keeps beside its entries."""
+
     def subscribe(self, member: MemberId, out: list[CastOutput]) -> None:
         """The member itself asks to be in: unlike hearsay, that undoes a `remove`."""
         address, boot = parts(member)
@@ -198,7 +253,7 @@ class View(ABC):
         """A peer says who left."""
         for member, age in unsubs:
             address, boot = parts(member)
-            if address == self._address or age >= self._expire:
+            if address == self._address or age >= self._expire or boot > self._future:
                 continue
             tomb = self.gone.get(address)
             if tomb is None or boot > tomb.boot or (boot == tomb.boot and not tomb.left):
@@ -224,7 +279,9 @@ class View(ABC):
 
     def _drop(self, member: MemberId, reason: str, out: list[CastOutput]) -> None:
         del self.born[member]
-        del self.at[parts(member)[0]]
+        address = parts(member)[0]
+        del self.at[address]
+        self._taken.pop(address, None)
         setattr(self.stats, reason, getattr(self.stats, reason) + 1)
         out.append(MemberDown(member, reason))
         self._changed()
@@ -338,6 +395,9 @@ class PartialView(View):
     def _outdated(self, address: str, boot: int) -> bool:
         known = self.subs.get(address)
         return (known is not None and boot < parts(known[0])[1]) or super()._outdated(address, boot)
+
+    def _disbelieve(self, address: str) -> None:
+        self.subs.pop(address, None)
 
     def _full(self) -> bool:
         return False  # there is always room: somebody else is evicted
