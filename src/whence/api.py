@@ -30,6 +30,7 @@ from whence.net.keys import Keys
 from whence.net.keys import load as load_keys
 from whence.net.node import MemberChange, Node
 from whence.net.roles import PublisherSeal
+from whence.net.standing import owners
 from whence.net.transport import parse_address
 from whence.options import Options
 from whence.order import Blocked, Contract
@@ -135,7 +136,7 @@ class Cluster:
     def coordinators(self) -> dict[int, MemberId]:
         """Ticket -> owner, as far as known here: a member that only receives does not see a living owner lose its
         ticket."""
-        return self._node.owners()
+        return owners(self._node.member)
 
     def cut_off(self) -> dict[MemberId, str]:
         """The members that broke the protocol, and how: this one takes nothing from them and sends them nothing."""

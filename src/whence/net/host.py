@@ -37,6 +37,7 @@ from whence.net.hello import (
 from whence.net.keys import Keys
 from whence.net.keys import load as load_keys
 from whence.net.memory import MemoryNetwork
+from whence.net.standing import holds
 from whence.net.tcp import TcpTransport
 from whence.net.tls import Pins, contexts
 from whence.net.transport import Connection, Faults, Lossy, NetStats, Transport, is_loopback, is_wildcard, parse_address
@@ -395,7 +396,7 @@ class Host:
         mine = self.settings(node)
         self.differ(ask.cluster, mine, ask.settings, ask.address)
         member = node.me if node.how is not None else ""
-        return Answer(ask.cluster, ask.nonce, member, mine, node.remembers, node.holds(time.monotonic_ns()))
+        return Answer(ask.cluster, ask.nonce, member, mine, node.remembers, holds(node, time.monotonic_ns()))
 
     def settings(self, node: Node) -> dict[str, str]:
         """What has to be the same at all members."""

@@ -53,7 +53,6 @@ from whence.ports import (
     Wake,
 )
 from whence.recorder import Recorder
-from whence.ring.interface import State
 from whence.ring.messages import RingMessage, by_receiver
 from whence.wire import Message, decode, pack
 
@@ -118,6 +117,14 @@ class MemberChange(msgspec.Struct, frozen=True):
 class Node:
     """One member at work. `ship` is given the parcels of each step; `wanted` is called when a step is due."""
 
+    remembers = -1
+    """The highest epoch that its disk knows of; -1: it has none."""
+    founds_until = 0
+    """Until then whoever asks is told that it is about to found, so that nobody else does."""
+    silent_since: int | None = None
+    """When it could last publish, in the member's time; None while it can, and until it first could."""
+    _could_publish = False
+
     def __init__(
         self,
         member: Member,
@@ -147,13 +154,6 @@ class Node:
         self.refused = ""
         """Why it will never join."""
         self._lost_at: int | None = None
-        self.remembers = -1
-        """The highest epoch that its disk knows of; -1: it has none."""
-        self.founds_until = 0
-        """Until then whoever asks is told that it is about to found, so that nobody else does."""
-        self.silent_since: int | None = None
-        """When it could last publish, in the member's time; None while it can, and until it first could."""
-        self._could_publish = False
         self.watchers: list[Callable[[MemberChange], None]] = []
         """Called for each member that comes or goes."""
         self._view: dict[MemberId, None] = {}
@@ -453,18 +453,6 @@ class Node:
             if could != self._could_publish:
                 self.silent_since = None if self._could_publish else self._now
             self.changed.tell()
-
-    def holds(self, now: int) -> bool:
-        """It holds a ticket, or is about to found."""
-        return self.ticket is not None or self.member.ring.state is State.FOUNDING or now < self.founds_until
-
-    def owners(self) -> dict[int, MemberId]:
-        """Ticket -> owner, without those that are gone: a dead owner stays in the ring's table until it is excluded. A
-        partial view does not show who is gone."""
-        ring, known = self.member.ring.coordinators(), self.member.members()
-        if self.member.config.cast.view == "partial":
-            return ring
-        return {ticket: owner for ticket, owner in ring.items() if owner in known}
 
     def _say_contract(self, said: Contracted) -> None:
         self.contract = said
