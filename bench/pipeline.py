@@ -167,8 +167,9 @@ def duckdb_case(_: str, folder: Path) -> Row:
     import duckdb
 
     from whence.judge.batch.coding import READ
-    from whence.spark.audit import Summary, audit_run
+    from whence.spark.audit import audit_run
     from whence.spark.parts import Parts
+    from whence.spark.summary import Summary
 
     base = duckdb.connect(config={"threads": 2})
     where = "SELECT DISTINCT run, cluster, filename FROM read_parquet(?, filename=true)"

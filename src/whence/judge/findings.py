@@ -56,7 +56,7 @@ class Doubt(msgspec.Struct, frozen=True):
     why: str
     """What is the matter with it: one of the reasons below."""
     count: int
-    """Findings that depend on it."""
+    """Deliveries and events that depend on it, and its steps that are missing."""
 
     def __str__(self) -> str:
         return f"{self.count:,} {'case' if self.count == 1 else 'cases'} cannot be judged: {self.member}: {self.why}"
@@ -65,6 +65,7 @@ class Doubt(msgspec.Struct, frozen=True):
 NO_TRACE: Final = "no row of it is here"
 MISSING_STEPS: Final = "steps are missing in its trace"
 OPEN_END: Final = "its trace may end too early: it has no `leave` or `crash` at its end"
+UNKNOWN_START: Final = "the state that it began with is not in the trace"
 
 
 # -- the sentences: the same ones for the incremental and for the batch form

@@ -88,16 +88,23 @@ PROMISES: Final[dict[str, Promise]] = {
 
 DEFAULT: Final = "causal"
 """The order of a member whose trace does not say: it has no `join` row, or one without an order."""
+UNTOLD: Final = "untold"
+"""The order of a member whose `join` row may be among its missing steps. It is held only to what binds everybody."""
+_UNTOLD: Final = Promise("nothing twice, as far as is known", _INTEGRITY)
 
 
-def promise(order: str | None, member: str = "") -> Promise:
-    """What `order` promises; None means `DEFAULT`. UnknownOrder, never "promises nothing", for a name that is not
-    known. `member`: whose order it is, for the message."""
-    found = PROMISES.get(DEFAULT if order is None else order)
-    if found is None:
+def declared(order: str | None, member: str = "") -> str:
+    """The order that a `join` row declares; None means `DEFAULT`. UnknownOrder, never "promises nothing", for a name
+    that is not known. `member`: whose order it is, for the message."""
+    if order is not None and order not in PROMISES:
         who = f"{member}: " if member else ""
         raise UnknownOrder(f"{who}unknown order {order!r} (known: {', '.join(PROMISES)})")
-    return found
+    return DEFAULT if order is None else order
+
+
+def promise(order: str | None) -> Promise:
+    """What `order` promises; None means `DEFAULT`."""
+    return _UNTOLD if order == UNTOLD else PROMISES[declared(order)]
 
 
 def rule_broken(order: str | None, verdict: Verdict) -> str | None:

@@ -72,8 +72,10 @@ class Report:
     """Rule -> how often it was broken, in events. Empty in a good run."""
     findings: list[Finding] = field(default_factory=list)
     """The first few of each rule, explained."""
+    doubtful: dict[str, int] = field(default_factory=dict)
+    """Member -> how much cannot be judged because its trace is not all here."""
     doubts: list[Doubt] = field(default_factory=list)
-    """What cannot be judged."""
+    """The same with the reasons."""
     tenures: int = 0
     """How often a member owned a ticket."""
 
@@ -128,18 +130,18 @@ def report(
     *,
     settled: bool = True,
     complete: bool = True,
-    doubts: Mapping[str, str] | None = None,
+    missing: Mapping[str, int] | None = None,
 ) -> Report:
     """The run so far. `found`: findings on deliveries, ids and tickets; a few of each rule are kept. `settled`: nothing
     is under way any more, so what is not delivered is lost. `complete`: the steps of all members are here, to the end;
-    else what they lack may be in steps that are not. `doubts`: member -> what is the matter with its trace."""
+    else what they lack may be in steps that are not. `missing`: member -> how many of its steps are missing."""
     members = {name: _counts(judged, life) for name, life in judged.lives.items()}
     broken: Counter[str] = Counter()
     for life in judged.lives.values():
         for verdict, rule in promise(life.order).forbids.items():
             broken[rule] += life.counts[verdict] - (life.doubted if verdict is Verdict.UNKNOWN else 0)
     kept: dict[str, list[Finding]] = {}
-    doubtful: Counter[str] = Counter()
+    doubtful = Counter(missing or {})
     lost = _lost(judged, members, complete) if settled else ()
     for events, finding in [*((1, f) for f in found), *lost]:
         if finding.doubt is not None:
@@ -150,7 +152,6 @@ def report(
         of = kept.setdefault(finding.rule, [])
         if len(of) < KEPT:
             of.append(finding)
-    why = doubts or {}
     return Report(
         published=sum(origin.upto[-1] for origin in judged.origins),
         members=members,
@@ -158,7 +159,7 @@ def report(
         live=[name for name, life in judged.lives.items() if life.alive],
         broken={rule: broken[rule] for rule in RULES if broken[rule]},
         findings=[f for rule in RULES for f in kept.get(rule, ())],
-        doubts=[Doubt(member, why.get(member, findings.OPEN_END), n) for member, n in sorted(doubtful.items())],
+        doubtful=dict(doubtful),
     )
 
 

@@ -320,6 +320,10 @@ class Host:
         if connection.streams and (connection.peer is None or connection.peer != address_of(header.sender)):
             stats.other_sender += 1
             return
+        if connection.urgent and target is None:  # gossip on the lane that is never held: no member sends it there
+            connection.urgent = False
+            stats.not_urgent += 1
+            connection.hold(self._held)
         node = self._nodes.get(header.cluster)
         if node is None:
             stats.no_cluster += 1

@@ -60,6 +60,11 @@ log = logging.getLogger("whence.net")
 
 STEP_PACKETS = 128
 """Packets that are not urgent handled in one step. More: fewer, longer steps; what is urgent waits for one at most."""
+PACKET_BYTES = 128
+"""What a packet that waits costs beside its bytes."""
+URGENT_BYTES = 64 << 10
+"""Bytes of urgent packets of one connection that wait for a step before no more are read from it. A ring's messages
+are a few hundred bytes; a larger one is read alone."""
 SAVE_EVENTS = 4096
 SAVE_NS = 1_000_000_000
 """The application's state goes to disk after so many events or so long. More: less to write, a longer replay after a
@@ -202,7 +207,12 @@ class Node:
                 connection.close()
             return
         (self._urgent if urgent else self._inbox).append((sender, body, connection))
-        self.waiting_bytes += len(body)
+        size = len(body) + PACKET_BYTES
+        self.waiting_bytes += size
+        if urgent:
+            connection.waiting += size
+            if connection.waiting > URGENT_BYTES:
+                connection.hold(True)
         self._wanted()
 
     @property
@@ -270,12 +280,16 @@ class Node:
         """What is urgent, then some of the others: a step is short, else the ring would think this member dead."""
         urgent, self._urgent = self._urgent, []
         for sender, body, connection in urgent:
-            self.waiting_bytes -= len(body)
+            self.waiting_bytes -= len(body) + PACKET_BYTES
+            held = connection.waiting > URGENT_BYTES
+            connection.waiting -= len(body) + PACKET_BYTES
+            if held and connection.waiting <= URGENT_BYTES:
+                connection.hold(False)
             self._take(sender, body, connection, now, out)
         inbox = self._inbox
         for _ in range(min(len(inbox), STEP_PACKETS)):
             sender, body, connection = inbox.popleft()
-            self.waiting_bytes -= len(body)
+            self.waiting_bytes -= len(body) + PACKET_BYTES
             self._take(sender, body, connection, now, out)
         if inbox:
             self._wanted()

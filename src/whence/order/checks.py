@@ -1,4 +1,4 @@
-"""Clusters with tickets: timestamps that no honest peer sends, and who holds which incarnation, to tell forgers."""
+"""Clusters with tickets: absurd timestamps, and who owns which incarnation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def check_jump(vector: Sequence[Entry], clock: CctClock, max_jump: int) -> None:
 
 
 class Owners:
-    """Who holds a tenure: whom to ask, and whom to believe. The first name heard stays."""
+    """The owner of each recent tenure: whom to ask, whom to believe. The first name heard stays."""
 
     def __init__(self, tickets: int) -> None:
         self._tables: list[dict[int, MemberId]] = [{} for _ in range(tickets)]
