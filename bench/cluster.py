@@ -60,7 +60,7 @@ def _empty_loop(steps: int) -> float:
 
 def _row(what: str, world: World, seconds: float) -> dict[str, Any]:
     report = world.tally.report("bench", None)
-    deliveries = sum(seat.app.count for host in world.hosts.values() for seat in host.seats.values())
+    deliveries = sum(instance.app.count for host in world.hosts.values() for instance in host.instances.values())
     published = deliveries // len(world.hosts)
     return {
         "what": what,

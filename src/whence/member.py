@@ -2,15 +2,14 @@
 
 What it adds to its parts:
 
-1. Time runs first: whatever is due at `now` is done before the input is looked at, so that a lease that has run out
-   is never published under.
-2. A new owner publishes only when it has delivered what its ticket's former owners published, as far as the ring
-   knows it.
-3. A joiner asks a member at least as strongly ordered as itself for a snapshot: the clock and the application's
-   state at one point of that member's delivery order. What arrives in the meantime waits, and so does its wish for a
-   ticket.
-4. A peer that breaks the protocol is cut off, and nothing of its message counts or is forwarded: else whoever forwards
-   it would be cut off by others.
+1. Timers run first: what is due at `now` is done before the input is looked at, so nothing is published under an
+   expired lease.
+2. A new owner publishes only after it has delivered what the ticket's former owners published, as far as the ring
+   knows.
+3. A joiner asks a member whose order promises at least as much for a snapshot: clock and application state at one point
+   of that member's delivery order. Meanwhile frames that arrive are kept, and its request for a ticket waits.
+4. A peer that breaks the protocol is cut off. Nothing of its message counts or is forwarded: others would cut off
+   whoever forwards it.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from typing import assert_never
 
 import msgspec
 
+from whence import ports
 from whence.cast import CastMessage, Item, News, make
 from whence.cast.base import CastOutput, CastSend, First, Heard, MemberDown, MemberUp
 from whence.clock import AnyFrame, Entry, Incarnation, MemberId, address_of, body_size
@@ -39,35 +39,13 @@ from whence.order.messages import (
     SnapshotRequest,
 )
 from whence.order.outputs import OrderOutput, OrderSend
-from whence.ports import (
-    BadBytes,
-    Coordinate,
-    CutOff,
-    FoundRing,
-    Input,
-    InstallSnapshot,
-    Joined,
-    Leave,
-    Left,
-    Move,
-    Output,
-    Publish,
-    Received,
-    Refused,
-    Remember,
-    Resign,
-    Send,
-    SnapshotTaken,
-    Start,
-    TakeSnapshot,
-    Ticket,
-    Wake,
-)
 from whence.ring import NoRing, Ring
 from whence.ring import interface as says
 from whence.ring import make as make_ring
 from whence.ring.messages import JoinedNews, RingMessage, check_news
 from whence.wire import Message, decode_news, encode_news
+
+Outputs = list[ports.Output]
 
 MAX_CUT_OFF = 1024
 SNAPSHOT_PATIENCE = 10  # join time-outs that the application may take to hand out its state
@@ -76,7 +54,7 @@ LEAVE_PATIENCE = 20  # rounds to wait for the ring to take the ticket back befor
 
 
 class Checkpoint(msgspec.Struct, frozen=True, array_like=True):
-    """What a disk holds: enough to go on after a crash with no event seen twice and no id used twice."""
+    """What is on disk: enough to go on after a crash with no event delivered twice and no id used twice."""
 
     me: MemberId
     order: str
@@ -84,7 +62,7 @@ class Checkpoint(msgspec.Struct, frozen=True, array_like=True):
     own: tuple[AnyFrame, ...]
     epoch: int
     coordinators: tuple[tuple[int, MemberId], ...] = ()
-    """Whom to ask for a ticket; hints, most of which may still be true."""
+    """Whom to ask for a ticket; hints that may be outdated."""
     ring: says.Memory | None = None
     """What it remembers as a voter of the council."""
 
@@ -126,42 +104,42 @@ class Member:
         self._taking: dict[str, tuple[int, MemberId, SnapshotRequest, OrderState]] = {}
         self._taken = 0
         self._leave_by: int | None = None
-        self._ambition: FoundRing | Coordinate | None = None  # wanted, but there is no clock to publish by yet
+        self._ambition: ports.FoundRing | ports.Coordinate | None = None  # for when there is a clock to publish by
 
     # -- the one way in -----------------------------------------------------------------------------------------
 
-    def handle(self, input: Input, now: int) -> list[Output]:
+    def handle(self, input: ports.Input, now: int) -> Outputs:
         """Take an input; the outputs are to be carried out in order."""
-        out: list[Output] = []
+        out: Outputs = []
         if self.left:
             return out
         if self.started:
             self._time(now, out)
         match input:
-            case Received():
+            case ports.Received():
                 self._received(input.sender, input.message, now, out)
-            case Wake():
+            case ports.Wake():
                 pass
-            case Publish():
+            case ports.Publish():
                 self._publish(input.payloads, now, out)
-            case SnapshotTaken():
+            case ports.SnapshotTaken():
                 self._snapshot_taken(input, out)
-            case Start():
+            case ports.Start():
                 self._start(input, now, out)
-            case FoundRing() | Coordinate():
+            case ports.FoundRing() | ports.Coordinate():
                 if self.seal is not None and not self.seal.may_publish:  # it could not even announce its ticket
-                    out.append(Refused("coordinate", "this member may only receive"))
+                    out.append(ports.Refused("coordinate", "this member may only receive"))
                 else:
                     self._ambition = input
                     self._pursue_ambition(now, out)
-            case Resign():
+            case ports.Resign():
                 self._ambition = None
                 self._ring(self.ring.resign(now), now, out)
-            case Leave():
+            case ports.Leave():
                 self._leave(now, out)
-            case Move():
+            case ports.Move():
                 self._move(input, now, out)
-            case BadBytes():
+            case ports.BadBytes():
                 self._cut(input.sender, input.error, out)
             case _:
                 assert_never(input)
@@ -237,8 +215,8 @@ class Member:
         return msgspec.msgpack.encode(saved)
 
     def _own_tail(self) -> list[AnyFrame]:
-        """The last frames of this process: what may not have reached anybody else yet. Of its earlier lives, too: a
-        second crash must not lose what the first one left to be sent."""
+        """The last frames of this process, which may not have reached anybody else. Of its earlier lives, too: a second
+        crash must not lose what the first one left unsent."""
         home, size = address_of(self.me), 0
         tail: list[AnyFrame] = []
         for frame in reversed([*self.ordering.buffer]):
@@ -251,9 +229,9 @@ class Member:
 
     # -- start and join -----------------------------------------------------------------------------------------
 
-    def _start(self, start: Start, now: int, out: list[Output]) -> None:
+    def _start(self, start: ports.Start, now: int, out: Outputs) -> None:
         if self.started:
-            out.append(Refused("start", "already started"))
+            out.append(ports.Refused("start", "already started"))
             return
         self.started = True
         self._cast(self.cast.start(start.contacts, now, start.genesis), now, out)
@@ -277,25 +255,25 @@ class Member:
         """The ring has come at least as far as what was published."""
         self.ring.anchor(max((inc for inc, _ in self.ordering.T), default=0))
 
-    def _begin(self, how: str, token: str, now: int, out: list[Output]) -> None:
+    def _begin(self, how: str, token: str, now: int, out: Outputs) -> None:
         self._join.retry_at = None
-        out.append(Joined(how, token))
+        out.append(ports.Joined(how, token))
         self._order(self.ordering.begin(now), out)
         self._ring(self.ring.start(now), now, out)
         self._pursue_ambition(now, out)
 
-    def _pursue_ambition(self, now: int, out: list[Output]) -> None:
-        """Rule 3: a ticket is of no use to a joiner, and would be held for nothing."""
+    def _pursue_ambition(self, now: int, out: Outputs) -> None:
+        """Rule 3: a joiner has no use for a ticket, and would block it for others."""
         if not self.joined or self._ambition is None:
             return
         ambition, self._ambition = self._ambition, None
         self.ring.contacts(self.cast.sample(3))
-        if isinstance(ambition, FoundRing):
+        if isinstance(ambition, ports.FoundRing):
             self._ring(self.ring.found(now, self._next_epoch(), ambition.force), now, out)
         else:
             self._ring(self.ring.coordinate(now), now, out)
 
-    def _ask_for_snapshot(self, now: int, out: list[Output]) -> None:
+    def _ask_for_snapshot(self, now: int, out: Outputs) -> None:
         join = self._join
         known = list(dict.fromkeys([*join.contacts, *self.cast.members()]))
         peers = [p for p in known if p != join.asked and p not in self.cut_off] or known
@@ -304,14 +282,14 @@ class Member:
             return
         join.asked = self.rng.choice([p for p in peers if p not in join.weaker] or peers)
         join.nonce = self.rng.getrandbits(48)
-        # Only when every member known has said that it is weaker: who does not answer may be the one that is not.
+        # Only when every known member has said that it is weaker: one that has not answered may be stronger.
         members = self.cast.members() or list(join.contacts)
         last_resort = all(m in join.weaker for m in members)
         mechanism, free = self.config.ordering.mechanism, self.config.ordering.kind != "tickets"
         request = SnapshotRequest(join.nonce, RANK[self.order], last_resort, free, mechanism)
-        out.append(Send(join.asked, request, reliable=True))
+        out.append(ports.Send(join.asked, request, reliable=True))
 
-    def _on_snapshot_request(self, sender: MemberId, request: SnapshotRequest, now: int, out: list[Output]) -> None:
+    def _on_snapshot_request(self, sender: MemberId, request: SnapshotRequest, now: int, out: Outputs) -> None:
         """Take a snapshot here and now, or say why not."""
         order = self.ordering
         for token, (since, *_) in list(self._taking.items()):
@@ -334,41 +312,41 @@ class Member:
             except UsageError:  # this member has nothing to share any more
                 reason = "busy"
         if state is None:
-            out.append(Send(sender, SnapshotRefused(request.nonce, reason), reliable=True))
+            out.append(ports.Send(sender, SnapshotRefused(request.nonce, reason), reliable=True))
             return
         self._taken += 1
         token = f"{self.me}/{self._taken}"
         self._taking[token] = (now, sender, request, state)
-        out.append(TakeSnapshot(token))
+        out.append(ports.TakeSnapshot(token))
 
-    def _snapshot_taken(self, taken: SnapshotTaken, out: list[Output]) -> None:
+    def _snapshot_taken(self, taken: ports.SnapshotTaken, out: Outputs) -> None:
         pending = self._taking.pop(taken.token, None)
         if pending is None:
-            out.append(Refused("snapshot", f"no snapshot {taken.token!r} is being taken"))
+            out.append(ports.Refused("snapshot", f"no snapshot {taken.token!r} is being taken"))
             return
         _, sender, request, state = pending
         coordinators = tuple(sorted(self.ring.coordinators().items()))
         members = tuple(self.cast.sample(self.config.cast.max_welcome))
         message = Snapshot(request.nonce, taken.token, SavedState.of(state), coordinators, members, taken.state)
-        out.append(Send(sender, message, reliable=True))
+        out.append(ports.Send(sender, message, reliable=True))
 
-    def _on_snapshot(self, sender: MemberId, message: Snapshot, now: int, out: list[Output]) -> None:
+    def _on_snapshot(self, sender: MemberId, message: Snapshot, now: int, out: Outputs) -> None:
         if not self.ordering.joining or message.nonce != self._join.nonce:
             return
         self.ordering.load(message.clock.state(), now)
         self.ring.learn(dict(message.coordinators))
         self._anchor()
-        out.append(InstallSnapshot(message.token, sender, message.state))
+        out.append(ports.InstallSnapshot(message.token, sender, message.state))
         self._begin("snapshot", message.token, now, out)
 
     # -- publish ------------------------------------------------------------------------------------------------
 
-    def _publish(self, payloads: tuple[bytes, ...], now: int, out: list[Output]) -> None:
+    def _publish(self, payloads: tuple[bytes, ...], now: int, out: Outputs) -> None:
         if not self.may_publish:
             reason = "no ticket" if not self.ring.may_publish else "catching up with the ticket's past"
             if not self.joined:
                 reason = "not joined yet"
-            out.append(Refused("publish", reason))
+            out.append(ports.Refused("publish", reason))
             return
         limits = self.config.limits
         if (
@@ -376,7 +354,7 @@ class Member:
             or max(map(len, payloads), default=0) > limits.max_payload_bytes
         ):
             most = f"at most {limits.max_payload_bytes} bytes an event, {limits.max_frame_bytes} a frame"
-            out.append(Refused("publish", most))  # the others would cut us off for it
+            out.append(ports.Refused("publish", most))  # the others would cut us off for it
             return
         ticket, inc = self.ring.ticket, self.ring.inc
         tenure = None if ticket is None or inc is None else (ticket, inc.packed)
@@ -385,11 +363,11 @@ class Member:
         self._order(steps, out)
         self._cast(self.cast.broadcast(frame, now), now, out)
 
-    def _move(self, move: Move, now: int, out: list[Output]) -> None:
+    def _move(self, move: ports.Move, now: int, out: Outputs) -> None:
         try:
             self._order(self.ordering.move(move.entries, move.keys, now), out)
         except UsageError as error:
-            out.append(Refused("move", str(error)))
+            out.append(ports.Refused("move", str(error)))
 
     def _next_epoch(self) -> int:
         """Above every epoch this member has ever seen."""
@@ -398,7 +376,7 @@ class Member:
 
     # -- receive ------------------------------------------------------------------------------------------------
 
-    def _received(self, sender: MemberId, message: Message, now: int, out: list[Output]) -> None:
+    def _received(self, sender: MemberId, message: Message, now: int, out: Outputs) -> None:
         if not self.started or sender in self.cut_off or sender == self.me:
             return
         try:
@@ -412,10 +390,10 @@ class Member:
                 assert_never(message)
         except RemoteError as error:
             if isinstance(error, WrongKind) and self.ordering.joining:
-                return  # perhaps it is we who are wrong: whoever is asked for a snapshot says so
+                return  # perhaps this member is in the wrong cluster: the answer to its snapshot request says
             self._cut(sender, f"{type(error).__name__}: {error}", out)
 
-    def _on_order(self, sender: MemberId, message: OrderMessage, now: int, out: list[Output]) -> None:
+    def _on_order(self, sender: MemberId, message: OrderMessage, now: int, out: Outputs) -> None:
         match message:
             case Recover():
                 self._order(self.ordering.on_recover(sender, message), out)
@@ -438,25 +416,25 @@ class Member:
             case _:
                 assert_never(message)
 
-    def _not_let_in(self, why: str, out: list[Output]) -> None:
-        """Asking again is of no use: this member was made for another kind of cluster."""
+    def _not_let_in(self, why: str, out: Outputs) -> None:
+        """This member was made for another kind of cluster; retrying is useless."""
         kind = self.config.ordering.kind
         mine = {"tickets": "some", "no tickets": "none"}.get(kind, kind)
         self._join.retry_at = None
-        out.append(Refused("join", f"{why}, and this member ({self.order} order) was made for one with {mine}"))
+        out.append(ports.Refused("join", f"{why}, and this member ({self.order} order) was made for one with {mine}"))
 
-    def _cut(self, peer: MemberId, error: str, out: list[Output]) -> None:
+    def _cut(self, peer: MemberId, error: str, out: Outputs) -> None:
         if peer in self.cut_off:
             return
         self.cut_off[peer] = error
         while len(self.cut_off) > MAX_CUT_OFF:
             del self.cut_off[next(iter(self.cut_off))]
         self.cast.remove(peer)
-        out.append(CutOff(peer, error))
+        out.append(ports.CutOff(peer, error))
 
     # -- time ---------------------------------------------------------------------------------------------------
 
-    def _time(self, now: int, out: list[Output]) -> None:
+    def _time(self, now: int, out: Outputs) -> None:
         """Do what is due."""
         ring_at = self.ring.wake_at
         if ring_at is not None and ring_at <= now:
@@ -474,7 +452,7 @@ class Member:
         if self._leave_by is not None and (self._leave_by <= now or self.ring.retired):
             self._depart(now, out)
 
-    def _leave(self, now: int, out: list[Output]) -> None:
+    def _leave(self, now: int, out: Outputs) -> None:
         self._ring(self.ring.resign(now), now, out)
         self._ring(self.ring.retire(now), now, out)
         if self.ring.retired:
@@ -482,24 +460,24 @@ class Member:
         else:
             self._leave_by = now + LEAVE_PATIENCE * self.config.round_ns
 
-    def _depart(self, now: int, out: list[Output]) -> None:
+    def _depart(self, now: int, out: Outputs) -> None:
         if not self.left:
             self._leave_by = None
             self._cast(self.cast.leave(now), now, out)
             self.left = True
-            out.append(Left())
+            out.append(ports.Left())
 
     # -- the parts' outputs, translated -------------------------------------------------------------------------
 
-    def _order(self, steps: Iterable[OrderOutput], out: list[Output]) -> None:
+    def _order(self, steps: Iterable[OrderOutput], out: Outputs) -> None:
         for step in steps:
-            out.append(Send(step.to, step.message, step.reliable) if isinstance(step, OrderSend) else step)
+            out.append(ports.Send(step.to, step.message, step.reliable) if isinstance(step, OrderSend) else step)
 
-    def _cast(self, steps: Iterable[CastOutput], now: int, out: list[Output]) -> None:
+    def _cast(self, steps: Iterable[CastOutput], now: int, out: Outputs) -> None:
         for step in steps:
             match step:
                 case CastSend():
-                    out.append(Send(step.to, step.message))
+                    out.append(ports.Send(step.to, step.message))
                 case First():
                     self._first(step, now, out)
                 case Heard():
@@ -512,7 +490,7 @@ class Member:
             self._caught_up(now, out)
 
     def _vet(self, item: Item, sender: MemberId) -> None:
-        """Rule 4: what this member would refuse it does not forward either."""
+        """Rule 4: what this member refuses it does not forward."""
         if not isinstance(item, News):
             self.ordering.vet(item, sender)
         elif self.config.ordering.kind != "tickets":
@@ -522,7 +500,7 @@ class Member:
                 raise ForgedTicket(f"news of {item.origin} that no publisher has signed")
             check_news(decode_news(item.body), self.config.tickets)
 
-    def _first(self, step: First, now: int, out: list[Output]) -> None:
+    def _first(self, step: First, now: int, out: Outputs) -> None:
         if not isinstance(step.item, News):
             self._order(self.ordering.receive(step.item, step.sender, step.age, now), out)
             return
@@ -531,11 +509,11 @@ class Member:
         if isinstance(news, JoinedNews):
             self.ordering.note_owner(news.holder.ticket, news.holder.inc, news.holder.member)
 
-    def _ring(self, steps: Iterable[says.RingOutput], now: int, out: list[Output]) -> None:
+    def _ring(self, steps: Iterable[says.RingOutput], now: int, out: Outputs) -> None:
         for step in steps:
             match step:
                 case says.RingSend():
-                    out.append(Send(step.to, step.message, reliable=True))
+                    out.append(ports.Send(step.to, step.message, reliable=True))
                 case says.Announce():
                     self._news += 1
                     item = News(self.me, self._news, encode_news(step.news))
@@ -543,30 +521,30 @@ class Member:
                         item = msgspec.structs.replace(item, signature=self.seal.sign(item.unsigned()))
                     self._cast(self.cast.broadcast(item, now), now, out)
                 case says.Granted():
-                    out.append(Ticket("granted", step.ticket, step.inc))
+                    out.append(ports.Ticket("granted", step.ticket, step.inc))
                     self.ordering.expect(step.ticket, step.closes, now)
                     patience = self.config.ordering.time_to_terminate_ns + self.config.ordering.time_to_recover_ns
                     self._closes = (step.ticket, step.closes, now + patience)
                     self._caught_up(now, out)
                 case says.BecameOwner():
                     self.ordering.note_owner(step.ticket, step.inc.packed, self.me)
-                    out.append(Ticket("owner", step.ticket, step.inc))
+                    out.append(ports.Ticket("owner", step.ticket, step.inc))
                 case says.Lost():
                     self._closes = None
-                    out.append(Ticket("lost", step.ticket, step.inc, step.reason))
+                    out.append(ports.Ticket("lost", step.ticket, step.inc, step.reason))
                 case says.Released():
                     self._closes = None
-                    out.append(Ticket("released", step.ticket, step.inc))
+                    out.append(ports.Ticket("released", step.ticket, step.inc))
                 case says.Remember():
-                    out.append(Remember())
+                    out.append(ports.Remember())
                 case says.Excluded() | says.Rejected() | says.Frozen() | says.Thawed():
                     self.ring_stats[type(step).__name__.lower()] += 1
                 case _:
                     assert_never(step)
 
-    def _caught_up(self, now: int, out: list[Output]) -> None:
-        """Rule 2. An order that may skip waits for a while; one that may not waits until it has it or knows it is
-        gone."""
+    def _caught_up(self, now: int, out: Outputs) -> None:
+        """Rule 2. An order that may skip waits for a limited time; `reliable` waits until it has everything or knows
+        that nobody has it."""
         if self._closes is None:
             return
         ticket, entry, patience = self._closes
@@ -582,7 +560,7 @@ class Member:
 
 
 class _Join:
-    """A joiner's quest for a snapshot."""
+    """The state of a joiner that wants a snapshot."""
 
     __slots__ = ("asked", "contacts", "nonce", "retry_at", "weaker")
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from whence.clock import Incarnation, MemberId
-from whence.order.outputs import AnyRange as AnyRange
+from whence.order.messages import AnySpan as AnySpan
 from whence.order.outputs import Arrived as Arrived
 from whence.order.outputs import Asked as Asked
 from whence.order.outputs import Contracted as Contracted
@@ -20,6 +20,7 @@ from whence.order.outputs import Deliver as Deliver
 from whence.order.outputs import Dropped as Dropped
 from whence.order.outputs import GaveUp as GaveUp
 from whence.order.outputs import Moved as Moved
+from whence.order.outputs import Notice
 from whence.order.outputs import Published as Published
 
 if TYPE_CHECKING:
@@ -32,8 +33,8 @@ class _In(msgspec.Struct, frozen=True, gc=False):
 
 class Start(_In, frozen=True, gc=False):
     """Begin. `contacts` are members to start from. A `genesis` member is there when the cluster begins: it starts at
-    clock zero and knows `contacts` as its first view. Any other asks a contact for a snapshot, or goes on from the
-    checkpoint it was built with."""
+    clock zero with `contacts` as its first view. Any other asks a contact for a snapshot, or resumes from its
+    checkpoint."""
 
     contacts: tuple[MemberId, ...] = ()
     genesis: bool = False
@@ -157,28 +158,10 @@ class Remember(_Out, frozen=True, gc=False):
 
 
 class Refused(_Out, frozen=True, gc=False):
-    """The application asked for what cannot be done now; `reason` names it."""
+    """The application asked for something that is not possible now."""
 
     what: str
     reason: str
 
 
-Output = (
-    Send
-    | Published
-    | Arrived
-    | Deliver
-    | Dropped
-    | Asked
-    | GaveUp
-    | Moved
-    | Contracted
-    | Ticket
-    | TakeSnapshot
-    | InstallSnapshot
-    | Joined
-    | Left
-    | CutOff
-    | Remember
-    | Refused
-)
+Output = Notice | Send | Ticket | TakeSnapshot | InstallSnapshot | Joined | Left | CutOff | Remember | Refused

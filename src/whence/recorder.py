@@ -1,7 +1,7 @@
 """A member's outputs as trace rows: the same for the simulator and for live runs (docs/trace.md).
 
-One row per event and step, `lseq` counting the rows of one member. Sends and receipts of messages are not rows; what
-matters to an audit is when an event was published, first seen, delivered or dropped, and by whom.
+One row per event and step; `lseq` counts the rows of one member. Messages sent and received are not rows: an audit
+needs to know when an event was published, first seen, delivered or dropped, and by whom.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import Final, TypedDict, Unpack
 
 from whence import ports
 from whence.clock import NEVER, AnyFrame, Entry, Frame, Incarnation, MemberId, StampedFrame
-from whence.ports import AnyRange
 from whence.trace.schema import Row
 
 Sink = Callable[[Row], object]
@@ -55,8 +54,8 @@ class Recorder:
         previous: MemberId | None = None,
         resumed: bytes | None = None,
     ) -> None:
-        """`previous`: the life whose checkpoint this one goes on from, if it does. `resumed`: that checkpoint, if its
-        life recorded it by `saving`."""
+        """`previous`: the life whose checkpoint this one resumes. `resumed`: that checkpoint, if its life recorded it
+        by `saving`."""
         self._sink = sink
         self._run = run
         self._cluster = cluster
@@ -112,8 +111,8 @@ class Recorder:
                     self.row("cutoff", t_ns, peer=peer, reason=error)
 
     def saving(self, checkpoint: bytes, t_ns: int) -> None:
-        """The checkpoint is about to go to disk. A process killed before it is there goes on from the one before: the
-        rows in between tell of deliveries that were never handed on, and the tokens say which those are."""
+        """The checkpoint is about to be written. A process killed before that resumes from the one before: the rows in
+        between tell of deliveries that were never handed on, and the tokens say which those are."""
         self.row("snapshot", t_ns, token=_token(checkpoint))
 
     def row(self, kind: str, t_ns: int, **fields: Unpack[Fields]) -> None:
@@ -164,11 +163,11 @@ def show_clock(entries: Iterable[Entry]) -> str:
     return " ".join("-" if e == NEVER else f"{Incarnation.unpack(e[0])}:{e[1]}" for e in entries)
 
 
-def _ticket(wanted: AnyRange) -> int | None:
+def _ticket(wanted: ports.AnySpan) -> int | None:
     return wanted[0] if isinstance(wanted[0], int) else None
 
 
-def _range(wanted: AnyRange) -> str:
+def _range(wanted: ports.AnySpan) -> str:
     of, inc, first, last = wanted
     run = f"{first}" + (f"-{last}" if last > first else "")
     if isinstance(of, int):

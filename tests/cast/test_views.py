@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from tests.cast.cluster import ROUND, Cluster, config, names, news
 from whence.cast import CastConfig, Gossip, MemberDown, MemberUp, Subscribe, Welcome, make, sizing
 from whence.cast.base import DOWN_REASONS, CastOutput
+from whence.cast.gossip import EttbGossip
 from whence.cast.messages import parts
-from whence.cast.views import PartialView
+from whence.cast.views import LATE, PartialView
 from whence.clock import MemberId, member_id
 
 A, B, C, D, E = names(5)
@@ -410,3 +411,55 @@ def test_partial_views_recirculate_what_they_evict() -> None:
     assert isinstance(node.view, PartialView)
     assert parts(out[1].member)[0] in node.view.subs or node.stats.subs_dropped > 0
     assert node.stats.evicted == 1 and len(node.members()) == 5
+
+
+# A member's own word, against lies and wrong clocks (rule 3)
+
+
+def hears(node: EttbGossip, sender: MemberId, message: Gossip, now: int = 0) -> None:
+    node.receive(sender, message, now)
+
+
+def pass_rounds(node: EttbGossip, rounds: int) -> None:
+    for _ in range(rounds):
+        node.wake(node.wake_at, None)
+
+
+@BOTH
+@pytest.mark.parametrize("boot", [7, (1 << 64) - 1])
+@pytest.mark.parametrize("lie", ["members", "unsubs"])
+def test_a_forged_boot_does_not_ban_an_address(view: str, boot: int, lie: str) -> None:
+    node = make(A, config(view=view), random.Random(1))
+    node.start([B, C], 0, genesis=True)
+    forged = member_id(parts(B)[0], boot)
+    hears(node, C, Gossip(**{lie: ((forged, 0),)}))
+    for _ in range(3 * LATE):
+        hears(node, B, Gossip(members=((B, 0),)))
+        hears(node, C, Gossip(members=((C, 0),)))
+        pass_rounds(node, 1)
+    assert sorted(node.members()) == sorted([B, C])
+
+
+@BOTH
+def test_a_boot_far_in_the_future_is_refused(view: str) -> None:
+    node = make(A, config(view=view), random.Random(1))
+    node.start([B], 0, genesis=True)
+    hears(node, B, Gossip(members=((member_id("x:1", (1 << 64) - 1), 0), (member_id("y:1", 5), 0))))
+    assert sorted(node.members()) == sorted([B, member_id("y:1", 5)]) and node.stats.refused == 1
+
+
+@BOTH
+def test_a_member_whose_clock_was_ahead_is_back_after_its_restart(view: str) -> None:
+    """It has spoken under the greater boot, and others still pass that on."""
+    node = make(A, config(view=view), random.Random(1))
+    node.start([C], 0, genesis=True)
+    ahead, after = member_id("b:1", 86_400_000), member_id("b:1", 5)
+    hears(node, ahead, Gossip(members=((ahead, 0),)))
+    assert ahead in node.members()
+    hears(node, after, Gossip(members=((after, 0),)))
+    assert ahead in node.members(), "that may be a message of an earlier life"
+    for _ in range(2 * LATE):
+        hears(node, after, Gossip(members=((after, 0),)))
+        hears(node, C, Gossip(members=((C, 0),)))
+        pass_rounds(node, 1)
+    assert sorted(node.members()) == sorted([C, after])

@@ -127,8 +127,8 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> None:
 
     honest = Checks.published
 
-    def published(self: Checks, seat: object, frame: object) -> None:
-        honest(self, seat, frame)  # type: ignore[arg-type]
+    def published(self: Checks, instance: object, frame: object) -> None:
+        honest(self, instance, frame)  # type: ignore[arg-type]
         if sum(last for t in self._tenures for _, last in t.values()) >= 3:
             raise self.violation("id", "that was the third")
 

@@ -12,7 +12,7 @@ import whence
 from whence.errors import FleetError
 from whence.fleet.fleet import Fleet, Look, Members
 from whence.fleet.plan import Step
-from whence.fleet.task import Seat, Task
+from whence.fleet.task import MemberSpec, Task
 from whence.judge import judge
 
 MS = 1_000_000
@@ -23,8 +23,8 @@ LIMIT_S = 60.0
 def three(home: Path, rate: float = 20.0) -> Fleet:
     fleet = Fleet(home, traced=home / "trace")
     for n in range(3):
-        seat = Seat(order="reliable", directory=str(home / f"disk{n}"), rate=rate)
-        fleet.member(Task(cluster="three", seats=[seat], settings=SHORT, drop=0.05))
+        spec = MemberSpec(order="reliable", directory=str(home / f"disk{n}"), rate=rate)
+        fleet.member(Task(cluster="three", members=[spec], settings=SHORT, drop=0.05))
     return fleet
 
 
@@ -89,7 +89,7 @@ def test_a_killed_process_comes_back_to_its_address(tmp_path: Path) -> None:
 def test_members_that_find_nobody_are_named(tmp_path: Path) -> None:
     async def main() -> None:
         async with Fleet(tmp_path) as fleet:
-            lonely = fleet.member(Task(cluster="nobody", seats=[Seat()], timeout=0.5))
+            lonely = fleet.member(Task(cluster="nobody", members=[MemberSpec()], timeout=0.5))
             with pytest.raises(FleetError, match=r"process 0 cannot go on: no seed of 'nobody' within 0.5 s"):
                 await lonely.join(["127.0.0.1:9"])
             with pytest.raises(FleetError, match="this fleet has no traces"):
@@ -101,19 +101,19 @@ def test_members_that_find_nobody_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("what", ["trace", "directory", "seen", "trace and directory"])
 def test_a_full_disk_ends_a_member_with_one_line(what: str, tmp_path: Path) -> None:
     """Whatever is written to it. The others are not waited for: what counts is which process ended, and why."""
-    seat = Seat(rate=200.0)
+    spec = MemberSpec(rate=200.0)
     if "directory" in what:
-        seat.directory = str(tmp_path / "disk")
+        spec.directory = str(tmp_path / "disk")
     if "seen" in what:
-        seat.seen = str(tmp_path / "seen")
+        spec.seen = str(tmp_path / "seen")
     trace = str(tmp_path / "trace") if "trace" in what else None
 
     async def main() -> None:
         async with Fleet(tmp_path) as fleet:
-            task = Task(cluster="full", seats=[seat], secret=fleet.secret, trace=trace)
+            task = Task(cluster="full", members=[spec], secret=fleet.secret, trace=trace)
             little = ["sh", "-c", 'ulimit -f 16; exec "$0" "$@"']
             fleet.add(Members(0, task, "whence.fleet.member", prefix=little))
-            fleet.member(Task(cluster="full", seats=[Seat()]))
+            fleet.member(Task(cluster="full", members=[MemberSpec()]))
             await fleet.start()
             await fleet.together([asyncio.sleep(LIMIT_S)])
 

@@ -8,7 +8,7 @@ import pytest
 
 from whence.errors import TraceError, UnknownOrder, UsageError
 from whence.judge.findings import Event, inverted
-from whence.judge.promises import NAMES, PROMISES, RULES, Verdict, promise, rule_broken
+from whence.judge.promises import NAMES, PROMISES, RULES, UNTOLD, Verdict, declared, promise, rule_broken
 from whence.order.config import OrderName
 
 
@@ -41,10 +41,13 @@ def test_what_each_order_forbids() -> None:
 
 def test_an_order_that_is_not_known_is_refused() -> None:
     with pytest.raises(UnknownOrder, match=r"m3#1: unknown order 'total' \(known: unordered, fifo, causal") as error:
-        promise("total", "m3#1")
+        declared("total", "m3#1")
     assert isinstance(error.value, TraceError) and isinstance(error.value, UsageError)
     with pytest.raises(UnknownOrder):
         rule_broken("", Verdict.DUPLICATE)
+    with pytest.raises(UnknownOrder):
+        declared(UNTOLD)
+    assert promise(UNTOLD).forbids == promise("unordered").forbids, "it is held to what binds everybody"
     assert promise(None) is promise("causal"), "a trace that does not say is held to the default"
 
 

@@ -1,5 +1,5 @@
-"""Generated traces with loss, duplicates, reordering, restarts, snapshots, several publishers, at least three members
-and every order."""
+"""Generated traces with loss, duplicates, reordering, restarts, snapshots, tickets that change hands, several
+publishers, at least three members and every order; and the same traces with parts cut out."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ class Made:
         self.rows: list[Row] = []
         self._lseq: Counter[str] = Counter()
         self._count: Counter[str] = Counter()
+        self._incarnation: dict[int, tuple[str, int]] = {}
 
     def row(self, member: str, kind: str, **more: str | int | None) -> None:
         t = len(self.rows) * 10 + self.rng.randrange(30)  # clocks that differ a little
@@ -26,8 +27,14 @@ class Made:
         self._lseq[member] += 1
 
     def publish(self, member: str, ticket: int) -> str:
+        """Under a ticket, of which the member becomes the owner first if it is not."""
+        owner, number = self._incarnation.get(ticket, ("", 0))
+        if owner != member:
+            number += 1
+            self._incarnation[ticket] = member, number
+            self.row(member, "ticket", ticket=ticket, reason=f"owner 0.{ticket}.{number}")
         self._count[member] += 1
-        event = f"{ticket}:0.0.{ticket}:{self._count[member]}@{member}"
+        event = f"{ticket}:0.{ticket}.{number}:{self._count[member]}@{member}"
         self.row(member, "publish", event=event, origin=member, ticket=ticket)
         return event
 
@@ -43,12 +50,21 @@ def trace(seed: int, length: int = 60, *, wrong: bool = True) -> list[Row]:
     tidy = rng.choice([0.5, 0.9, 0.98]) if wrong else 1.0
     members = [f"m{i}#1" for i in range(rng.randint(3, 6))]
     tickets = {m: i for i, m in enumerate(members)}
+    orders: dict[str, str] = {}
+
+    def order(member: str) -> str:
+        orders[member] = rng.choice(ORDERS)
+        return orders[member]
+
     for member in members:
-        made.row(member, "join", reason="genesis", order=rng.choice(ORDERS))
+        made.row(member, "join", reason="genesis", order=order(member))
     publishers = members[: rng.randint(2, len(members))]
+    deaf = "deaf#1"  # has nothing of others
+    if wrong and rng.random() < 0.2:
+        made.row(deaf, "join", reason="genesis", order=order(deaf))
     got: dict[str, list[str]] = {m: [] for m in members}
     events: list[str] = []
-    tokens = 0
+    tokens, shared = 0, 99  # a ticket that changes hands
     for _ in range(length):
         member, dice = rng.choice(members), rng.random()
         if dice < 0.25 and member in publishers:
@@ -57,12 +73,14 @@ def trace(seed: int, length: int = 60, *, wrong: bool = True) -> list[Row]:
                     if event not in got[member]:
                         made.deliver(member, event)
                         got[member].append(event)
-            events.append(made.publish(member, tickets[member]))
+            events.append(made.publish(member, rng.choice([tickets[member], shared])))
             if not wrong or rng.random() < 0.9:
                 made.deliver(member, events[-1])
                 got[member].append(events[-1])
         elif dice < 0.88 and events:
             new = [e for e in events if e not in got[member]]
+            if wrong and rng.random() < 0.1:
+                made.row(member, "drop", event=rng.choice(events), reason="late")
             if rng.random() < tidy:
                 event = new[0] if new else ""
             else:
@@ -78,10 +96,15 @@ def trace(seed: int, length: int = 60, *, wrong: bool = True) -> list[Row]:
                 members.append(new_member)
                 tickets[new_member] = len(tickets)
                 got[new_member] = list(got[member])
-                order = rng.choice(ORDERS)
-                made.row(new_member, "join", reason="snapshot", token=f"t{tokens}", peer=member, order=order)
+                made.row(
+                    new_member, "join", reason="snapshot", token=f"t{tokens}", peer=member, order=order(new_member)
+                )
                 if rng.random() < 0.5:
                     publishers.append(new_member)
+            elif rng.random() < 0.5:  # another one falls back to this state
+                other = rng.choice(members)
+                got[other] = list(got[member])
+                made.row(other, "join", reason="snapshot", token=f"t{tokens}", peer=member, order=orders[other])
         elif dice < 0.97:
             address, boot = member.split("#")
             again = f"{address}#{int(boot) + 1}"
@@ -90,7 +113,7 @@ def trace(seed: int, length: int = 60, *, wrong: bool = True) -> list[Row]:
             members[members.index(member)] = again
             tickets[again] = len(tickets)
             got[again] = list(got[member])
-            made.row(again, "join", reason="checkpoint", peer=member, order=rng.choice(ORDERS))
+            made.row(again, "join", reason="checkpoint", peer=member, order=order(again))
             if member in publishers:
                 publishers.append(again)
         elif len(members) > 3:
@@ -102,3 +125,15 @@ def trace(seed: int, length: int = 60, *, wrong: bool = True) -> list[Row]:
                 if event not in got[member]:
                     made.deliver(member, event)
     return made.rows
+
+
+def cut(rows: list[Row], rng: random.Random) -> list[Row]:
+    """The same run with some rows missing: a file, a tail, a beginning, some steps in a row, or single steps, of one or
+    two members."""
+    gone: set[tuple[str, int]] = set()
+    for member in rng.sample(sorted({row.member for row in rows}), rng.choice([1, 1, 2])):
+        mine = [row for row in rows if row.member == member]
+        a, b = sorted((rng.randrange(len(mine) + 1), rng.randrange(len(mine) + 1)))
+        parts = (mine, mine[a:], mine[:b], mine[:1], mine[a:b], mine[a : a + 1], rng.sample(mine, len(mine) // 10))
+        gone |= {(row.member, row.lseq) for row in rng.choice(parts)}
+    return [row for row in rows if (row.member, row.lseq) not in gone]

@@ -187,6 +187,36 @@ def test_nobody_speaks_for_another_member() -> None:
     run(main())
 
 
+@pytest.mark.parametrize("kind", ["gossip", "directed"])
+def test_the_urgent_lane_is_no_way_around_back_pressure(kind: str) -> None:
+    """A member that writes without end on it: what waits for the node stays bounded, and others get through."""
+
+    async def main() -> None:
+        common: dict[str, Any] = {"insecure": True, "settings": fast()}
+        async with (
+            whence.found("live", **common) as a,
+            whence.join("live", [a.address], **common) as b,
+            a.coordinate() as seat,
+        ):
+            _, writer = await asyncio.open_connection(*parse_address(a.address))
+            writer.write(frame_stream(encode_hello(Greeting("127.0.0.1:1", urgent=True))))
+            packet = pack("live", "127.0.0.1:1#5", Subscribe(1))
+            record = frame_stream(packet if kind == "gossip" else direct(a.me, packet))
+            most = 0
+            for n in range(20):
+                writer.write(record * 20_000)
+                for _ in range(20):
+                    await asyncio.sleep(0)
+                    most = max(most, len(a._node._inbox) + len(a._node._urgent))
+                await seat.publish(b"%d" % n)
+            assert most < 10_000, most
+            assert [e.payload for e in await collect(b, 20)] == [b"%d" % n for n in range(20)]
+            assert (a.stats()["net.not_urgent"] > 0) is (kind == "gossip")
+            writer.transport.abort()
+
+    run(main())
+
+
 def test_hellos_are_refused_only_with_remote_errors() -> None:
     rng = random.Random(3)
     for hello in (Greeting("127.0.0.1:1"), Ask("c", "127.0.0.1:1", 7), Answer("c", 7, "127.0.0.1:1#5")):

@@ -47,7 +47,7 @@ def test_an_edit_of_nothing_is_an_operation_of_nothing() -> None:
 def test_whoever_edits_needs_an_identity() -> None:
     objects = Objects()
     d = objects.document("notes")
-    with pytest.raises(UsageError, match="identity"):
+    with pytest.raises(UsageError, match="member id"):
         d.insert(0, "x")
     objects.me = "a#1"
     assert d.insert(0, "x") and d.client == Objects("a#1").document("notes").client

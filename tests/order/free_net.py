@@ -9,7 +9,7 @@ from whence.clock import FreeFrame, MemberId
 from whence.order.config import OrderConfig
 from whence.order.contract import Contract
 from whence.order.interface import OrderContext
-from whence.order.outputs import AnyRange, Deliver, Dropped, GaveUp, Moved, OrderOutput, OrderSend, Published
+from whence.order.outputs import Deliver, Dropped, GaveUp, Moved, OrderOutput, OrderSend, Published
 from whence.order.probabilistic import ProbabilisticOrdering
 
 MS = 1_000_000
@@ -155,4 +155,4 @@ class FreeNet:
                     hearer.ordering.heard(speaker.id, heads, self.now)
 
 
-__all__ = ["MS", "PATIENCE", "AnyRange", "Dropped", "FreeNet", "GaveUp", "Moved", "Process"]
+__all__ = ["MS", "PATIENCE", "Dropped", "FreeNet", "GaveUp", "Moved", "Process"]

@@ -12,6 +12,7 @@ from whence.errors import AbsurdClock, BadFrame, ConfigError, ForgedTicket, Usag
 from whence.order import TICKET_ORDERS as ORDERS
 from whence.order.messages import AckRecover
 from whence.order.outputs import Deliver, Dropped, GaveUp
+from whence.order.recovery import MAX_TOLD
 from whence.wire import decode, encode
 
 INC1 = Incarnation(1, 0, 1).packed
@@ -155,6 +156,33 @@ def test_reliable_never_skips_while_a_holder_lives() -> None:
     net[1].alive = True
     net.run(6000 * MS)
     assert net[2].delivered == [str(f.ids()[0]) for f in (a, b)] == net[3].delivered
+
+
+def test_invented_orphans_do_not_keep_reliable_from_what_it_waits_for() -> None:
+    """A digest of 4,096 of them; a holder of what is really missing lives."""
+    net = Net(["reliable"] * 4, 4, seed=9)
+    victim = net[2].ordering
+    invented = tuple((n % 4, n // 4 + 1, 1) for n in range(4096))
+    victim.heard("p3#1", Digest(tuple(victim.T), invented), net.now)
+    assert 0 < len(victim.pursuits.by_count) <= MAX_TOLD
+    a = net.publish(0, 0, INC1, to=[1])
+    net.run(41 * MS, digests=None)
+    b = net.publish(1, 1, INC1, to=[2])
+    net.run(6000 * MS)
+    assert net[2].delivered == [str(f.ids()[0]) for f in (a, b)]
+
+
+def test_what_a_frame_waits_for_comes_before_what_digests_speak_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("whence.order.recovery.MAX_PURSUITS", 8)
+    pursuits = Net(["reliable"] * 3, 3, seed=1)[0].ordering.pursuits
+    for n in range(20):
+        pursuits.want(0, n + 1, 1, 0, holder=f"liar{n % 2}#1")
+    assert len(pursuits.by_count) == 8
+    for n in range(8):
+        pursuits.want(1, n + 1, 1, 0)
+    assert [ticket for ticket, _ in pursuits.by_count] == [1] * 8
+    pursuits.want(2, 1, 1, 0)
+    assert len(pursuits.by_count) == 8 and not pursuits._told
 
 
 def test_reliable_gives_up_only_when_nobody_holds_it() -> None:

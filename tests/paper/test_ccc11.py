@@ -26,9 +26,9 @@ from whence.paper.ccc11 import (
     world,
 )
 from whence.paper.ccc11.evaluation import FAILED, UPLINK, Setting, tuned, tuned_round
-from whence.paper.ccc11.points import run_all
 from whence.paper.ccc11.seeds import NEAR, fit, over_seeds, rate, tuned_runs
 from whence.paper.frame import Context
+from whence.paper.points import run_all
 from whence.ring.config import need_alive
 from whence.sim.run import run as simulate
 
@@ -126,7 +126,7 @@ def test_runs_in_processes_keep_their_order() -> None:
 
 def test_rows_over_seeds() -> None:
     setting = {"members": 6, "coordinators": 2, "load": 1.0, "rounds": 8}
-    [row] = over_seeds(Context(), "whence.paper.ccc11.evaluation:point", [setting], 2, ("members",))
+    [row] = over_seeds(Context(), [setting], 2, ("members",))
     assert row["members"] == 6 and row["seeds"] == 2 and row["latency_ms_error"] >= 0
 
 
@@ -245,7 +245,7 @@ def test_claims_of_availability_can_fail() -> None:
 
 
 def test_lives_of_coordinators() -> None:
-    actions, judged = availability_run.lives(availability_run.Setting(tickets=12, alpha=0.5, failure=0.1))
+    actions, judged = availability_run.schedule(availability_run.Setting(tickets=12, alpha=0.5, failure=0.1))
     crashed = [a.who for a in actions if isinstance(a, availability_run.Crash)]
     joined = [a.who for a in actions if isinstance(a, availability_run.Coordinate)]
     assert len(crashed) == len(joined) > 10 and "n0" not in crashed

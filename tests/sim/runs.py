@@ -50,10 +50,10 @@ class Run:
 
     def state(self, name: str, cluster: int = 0) -> dict[tuple[int, int, str], int]:
         """The application's state of a process at the end."""
-        return self.world.hosts[name].seats[cluster].app.seen
+        return self.world.hosts[name].instances[cluster].app.seen
 
     def count(self, name: str, cluster: int = 0) -> int:
-        return self.world.hosts[name].seats[cluster].app.count
+        return self.world.hosts[name].instances[cluster].app.count
 
 
 def simulate(text: str, seed: int = 1, extra: Sequence[Action] = (), make: MakeMember = Member) -> Run:

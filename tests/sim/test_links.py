@@ -50,7 +50,7 @@ def test_a_stream_ends_with_the_life_it_was_opened_to_and_a_datagram_does_not() 
     world._arrive(host, 0, "n0#1", None, message)  # nobody is there
     assert world.tally.dead_letters == letters + 1
     world.start("n1", disk=True)
-    member = host.seats[0].member
+    member = host.instances[0].member
     assert isinstance(member, Listener) and member.me == "n1#2"
     world._arrive(host, 0, "n0#1", "n1#1", message)
     assert world.tally.dead_letters == letters + 2

@@ -33,9 +33,9 @@ def test_a_large_clock_inverts_nothing_whatever_happens_and_moves(mode: str, see
     assert len(moved) >= 20
     assert {r.reason for r in done.rows if r.kind == "join"} == {"genesis", "snapshot", "checkpoint"}
     sizes = {
-        (seat.member.ordering.queue.current.R, seat.member.ordering.queue.current.K)  # type: ignore[union-attr]
+        (instance.member.ordering.queue.current.R, instance.member.ordering.queue.current.K)  # type: ignore[union-attr]
         for host in done.world.hosts.values()
-        for seat in host.seats.values()
+        for instance in host.instances.values()
     }
     assert len(sizes) == 1  # in the end all publish under one clock
 
@@ -129,7 +129,7 @@ per_second = 250
     alerts = [r for r in done.rows if r.kind == "deliver" and r.event in late and "alert 5" in (r.reason or "")]
     early = [r for r in done.rows if r.kind == "deliver" and r.event not in late and "alert 5" in (r.reason or "")]
     assert len(late) > 300 and len(alerts) < 0.02 * 8 * len(late) and len(early) > 10 * len(alerts)
-    ordering = done.world.hosts["n0"].seats[0].member.ordering
+    ordering = done.world.hosts["n0"].instances[0].member.ordering
     assert isinstance(ordering, ProbabilisticOrdering)
     assert 5 < ordering.overseer.gauge.in_flight < 10  # 250 a second, 30 ms
 

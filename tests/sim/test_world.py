@@ -243,7 +243,7 @@ def test_two_clusters_in_one_process() -> None:
         for cluster in ("a", "b"):
             steps = [r.lseq for r in run.rows if r.cluster == cluster and r.member == f"{name}#1"]
             assert steps == list(range(len(steps)))
-    assert 1 not in run.world.hosts["n0"].seats and 0 not in run.world.hosts["n5"].seats
+    assert 1 not in run.world.hosts["n0"].instances and 0 not in run.world.hosts["n5"].instances
 
 
 def test_a_crash_takes_a_process_out_of_all_its_clusters() -> None:

@@ -158,7 +158,7 @@ def test_only_the_kinds_asked_for() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('a {"a":1}\nfine\nb {"b":}\nx', "line 3: the clock .* is no JSON"),
+        ('a {"a":1}\nfine\nb {"b":}\nx', "line 3: the clock .* is not a JSON"),
         ('a {"a":1}\nfine\n\nb {"a":1}\nx', "line 4: .* no entry for its own host 'b'"),
         ('a {"a":"1"}\nx', "line 1: the clock"),
         ("nothing of the kind", "finds no record"),

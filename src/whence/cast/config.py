@@ -9,6 +9,8 @@ import msgspec
 from whence.cast import sizing
 from whence.errors import ConfigError
 
+_MAY_BE_ZERO = ("buffer", "history", "unsubs_size", "expire", "lost_size")
+
 
 class CastConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How one cluster gossips. The defaults are the papers' where the papers have one (CCC11 section 6)."""
@@ -79,15 +81,10 @@ class CastConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Rounds between two such tries (one `Subscribe` each). Smaller: a healed cluster merges sooner."""
 
     def __post_init__(self) -> None:
-        for name in ("round", "fanout", "termination", "max_events", "max_bytes", "members", "lost_every"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"cast.{name} is {getattr(self, name)}; want 1 or more")
-        for name in ("max_welcome", "buffer_bytes", "subs_size", "max_view"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"cast.{name} is {getattr(self, name)}; want 1 or more")
-        for name in ("buffer", "history", "unsubs_size", "expire", "lost_size"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"cast.{name} is {getattr(self, name)}; want 0 or more")
+        for name in self.__struct_fields__:
+            value, least = getattr(self, name), int(name not in _MAY_BE_ZERO)
+            if type(value) is int and value < least:
+                raise ConfigError(f"cast.{name} is {value}; want {least} or more")
         if self.max_members < 2:
             raise ConfigError(f"cast.max_members is {self.max_members}; want 2 or more (the sender is one)")
         if not 0 <= self.loss < 1:

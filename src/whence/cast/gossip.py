@@ -1,15 +1,13 @@
 """ETTB gossip (CCC11 section 6, after Koldehofe): PrCast of the papers, and its eager variant.
 
-An item's **age** is the hops from its origin to whoever has it; its origin has it at age 0. Whoever forwards it adds
-one, then sends, so a message says the age that its receiver has. It is forwarded while `age < termination`, so it
-travels for `termination` rounds (or hops) after its creation, and arrives with ages from 1 to `termination`.
+An item's **age** is the number of hops from its origin, which has it at age 0. A member forwards an item while `age <
+termination` and adds one before it sends, so items arrive with ages from 1 to `termination`.
 
-`rounds`, as in the papers: an item received waits for the next round, is sent in every round while its age is
-below `termination`, and grows older by one each time.
+`rounds`, as in the papers: an item is sent in every round while it is young enough, and grows older by one each time.
 
-`eager` departs from the papers: an item is pushed when it is created, forwarded when it is first received, once, and
-never again. Rounds carry the digest and membership; a peer that misses something pulls it (the order layer does). A
-cluster of a handful (all others are within the fanout) is not flooded: the origin's push goes to everybody.
+`eager` departs from the papers: an item is pushed when it is created, and forwarded once, when it is first received.
+Rounds carry only the digest and membership; a peer that misses something pulls it (the order layer does). If all others
+are within the fanout, nobody forwards: the origin's push reaches everybody.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from whence.errors import BadMessage, UsageError
 
 
 class AgeBuffer:
-    """Items to be forwarded, by age. A round moves all of them one age up without touching any."""
+    """Items to be forwarded, by age. A round ages all of them at once without touching any."""
 
     def __init__(self, config: CastConfig, stats: CastStats) -> None:
         self._config = config
@@ -39,7 +37,7 @@ class AgeBuffer:
         self.bytes = 0
 
     def add(self, item: Item, age: int) -> None:
-        """Hold an item of an age below `termination`; when there are too many, the oldest go."""
+        """Hold an item younger than `termination`. When the buffer is full, the oldest item is dropped."""
         size = item.size
         self._by_age[age].append(item)
         self._bytes[age] += size
@@ -57,7 +55,7 @@ class AgeBuffer:
         self._stats.overflow += 1
 
     def round(self, rng: random.Random) -> tuple[tuple[Item, ...], tuple[int, ...]]:
-        """What a message of this round holds, youngest first, with ages one higher; then everything is one older, and
+        """The content of this round's message: youngest first, ages one higher. Then everything is one round older, and
         what has reached `termination` is gone."""
         items: list[Item] = []
         ages: list[int] = []
@@ -81,7 +79,7 @@ class AgeBuffer:
         return tuple(items), tuple(ages)
 
     def _fit(self, held: list[Item], count: int, size: int, rng: random.Random) -> tuple[list[Item], int]:
-        """A random part of items of one age (were it the same part everywhere, the rest would get nowhere)."""
+        """A random part of the items of one age: if all members chose the same part, the rest would never spread."""
         fitting: list[Item] = []
         for item in rng.sample(held, len(held)):
             total = count + len(fitting)
@@ -152,6 +150,8 @@ class EttbGossip:
         if self.wake_at == NEVER_WAKE:
             return out
         self.stats.received += 1
+        if is_member_id(sender):
+            self.view.spoke(sender, out)
         if type(message) is Gossip:
             self._take(sender, message, out)
         elif type(message) is Subscribe:

@@ -1,28 +1,25 @@
-"""How large is large enough: fanout, termination, history, buffer and expiry by formula.
+"""Fanout, termination, history, buffer and expiry by formula.
 
-**The model** ("balls and bins": Koldehofe, Simple gossiping with balls and bins, 2004, is what CCC11 cites). N members
-with full views; messages are lost independently. An **active** member (`rounds`: everyone who has the item; `eager`:
-those that got it in the hop before) throws `fanout` balls at distinct others. A given member without the item escapes
-one throw with probability `1 - F(1-l)/(N-1)`, hence `a` of them with `q = (1 - F(1-l)/(N-1))^a`.
+**The model** ("balls and bins": Koldehofe 2004, which CCC11 cites). N members with full views; messages are lost
+independently. An **active** member (`rounds`: everyone who has the item; `eager`: those that got it in the last hop)
+throws `fanout` balls at distinct others. A member without the item escapes one throw with probability `1 -
+F(1-l)/(N-1)`, and `a` throws with `q = (1 - F(1-l)/(N-1))^a`.
 
-**In step** (all members throw at the same instants: the papers' rounds, and near enough the hops of `eager`) the number
-of infected members is a Markov chain (Reed-Frost: the new ones are binomial(S, 1-q), S those without the item). What
-makes a cast fail is mostly bad luck at its beginning, when few have the item, and the odd member left over at its end.
-So the chain is followed exactly, as a distribution, while at most `_EXACT` members have the item, and by its mean
-(S' = S q) beyond, where its relative deviation is small. At the end each of the others has been left out
+**In step** (all members throw at the same instants: the papers' rounds, and nearly the hops of `eager`) the number of
+infected members is a Markov chain (Reed-Frost): binomial(S, 1-q) new ones of S without the item. A cast fails mostly by
+bad luck at its beginning, or because a single member is left over at its end. So the chain is followed exactly while at
+most `_EXACT` members have the item, and by its mean (S' = S q) beyond. At the end each of the others was left out
 independently, with probability m = S/(N-1): P(all) = (1-m)^(N-1). The first throw, whose balls all hit, is exact:
 binomial(F, 1-l).
 
-**Out of step** (rounds of equal length, but each member in a phase of its own, as in any real cluster) an item spreads
-faster and **farther in hops**: the first copy to arrive comes by many quick hops rather than by few slow ones, so it is
-older, and is forwarded in fewer rounds. In step, members of a large cluster get it at age log_(1+F) N; out of step, at
-nearly ln N. The papers do not mention it: their fanout 4 and termination 5 reach all of 250 members with probability
+**Out of step** (rounds of equal length, but random phases, as in any real cluster) the first copy comes by many quick
+hops rather than by few slow ones. It is older when it arrives, about ln N instead of log_(1+F) N, and is forwarded in
+fewer rounds. The papers do not mention it: their fanout 4 and termination 5 reach all of 250 members with probability
 0.38 in step, but below 0.01 out of step (99.6 and 98 % of the members on average). Computed by the mean in slots of
 1/`_SLOTS` round, after the exact first throw.
 
-Neglected: that fates are not quite independent, the luck of the second throw (out of step), views that are not
-complete, load beyond `max_events`. `tests/cast/test_sizing.py` compares it with the real protocol: good to about two
-per cent.
+Neglected: that fates are not quite independent, the luck of the second throw (out of step), partial views, load beyond
+`max_events`. `tests/cast/test_sizing.py` compares it with the real protocol: good to about two per cent.
 """
 
 from __future__ import annotations
@@ -40,17 +37,17 @@ Mode = Literal["rounds", "eager"]
 _EXACT: dict[Mode, int] = {"rounds": 64, "eager": 24}
 """Infected members up to which the distribution is followed (the eager chain has two dimensions, hence fewer)."""
 _TINY = 1e-12
-"""Probabilities not followed. They count as failures, so the result stays on the safe side."""
+"""Smaller probabilities are not followed. They count as failures, so the result stays on the safe side."""
 _SLOTS = 32
-"""Slots of a round, out of step. Twice as many lower a probability around 0.6 by 0.02, one around 0.95 by 0.002; 16 are
-on the unsafe side of the measured ones, 64 needlessly on the safe one."""
+"""Slots of a round, out of step. 64 lower a probability around 0.6 by 0.02, one around 0.95 by 0.002; 16 are too
+optimistic, 64 needlessly pessimistic."""
 _LONGEST = 60
-"""Terminations beyond which `choose` does not look."""
+"""The longest termination that `choose` tries."""
 
 HISTORY_FLOOR = 1024
 """Keys: a fifth of a megabyte, and enough for a burst far beyond the load the formula was told."""
 STALENESS = 6
-"""Rounds that a membership entry may have travelled when it arrives (see `expire`)."""
+"""Age in rounds that a membership entry may have when it arrives (see `expire`)."""
 
 
 class Sizing(msgspec.Struct, frozen=True):
@@ -181,13 +178,12 @@ def _ride(members: int, fanout: int, termination: int, loss: float, hit: int, la
 def _slots(
     members: int, fanout: int, termination: int, loss: float, hit: int, lag: int = 0
 ) -> Iterator[tuple[float, float, float]]:
-    """Slot by slot from the origin's first throw on, which hits `hit` members: who is left out (will not have got what
-    was thrown so far), how many throw, and how many have it but throw no more.
+    """Slot by slot from the origin's first throw on, which hits `hit` members: how many are left out, how many throw,
+    how many have the item but throw no more.
 
-    Who gets the item in a slot throws for the first time in one of the next `_SLOTS` slots, equally likely, and then
-    once a round, each time one older, while younger than `termination`. So those who throw in slot s at age a
-    are `1/_SLOTS` of those who got it at age a in the last round, and those who threw a round ago at age a-1. A throw
-    arrives `lag` slots later.
+    A member that gets the item first throws in one of the next `_SLOTS` slots, equally likely, then once a round, one
+    older each time, while younger than `termination`. So those who throw in slot s at age a are `1/_SLOTS` of those who
+    got it at age a in the last round, and those who threw a round ago at age a-1. A throw arrives `lag` slots later.
     """
     escape = 1 - fanout * (1 - loss) / (members - 1)
     decay = log(escape) if escape > 0 else -50.0
@@ -225,18 +221,18 @@ def _outlooks(
 
 
 class Arrivals(msgspec.Struct, frozen=True):
-    """When a member gets an item: `cdf[i]` is the probability that it has it `i * step` rounds after it was published.
-    The last one is below 1: some never get it."""
+    """When a member gets an item: `cdf[i]` is the probability that it has it after `i * step` rounds. The last one is
+    below 1: some never get it."""
 
     step: float
     cdf: list[float]
     noticed: list[float]
-    """Of those that never get it: the probability that a digest has told them by then. Whoever still throws the item
-    would bring it, so it takes a message from one that throws it no more."""
+    """For members that never get it: the probability that a digest has told them by then, from a member that has
+    stopped throwing it (one that still throws would bring the item)."""
 
 
 _AFTER = 6
-"""Rounds after its last throw in which it is looked who has noticed that an item is missing."""
+"""Rounds after the last throw for which `noticed` is computed."""
 
 
 class PrCast(NamedTuple):
@@ -339,12 +335,10 @@ def _left_out(members: int, fanout: int, termination: int, loss: float, lag: int
 def choose(members: int, loss: float, target: float, mode: Mode = "rounds", in_step: bool = False) -> Sizing:
     """The cheapest fanout and termination that reach all members with the target probability.
 
-    Cost = copies of an item sent per member + termination + fanout: a copy, a round of delay, and a message in every
-    round weigh the same. (Copies alone would choose fanout 1 and many rounds; delay alone, fanout N-1.)
-
-    In a handful the answer is often one direct push to each. Where pushing alone cannot reach the target (eager, few
-    members, much loss: nobody forwards twice), the most probable choice is returned, and `probability` says so: the
-    digests of the rounds have to repair the rest.
+    Cost = copies sent per member + termination + fanout: a copy, a round of delay and a message in every round weigh
+    the same. (Copies alone would choose fanout 1 and many rounds; delay alone, fanout N-1.) Where pushing cannot reach
+    the target (eager, few members, much loss) the most probable choice is returned, and `probability` says so: digests
+    repair the rest.
     """
     if members <= 1:
         return Sizing(1, 1, 1.0)
@@ -370,35 +364,29 @@ def choose(members: int, loss: float, target: float, mode: Mode = "rounds", in_s
 
 
 def buffer(load: float, termination: int) -> int:
-    """Items to hold for forwarding, for `load` new items a round in the whole cluster.
-
-    As items are forwarded for `termination` rounds, `mu = load * termination` are alive on average; the chance of
-    more than `2 mu` is below `(e/4)^mu` (Chernoff, as in CCC11 Theorem 5.1; 10^-5 for the papers' 6 and 5).
-    """
+    """Items to hold for forwarding, for `load` new items a round in the whole cluster. `mu = load * termination` are
+    alive on average; more than `2 mu` with probability below `(e/4)^mu` (Chernoff, as in CCC11 Theorem 5.1; 10^-5 for
+    the papers' 6 and 5)."""
     return ceil(2 * load * termination)
 
 
 def history(load: float, termination: int) -> int:
-    """Keys to remember, for `load` new items a round in the whole cluster.
-
-    A copy can arrive until `termination` rounds after the creation, and two more for rounds out of step and slow
-    links; in that time `2 mu` items are created at most, but for a chance of `(e/4)^mu` (as for `buffer`). The
-    papers' 40 is this formula's mean, 6 * (5 + 2) = 42, without the factor 2.
-    """
+    """Keys to remember, for `load` new items a round in the whole cluster. A copy can arrive for `termination` rounds
+    after the creation, and two more for rounds out of step and slow links; factor 2 as for `buffer`. The papers' 40 is
+    the mean, 6 * (5 + 2) = 42."""
     return max(HISTORY_FLOOR, ceil(2 * load * (termination + 2)))
 
 
 @lru_cache(maxsize=4096)
 def expire(members: int, fanout: int, max_members: int, loss: float, error: float = 1e-9) -> int:
-    """Rounds of silence after which a member counts as crashed; `error` is the expected number of live members
-    expired by mistake, by anybody in the cluster, in one round.
+    """Rounds of silence after which a member counts as crashed; `error` is the expected number of live members expired
+    by mistake, by anybody in the cluster, in one round.
 
-    Every member asserts itself in every message it sends, and passes on the freshest assertions it has heard. A member
-    receives `F(1-l)` messages a round with `M` entries each, so it hears an assertion of a given other with
-    probability `1 - m`, `m = exp(-F M (1-l) / (N-1))`, in each round, nearly independently, since each assertion
-    takes its own random way (`F` and `M` at most N-1; `m` at least the loss `l`). An assertion is at most about
-    `STALENESS` rounds old when it arrives. So an entry is older than `STALENESS + x` rounds with probability `m^x`,
-    and over all `N^2` pairs: `x = ln(error / N^2) / ln m`.
+    Every member asserts itself in every message, and passes on the freshest assertions it has heard. It receives
+    `F(1-l)` messages a round with `M` entries each, so it misses an assertion of a given other in a round with
+    probability `m = exp(-F M (1-l) / (N-1))`, nearly independently (`F` and `M` at most N-1; `m` at least `l`). An
+    assertion is at most about `STALENESS` rounds old. So an entry is older than `STALENESS + x` rounds with probability
+    `m^x`, and over all `N^2` pairs: `x = ln(error / N^2) / ln m`.
     """
     others = max(1, members - 1)
     m = exp(-min(fanout, others) * min(max_members, others) * (1 - loss) / others)

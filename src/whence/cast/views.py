@@ -1,17 +1,20 @@
-"""Who is there: the full view, and lpbcast's partial view.
+"""Membership: the full view, and lpbcast's partial view.
 
-Membership is gossiped along with everything else. A member puts itself, with age 0, into every message of its rounds;
-an entry's age is the rounds since then. Every holder adds one before it passes an entry on, and of two entries the
-younger counts. Hence (rules of this file):
+Membership is gossiped with everything else. A member puts itself, with age 0, into every message of its rounds. An
+entry's age is the rounds since then: every holder adds one before it passes the entry on, and the younger of two
+entries counts. Rules:
 
-1. The entries of a crashed member grow older everywhere, whoever copies them from whom: after `expire` rounds it is
-   gone from all views, and an entry of that age is never taken, so that it does not come back.
-2. Who leaves is remembered for `expire` rounds (a bounded number), so that no stale entry brings it back, and passed on
-   in `unsubs` for the first `termination` of them after it was heard of. (Not by age, as events are: each member passes
-   it on `fanout * termination` times, so practically all hear of it.)
-3. A newer boot of an address replaces an older one; an older one is never taken.
-4. Expired addresses are remembered (a bounded number) and tried now and then: after a partition longer than `expire`
-   neither side has an entry of the other, and nothing else would ever bring them together again.
+1. The entries of a crashed member grow older everywhere. After `expire` rounds it is gone from all views; an entry of
+   that age is never taken, so the member does not come back.
+2. A member that has left is never vouched for: it has a tombstone for `expire` rounds (a bounded number of them), and
+   is passed on in `unsubs` for the first `termination` rounds after it was heard of. Each member passes it on `fanout *
+   termination` times, so practically all hear of it.
+3. A newer boot of an address replaces an older one; an older one is never taken from hearsay. A member's own message
+   beats hearsay: the boot that sent it replaces a newer one, and undoes a leave, known from others alone or silent for
+   `LATE` rounds. So neither a lie about an address nor a clock that was ahead bans it. Boots far in the future
+   (`FUTURE`) are never taken.
+4. Expired addresses are remembered (a bounded number) and retried now and then: after a partition longer than `expire`
+   neither side has an entry of the other.
 
 lpbcast has no ages and no expiry: a crashed process stays in the views until it is evicted by chance.
 """
@@ -30,11 +33,19 @@ from whence.clock import MemberId, is_member_id, member_id
 from whence.errors import UsageError
 
 FRESH = 4
-"""Ages below which a full view passes assertions on, youngest first: fresh ones are news to most, old ones to none."""
+"""A full view passes on assertions younger than this first: they are news to most."""
+
+FUTURE = 1 << 40
+"""By how much a boot may be above this member's own, in milliseconds of live boots some 35 years. Beyond it is a lie or
+a clock that nobody should follow."""
+
+LATE = 10
+"""Rounds within which a message of an earlier life may still be on its way. After that, what a member says itself beats
+what others say of its address."""
 
 LOST_AGE = 15
-"""Age from which an entry that a partial view drops is a lost contact. With 200 members and views of 18, a member drops
-an entry of a live one at this age once in 70 rounds, and a third of the members keep one from beyond a partition."""
+"""An entry at least this old that a partial view drops is a lost contact. With 200 members and views of 18, a member
+drops such an entry of a live one once in 70 rounds, and a third of the members keep one from beyond a partition."""
 
 
 def pick(pool: Sequence[MemberId], k: int, rng: random.Random) -> list[MemberId]:
@@ -51,7 +62,7 @@ def pick(pool: Sequence[MemberId], k: int, rng: random.Random) -> list[MemberId]
 
 
 class Tomb(NamedTuple):
-    """This boot and older ones are not taken."""
+    """This boot of an address, and older ones, are not taken."""
 
     boot: int
     since: int
@@ -59,7 +70,7 @@ class Tomb(NamedTuple):
     heard: int
     """The round in which we heard so."""
     left: bool
-    """It left by itself: to be spread. Otherwise the layer above removed it: our own opinion."""
+    """It left by itself: tell others. Otherwise the layer above removed it here alone."""
 
 
 class View(ABC):
@@ -78,13 +89,18 @@ class View(ABC):
         self.at: dict[str, MemberId] = {}
         """Address -> member, for those in the view."""
         self.gone: dict[str, Tomb] = {}
-        """Address -> whose entries are not taken (rule 2)."""
+        """Address -> tombstone (rule 2)."""
         self.lost: dict[str, MemberId] = {}
         """Address -> the member that expired (rule 4)."""
         self.fresh: list[list[MemberId]] = []
-        """By age, if the kind of view has use for it: members that asserted themselves so many rounds ago (or later:
-        then they are in two)."""
-        self._address = parts(me)[0]
+        """By age (full views only): members that asserted themselves so many rounds ago; one that did so again is in
+        two lists."""
+        self.spoken: dict[str, tuple[int, int]] = {}
+        """Address -> the boot that last sent us something itself, and in which round."""
+        self._taken: dict[str, int] = {}
+        """Address -> the round in which its member was added."""
+        self._address, boot = parts(me)
+        self._future = boot + FUTURE
         self._pool: list[MemberId] | None = []
         self._scan_at = 0
         self._try_at = 0
@@ -118,7 +134,7 @@ class View(ABC):
         return self._pool
 
     def unsubs(self) -> tuple[Aged, ...]:
-        """Who left, as far as it is news, the latest first, for the messages of this round."""
+        """The members that left lately, the latest first, for the messages of this round."""
         if not self.gone:
             return ()
         found = [
@@ -135,7 +151,7 @@ class View(ABC):
         return ((self.me, 0), *((m, self.round - self.born[m]) for m in others))
 
     def lost_contact(self) -> MemberId | None:
-        """An expired member to try: every `lost_every` rounds, or in every round when nobody else is left."""
+        """An expired member to retry: every `lost_every` rounds, or in every round when the view is empty."""
         if not self.lost or (self.born and self.round < self._try_at):
             return None
         self._try_at = self.round + self.config.lost_every
@@ -161,7 +177,7 @@ class View(ABC):
         if member == self.me:
             return
         address, boot = parts(member)
-        if age >= self._expire or address == self._address or self._outdated(address, boot):
+        if age >= self._expire or address == self._address or boot > self._future or self._outdated(address, boot):
             self.stats.refused += 1
             return
         if address in self.at:
@@ -170,6 +186,7 @@ class View(ABC):
             self.stats.refused += 1
             return
         self.lost.pop(address, None)
+        self._taken[address] = self.round
         self.at[address] = member
         self.born[member] = self.round - age
         self.stats.joined += 1
@@ -186,8 +203,46 @@ class View(ABC):
                 return True
         return False
 
+    def spoke(self, member: MemberId, out: list[CastOutput]) -> None:
+        """The member itself has sent something (rule 3)."""
+        address, boot = parts(member)
+        known = self.at.get(address)
+        if known != member and boot <= self._future and address != self._address:
+            last, at = self.spoken.get(address, (-1, 0))
+            if last > boot and self.round - at <= LATE:
+                return  # a message of an earlier life
+            self._believe(member, address, boot, out)
+        self.spoken.pop(address, None)
+        self.spoken[address] = (boot, self.round)
+        while len(self.spoken) > self.config.max_view:
+            del self.spoken[next(iter(self.spoken))]
+
+    def _believe(self, member: MemberId, address: str, boot: int, out: list[CastOutput]) -> None:
+        """Its own word against what is known of its address."""
+        known, lost, tomb = self.at.get(address), self.lost.get(address), self.gone.get(address)
+        said = False
+        if tomb is not None and tomb.left and tomb.boot >= boot:
+            if self.round - tomb.heard <= LATE:
+                return
+            said = True
+            del self.gone[address]
+        if known is not None and parts(known)[1] > boot:
+            if self.round - self._taken[address] <= LATE:
+                return
+            said = True
+            self._drop(known, "restarted", out)
+        if lost is not None and parts(lost)[1] > boot:
+            said = True
+            del self.lost[address]
+        if said:
+            self._disbelieve(address)
+            self.admit(member, 0, out)
+
+    def _disbelieve(self, address: str) -> None:  # noqa: B027
+        """Forget what others said of this address; what a kind of view keeps beside its entries."""
+
     def subscribe(self, member: MemberId, out: list[CastOutput]) -> None:
-        """The member itself asks to be in: unlike hearsay, that also undoes a `remove`."""
+        """The member itself asks to be in: unlike hearsay, that undoes a `remove`."""
         address, boot = parts(member)
         tomb = self.gone.get(address)
         if tomb is not None and tomb.boot == boot and not tomb.left:
@@ -195,10 +250,10 @@ class View(ABC):
         self.merge(((member, 0),), out)
 
     def unsubscribe(self, unsubs: Sequence[Aged], out: list[CastOutput]) -> None:
-        """Take a peer's word for who left."""
+        """A peer says who left."""
         for member, age in unsubs:
             address, boot = parts(member)
-            if address == self._address or age >= self._expire:
+            if address == self._address or age >= self._expire or boot > self._future:
                 continue
             tomb = self.gone.get(address)
             if tomb is None or boot > tomb.boot or (boot == tomb.boot and not tomb.left):
@@ -224,7 +279,9 @@ class View(ABC):
 
     def _drop(self, member: MemberId, reason: str, out: list[CastOutput]) -> None:
         del self.born[member]
-        del self.at[parts(member)[0]]
+        address = parts(member)[0]
+        del self.at[address]
+        self._taken.pop(address, None)
         setattr(self.stats, reason, getattr(self.stats, reason) + 1)
         out.append(MemberDown(member, reason))
         self._changed()
@@ -235,7 +292,7 @@ class View(ABC):
         self._expire = self.config.expire_rounds(self.cluster_size())
 
     def tick(self, rounds: int, out: list[CastOutput]) -> None:
-        """Rounds have passed, more than one if we slept: everything is that much older (rule 1)."""
+        """Rounds have passed, more than one after a pause: everything is that much older (rule 1)."""
         self.round += rounds
         if self.round >= self._scan_at:
             self._expire_members(out)
@@ -264,12 +321,9 @@ class View(ABC):
 
 
 class FullView(View):
-    """Everybody is known.
-
-    A message has room for `max_members` entries only. It takes newcomers first (they spread like an event, but take
-    half of the room at most), then the freshest assertions, then any: so every member hears of every other about
-    `fanout * max_members / N` times a round, freshly (`sizing.expire`).
-    """
+    """All members are known. A message has room for `max_members` entries: newcomers first (at most half of the room),
+    then the freshest assertions, then any. So every member hears of every other about `fanout * max_members / N` times
+    a round (`sizing.expire`)."""
 
     def __init__(self, me: MemberId, config: CastConfig, rng: random.Random) -> None:
         super().__init__(me, config, rng)
@@ -320,14 +374,14 @@ class FullView(View):
 
 class PartialView(View):
     """lpbcast's view (Eugster et al., Lightweight probabilistic broadcast, 2003): bounded, and mixed all the time. What
-    a peer's message names is added to the view and to `subs`; a view too large evicts at random, into `subs`; `subs`
-    too large drop at random; messages carry a random part of `subs`. So every view is about a uniform sample.
+    a message names is added to the view and to `subs`; a view too large evicts at random, into `subs`; `subs` too large
+    drop at random; messages carry a random part of `subs`. So every view is about a uniform sample.
 
-    Departs from lpbcast, which has no ages, in that the older of two drawn at random goes, from view and `subs` alike.
-    Every member makes the same number of young entries, so it is in about as many views as any other: with 200 members
-    and views of 18 the standard deviation falls from 9.7 to 6.6, and the graph of views is strongly connected in every
-    round, where with lpbcast's rule somebody is in no view at all in two rounds out of three. The dead fade sooner,
-    too: mostly before they expire, so an entry of `LOST_AGE` that is dropped counts as a lost contact already.
+    Departs from lpbcast, which has no ages: of two drawn at random the older goes, from view and `subs` alike. Every
+    member makes the same number of young entries, so all are in about as many views: with 200 members and views of 18
+    the standard deviation falls from 9.7 to 6.6, and the graph of views stays strongly connected, where lpbcast's rule
+    leaves somebody in no view in two rounds out of three. Dead members fade sooner, mostly before they expire, so a
+    dropped entry of `LOST_AGE` already counts as a lost contact.
     """
 
     def __init__(self, me: MemberId, config: CastConfig, rng: random.Random) -> None:
@@ -341,6 +395,9 @@ class PartialView(View):
     def _outdated(self, address: str, boot: int) -> bool:
         known = self.subs.get(address)
         return (known is not None and boot < parts(known[0])[1]) or super()._outdated(address, boot)
+
+    def _disbelieve(self, address: str) -> None:
+        self.subs.pop(address, None)
 
     def _full(self) -> bool:
         return False  # there is always room: somebody else is evicted

@@ -1,7 +1,7 @@
 """The command `whence`. Its exit codes:
 
-0: done and clean. 1: done, and an order or an invariant was violated. 2: bad input (one line says why). 130:
-interrupted.
+0: done and clean. 1: done, and an order or an invariant was violated. 2: bad input (one line says why). 3: done,
+nothing was violated, but something cannot be judged. 130: interrupted.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import stat
 import sys
 from collections.abc import Callable, Sequence
 
-CLEAN, VIOLATED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+CLEAN, VIOLATED, BAD_INPUT, DOUBT, INTERRUPTED = 0, 1, 2, 3, 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from whence.cli import CLEAN, DOUBT, VIOLATED
 from whence.cli.audit_page import write_audit_page
 from whence.cli.show import console
 from whence.errors import TraceError, UsageError
@@ -29,7 +30,8 @@ from whence.spark.session import interpreted, session
 
 
 def audit(args: argparse.Namespace) -> int:
-    """0: clean, 1: violations found. Raises TraceError where nothing could be read: that is not clean."""
+    """0: clean, 1: violations found, 3: none, but some things cannot be judged. Raises TraceError where nothing could
+    be read: that is not clean."""
     if args.format == "whence" and args.parser is not None:
         raise UsageError("--parser is for --format shiviz: a whence trace needs none")
     if args.out.exists() and not args.out.is_dir():
@@ -57,7 +59,9 @@ def audit(args: argparse.Namespace) -> int:
             spark = session(args.master, args.memory, args.verbose, rows, queries=args.metrics)
             if warm is not None:
                 warm.join()
-            found = audits.audit(spark, args.paths, args.out, progress=say, metrics=args.metrics)
+            found = audits.audit(
+                spark, args.paths, args.out, progress=say, metrics=args.metrics, complete=args.complete
+            )
             _need(found.rows, found.quarantined, args)
             clean, said = found.clean, asdict(found)
             say("drawing the page")
@@ -70,7 +74,7 @@ def audit(args: argparse.Namespace) -> int:
         _show(said, args.out, took)
         if page is not None:
             console().print(f"the page: {escape(str(page))}", soft_wrap=True)
-    return 0 if clean else 1
+    return VIOLATED if not clean else DOUBT if said.get("doubts") else CLEAN
 
 
 # Wrong input is said at once, not after Spark has started.
@@ -143,8 +147,8 @@ class _Says:
 _COUNTED = ("files", "rows", "events", "runs", "members", "published", "deliveries")
 _NOTED = {
     "repeated": "rows that were there twice, alike",
-    "missing": "steps missing, verdicts there in doubt for the member",
-    "doubts": "deliveries in doubt: the trace of their publisher is not all here (table doubts)",
+    "missing": "steps missing",
+    "doubts": "in doubt: some traces are not all here (table doubts)",
     "circles": "circles: no execution leaves such a trace",
     "quarantined": "rows or files in quarantine",
 }
@@ -167,7 +171,7 @@ def _show(said: Mapping[str, Any], out: Path, seconds: float) -> None:
     show = console()
     show.print(table)
     texts = said.get("examples") or [text for some in said.get("first", {}).values() for text in some[:2]]
-    for text in texts:
+    for text in [*texts, *said.get("unjudged", ())]:
         show.print(f"• {escape(text)}", soft_wrap=True)
     show.print(f"tables: {escape(str(out))}", soft_wrap=True)
     if said.get("pictures"):

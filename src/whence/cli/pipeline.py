@@ -19,14 +19,16 @@ def add(commands: Commands) -> None:
             "audit",
             help="did order ever break in these traces, where, and why",
             description="Audit traces with Spark: a verdict for every delivery, explained. "
-            "Exit code 0: clean, 1: violations found, 2: bad input.",
+            "Exit code 0: clean, 1: violations found, 2: bad input, 3: no violation, but something cannot be judged "
+            "because the traces are not complete (table doubts).",
         )
     )
     _watch(
         commands.add_parser(
             "watch",
             help="audit a trace while it grows",
-            description="Audit the growing trace of a live cluster; verdicts come within seconds.",
+            description="Audit the growing trace of a live cluster; verdicts come within seconds. "
+            "Exit codes: those of audit.",
         )
     )
     _sweep(
@@ -51,6 +53,12 @@ def _audit(command: argparse.ArgumentParser) -> None:
     command.add_argument("--format", choices=("whence", "shiviz"), default="whence", help="of the traces")
     command.add_argument(
         "--parser", metavar="REGEX", help="shiviz: the log's parser expression, with groups host, clock, event"
+    )
+    command.add_argument(
+        "--complete",
+        action="store_true",
+        help="the rows of all members are here, to the end of the run: what no row tells of did not happen, and a "
+        "reliable member that lacks an event breaks its promise (otherwise that is in doubt)",
     )
     command.add_argument("--metrics", action="store_true", help="measure, too: loss, latency, load, ... (takes longer)")
     _spark(command)

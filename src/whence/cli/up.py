@@ -19,7 +19,7 @@ from whence.cli.connect import Chosen, choose, run_until_stopped
 from whence.cli.show import console
 from whence.errors import FleetError, UsageError
 from whence.fleet.fleet import Fleet, Members
-from whence.fleet.task import Seat, Task
+from whence.fleet.task import MemberSpec, Task
 
 CLUSTER: Final = "up"
 LOOK_S: Final = 1.0
@@ -45,7 +45,7 @@ async def _up(args: argparse.Namespace, chosen: Chosen) -> int:
                 fleet.member(
                     Task(
                         cluster=CLUSTER,
-                        seats=[Seat(order=chosen.order, directory=f"{home}/node{number}", rate=rate)],
+                        members=[MemberSpec(order=chosen.order, directory=f"{home}/node{number}", rate=rate)],
                         tickets=chosen.tickets,
                         transport="udp" if args.udp else "tcp",
                         drop=args.drop,

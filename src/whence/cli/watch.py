@@ -16,6 +16,7 @@ from typing import Any
 from rich.console import Console
 from rich.status import Status
 
+from whence.cli import CLEAN, DOUBT, VIOLATED
 from whence.errors import TraceError
 from whence.spark import stream
 from whence.spark.growing import growing_files
@@ -26,7 +27,8 @@ WALL_CLOCK = 10**18
 
 
 def watch(args: argparse.Namespace) -> int:
-    """Judge a directory of traces until Ctrl-C, or with `--once` what is in it now. 0: clean, 1: violations."""
+    """Judge a directory of traces until Ctrl-C, or with `--once` what is in it now. 0: clean, 1: violations, 3: none,
+    but some things cannot be judged."""
     trace: Path = args.trace
     if not trace.is_dir():
         raise TraceError(f"{trace}: no such directory; name the one that the members write their traces into")
@@ -44,7 +46,7 @@ def watch(args: argparse.Namespace) -> int:
             show.batch(audit.settle(trace))
         show.summary(audit)
         sums = audit.mark.settled if args.once and audit.mark.settled else audit.mark.sums
-        return 1 if sums.violations else 0
+        return VIOLATED if sums.violations else DOUBT if sums.doubts else CLEAN
 
 
 def _on_signal() -> threading.Event:

@@ -1,15 +1,13 @@
-"""Fleets: processes that are started, fed, killed, cut off, stopped and measured, all in one way.
-
-`whence up`, `whence demo`, the soaks, the live figures of the papers and the bench run on it.
+"""Fleets of supervised child processes, used by `whence up`, `whence demo`, the soaks, live figures and the bench.
 
 | file | what |
 |---|---|
-| `process.py` | one supervised child process, and a group of them that never outlives its block |
+| `process.py` | one supervised child process, and a group of them |
 | `channel.py` | the child's end: JSON lines in, JSON lines out |
-| `task.py` | what a child with members is told |
+| `task.py` | the task of a child with members |
 | `member.py` | the program of a child: members of one cluster, with a load |
-| `load.py` | the load: how many events are due, and the time of publishing in their payloads; pure |
-| `plan.py` | what happens to a fleet, and when; pure |
+| `load.py` | the load: how many events are due, and their payloads; pure |
+| `plan.py` | a schedule of kills, partitions and restarts; pure |
 | `fleet.py` | a cluster spread over processes: start, kill, cut, heal, wait, collect |
-| `network.py` | cuts in the network itself, by namespaces |
+| `network.py` | partitions by network namespaces |
 """

@@ -1,6 +1,6 @@
-"""The child's end of a fleet's channel: its task and requests on standard input, answers on standard output.
+"""The child's end of a fleet's channel: its task and requests on standard input, replies on standard output.
 
-What a program prints goes to standard error, so that nothing but answers is on the channel.
+What a program prints goes to standard error, so the channel carries only replies.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ from whence.fleet.task import LINE_BYTES
 
 T = TypeVar("T")
 CANNOT_GO_ON = 2
-"""The exit code of a child that ends with a reason."""
+"""The exit code of a child that reports an error."""
 
 
 class Channel:
-    """What a child program talks to its fleet by."""
+    """A child program's connection to its fleet."""
 
     def __init__(self, answers: int) -> None:
         self._answers = answers
         self._requests = asyncio.StreamReader(limit=LINE_BYTES)
 
     async def open(self) -> bytes:
-        """Begin to listen; returns the task."""
+        """Start to listen. Returns the task."""
         loop = asyncio.get_running_loop()
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(self._requests), sys.stdin)
         return await self._requests.readline()
 
     def ready(self, about: object) -> None:
-        """The answer to the task."""
+        """Reply to the task."""
         self._say({"id": 0, "ok": about})
 
     def failed(self, why: str) -> None:
-        """The last word of a child."""
+        """Report why the child ends."""
         with suppress(OSError):
             self._say({"id": None, "error": why})
 
     async def serve(self, commands: Mapping[str, Callable[..., Any]], *work: Coroutine[Any, Any, None]) -> None:
-        """Answer requests until the input ends, and do the `work` meanwhile. If some of it fails, so does this."""
+        """Answer requests until the input ends, and run `work` meanwhile. An error in either is raised."""
         tasks = [asyncio.ensure_future(one) for one in (self._serve(commands), *work)]
         try:
             while not tasks[0].done():
@@ -77,8 +77,8 @@ class Channel:
 
 
 def program(main: Callable[[T, Channel], Coroutine[Any, Any, None]], task: type[T]) -> None:
-    """Run a child program. An error that has a name is told to the fleet in a line; others leave their traceback."""
-    logging.getLogger("whence").addHandler(logging.NullHandler())  # what matters is told by the error
+    """Run a child program. A WhenceError or OSError is reported to the fleet in one line; others leave a traceback."""
+    logging.getLogger("whence").addHandler(logging.NullHandler())  # errors are reported on the channel
     answers = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 

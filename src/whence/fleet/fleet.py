@@ -1,4 +1,4 @@
-"""A cluster spread over processes: start it, kill and restart parts of it, cut it in two, wait for it, collect."""
+"""A cluster spread over processes: start, kill, restart, partition, wait, collect traces."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from whence.fleet.task import Task
 from whence.trace import Row, read
 
 LOOK_S: Final = 0.1
-"""Seconds between two looks at processes that something is waited for."""
+"""Polling interval in seconds."""
 ATTEMPTS: Final = 5
-"""Starts until a process that was killed counts as broken: a busy machine may need longer than its timeout."""
+"""How often to start a killed process: on a busy machine a start may time out."""
 
 Look = dict[str, Any]
 
 
 class Members(Process):
-    """A process with members of the cluster. Its further lives come back to the same addresses."""
+    """A process with members of the cluster. After a restart they have the same addresses."""
 
     def __init__(self, number: int, task: Task, module: str, **how: Any) -> None:
         super().__init__(f"process {number}", module, **how)
@@ -40,14 +40,14 @@ class Members(Process):
         """Member -> when it was killed, ns since 1970."""
 
     async def join(self, seeds: Iterable[str], *, found: bool = False) -> None:
-        """A new life; returns when its members have joined."""
-        seed = self.task.seed + 1000 * self.starts  # no life repeats the losses of another
+        """Start the process; returns when its members have joined."""
+        seed = self.task.seed + 1000 * self.starts  # other random losses after a restart
         task = msgspec.structs.replace(self.task, seeds=list(seeds), found=found, seed=seed)
-        about = await self.start(task, self.task.timeout * len(task.seats) + START_S)
+        about = await self.start(task, self.task.timeout * len(task.members) + START_S)
         self.addresses = [one["address"] for one in about]
         self.me = [one["me"] for one in about]
-        for seat, address in zip(self.task.seats, self.addresses, strict=True):
-            seat.listen = address
+        for spec, address in zip(self.task.members, self.addresses, strict=True):
+            spec.listen = address
 
     async def kill(self) -> None:
         was_alive = self.alive
@@ -57,42 +57,42 @@ class Members(Process):
 
 
 class Fleet(Processes[Members]):
-    """The processes of one cluster; the first founds it. What they leave is under `home`."""
+    """The processes of one cluster; the first one founds it. Their files are under `home`."""
 
     def __init__(self, home: Path, *, traced: Path | None = None, network: Namespaces | None = None) -> None:
         super().__init__()
         self.home = home
         self.traced = traced
-        """Where the traces go; None: there are none."""
+        """Directory of the traces; None: no traces."""
         self.network = network
-        """Where cuts are made; None: in the transports of the members."""
+        """Where partitions are made; None: in the members' transports."""
         self.secret = secrets.token_hex(32)
         self.retries = 0
-        """Starts of killed processes that had to be tried again."""
+        """How often the start of a killed process was retried."""
 
     def member(self, task: Task, module: str = "whence.fleet.member", cwd: Path | None = None) -> Members:
-        """One more process, with a task to which the fleet adds what is its own."""
+        """Add a process. The fleet completes its task (secret, trace, seed, addresses)."""
         number = len(self.all)
         prefix: Sequence[str] = ()
         trace = None if self.traced is None else str(self.traced)
         task = msgspec.structs.replace(task, secret=self.secret, trace=trace, seed=task.seed + number)
         if self.network is not None:
             prefix = self.network.prefix(number)
-            for port, seat in enumerate(task.seats, 7000):
-                seat.listen = f"{self.network.address(number)}:{port}"
+            for port, spec in enumerate(task.members, 7000):
+                spec.listen = f"{self.network.address(number)}:{port}"
         return self.add(Members(number, task, module, label=str(self.home), prefix=prefix, cwd=cwd))
 
     async def start(self) -> None:
-        """The first founds, the others join it, all at the same time."""
+        """The first process founds; then all others join at the same time."""
         await self.all[0].join([], found=True)
         await self.together(one.join(self.all[0].addresses[:1]) for one in self.all[1:])
 
     def others(self, one: Members) -> list[str]:
-        """An address of each other process that is alive: seeds."""
+        """One address of each other live process, as seeds."""
         return [other.addresses[0] for other in self.all if other is not one and other.alive and other.addresses]
 
     async def restart(self, one: Members, *, found: bool = False) -> None:
-        """Start one that has ended, until it has joined."""
+        """Start an ended process, with retries, until it has joined."""
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 await one.join(self.others(one), found=found)
@@ -104,7 +104,7 @@ class Fleet(Processes[Members]):
                 self.retries += 1
 
     async def run(self, plan: Iterable[Step], tell: Callable[[str], None] = lambda what: None) -> None:
-        """Carry out a plan, step by step."""
+        """Carry out a plan."""
         for step in plan:
             await self.carry_out(step, tell)
 
@@ -124,7 +124,7 @@ class Fleet(Processes[Members]):
             tell(step.say)
 
     async def cut(self, apart: Sequence[int]) -> None:
-        """Cut these processes off from the others, and the others from them."""
+        """Partition these processes from the others."""
         if self.network is not None:
             self.network.cut(apart)
             return
@@ -137,7 +137,7 @@ class Fleet(Processes[Members]):
         await self.together(one.ask("cut", addresses=away[side]) for one, side in alive)
 
     async def heal(self) -> None:
-        """All links are back."""
+        """End the partition."""
         if self.network is not None:
             self.network.heal()
         else:
@@ -146,11 +146,11 @@ class Fleet(Processes[Members]):
     # -- waiting --------------------------------------------------------------------------------------------------
 
     async def looks(self) -> list[Look]:
-        """How every member that is alive is."""
+        """The state of every live member."""
         return [look for of_one in await self.ask("look", deep=True) for look in of_one]
 
     async def until(self, what: str, condition: Callable[[list[Look]], bool], limit: float) -> list[Look]:
-        """Look until it is as wanted; raises FleetError with the last look if it takes longer than `limit` seconds."""
+        """Poll until the condition holds; raises FleetError with the last state after `limit` seconds."""
         deadline = time.monotonic() + limit
         while True:
             looks = await self.looks()
@@ -162,7 +162,7 @@ class Fleet(Processes[Members]):
             await asyncio.sleep(LOOK_S)
 
     async def quiet(self, limit: float = 60.0, still: float = 1.5) -> tuple[bool, list[Look]]:
-        """Wait until all have delivered the same and nothing has moved for a while; whether that came to be."""
+        """Wait until all members have delivered the same and nothing changes for a while; whether that happened."""
         deadline = time.monotonic() + limit
         since, last = time.monotonic(), ""
         while True:
@@ -184,8 +184,7 @@ class Fleet(Processes[Members]):
         return {member: when for one in self.all for member, when in one.killed.items()}
 
     def rows(self) -> tuple[list[Row], int]:
-        """All traces, and how many end in half a line: what a killed process was still writing, and had not acted
-        upon."""
+        """All rows, and the number of truncated last lines, which killed processes were still writing."""
         if self.traced is None:
             raise FleetError("this fleet has no traces: give it a directory for them")
         reader = read(self.traced, on_bad="collect")

@@ -1,7 +1,7 @@
-"""The load that a fleet or `whence node --load` publishes: how many events are due, and what is in them. Pure.
+"""The load that a fleet or `whence node --load` publishes: how many events are due, and their payloads. Pure.
 
-A payload begins with the time of its publishing, so whoever takes part in the load can measure latencies. Only programs
-that were told to take part read it: to everybody else it is an application's payload like any other.
+A payload begins with its publishing time, so that readers can measure latencies. Only programs that take part in the
+load read it; for others it is an ordinary payload.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Final
 
 MARK: Final = b"whence load "
 DIGITS: Final = 19
-"""Of nanoseconds since 1970, until the year 2286."""
+"""Digits of nanoseconds since 1970, until the year 2286."""
 PAYLOAD_BYTES: Final = 64
 TICK_S: Final = 0.02
-"""What is due within a tick is published together."""
+"""Events due within a tick are published together."""
 
 
 def payload(now: int) -> bytes:
-    """An event of the load; `now`: nanoseconds since 1970."""
+    """The payload of an event; `now` in nanoseconds since 1970."""
     return (MARK + b"%0*d" % (DIGITS, now)).ljust(PAYLOAD_BYTES, b".")
 
 
@@ -31,7 +31,8 @@ def published_at(payload: bytes) -> int | None:
 
 
 class Pace:
-    """Independent arrivals at a mean rate (events a second), in bursts of random size. Seconds are handed in."""
+    """Poisson arrivals at a mean rate (events a second), in bursts of random size. The caller passes the time in
+    seconds."""
 
     def __init__(self, rate: float, rng: random.Random, now: float, bursts: Sequence[int] = (1,)) -> None:
         self._arrivals = rate * len(bursts) / sum(bursts)
@@ -41,8 +42,8 @@ class Pace:
         self._next = now + rng.expovariate(self._arrivals)
 
     def due(self, now: float) -> int:
-        """How many events to publish now. After more than a second of being held up only the last second counts:
-        what was not published then never is."""
+        """How many events to publish now. After a delay of more than a second only the last second counts; the rest is
+        never published."""
         events = 0
         self._next = max(self._next, now - 1.0)
         while self._next <= now:

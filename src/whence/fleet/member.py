@@ -1,8 +1,8 @@
-"""The program of a fleet's child process: some members of one cluster, with sockets of their own and a load.
+"""The default program of a fleet's child process: members of one cluster, each with its own socket and load.
 
-Requests: `look` (how each member is), `hush` (publish no more), `cut` (no packets to these addresses), `heal`. When its
-input ends, its members leave. Programs with another application on top (a figure, an editing session) use `joined`,
-which joins the members that a task describes, and answer requests of their own.
+Requests: `look` (each member's state), `hush` (stop publishing), `cut` (drop packets to these addresses), `heal`. When
+the input ends, the members leave. Programs with another application (a figure, an editing session) use `joined` to join
+the members of a task, and answer their own requests.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ import msgspec
 from whence.api import Cluster, Event, Options, OrderName, found, join
 from whence.fleet.channel import Channel, program
 from whence.fleet.load import Pace, payload, published_at
-from whence.fleet.task import Seat, Task
+from whence.fleet.task import MemberSpec, Task
 from whence.net.metrics import Latency, Wishes, health
 from whence.net.transport import Faults
 from whence.order import Contract, SurveyConfig
 from whence.recorder import show_clock
 
 HEARD: Final = 16
-"""Events that wait for an answer; more are not answered."""
+"""The most events that wait to be answered; more are not answered."""
 STRUCTS: Final = {"contract": Contract, "survey": SurveyConfig}
-"""Settings that are no plain values."""
+"""Settings that are structs."""
 
 
 class Joined(msgspec.Struct):
@@ -43,7 +43,7 @@ class Joined(msgspec.Struct):
         return [cluster.address for cluster in self.clusters]
 
     def about(self) -> list[dict[str, str]]:
-        """What the fleet is told when they have joined."""
+        """The reply to the fleet when they have joined."""
         return [{"address": cluster.address, "me": cluster.me} for cluster in self.clusters]
 
     def commands(self) -> dict[str, Callable[..., Any]]:
@@ -61,19 +61,20 @@ class Joined(msgspec.Struct):
 
 @asynccontextmanager
 async def joined(task: Task, rng: random.Random, **more: Any) -> AsyncIterator[Joined]:
-    """Join the members of a task, one after the other; they leave with the block. `more`: as in `whence.join`."""
+    """Join the members of a task, one after the other; they leave at the end of the block. `more`: as in
+    `whence.join`."""
     members = Joined([], [])
     settings = {k: msgspec.convert(v, STRUCTS[k]) if k in STRUCTS else v for k, v in task.settings.items()}
     async with AsyncExitStack() as stack:
-        for number, seat in enumerate(task.seats):
+        for number, spec in enumerate(task.members):
             faults = Faults(task.drop, seed=rng.getrandbits(32))
             seeds = [*task.seeds, *members.addresses()]
             options: Options = {
                 "secret": bytes.fromhex(task.secret),
-                "order": cast(OrderName, seat.order),  # `Settings.config` checks it
+                "order": cast(OrderName, spec.order),  # `Settings.config` checks it
                 "tickets": task.tickets,
                 "transport": task.transport,
-                "directory": None if seat.directory is None else Path(seat.directory),
+                "directory": None if spec.directory is None else Path(spec.directory),
                 "trace": task.trace,
                 "faults": faults,
                 "settings": settings,
@@ -81,33 +82,33 @@ async def joined(task: Task, rng: random.Random, **more: Any) -> AsyncIterator[J
             }
             options.update(more)  # type: ignore[typeddict-item]
             if not seeds or (task.found and not number):
-                entry = found(task.cluster, seat.listen, seeds=seeds, **options)
+                entry = found(task.cluster, spec.listen, seeds=seeds, **options)
             else:
-                entry = join(task.cluster, seeds, seat.listen, **options)
+                entry = join(task.cluster, seeds, spec.listen, **options)
             members.clusters.append(await stack.enter_async_context(entry))
             members.faults.append(faults)
         yield members
 
 
 class Application:
-    """One member's application: it publishes at a rate, answers others, and keeps what it has seen."""
+    """One member's application: publishes at a rate, answers events of others, and records what it has seen."""
 
-    def __init__(self, cluster: Cluster, seat: Seat, task: Task, rng: random.Random) -> None:
+    def __init__(self, cluster: Cluster, spec: MemberSpec, task: Task, rng: random.Random) -> None:
         self.cluster = cluster
-        self.seat = seat
+        self.spec = spec
         self.task = task
         self.rng = rng
         self.latency = Latency()
         self.hushed = asyncio.Event()
-        self.wishes = Wishes(cluster, bool(task.seeds), seat.rate > 0)
+        self.wishes = Wishes(cluster, bool(task.seeds), spec.rate > 0)
         self._answers = 0
         self._heard = asyncio.Event()
 
     async def read(self) -> None:
-        """What was seen is in the kernel's hands before the next event is asked for."""
+        """Read events, writing each id to the `seen` file before the next event is read."""
         seen = None
-        if self.seat.seen is not None:
-            seen = os.open(self.seat.seen, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        if self.spec.seen is not None:
+            seen = os.open(self.spec.seen, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             os.write(seen, b"\n")
         async for event in self.cluster.events():
             if seen is not None:
@@ -124,16 +125,16 @@ class Application:
             self._heard.set()
 
     async def publish(self) -> None:
-        """Publish at the rate until hushed. What is due while there is no ticket is not made up for."""
+        """Publish at the rate until `hush`. Events due while there is no ticket are skipped."""
         async with self.cluster.publisher() as publisher:
-            pace = Pace(self.seat.rate, self.rng, time.monotonic(), self.task.bursts)
+            pace = Pace(self.spec.rate, self.rng, time.monotonic(), self.task.bursts)
             while due := await self._due(pace):
-                await publisher.ready()  # waiting for a ticket is no latency
+                await publisher.ready()  # time spent waiting for a ticket is not latency
                 if not self.hushed.is_set():
                     await publisher.publish_many([payload(time.time_ns())] * due)
 
     async def _due(self, pace: Pace) -> int:
-        """Wait until something is to be published: by the rate, or because there is something to answer. 0: no more."""
+        """Wait until events are due, by the rate or as answers. 0: stop publishing."""
         while not self.hushed.is_set():
             if due := pace.due(time.monotonic()) + self._answers:
                 self._answers = 0
@@ -149,7 +150,7 @@ class Application:
         self._heard.set()
 
     def look(self, deep: bool) -> dict[str, Any]:
-        """How it is: what `/health` says; `deep`: and what a soak waits for and adds up."""
+        """The state as in `/health`; `deep` adds what the soaks need."""
         name, node = self.cluster.name, self.cluster._node
         whole: dict[str, Any] = health([self.cluster], self.wishes.checks, {name: self.latency})
         found = {"ok": whole["ok"], "reasons": whole["reasons"], **whole["clusters"][name]}
@@ -164,11 +165,11 @@ class Application:
 
 
 async def main(task: Task, channel: Channel) -> None:
-    """The whole life of the process."""
+    """Join, then answer requests until the input ends."""
     rng = random.Random(task.seed)
     async with joined(task, rng) as members:
-        pairs = zip(members.clusters, task.seats, strict=True)
-        applications = [Application(cluster, seat, task, rng) for cluster, seat in pairs]
+        pairs = zip(members.clusters, task.members, strict=True)
+        applications = [Application(cluster, spec, task, rng) for cluster, spec in pairs]
         channel.ready(members.about())
 
         def look(deep: bool = False) -> list[dict[str, Any]]:
@@ -178,7 +179,7 @@ async def main(task: Task, channel: Channel) -> None:
             for application in applications:
                 application.hush()
 
-        publishing = [application.publish() for application in applications if application.seat.rate]
+        publishing = [application.publish() for application in applications if application.spec.rate]
         reading = [application.read() for application in applications]
         await channel.serve({**members.commands(), "look": look, "hush": hush}, *reading, *publishing)
 

@@ -1,4 +1,4 @@
-"""Cuts in the network itself: a network namespace for each process, joined by bridges. Needs root, and `ip`."""
+"""Partitions by network namespaces: one per process, connected by bridges. Needs root and `ip`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 
 class Namespaces:
-    """A network of its own: a namespace per process, and one that holds the bridges between them."""
+    """A namespace per process, and one for the bridges between them."""
 
     def __init__(self, hosts: int) -> None:
         self._prefix = f"whence{os.getpid()}"
@@ -18,7 +18,7 @@ class Namespaces:
 
     @staticmethod
     def allowed() -> bool:
-        """Whether this process may make namespaces."""
+        """Whether this process may create namespaces."""
         if shutil.which("ip") is None:
             return False
         name = f"whence{os.getpid()}try"
@@ -62,15 +62,15 @@ class Namespaces:
         return f"10.77.0.{host + 1}"
 
     def prefix(self, host: int) -> list[str]:
-        """The beginning of a command that runs in this namespace."""
+        """The command prefix that runs a program in this namespace."""
         return ["ip", "netns", "exec", self._name(host)]
 
     def cut(self, apart: Sequence[int]) -> None:
-        """Put these on a bridge of their own."""
+        """Move these to a separate bridge."""
         self._plug("br1", apart)
 
     def heal(self) -> None:
-        """Put all on one bridge."""
+        """Move all to one bridge."""
         self._plug("br0", self._hosts)
 
     def _plug(self, bridge: str, hosts: Sequence[int]) -> None:

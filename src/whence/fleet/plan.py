@@ -1,4 +1,4 @@
-"""What happens to a fleet, and when. Pure: the same seed gives the same plan."""
+"""Plans: what to do to a fleet, and when. Pure: the same seed gives the same plan."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 DOWN_S: Final = (0.0, 0.3, 1.0)
-"""Seconds between a kill and the restart, one of these."""
+"""Possible seconds between a kill and the restart."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that is done to some processes of a fleet."""
+    """One action on some processes of a fleet."""
 
     after: float
-    """Seconds after the step before it was done."""
+    """Seconds after the previous step."""
     do: Literal["kill", "start", "cut", "heal", "wait"]
     processes: tuple[int, ...] = ()
-    """By number; of a cut: the side that is cut off from the others."""
+    """By number; for a cut, one side of the partition."""
     say: str = ""
-    """For people, when it is done."""
+    """A message for people, when it is done."""
 
 
 def kills(rng: random.Random, processes: int, every: float) -> Iterator[Step]:
-    """One process after the other is killed, about `every` seconds, and started again. Without end."""
+    """Kill and restart random processes, one about every `every` seconds, endlessly."""
     while True:
         one = rng.randrange(processes)
         yield Step(every * rng.uniform(0.5, 1.5), "kill", (one,), f"kill -9 of process {one}")

@@ -1,9 +1,8 @@
-"""The parent's end: a supervised child process, and a group of them that never outlives its block.
+"""A supervised child process, and a group of them that ends with its `async with` block.
 
-The channel is the child's standard input and output, one JSON object a line. The first line to the child is its task,
-each further one a request `{"id", "do", ...}`; each is answered by `{"id", "ok"}` or `{"id", "error"}`. The end of its
-input tells the child to stop, so a child also ends when this process is killed. Its standard error is kept for error
-messages (the end of it).
+The channel is the child's standard input and output, one JSON object a line. The first line to the child is its task;
+each further one is a request `{"id", "do", ...}`, answered by `{"id", "ok"}` or `{"id", "error"}`. A child stops when
+its input ends, so it also stops when this process is killed. The end of its standard error is kept for error messages.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from whence.fleet.task import LINE_BYTES
 START_S: Final = 60.0
 """Seconds for a process to become ready."""
 ANSWER_S: Final = 50.0
-"""Seconds for an answer, unless said otherwise."""
+"""Default seconds for a reply."""
 STOP_S: Final = 15.0
 """Seconds for a process to stop after its input ended; then it is killed."""
 TAIL_BYTES: Final = 2000
@@ -37,26 +36,20 @@ TAIL_BYTES: Final = 2000
 
 
 class Process:
-    """One child process. It may be started again after its end, under the same name."""
+    """One child process. It can be started again after it has ended."""
 
     def __init__(
-        self,
-        name: str,
-        module: str,
-        *,
-        label: str = "",
-        prefix: Sequence[str] = (),
-        cwd: Path | None = None,
+        self, name: str, module: str, *, label: str = "", prefix: Sequence[str] = (), cwd: Path | None = None
     ) -> None:
         self.name = name
-        """How error messages and people call it."""
+        """Its name in messages."""
         self.command = [*prefix, sys.executable, "-m", module, label or name]
-        """`label` is for people who look at a list of processes; no secret is on the command line."""
+        """`label` is shown in process lists; the command line contains no secret."""
         self.starts = 0
         self._cwd = cwd
         self._process: asyncio.subprocess.Process | None = None
         self.fault: FleetError | None = None
-        """Why its last life ended, unless we ended it."""
+        """Why it ended, unless we stopped or killed it."""
         self.on_fault: Callable[[], None] = lambda: None
         self._tail = b""
         self._readers: list[asyncio.Task[None]] = []
@@ -74,19 +67,19 @@ class Process:
 
     @property
     def pid(self) -> int | None:
-        """None while it does not run."""
+        """None while it is not running."""
         return self._process.pid if self._process is not None and self.alive else None
 
     @property
     def ending(self) -> str:
-        """How its last life ended, in words."""
+        """How it ended, in words."""
         code = self._process.returncode if self._process is not None else None
         if code is None:
             return "is running" if self.alive else "was never started"
         return f"ended with exit code {code}" if code >= 0 else f"was ended by {signal.Signals(-code).name}"
 
     async def start(self, task: object, timeout: float = START_S) -> Any:
-        """Start it, hand over its task, and wait until it is ready. Returns what it says then."""
+        """Start it, send its task, and wait until it is ready. Returns its reply."""
         if self.alive:
             raise FleetError(f"{self.name} is running already: stop or kill it first")
         self.starts += 1
@@ -98,7 +91,7 @@ class Process:
             stderr=asyncio.subprocess.PIPE,
             cwd=self._cwd,
             limit=LINE_BYTES,
-            start_new_session=True,  # Ctrl-C reaches only us; what the child starts is in its group and dies with it
+            start_new_session=True,  # Ctrl-C reaches only us; its own children are in its process group
         )
         errors = asyncio.create_task(self._keep_tail(self._process))
         self._readers = [errors, asyncio.create_task(self._read(self._process, errors))]
@@ -107,7 +100,7 @@ class Process:
         return about
 
     async def ask(self, do: str, *, timeout: float = ANSWER_S, **fields: object) -> Any:
-        """One request, and its answer. Raises FleetError if there is none in time."""
+        """Send a request and return the reply. Raises FleetError on a timeout."""
         self._requests += 1
         number = self._requests
         request = json.dumps({"id": number, "do": do, **fields}).encode()
@@ -132,7 +125,7 @@ class Process:
             del self._waiting[number]
 
     async def _read(self, process: asyncio.subprocess.Process, errors: asyncio.Task[None]) -> None:
-        """Its answers, and its end."""
+        """Read its replies until it ends."""
         assert process.stdout is not None
         reason = ""
         while line := await process.stdout.readline():
@@ -140,9 +133,9 @@ class Process:
             if answer["id"] is None:
                 reason = answer["error"]
             elif (waiting := self._waiting.get(answer["id"])) is not None and not waiting.done():
-                waiting.set_result(answer["ok"])  # else it came too late
+                waiting.set_result(answer["ok"])  # otherwise it is too late
         await process.wait()
-        self.kill_now()  # what it has started and left behind
+        self.kill_now()  # its remaining children
         self._swept = True
         await asyncio.wait([errors], timeout=1.0)
         errors.cancel()
@@ -156,7 +149,7 @@ class Process:
 
     @property
     def last_words(self) -> str:
-        """How it ended, and the end of its output."""
+        """How it ended, and the end of its standard error."""
         return self._with_tail(f"{self.name} {self.ending}")
 
     def _with_tail(self, what: str) -> str:
@@ -169,7 +162,7 @@ class Process:
             self._tail = (self._tail + data)[-TAIL_BYTES:]
 
     async def kill(self) -> None:
-        """SIGKILL to it and to all that it has started."""
+        """Send SIGKILL to its process group, and wait."""
         self._told = True
         self.kill_now()
         await self._end()
@@ -179,13 +172,14 @@ class Process:
             await asyncio.wait(self._readers)
 
     def kill_now(self) -> None:
-        """The same without waiting."""
+        """Send SIGKILL to its process group without waiting."""
         if self._process is not None and not self._swept:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     async def stop(self, timeout: float = STOP_S) -> bool:
-        """End its input and wait; whether it ended by itself. One that is stuck, or not ready yet, is killed."""
+        """Close its input and wait. Kills it on a timeout, or if it is not ready yet. Returns whether it ended by
+        itself."""
         process = self._process
         if process is None or self._swept:
             return True
@@ -208,8 +202,8 @@ P = TypeVar("P", bound=Process)
 
 
 class Processes(Generic[P]):
-    """A group of processes: `async with Processes() as group`. However the block is left (an exception, Ctrl-C, a
-    second Ctrl-C), none of them is left behind."""
+    """A group of processes: `async with Processes() as group`. However the block ends (an exception, Ctrl-C, a second
+    Ctrl-C), no process is left running."""
 
     def __init__(self, stop_s: float = STOP_S) -> None:
         self.all: list[P] = []
@@ -222,12 +216,12 @@ class Processes(Generic[P]):
         return process
 
     async def ask(self, do: str, *, timeout: float = ANSWER_S, **fields: object) -> list[Any]:
-        """The same request to all that are alive, at the same time; their answers."""
+        """Send the same request to all live processes; returns their replies."""
         return await self.together(p.ask(do, timeout=timeout, **fields) for p in self.all if p.alive)
 
     async def together(self, work: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
-        """All of it at the same time. The first error ends the rest. So does a process that has ended by itself: what
-        the others would come to say, much later, is only that they cannot reach it."""
+        """Run coroutines concurrently. The first error cancels the rest. So does a process that ended by itself:
+        otherwise the others would only time out much later."""
         tasks = [asyncio.ensure_future(one) for one in work]
         watch = asyncio.ensure_future(self._watch())
         try:
@@ -251,12 +245,12 @@ class Processes(Generic[P]):
         raise faults[0]
 
     async def stop(self) -> list[str]:
-        """Stop all; the names of those that had to be killed."""
+        """Stop all. Returns the names of those that had to be killed."""
         clean = await asyncio.gather(*(p.stop(self._stop_s) for p in self.all))
         return [p.name for p, by_itself in zip(self.all, clean, strict=True) if not by_itself]
 
     async def kill(self) -> None:
-        """SIGKILL to all."""
+        """Kill all."""
         await asyncio.gather(*(p.kill() for p in self.all))
 
     async def __aenter__(self) -> Self:
@@ -273,7 +267,7 @@ class Processes(Generic[P]):
 
 
 def narrator() -> Callable[[str], None]:
-    """Progress for people, on standard error: seconds since now, and what happens."""
+    """A function that prints progress to standard error, with the seconds since now."""
     talk, began = Console(stderr=True), time.monotonic()
 
     def say(what: str) -> None:

@@ -1,4 +1,4 @@
-"""What a child process with members of a cluster is told."""
+"""The task of a child process with members of a cluster."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ LINE_BYTES: Final = 1 << 24
 """The longest line on a fleet's channel."""
 
 
-class Seat(msgspec.Struct, kw_only=True):
-    """One member of the process."""
+class MemberSpec(msgspec.Struct, kw_only=True):
+    """One member to join."""
 
     order: str = "causal"
     listen: str = "127.0.0.1:0"
     directory: str | None = None
     rate: float = 0.0
-    """Events a second; 0: it only reads."""
+    """Events published per second; 0: only reads."""
     seen: str | None = None
-    """A file for what the application sees: a line per event, and an empty one where a life begins."""
+    """A file for the ids of the events that the application sees; an empty line marks each start."""
 
 
 class Task(msgspec.Struct, kw_only=True):
-    """What a process is told."""
+    """The task of a process."""
 
     cluster: str
-    seats: list[Seat]
+    members: list[MemberSpec]
     secret: str = ""
     """Hexadecimal."""
     seeds: list[str] = []
@@ -34,12 +34,12 @@ class Task(msgspec.Struct, kw_only=True):
     tickets: int = 8
     transport: str = "tcp"
     drop: float = 0.0
-    """Share of gossip lost on purpose."""
+    """Share of gossip dropped on purpose."""
     seed: int = 0
     bursts: tuple[int, ...] = (1,)
-    """Of the load: events published at a time, one of these."""
+    """Possible numbers of events published at a time."""
     answers: float = 0.0
-    """How often an event of another member is answered at once: without answers there is little causality to break."""
+    """How many answers each event gets on average. Without answers there is little causality to test."""
     trace: str | None = None
     settings: dict[str, Any] = {}
     timeout: float = 30.0

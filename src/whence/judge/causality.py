@@ -13,8 +13,8 @@ never arrives it is a gap. What q has skipped so far are its holes: everything u
 What makes it fast: a unit keeps only the **news** in its past, the entries that rose since its origin published last.
 When q has all of (o, s-1), and X_q is closed under happened-before, only the news of (o, s) have to be compared.
 
-What the state grows with: units published (keys and news), members x origins, states taken, and ranges of what was
-skipped. Not with deliveries.
+What the state grows with: units published (keys and news), members x origins, states taken, ranges of what was
+skipped, and what members dropped. Not with deliveries.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import msgspec
 from whence.errors import UsageError
 from whence.judge import findings
 from whence.judge.findings import Event, Finding
-from whence.judge.promises import DEFAULT, INVERSIONS, Verdict, promise
+from whence.judge.promises import DEFAULT, INVERSIONS, UNTOLD, Verdict, declared, promise
 
 Key = Hashable
 """What names a unit: the event's id, or whatever identifies a frame."""
@@ -66,8 +66,9 @@ class State(msgspec.Struct, array_like=True):
     passed: Holes = {}
     """Skipped, and not due to it: the state that it began with lacked it, or it may be in steps that are missing."""
     sure: set[int] | None = None
-    """None: no steps are missing. Else the origins of which something was delivered since; of the others, any event may
-    have been delivered in the missing steps."""
+    """None: it is known from the beginning. Else something before is not (steps are missing, or the state it began with
+    is unknown), and these are the origins of which something was delivered since; of the others, any event may have
+    been delivered before."""
 
     def copy(self) -> State:
         sure = None if self.sure is None else set(self.sure)
@@ -99,6 +100,8 @@ class Life(State, array_like=True, kw_only=True):
     """Its past as of its last publish."""
     seen: list[int] = []
     """What it had delivered before it installed another state."""
+    dropped: set[str] = set()
+    """Events that it said it will not deliver, since it began or installed a state."""
     delivered: int = 0
     """Events, whatever the verdict."""
     counts: list[int] = msgspec.field(default_factory=lambda: [0] * len(Verdict))
@@ -136,6 +139,8 @@ class Life(State, array_like=True, kw_only=True):
 
     def undelivered(self, origin: int, upto: int, due: bool) -> list[tuple[int, int]]:
         """Ranges of seqs up to `upto` that it has not delivered; `due`: only those that were due to it."""
+        if due and self.sure is not None and origin not in self.sure:
+            return []
         holes = sorted(self.holes.get(origin, []) + ([] if due else self.passed.get(origin, [])))
         ranges = [(h[0], min(h[1], upto)) for h in holes]
         return [(a, b) for a, b in [*ranges, (self.X[origin] + 1, upto)] if a <= b]
@@ -199,29 +204,35 @@ class Causality:
         peer: str | None = None,
         token: str | None = None,
         unclear: bool = False,
+        trusted: bool = True,
     ) -> None:
         """The member begins. `genesis`: with nothing. `snapshot`: with what was delivered where `token` was taken.
         `checkpoint`: it goes on after the deliveries of its previous life `peer`, those up to `token` if there is one.
-        `unclear`: if that is not known here, anything may have been delivered before; else it is a UsageError."""
-        promise(order, member)
+        `unclear`: if that is not known here, anything may have been delivered before; else it is a UsageError.
+        `trusted`: all of the previous life is known, to its end."""
+        order = declared(order, member)
         life = self.life(member)
         mine = how == "checkpoint"
         state: State | None = None
-        if token is not None:
+        if not trusted:
+            pass
+        elif token is not None:
             state = self.taken.get(token)
         elif mine and peer is not None and peer != member:
             state = self.lives.get(peer)
         if how != "genesis" and state is None and not unclear:
             raise UsageError(f"{member} cannot join by {how!r} from peer {peer!r} with token {token!r}: unknown here")
-        life.order, life.alive = DEFAULT if order is None else order, True
+        life.alive, life.dropped = True, set()
+        if life.order != UNTOLD:
+            life.order = order
         if mine and peer in self.lives and peer != member:
             self.lives[peer].alive, self.lives[peer].superseded = False, True
         if how == "genesis":
             return
         if state is None:
-            life.sure = set()
-            return
-        self._install(life, State.copy(state), mine)
+            self._forget(life)
+        else:
+            self._install(life, State.copy(state), mine)
 
     def _install(self, life: Life, state: State, mine: bool) -> None:
         """Go on from a state. What it lacks is still due to the member if it is `mine`: its own, from before."""
@@ -243,8 +254,18 @@ class Causality:
         self.life(member).alive = False
 
     def missing(self, member: str) -> None:
-        """Steps of the member are missing here: it may have delivered anything in them."""
-        self.life(member).sure = set()
+        """Steps of the member are missing here: it may have delivered anything in them, or gone on from another state,
+        so that what it had before is delivered to it again. If they are its first ones, its order is not known."""
+        if member not in self.lives:
+            self.life(member).order = UNTOLD
+        self._forget(self.lives[member])
+
+    def _forget(self, life: Life) -> None:
+        """The member goes on from a state that is not known. What it delivered stays in the past of its publishes."""
+        life.seen = _maximum(life.seen, life.X)
+        life.X = [0] * len(self.origins)
+        life.holes, life.passed, life.sure = {}, {}, set()
+        life.taint, life.other_taint, life.dropped = {}, NONE, set()
 
     def life(self, member: str) -> Life:
         life = self.lives.get(member)

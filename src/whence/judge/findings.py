@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from whence.judge.promises import AGREEMENT, GAP, INTEGRITY, REUSED_ID
+from whence.judge.promises import AGREEMENT, DROP, GAP, INTEGRITY, REUSED_ID, SILENCE
 
 
 class Event(NamedTuple):
@@ -56,7 +56,7 @@ class Doubt(msgspec.Struct, frozen=True):
     why: str
     """What is the matter with it: one of the reasons below."""
     count: int
-    """Findings that depend on it."""
+    """Deliveries and events that depend on it, and its steps that are missing."""
 
     def __str__(self) -> str:
         return f"{self.count:,} {'case' if self.count == 1 else 'cases'} cannot be judged: {self.member}: {self.why}"
@@ -65,6 +65,7 @@ class Doubt(msgspec.Struct, frozen=True):
 NO_TRACE: Final = "no row of it is here"
 MISSING_STEPS: Final = "steps are missing in its trace"
 OPEN_END: Final = "its trace may end too early: it has no `leave` or `crash` at its end"
+UNKNOWN_START: Final = "the state that it began with is not in the trace"
 
 
 # -- the sentences: the same ones for the incremental and for the batch form
@@ -110,6 +111,18 @@ def missed(member: str, first: Event, more: int, holder: str | None, doubt: str 
     whose = f"{holder} did" if holder else "its publisher is alive"
     said = f"{member} never delivered {first}{rest}; {whose}"
     return Finding(rule=AGREEMENT, member=member, event=first.id, witnesses=(first.id,), sentence=said, doubt=doubt)
+
+
+def silent(member: str, events: int, doubt: str | None = None) -> Finding:
+    """A live member has nothing of others, of so many events that other live members have."""
+    said = f"{member} delivered nothing of others; {events:,} events that other live members have were due to it"
+    return Finding(rule=SILENCE, member=member, sentence=said, doubt=doubt)
+
+
+def after_drop(member: str, step: int | None, event: str) -> Finding:
+    """A delivery of what the member has dropped."""
+    said = f"{member} delivered {event}, which it had dropped"
+    return Finding(rule=DROP, member=member, step=step, event=event, witnesses=(event,), sentence=said)
 
 
 def reused(member: str, step: int | None, event: str, used: str) -> Finding:

@@ -18,9 +18,9 @@ import msgspec
 from whence.errors import TraceError
 from whence.judge import findings, report
 from whence.judge.causality import IN_ORDER, UNKNOWN, Causality, Life, News, State, UnitId
-from whence.judge.findings import Event, Finding
+from whence.judge.findings import Doubt, Event, Finding
 from whence.judge.promises import Verdict
-from whence.judge.tickets import At, Tenure, Tickets, parse_id
+from whence.judge.tickets import At, Pair, Tenure, Tickets, doubtful, parse_id, two_owners
 from whence.trace import Row, by_member
 
 CHECKPOINTS: Final = 16
@@ -28,8 +28,11 @@ CHECKPOINTS: Final = 16
 on from the last or the one before. Those taken for others are all kept."""
 ROOT: Final = "checkpoint "  # how the tokens of a member's own checkpoints begin (recorder)
 
-KINDS: Final = frozenset(("publish", "deliver", "join", "snapshot", "leave", "crash", "ticket"))
+KINDS: Final = frozenset(("publish", "deliver", "drop", "join", "snapshot", "leave", "crash", "ticket"))
 """Rows of other kinds only count as steps."""
+
+ACTS: Final = frozenset(("publish", "deliver", "join", "snapshot"))
+"""Steps of a member that is there."""
 
 Cause = tuple[str, str]
 """What a step waits for: ("event", id), ("token", token), ("life", member)."""
@@ -121,10 +124,8 @@ class Follower:
         self.queues: dict[str, Queue] = {}
         self.repeated = 0
         """Rows that came again, since the state was loaded."""
-        self.torn: dict[str, None] = {}
-        """Members with steps that are missing for good."""
-        self.doubts: dict[str, str] = {}
-        """Member -> why its trace leaves a doubt."""
+        self.torn: dict[str, int] = {}
+        """Members with steps that are missing for good, and how many."""
         self._published: list[Published] = []
         self._used: dict[str, Use] = {}  # id without its owner -> its first use by time
         self._reused: dict[str, None] = {}
@@ -134,6 +135,7 @@ class Follower:
         self._settled = False
         self._out: list[Judged] = []
         self._findings: list[Finding] = []
+        self._overlaps: list[Pair] = []
         self._unknown: list[tuple[str, int, Step]] = []
         self._new = Changes()
         self._dirty: dict[str, None] = {}
@@ -207,9 +209,10 @@ class Follower:
             if queue.next not in ahead:
                 if not self._settled:
                     return
-                queue.next = min(ahead)
+                first = min(ahead)
                 self.causality.missing(queue.name)
-                self.torn[queue.name] = None
+                self.torn[queue.name] = self.torn.get(queue.name, 0) + first - queue.next
+                queue.next = first
             step = ahead[queue.next]
             if step is not None:
                 queue.blocked = self._step(queue, step)
@@ -227,6 +230,8 @@ class Follower:
     def _step(self, queue: Queue, step: Step) -> Cause | None:
         """Carry out a step, or say what it has to wait for."""
         member = queue.name
+        if step.kind in ACTS:
+            queue.ended = False
         match step.kind:
             case "deliver":
                 cause = ("event", step.event or "")
@@ -234,11 +239,13 @@ class Follower:
                 if unknown and step.event is not None and (member, *cause) not in self._released:
                     return cause
                 self._deliver(queue, step)
+            case "drop" if step.event is not None:
+                self.causality.life(member).dropped.add(step.event)
             case "publish" if step.event is not None:
                 self._publish(queue, step.event, step.t)
             case "ticket":
                 at = At(member, queue.next, step.t, self.causality.lives.get(member) or State())
-                self._findings += self.tickets.changed(step.ticket, step.reason, at)
+                self._overlaps += self.tickets.changed(step.ticket, step.reason, at)
             case "snapshot" if step.token is None:
                 self.causality.life(member)
             case "snapshot":
@@ -262,11 +269,13 @@ class Follower:
                 cause, there = ("life", peer), peer in self.queues and self._over(self.queues[peer])
             if cause is not None and not there and (queue.name, *cause) not in self._released:
                 return cause
-        self.causality.joined(queue.name, how, order=step.order, peer=peer, token=step.token, unclear=True)
-        if how == "checkpoint" and peer in self.queues:
-            self._dirty[peer] = None
-            if step.token is None and not self.complete and not self.queues[peer].ended:
-                self.causality.missing(queue.name)  # the end of the life that it goes on from may be cut off
+        trusted = True
+        if how == "checkpoint" and peer in self.queues and peer != queue.name:
+            self._dirty[peer] = None  # the end of the life that it goes on from may be cut off
+            trusted = step.token is not None or self.complete or self.queues[peer].ended
+        self.causality.joined(
+            queue.name, how, order=step.order, peer=peer, token=step.token, unclear=True, trusted=trusted
+        )
         return None
 
     def _over(self, queue: Queue) -> bool:
@@ -306,7 +315,7 @@ class Follower:
         self._published.append(published)
         self._new.published.append(published)
         at = At(queue.name, queue.next, t, self.causality.lives[queue.name])
-        self._findings += self.tickets.published(event, unit[:2], at)
+        self._overlaps += self.tickets.published(event, unit[:2], at)
         self._happened(("event", event))
 
     def _deliver(self, queue: Queue, step: Step) -> None:
@@ -325,7 +334,10 @@ class Follower:
             if finding is not None:
                 self._findings.append(finding)
             cause = causality.event(causality.cause) if causality.cause is not None else None
-        order, seq = causality.lives[member].order, None if unit is None else unit[1]
+        life = causality.lives[member]
+        if step.event in life.dropped:
+            self._findings.append(findings.after_drop(member, number, step.event or ""))
+        order, seq = life.order, None if unit is None else unit[1]
         self._out.append(Judged(member, number, step.event, origin, seq, verdict, order, cause))
 
     # -- what is wrong
@@ -339,25 +351,35 @@ class Follower:
             finding = self.causality.explained(member, number, step.event, UNKNOWN, doubt)
             if finding is not None:
                 self._findings.append(finding)
-        out, self._findings, self._unknown = self._findings, [], []
+        for pair in self._overlaps:
+            self._findings.append(two_owners(*pair, doubtful(*pair, self._vague)))
+        out, self._findings, self._unknown, self._overlaps = self._findings, [], [], []
         return out
+
+    def _vague(self, member: str) -> bool:
+        life = self.causality.lives.get(member)
+        return life is not None and life.sure is not None
 
     def _doubt(self, step: Step) -> str | None:
         """The member in whose trace the publish of this event may be missing; None: nobody has published it."""
-        if self.complete or step.event is None:
+        if step.event is None:
             return None
         owner = owner_of(step.event) or step.origin or "a member that the id does not name"
-        queue = self.queues.get(owner)
-        if queue is None:
-            why = findings.NO_TRACE
-        elif owner in self.torn:
-            why = findings.MISSING_STEPS
-        elif queue.ended or self._went_beyond(step.event, owner):
+        if owner in self.torn:
+            return owner
+        if self.complete:
             return None
-        else:
-            why = findings.OPEN_END
-        self.doubts[owner] = why
-        return owner
+        queue = self.queues.get(owner)
+        over = queue is not None and (queue.ended or self._went_beyond(step.event, owner))
+        return None if over else owner
+
+    def _why(self, member: str) -> str:
+        """What is the matter with the trace of a member that leaves a doubt."""
+        if member not in self.queues:
+            return findings.NO_TRACE
+        if member in self.torn:
+            return findings.MISSING_STEPS
+        return findings.UNKNOWN_START if self.complete or self.queues[member].ended else findings.OPEN_END
 
     def _went_beyond(self, event: str, owner: str) -> bool:
         """The owner has published later numbers: this one is not in a part of its trace that was cut off."""
@@ -375,7 +397,8 @@ class Follower:
     def report(self, found: Iterable[Finding] = ()) -> report.Report:
         """The run so far; `found`: what `findings` gave before."""
         every = [*found, *self.findings()]
-        done = report.report(self.causality, every, settled=self._settled, complete=self.complete, doubts=self.doubts)
+        done = report.report(self.causality, every, settled=self._settled, complete=self.complete, missing=self.torn)
+        done.doubts = [Doubt(member, self._why(member), n) for member, n in sorted(done.doubtful.items())]
         done.tenures = len(self.tickets.tenures)
         return done
 

@@ -10,12 +10,12 @@ from functools import cached_property
 from whence.judge import findings
 from whence.judge.causality import Causality, Life
 from whence.judge.findings import Doubt, Finding
-from whence.judge.promises import AGREEMENT, REUSED_ID, RULES, TWO_OWNERS, Verdict, promise
+from whence.judge.promises import AGREEMENT, DROP, REUSED_ID, RULES, SILENCE, SILENT, TWO_OWNERS, Verdict, promise
 
 Ranges = list[tuple[int, int]]
 KEPT = 5
 """Findings of each rule that are explained. All are counted."""
-_COUNTED_HERE = (AGREEMENT, REUSED_ID, TWO_OWNERS)  # the others are counted by verdict
+_COUNTED_HERE = (AGREEMENT, SILENCE, DROP, REUSED_ID, TWO_OWNERS)  # the others are counted by verdict
 
 
 @dataclass
@@ -72,8 +72,10 @@ class Report:
     """Rule -> how often it was broken, in events. Empty in a good run."""
     findings: list[Finding] = field(default_factory=list)
     """The first few of each rule, explained."""
+    doubtful: dict[str, int] = field(default_factory=dict)
+    """Member -> how much cannot be judged because its trace is not all here."""
     doubts: list[Doubt] = field(default_factory=list)
-    """What cannot be judged."""
+    """The same with the reasons."""
     tenures: int = 0
     """How often a member owned a ticket."""
 
@@ -128,19 +130,19 @@ def report(
     *,
     settled: bool = True,
     complete: bool = True,
-    doubts: Mapping[str, str] | None = None,
+    missing: Mapping[str, int] | None = None,
 ) -> Report:
     """The run so far. `found`: findings on deliveries, ids and tickets; a few of each rule are kept. `settled`: nothing
     is under way any more, so what is not delivered is lost. `complete`: the steps of all members are here, to the end;
-    else what they lack may be in steps that are not. `doubts`: member -> what is the matter with its trace."""
+    else what they lack may be in steps that are not. `missing`: member -> how many of its steps are missing."""
     members = {name: _counts(judged, life) for name, life in judged.lives.items()}
     broken: Counter[str] = Counter()
     for life in judged.lives.values():
         for verdict, rule in promise(life.order).forbids.items():
             broken[rule] += life.counts[verdict] - (life.doubted if verdict is Verdict.UNKNOWN else 0)
     kept: dict[str, list[Finding]] = {}
-    doubtful: Counter[str] = Counter()
-    lost = _lost(judged, members, complete) if settled else ()
+    doubtful = Counter(missing or {})
+    lost = [*_lost(judged, members, complete), *_silent(judged, complete)] if settled else []
     for events, finding in [*((1, f) for f in found), *lost]:
         if finding.doubt is not None:
             doubtful[finding.doubt] += events
@@ -150,7 +152,6 @@ def report(
         of = kept.setdefault(finding.rule, [])
         if len(of) < KEPT:
             of.append(finding)
-    why = doubts or {}
     return Report(
         published=sum(origin.upto[-1] for origin in judged.origins),
         members=members,
@@ -158,7 +159,7 @@ def report(
         live=[name for name, life in judged.lives.items() if life.alive],
         broken={rule: broken[rule] for rule in RULES if broken[rule]},
         findings=[f for rule in RULES for f in kept.get(rule, ())],
-        doubts=[Doubt(member, why.get(member, findings.OPEN_END), n) for member, n in sorted(doubtful.items())],
+        doubtful=dict(doubtful),
     )
 
 
@@ -203,6 +204,17 @@ def _lost(judged: Causality, members: dict[str, Counts], complete: bool) -> Iter
                 event = judged.event((o, first))
                 events = judged.size(o, [(first, upto)])
                 yield events, findings.missed(life.name, event, events - 1, holder, doubt)
+
+
+def _silent(judged: Causality, complete: bool) -> Iterator[tuple[int, Finding]]:
+    """Live members without agreement that have nothing of others; and 1 each."""
+    live = [life for life in judged.lives.values() if life.alive]
+    most = [max(seqs) for seqs in zip(*(life.X for life in live), strict=True)]
+    for life in live:
+        others = [o for o in range(len(most)) if o != life.origin]
+        events = sum(most[o] for o in others)
+        if events >= SILENT and not promise(life.order).agreement and not any(life.X[o] for o in others):
+            yield 1, findings.silent(life.name, events, None if complete and life.sure is None else life.name)
 
 
 def _intersect(a: Ranges, b: Ranges) -> Ranges:

@@ -69,6 +69,8 @@ class Tenure(msgspec.Struct, array_like=True):
         return f"{self.member} as {self.incarnation} from {self.start} to {self.end} ns"
 
 
+Pair = tuple[Tenure, Tenure]
+"""The earlier and the later."""
 Followed = Callable[[Tenure, Tenure], bool]
 """Whether the later owner began with the last event of the earlier one delivered: then the one did follow the other,
 whatever their clocks say."""
@@ -92,8 +94,9 @@ def _overlap(earlier: Tenure, later: Tenure) -> bool:
     return earlier.member != later.member and later.start < earlier.end
 
 
-def two_owners(earlier: Tenure, later: Tenure) -> Finding:
-    """In words."""
+def two_owners(earlier: Tenure, later: Tenure, doubt: str | None = None) -> Finding:
+    """In words. `doubt`: the one of them whose trace is not all here: what it did before, or whether it knew of the
+    other, cannot be told."""
     witnesses = tuple(event for event in (earlier.last, later.first) if event is not None)
     return Finding(
         rule=TWO_OWNERS,
@@ -102,7 +105,16 @@ def two_owners(earlier: Tenure, later: Tenure) -> Finding:
         event=later.first,
         witnesses=witnesses,
         sentence=f"ticket {later.ticket} had two owners: {earlier}, and {later}",
+        doubt=doubt,
     )
+
+
+def doubtful(earlier: Tenure, later: Tenure, vague: Callable[[str], bool]) -> str | None:
+    """The member because of whose trace two tenures may only seem to overlap. `vague`: steps of the member are missing,
+    or the state that it began with is. An incarnation with two owners is wrong whatever is missing."""
+    if earlier.incarnation == later.incarnation:
+        return None
+    return next((tenure.member for tenure in (earlier, later) if vague(tenure.member)), None)
 
 
 class At(NamedTuple):
@@ -129,8 +141,9 @@ class Tickets:
         for tenure in tenures:
             self._put(tenure)
 
-    def changed(self, ticket: int | None, reason: str | None, at: At) -> list[Finding]:
-        """A `ticket` row. `reason`: `owner INCARNATION ...`, `released INCARNATION ...`, or something else."""
+    def changed(self, ticket: int | None, reason: str | None, at: At) -> list[Pair]:
+        """A `ticket` row. `reason`: `owner INCARNATION ...`, `released INCARNATION ...`, or something else. Returns the
+        tenures that are now seen to overlap."""
         change, _, rest = (reason or "").partition(" ")
         if ticket is None or change not in ("owner", "released"):
             return []
@@ -146,7 +159,7 @@ class Tickets:
             self._put(new)
         return self._check(ticket)
 
-    def published(self, event: str, unit: UnitId, at: At) -> list[Finding]:
+    def published(self, event: str, unit: UnitId, at: At) -> list[Pair]:
         """A `publish` row. Ids of another form are passed over."""
         named = parse_id(event)
         if named is None:
@@ -167,12 +180,12 @@ class Tickets:
         if tenure.start >= start:
             self._newest[tenure.ticket] = tenure.start, tenure.member if tenure.start > start else ""
 
-    def _check(self, ticket: int) -> list[Finding]:
-        found: list[Finding] = []
+    def _check(self, ticket: int) -> list[Pair]:
+        found: list[Pair] = []
         for earlier, later in overlapping((t for t in self.tenures.values() if t.ticket == ticket), _followed):
             if (later.member, later.step) not in self.told:
                 self.told[later.member, later.step] = None
-                found.append(two_owners(earlier, later))
+                found.append((earlier, later))
         return found
 
 

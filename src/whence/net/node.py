@@ -60,6 +60,11 @@ log = logging.getLogger("whence.net")
 
 STEP_PACKETS = 128
 """Packets that are not urgent handled in one step. More: fewer, longer steps; what is urgent waits for one at most."""
+PACKET_BYTES = 128
+"""What a packet that waits costs beside its bytes."""
+URGENT_BYTES = 64 << 10
+"""Bytes of urgent packets of one connection that wait for a step before no more are read from it. A ring's messages
+are a few hundred bytes; a larger one is read alone."""
 SAVE_EVENTS = 4096
 SAVE_NS = 1_000_000_000
 """The application's state goes to disk after so many events or so long. More: less to write, a longer replay after a
@@ -112,6 +117,14 @@ class MemberChange(msgspec.Struct, frozen=True):
 class Node:
     """One member at work. `ship` is given the parcels of each step; `wanted` is called when a step is due."""
 
+    remembers = -1
+    """The highest epoch that its disk knows of; -1: it has none."""
+    founds_until = 0
+    """Until then whoever asks is told that it is about to found, so that nobody else does."""
+    silent_since: int | None = None
+    """When it could last publish, in the member's time; None while it can, and until it first could."""
+    _could_publish = False
+
     def __init__(
         self,
         member: Member,
@@ -141,9 +154,6 @@ class Node:
         self.refused = ""
         """Why it will never join."""
         self._lost_at: int | None = None
-        self.silent_since: int | None = None
-        """When it could last publish, in the member's time; None while it can, and until it first could."""
-        self._could_publish = False
         self.watchers: list[Callable[[MemberChange], None]] = []
         """Called for each member that comes or goes."""
         self._view: dict[MemberId, None] = {}
@@ -202,7 +212,12 @@ class Node:
                 connection.close()
             return
         (self._urgent if urgent else self._inbox).append((sender, body, connection))
-        self.waiting_bytes += len(body)
+        size = len(body) + PACKET_BYTES
+        self.waiting_bytes += size
+        if urgent:
+            connection.waiting += size
+            if connection.waiting > URGENT_BYTES:
+                connection.hold(True)
         self._wanted()
 
     @property
@@ -270,12 +285,16 @@ class Node:
         """What is urgent, then some of the others: a step is short, else the ring would think this member dead."""
         urgent, self._urgent = self._urgent, []
         for sender, body, connection in urgent:
-            self.waiting_bytes -= len(body)
+            self.waiting_bytes -= len(body) + PACKET_BYTES
+            held = connection.waiting > URGENT_BYTES
+            connection.waiting -= len(body) + PACKET_BYTES
+            if held and connection.waiting <= URGENT_BYTES:
+                connection.hold(False)
             self._take(sender, body, connection, now, out)
         inbox = self._inbox
         for _ in range(min(len(inbox), STEP_PACKETS)):
             sender, body, connection = inbox.popleft()
-            self.waiting_bytes -= len(body)
+            self.waiting_bytes -= len(body) + PACKET_BYTES
             self._take(sender, body, connection, now, out)
         if inbox:
             self._wanted()
@@ -435,14 +454,6 @@ class Node:
                 self.silent_since = None if self._could_publish else self._now
             self.changed.tell()
 
-    def owners(self) -> dict[int, MemberId]:
-        """Ticket -> owner, without those that are gone: a dead owner stays in the ring's table until it is excluded. A
-        partial view does not show who is gone."""
-        ring, known = self.member.ring.coordinators(), self.member.members()
-        if self.member.config.cast.view == "partial":
-            return ring
-        return {ticket: owner for ticket, owner in ring.items() if owner in known}
-
     def _say_contract(self, said: Contracted) -> None:
         self.contract = said
         log.log(
@@ -470,6 +481,7 @@ class Node:
 
     def _say_ticket(self, said: Ticket) -> None:
         """Log the loss of the right to publish, and its return: nothing else may show it to a silent application."""
+        self.founds_until = 0
         if said.change == "lost":
             self.lost = said.reason
             if self._lost_at is None:

@@ -228,7 +228,8 @@ class TcpTransport:
     def hold(self, held: bool) -> None:
         self.held = held
         for accepted in self.accepted:
-            accepted.hold(held)
+            if not accepted.urgent:
+                accepted.hold(held)
 
     def drop(self, address: str, name: str) -> None:
         """Close the connections that speak for this address under this certificate."""
@@ -543,13 +544,14 @@ class _Accepted(asyncio.Protocol, Connection):
             raise RemoteError("the first packet is no greeting")
         self._first = None
         self._began = None
-        self.hold(self._owner.held)
+        if not self.urgent:
+            self.hold(self._owner.held)
         self._owner.listener.known(self)
         return rest
 
     def hold(self, held: bool) -> None:
-        """Read no more for a while, unless it is the urgent lane or still a stranger's (whose time runs)."""
-        if self._transport is None or self._first is not None or self.urgent or self._transport.is_closing():
+        """Read no more for a while, unless it is still a stranger's (whose time runs)."""
+        if self._transport is None or self._first is not None or self._transport.is_closing():
             return
         if held:
             self._transport.pause_reading()

@@ -19,7 +19,7 @@ from whence.errors import UsageError
 class Connection:
     """Where a packet came from."""
 
-    __slots__ = ("may_publish", "name", "peer", "urgent")
+    __slots__ = ("may_publish", "name", "peer", "urgent", "waiting")
 
     def __init__(self, peer: str | None = None) -> None:
         self.peer = peer
@@ -30,11 +30,16 @@ class Connection:
         """Its certificate does not say that it only receives."""
         self.urgent = False
         """It is the lane for the small and reliable packets."""
+        self.waiting = 0
+        """Bytes of its urgent packets that wait for a node."""
 
     @property
     def streams(self) -> bool:
         """Its other end has to say who it is first."""
         return False
+
+    def hold(self, held: bool) -> None:
+        """Read no more from it for a while, or go on."""
 
     def refuse(self, why: str) -> None:
         """Close it, and tell the operator why."""
@@ -77,6 +82,8 @@ class NetStats:
     """Connections closed because their peer did not say who it is in time, or stalled in the middle of a packet."""
     held: int = 0
     """Times that reading was stopped because the nodes were behind."""
+    not_urgent: int = 0
+    """Connections that sent gossip on the urgent lane, and are held like all others since."""
     host_full: int = 0
     """Datagrams dropped because the nodes were behind."""
     bad_stream: int = 0

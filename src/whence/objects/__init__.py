@@ -1,9 +1,9 @@
-"""Replicated objects of a cluster: registers, counters, documents; and their snapshots. docs/objects.md explains."""
+"""Replicated objects of a cluster: registers, counters, documents (docs/objects.md)."""
 
 from whence.objects.container import Change, Objects, Stats
 from whence.objects.counter import Counter
 from whence.objects.document import Document
-from whence.objects.kernel import Event, Full, Moved, Replica, Stamp, events_of, stamp
+from whence.objects.kernel import Full, Moved, Replica, Stamp, StampedEvent, events_of, stamp
 from whence.objects.operations import BadOperation
 from whence.objects.registers import Registers
 
@@ -12,13 +12,13 @@ __all__ = [
     "Change",
     "Counter",
     "Document",
-    "Event",
     "Full",
     "Moved",
     "Objects",
     "Registers",
     "Replica",
     "Stamp",
+    "StampedEvent",
     "Stats",
     "events_of",
     "stamp",

@@ -1,10 +1,10 @@
-"""The objects of one cluster: events are routed to replicas by kind and name, and all of them make one snapshot.
+"""The objects of one cluster: routes events to replicas by kind and name, and takes one snapshot of all.
 
-An object needs no declaration: it is there, empty, from the first operation on it. It belongs to exactly one cluster.
-To **move** it, whoever holds it closes it here and opens it, with its contents, in the next cluster. Each opening is a
-**life** of its own; operations on another life are stale, and dropped everywhere alike.
+Objects are not declared: an object exists, empty, from the first operation on it. It belongs to one cluster. To
+**move** it, a member closes it here and opens it, with its contents, in the next cluster. Each opening starts a new
+**life** of the object; operations on another life are stale, and dropped everywhere.
 
-What counts when openings compete: the one with the greatest stamp, as with registers. A close ends the life it names.
+Of competing openings the one with the greatest stamp wins, as with registers. A close ends the life it names.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -20,7 +20,7 @@ from whence.clock import EventId, Frame
 from whence.errors import UsageError
 from whence.objects.counter import Counter
 from whence.objects.document import Document
-from whence.objects.kernel import Event, Full, Moved, Replica, Stamp, events_of
+from whence.objects.kernel import Full, Moved, Replica, Stamp, StampedEvent, events_of
 from whence.objects.operations import (
     MAX_CONTENTS,
     MAX_NAME,
@@ -40,25 +40,26 @@ from whence.objects.operations import (
 from whence.objects.registers import Registers
 
 MAX_OBJECTS = 4096
-"""Objects that live in one cluster. Operations on one more are refused and counted."""
+"""The most objects in one cluster. Operations on further ones are refused and counted."""
 MAX_CLOSED = 1024
-"""Closed objects remembered, so that what was published before the close and comes later is known to be stale. Beyond
-this number the first closed is forgotten (counted): a straggler on an object that was never opened by `open` would
+"""Closed objects (tombstones) that are remembered, to recognise operations from before the close as stale. Beyond this
+number the oldest is forgotten and counted: a late operation on an object that was never opened by `open` would then
 bring it back, at this replica only."""
 STATE_VERSION = 1
 
 _SLOT = 96  # bytes of an object's row in the state, beside its name
 
+R = TypeVar("R", Registers, Counter, Document)
 KINDS = {Set: "registers", Delete: "registers", Add: "counter", Update: "document"}
 
 
 class Change(NamedTuple):
-    """The contents of an object changed."""
+    """A change of an object's contents."""
 
     kind: str
     name: str
     key: str
-    """The register; empty for other kinds, and when the object changed as a whole (opened, closed, restored)."""
+    """The register; empty for other kinds, and when the whole object changed (opened, closed, restored)."""
     event: EventId | None
     """The event that did it; None for a restored snapshot."""
 
@@ -68,17 +69,17 @@ class Stats:
     """Counters, in events."""
 
     applied: int = 0
-    """Operations that a replica took (winning or not)."""
+    """Operations that a replica applied (winning or not)."""
     foreign: int = 0
-    """Payloads that are no operations: the application's own."""
+    """Payloads that are not operations."""
     malformed: int = 0
     """Operations that raised `BadOperation`."""
     stale: int = 0
-    """Operations on a life of an object that is over, or not begun yet."""
+    """Operations on a life of an object that has ended or not started."""
     refused: int = 0
-    """Operations that would have passed a hard bound. Only a publisher that ignores `Full` causes them."""
+    """Operations beyond a hard bound. Only a publisher that ignores `Full` causes them."""
     over_gap: int = 0
-    """Events delivered although something before them was given up: this replica may lack an operation."""
+    """Events delivered over a gap: this replica may lack an operation."""
     forgotten: int = 0
     """Closed objects beyond `MAX_CLOSED`."""
     restored: int = 0
@@ -109,8 +110,8 @@ class Objects:
     """All replicated objects of one member in one cluster."""
 
     def __init__(self, me: str = "", limit: int = 2 << 20) -> None:
-        """`me` is the member id, needed to edit documents. `limit` is in bytes of `state()`: `check_room` raises `Full`
-        beyond it, and twice as much is a hard bound. The wire takes 3 MiB (`Limits.max_state_bytes`)."""
+        """`me` is the member id, needed to edit documents. `limit` bounds `state()` in bytes: beyond it `check_room`
+        raises `Full`, and twice as much is a hard bound. The wire allows 3 MiB (`Limits.max_state_bytes`)."""
         self._me = me
         self.limit = limit
         self.stats = Stats()
@@ -124,25 +125,19 @@ class Objects:
     # -- handles --------------------------------------------------------------------------------------------------
 
     def registers(self, name: str) -> Registers:
-        """The register map of this name. The handle stays good whatever happens to the object."""
-        replica = self._declared("registers", name)
-        assert isinstance(replica, Registers)
-        return replica
+        """The register map of this name. The handle stays valid whatever happens to the object."""
+        return self._declared(Registers, name)
 
     def counter(self, name: str) -> Counter:
         """The counter of this name."""
-        replica = self._declared("counter", name)
-        assert isinstance(replica, Counter)
-        return replica
+        return self._declared(Counter, name)
 
     def document(self, name: str) -> Document:
         """The shared text of this name (needs the extra `document`)."""
-        replica = self._declared("document", name)
-        assert isinstance(replica, Document)
-        return replica
+        return self._declared(Document, name)
 
     def names(self, kind: str) -> list[str]:
-        """The objects of a kind that live here, sorted."""
+        """The names of a kind's objects in this cluster, sorted."""
         return sorted(n for (k, n), slot in self._slots.items() if k == kind and slot.replica.home is None)
 
     @property
@@ -156,7 +151,12 @@ class Objects:
             if isinstance(slot.replica, Document):
                 slot.replica.me = member
 
-    def _declared(self, kind: str, name: str) -> Replica:
+    def _declared(self, kind: type[R], name: str) -> R:
+        replica = self._replica(kind.kind, name)
+        assert isinstance(replica, kind)
+        return replica
+
+    def _replica(self, kind: str, name: str) -> Replica:
         if not 1 <= len(name) <= MAX_NAME:
             raise UsageError(f"an object's name has 1 to {MAX_NAME} characters, not {len(name)}")
         slot = self._slot(kind, name)
@@ -184,17 +184,17 @@ class Objects:
                 return Counter(name)
             case "document":
                 return Document(name, self._me)
-        raise BadOperation(f"no kind of object: {kind!r}")
+        raise BadOperation(f"unknown kind of object: {kind!r}")
 
     # -- events ---------------------------------------------------------------------------------------------------
 
     def apply_frame(self, frame: Frame, over_gap: bool = False) -> None:
-        """Take the events of a delivered frame."""
+        """Apply the events of a delivered frame."""
         for event in events_of(frame, over_gap):
             self.apply(event)
 
-    def apply(self, event: Event) -> bool:
-        """Take a delivered event; False if it is none of ours. What a peer did wrong is counted, never raised."""
+    def apply(self, event: StampedEvent) -> bool:
+        """Apply a delivered event; False if it is not an operation. Errors of a peer are counted, never raised."""
         self.stats.over_gap += event.over_gap
         if not is_operation(event.payload):
             self.stats.foreign += 1
@@ -209,7 +209,7 @@ class Objects:
     def _route(self, stamp: Stamp, operation: Operation) -> None:
         kind = operation.kind if isinstance(operation, Open | Close) else KINDS[type(operation)]
         if (kind, operation.name) not in self._slots and operation.life and not isinstance(operation, Open):
-            self.stats.stale += 1  # closed so long ago that it is forgotten
+            self.stats.stale += 1  # closed and forgotten
             return
         slot = self._slot(kind, operation.name)
         if slot is None:
@@ -265,27 +265,27 @@ class Objects:
     # -- moving, to be published ------------------------------------------------------------------------------------
 
     def close(self, replica: Replica, target: str = "") -> bytes:
-        """The operation that ends the object here; `target` names the cluster in which it goes on."""
+        """The operation that closes the object here; `target` names the cluster it moves to."""
         if replica.home is not None:
             raise Moved(f"{replica.kind} {replica.name!r} has moved to {replica.home or 'nowhere'!r}")
         return encode(Close(replica.name, replica.life, replica.kind, target))
 
     def take(self, replica: Replica) -> bytes | None:
-        """The contents as they were when the close was delivered here, once and only to the member that closed the
-        object; None before that. To be opened in the next cluster."""
+        """The contents at the delivery of the close, for the member that closed the object and only once; None before
+        that. To be opened in the next cluster."""
         return self._taken.pop((replica.kind, replica.name, replica.life), None)
 
     def open(self, kind: str, name: str, contents: bytes = b"") -> bytes:
-        """The operation that begins a new life of an object here, with the contents of one closed elsewhere (or of this
-        very one: that is how a replica that lost something is repaired)."""
+        """The operation that starts a new life of an object here, with the contents of one closed elsewhere (or of this
+        object, to repair replicas that lost something)."""
         if len(contents) > MAX_CONTENTS:
             raise UsageError(f"contents of {len(contents)} bytes; an object that moves has at most {MAX_CONTENTS}")
-        return encode(Open(name, self._declared(kind, name).life, kind, contents))
+        return encode(Open(name, self._replica(kind, name).life, kind, contents))
 
     # -- snapshots ------------------------------------------------------------------------------------------------
 
     def state(self) -> bytes:
-        """All objects: for a joiner (`whence.join(..., state=objects.state)`) or a disk."""
+        """The state of all objects, for a joiner (`whence.join(..., state=objects.state)`) or the disk."""
         rows = [
             _Saved(kind, name, s.replica.life, s.replica.home, s.opened, s.replica.state())
             for (kind, name), s in sorted(self._slots.items())
@@ -293,12 +293,12 @@ class Objects:
         return msgspec.msgpack.encode(_State(rows))
 
     def restore(self, state: bytes) -> None:
-        """Become what a peer's or a disk's `state()` says; empty bytes are the state of a peer without objects. Raises
+        """Install a `state()` of a peer or from disk; empty bytes are the state of a peer without objects. Raises
         `BadOperation` for anything else."""
         try:
             rows = msgspec.msgpack.decode(state, type=_State).objects if state else []
         except UNREADABLE as error:
-            raise BadOperation(f"no state of objects: {error}") from None
+            raise BadOperation(f"not a state of objects: {error}") from None
         if len(rows) > MAX_OBJECTS:
             raise BadOperation(f"a state of {len(rows)} objects; at most {MAX_OBJECTS}")
         for row in rows:
@@ -309,7 +309,7 @@ class Objects:
             fresh.replica.restore(row.state)
             fresh.replica.life, fresh.replica.home, fresh.opened = row.life, row.home, row.opened
             self._slots[row.kind, row.name] = fresh
-        for key, slot in handles.items():  # the peer has never heard of it: it is empty there
+        for key, slot in handles.items():  # unknown to the peer, so empty
             slot.replica.restore(self._make(*key).state())
             slot.replica.life, slot.replica.home, slot.opened = 0, None, None
             self._slots[key] = slot
@@ -326,12 +326,12 @@ class Objects:
 
     @property
     def size(self) -> int:
-        """Bytes of `state()`, or somewhat more."""
+        """An upper bound of the bytes of `state()`."""
         return self._size
 
     def check_room(self, payload: bytes) -> bytes:
-        """The payload, if there is room for it; `Full` else. For publishers, who must not grow the state beyond what a
-        snapshot can carry; a replica takes what is delivered, or it would differ from the others."""
+        """Return the payload, or raise `Full` if there is no room. For publishers: the state must fit into a snapshot.
+        A replica applies whatever is delivered, so that it equals the others."""
         if self._size + len(payload) > self.limit and len(self.state()) + len(payload) > self.limit:
             raise Full(f"the objects of this cluster fill {self.limit} bytes: delete something first")
         return payload
@@ -339,7 +339,7 @@ class Objects:
     # -- changes ---------------------------------------------------------------------------------------------------
 
     def listen(self, callback: Callable[[Change], None]) -> Callable[[], None]:
-        """Call this on every change; returns what ends it. The callback must not raise."""
+        """Call `callback`, which must not raise, on every change. Returns a function that ends it."""
         self._listeners.append(callback)
         return lambda: self._listeners.remove(callback) if callback in self._listeners else None
 
@@ -351,6 +351,6 @@ class Objects:
 
 
 def _life(stamp: Stamp) -> int:
-    """63 bits that name an opening: a hash of the event's id."""
+    """A 63-bit id of an opening: a hash of the event's id."""
     digest = hashlib.blake2b(str(stamp.event).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1 or 1

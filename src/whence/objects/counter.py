@@ -1,4 +1,4 @@
-"""A counter: many publishers add to it, its value is the sum."""
+"""A replicated counter. Its value is the sum of all additions."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _NUMBER = re.compile(rb"-?[0-9]{1,60}")
 
 
 class Counter:
-    """Exactly the sum of what was added: addition commutes, and a member delivers no event twice. What is lost (see
-    `over_gap`) is missing from the sum."""
+    """Additions commute, and a member delivers no event twice, so the sum is exact. Lost events (`over_gap`) are
+    missing."""
 
     kind: ClassVar[str] = "counter"
 
@@ -24,7 +24,7 @@ class Counter:
         self.value = 0
 
     def add(self, amount: int = 1) -> bytes:
-        """The operation that adds `amount` (less than zero: subtracts), to be published."""
+        """The operation that adds `amount`, which may be negative."""
         if self.home is not None:
             raise Moved(f"counter {self.name!r} has moved to {self.home or 'nowhere'!r}")
         return encode(Add(self.name, self.life, amount))
@@ -42,7 +42,7 @@ class Counter:
 
     def restore(self, state: bytes) -> None:
         if not _NUMBER.fullmatch(state):
-            raise BadOperation(f"no state of a counter: {state[:80]!r}")
+            raise BadOperation(f"not a state of a counter: {state[:80]!r}")
         self.value = int(state)
 
     def contents(self) -> bytes:

@@ -1,12 +1,12 @@
-"""A shared text: a Yjs document (pycrdt), whose updates travel as events.
+"""A shared text: a Yjs document (pycrdt) whose updates are published as events.
 
-Two documents make one object. The **replica** holds exactly what was delivered: it is what snapshots are made of. The
-**draft**, which exists only where somebody edits, is the replica plus own edits not delivered yet: what an editor sees.
+The **replica** holds exactly what was delivered, and snapshots are made of it. The **draft**, which exists only at
+members that edit, is the replica plus own edits that are not delivered yet.
 
-Updates of one editor are numbered and applied in that order; one that comes early waits. And a snapshot is complete
-only if no update of one editor waits inside pycrdt for one of another, which causal order sees to. Yjs promises more,
-but pycrdt 0.14 does not keep it (found by test): updates of one editor out of order, or a state taken while something
-waits, end in different texts.
+Updates of one editor are numbered and applied in order; an early one waits. A snapshot is complete only if no update
+waits inside pycrdt for another editor's, which causal order ensures. Yjs promises to handle both cases, but pycrdt 0.14
+does not (found by test): updates of one editor out of order, or a state taken while an update waits, lead to different
+texts.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from pycrdt import Doc, Text
 
 MAX_WAITING = 4096
-"""Updates that wait for an earlier one of their editor. One more is dropped (counted in `dropped`), and with it all
-that this editor writes later, until the document is opened anew."""
+"""The most updates that wait for an earlier one of their editor. A further one is dropped (counted in `dropped`), and
+so are later ones of this editor until the document is opened again."""
 
-_LOG = 256  # updates after which the document is written out anew, to have something to go back to
+_LOG = 256  # updates between two full copies, which a rollback starts from
 
 Editor = tuple[str, int]
-"""`(owner, client)`: one life of one member, and its Yjs client id."""
+"""`(owner, client)`: a member id and its Yjs client id."""
 
 
 class _State(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -40,7 +40,7 @@ class _State(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 
 
 def pycrdt() -> Any:
-    """The library, imported when first needed: only documents need it."""
+    """Import pycrdt lazily: only documents need it."""
     try:
         import pycrdt
     except ImportError:
@@ -49,13 +49,13 @@ def pycrdt() -> Any:
 
 
 def client_of(*parts: str) -> int:
-    """A Yjs client id (1 to 2**52) that depends on these parts alone. Two editors must never share one."""
+    """A Yjs client id (1 to 2**52) derived from these parts. Two editors must never share one."""
     digest = hashlib.blake2b("\0".join(parts).encode(), digest_size=8).digest()
     return (int.from_bytes(digest, "big") >> 12) + 1
 
 
 def _refused(error: BaseException) -> bool:
-    """pycrdt did not take an update: an exception, or a panic of its Rust core, which is no `Exception`."""
+    """Whether pycrdt rejected an update: an exception, or a panic of its Rust core (not an `Exception`)."""
     return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
@@ -76,7 +76,7 @@ class Document:
 
     def _reset(self) -> None:
         self._doc, self._text = self._new(1)
-        self._base, self._log = b"", list[bytes]()  # the replica once more, as bytes and updates since then
+        self._base, self._log = b"", list[bytes]()  # the replica as bytes, and the updates since then
         self._draft: tuple[Doc[Any], Text] | None = None
         self._edits: list[bytes] = []
         self._number = 0
@@ -94,27 +94,27 @@ class Document:
 
     @property
     def text(self) -> str:
-        """What was delivered here."""
+        """The delivered text."""
         return str(self._text)
 
     @property
     def draft(self) -> str:
-        """The text with own edits that are still on their way."""
+        """The text with own edits that are not delivered yet."""
         return str(self._draft[1]) if self._draft else self.text
 
     @property
     def waiting(self) -> int:
-        """Updates that wait for an earlier one of the same editor. Not zero for long: something was lost."""
+        """Updates that wait for an earlier one of the same editor. If it stays above zero, an update was lost."""
         return sum(map(len, self._waiting.values()))
 
     @property
     def client(self) -> int:
-        """The Yjs client id of this editor: a new one whenever a draft is begun anew, for Yjs numbers what an editor
-        writes, and a number used twice breaks the text for good."""
+        """The Yjs client id of this editor. Every new draft has a new one: Yjs numbers an editor's changes, and a
+        reused number corrupts the text."""
         if self._client is not None and not self._generation:
             return self._client
         if not self.me:
-            raise UsageError("whoever edits needs an identity: set Objects.me (attaching to a cluster does)")
+            raise UsageError("editing needs a member id: set Objects.me (attaching to a cluster does)")
         return client_of(self.me, self.name, str(self.life), str(self._generation))
 
     # -- edits, to be published -----------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ class Document:
         return self.splice(at, count)
 
     def splices(self, patches: list[tuple[int, int, str]]) -> bytes:
-        """Several edits as one operation, each on the result of the one before."""
+        """Several edits as one operation, each on the result of the previous one."""
         if self.home is not None:
             raise Moved(f"document {self.name!r} has moved to {self.home or 'nowhere'!r}")
         doc, text = self._draft or self._begin_draft()
@@ -150,7 +150,7 @@ class Document:
         return self._operation(self._edits.pop() if self._edits else doc.get_update(doc.get_state()))
 
     def unsent(self) -> bytes | None:
-        """After a publish that failed: one operation with all own edits that were not delivered, or None."""
+        """After a failed publish: one operation with all own edits that were not delivered, or None."""
         delivered = self._numbers.get((self.me, self.client), 0) if self._draft else 0
         if self._draft is None or self._number <= delivered:
             return None
@@ -202,8 +202,8 @@ class Document:
         except BaseException as error:
             if not _refused(error):
                 raise
-            self._doc, self._text = self._rebuilt()  # it may have been half applied
-            raise BadOperation(f"no update of a document: {error}") from None
+            self._doc, self._text = self._rebuilt()  # it may be half applied
+            raise BadOperation(f"not an update of a document: {error}") from None
         self._log.append(update)
         if len(self._log) >= _LOG:
             self._base, self._log = self._doc.get_update(), []
@@ -215,7 +215,7 @@ class Document:
             except BaseException as error:
                 if not _refused(error):
                     raise
-                self._drop_draft()  # what was published of it will be delivered
+                self._drop_draft()  # its published edits will be delivered
             self._edits.clear()
 
     def _rebuilt(self) -> tuple[Doc[Any], Text]:
@@ -241,7 +241,7 @@ class Document:
         try:
             saved = msgspec.msgpack.decode(state, type=_State)
         except UNREADABLE as error:
-            raise BadOperation(f"no state of a document: {error}") from None
+            raise BadOperation(f"not a state of a document: {error}") from None
         self._load(saved.update)
         self._numbers = {(owner, client): n for owner, client, n in saved.numbers}
         for owner, client, n, update in saved.waiting[:MAX_WAITING]:
@@ -262,7 +262,7 @@ class Document:
         except BaseException as error:
             if not _refused(error):
                 raise
-            raise BadOperation(f"no contents of a document: {error}") from None
+            raise BadOperation(f"not the contents of a document: {error}") from None
         self._drop_draft()
         self._reset()
         self._doc, self._text = fresh

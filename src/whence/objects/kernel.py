@@ -1,15 +1,14 @@
-"""The kernel of the replicated objects: what happened, when in causal order, and what a replica is.
+"""The kernel of the replicated objects: events, their total order (stamps), and the interface of replicas.
 
-Pure: a replica is a value that events change. It has no clock, no randomness and no I/O, and knows nothing of members:
-a runtime hands it what its member delivers, in that order.
+Pure: no clock, no randomness, no I/O. A runtime passes in what its member delivers, in that order.
 
-**Stamps.** Replicas that resolve concurrent operations need one order that is the same everywhere and never
-contradicts causal order. The timestamp `t_e` of an event is a vector of `(incarnation, seq)`, and `e1` before `e2`
-means `t_e1 < t_e2` entry by entry. Sum the vector by columns (epochs, then the rest of the incarnations, then seqs): if
-no entry falls and one rises, the first column that differs at all has risen, so the triple of sums, compared from the
-left, rises too. Three small integers instead of a vector, favouring no ticket; equal sums (concurrent events only) are
-decided by the event id. A stamp is computed from the frame, whose vector the core has vetted, and never taken from the
-operation: no peer can claim to be later than it is.
+**Stamps.** To resolve concurrent operations, replicas need a total order that is the same everywhere and extends causal
+order. The timestamp `t_e` of an event is a vector of `(incarnation, seq)`, and `e1` before `e2` means `t_e1 < t_e2`
+entry by entry. A stamp sums the vector by columns (epochs, then the rest of the incarnations, then seqs): if no entry
+falls and one rises, the first column that differs has risen, so the triple of sums rises lexicographically. That is
+three small integers instead of a vector, and favours no ticket. Equal sums (concurrent events only) are decided by the
+event id. A stamp is computed from the frame, whose vector the core has validated, never taken from the operation: no
+peer can claim to be later than it is.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ class Full(UsageError):
 
 
 class Moved(UsageError):
-    """The object does not live in this cluster any more; the message names where it went."""
+    """The object has moved to another cluster, which the message names."""
 
 
 class Stamp(NamedTuple):
-    """When an event happened: a total order that contains causal order. See the module's text."""
+    """The position of an event in a total order that extends causal order (see the module's docstring)."""
 
     epochs: int
     tenures: int
@@ -59,49 +58,49 @@ def stamp(event: EventId, timestamp: tuple[Entry, ...]) -> Stamp:
     return Stamp(epochs, tenures, events, *event)
 
 
-class Event(NamedTuple):
-    """One delivered event. `over_gap`: something before it was given up (never in `reliable` unless nobody has it)."""
+class StampedEvent(NamedTuple):
+    """One delivered event. `over_gap`: something before it was given up (in `reliable` only if nobody has it)."""
 
     stamp: Stamp
     payload: bytes
     over_gap: bool = False
 
 
-def events_of(frame: Frame, over_gap: bool = False) -> list[Event]:
+def events_of(frame: Frame, over_gap: bool = False) -> list[StampedEvent]:
     """The events of a delivered frame, in order."""
     first = stamp(EventId(frame.ticket, frame.inc, frame.first, frame.owner), frame.timestamp(frame.first))
     return [
-        Event(first._replace(events=first.events + k, seq=first.seq + k), payload, over_gap)
+        StampedEvent(first._replace(events=first.events + k, seq=first.seq + k), payload, over_gap)
         for k, payload in enumerate(frame.payloads())
     ]
 
 
 class Replica(Protocol):
-    """One copy of one object. Equal sets of operations make equal contents, in whatever order they come."""
+    """One copy of one object. Equal sets of operations give equal contents, in any order."""
 
     kind: ClassVar[str]
     name: str
     life: int
-    """Which opening of the name this is: 0 from the beginning, else a hash of the event that opened it. Operations on
-    another life are stale."""
+    """Which opening of the name this is: 0 at first, then a hash of the event that opened it. Operations on another
+    life are stale."""
     home: str | None
-    """None while the object lives in this cluster, else where it went."""
+    """None while the object is in this cluster, else the cluster it moved to."""
 
     def apply(self, stamp: Stamp, operation: Operation) -> bool:
-        """Take a delivered operation; whether the contents changed. Raises `BadOperation` and stays as it was."""
+        """Apply a delivered operation; returns whether the contents changed. Unchanged if it raises `BadOperation`."""
 
     def state(self) -> bytes:
-        """All there is to know, for a joiner or a disk."""
+        """The complete state, for a joiner or the disk."""
 
     def restore(self, state: bytes) -> None:
-        """Become what `state` says; raises `BadOperation`."""
+        """Install a state; raises `BadOperation`."""
 
     def contents(self) -> bytes:
-        """The contents without their history in this cluster: what travels when the object moves to another."""
+        """The contents without stamps and tombstones, for a move to another cluster."""
 
     def adopt(self, contents: bytes, stamp: Stamp) -> None:
-        """Begin with these contents, all of them as old as `stamp`; raises `BadOperation`."""
+        """Start with these contents, all of them stamped `stamp`; raises `BadOperation`."""
 
     @property
     def size(self) -> int:
-        """Bytes of `state()`, or somewhat more."""
+        """An upper bound of the bytes of `state()`."""

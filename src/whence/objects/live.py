@@ -1,4 +1,4 @@
-"""Objects in a live cluster: events go in, changes come out.
+"""Connects objects to a live cluster.
 
     objects = Objects()
     async with whence.join("lobby", ..., state=objects.state, restore=objects.restore) as cluster:
@@ -9,7 +9,7 @@
             async for change in live.changes(scores):
                 print(scores[change.key])
 
-`Live` is the cluster's reader: the application's own events come by `other`.
+`Live` reads the cluster's events; those that are not operations go to `other`.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from typing import TYPE_CHECKING, Self
 from whence.clock import EventId, Frame
 from whence.errors import ClusterClosed, UsageError
 from whence.objects.container import Change, Objects
-from whence.objects.kernel import Event, Moved, Replica, stamp
+from whence.objects.kernel import Moved, Replica, StampedEvent, stamp
 
 if TYPE_CHECKING:
     from whence import api
     from whence.publisher import Publisher, Seat
 
 
-def as_event(event: api.Event) -> Event:
-    """A delivered event, as replicas see it."""
+def as_event(event: api.Event) -> StampedEvent:
+    """Convert a delivered event for replicas."""
     frame, seq = event.frame, event.seq
     if not isinstance(frame, Frame):
         raise UsageError("objects need causal or reliable order: a cluster without tickets gives neither")
     at = stamp(EventId(frame.ticket, frame.inc, seq, frame.owner), frame.timestamp(seq))
-    return Event(at, event.payload, event.over_gap)
+    return StampedEvent(at, event.payload, event.over_gap)
 
 
 class Live:
-    """Feeds the events of a cluster to objects, from entering the block to leaving it."""
+    """Applies the events of a cluster to objects, inside an `async with` block."""
 
     def __init__(
         self, objects: Objects, cluster: api.Cluster, other: Callable[[api.Event], None] | None = None
@@ -82,14 +82,14 @@ class Live:
                 changes.wake.set()
 
     async def publish(self, publisher: Publisher | Seat, *operations: bytes) -> list[str]:
-        """Publish operations in this order, as few frames; `Full` if there is no room for them. They count here, too,
+        """Publish operations in this order, in few frames. Raises `Full` if there is no room. They take effect here
         when they are delivered: await `changes`."""
         self.objects.check_room(b"".join(operations))
         return await publisher.publish_many(operations)
 
     async def close(self, publisher: Publisher | Seat, replica: Replica, target: str = "") -> bytes:
-        """End the object in this cluster and return its contents, to be opened in `target`. Between the two it lives
-        nowhere; whoever fails there still has the contents."""
+        """Close the object in this cluster and return its contents, to be opened in `target`. In between it is in
+        neither cluster; if opening fails, the caller still has the contents."""
         changes, life = self.changes(replica), replica.life
         try:
             if not self.over:
@@ -102,22 +102,22 @@ class Live:
                 await anext(changes)
             return contents
         except StopAsyncIteration:
-            raise ClusterClosed(f"the objects of {self.cluster.name!r} are not followed any more") from None
+            raise ClusterClosed(f"the objects of {self.cluster.name!r} are no longer read") from None
         finally:
             changes.end()
 
     async def open(self, publisher: Publisher | Seat, kind: str, name: str, contents: bytes = b"") -> None:
-        """Begin an object in this cluster with these contents."""
+        """Open an object in this cluster with these contents."""
         await self.publish(publisher, self.objects.open(kind, name, contents))
 
     def changes(self, replica: Replica | None = None, limit: int = 4096) -> Changes:
-        """The changes from now on, of one object or of all."""
+        """The changes of one object, or of all, from now on."""
         return Changes(self, replica, limit)
 
 
 class Changes(AsyncIterator[Change]):
-    """Changes as they come. Whoever is slower than `limit` changes misses the oldest, and sees in `missed` how many;
-    the contents are there all the same. Ends with the cluster; raises what stopped it."""
+    """An async iterator of changes. A reader more than `limit` changes behind loses the oldest, counted in `missed`;
+    the contents are current anyway. Ends with the cluster, and raises the error that stopped it."""
 
     def __init__(self, live: Live, replica: Replica | None, limit: int) -> None:
         self.missed = 0
@@ -151,6 +151,6 @@ class Changes(AsyncIterator[Change]):
         return self._items.popleft()
 
     def end(self) -> None:
-        """No more changes are kept for this reader."""
+        """Stop collecting changes."""
         self._stop()
         self._live._waiting.pop(self, None)

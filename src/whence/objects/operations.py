@@ -1,7 +1,7 @@
-"""The operations on replicated objects as they travel in events: tagged, versioned, bounded.
+"""The wire format of operations on replicated objects: tagged, versioned, bounded.
 
-A payload is `C1 <version> <msgpack>`. The byte C1 begins no msgpack value, nor any UTF-8 text, so an application's own
-events can share the cluster with objects. Tags are only ever appended.
+A payload is `C1 <version> <msgpack>`. No msgpack value and no UTF-8 text begins with the byte C1, so an application's
+own events can share the cluster with objects. Tags are only ever appended.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from whence.errors import RemoteError, UsageError
 
 
 class BadOperation(RemoteError):
-    """An operation that is none: truncated, unknown, too large, wrongly typed. It is skipped and counted; the replica
-    is as it was."""
+    """A malformed operation: truncated, unknown, too large or wrongly typed. It is skipped and counted; the replica is
+    unchanged."""
 
 
 MARK = 0xC1
@@ -29,7 +29,7 @@ MAX_VALUE = 64 << 10
 MAX_UPDATE = 256 << 10
 """Bytes of one update of a document."""
 MAX_CONTENTS = 768 << 10
-"""Bytes of an object that is opened with contents; below the wire's `max_payload_bytes`."""
+"""Bytes of an object's contents in an `Open`; below the wire's `max_payload_bytes`."""
 MAX_AMOUNT = (1 << 63) - 1
 """The largest step of a counter, up or down."""
 
@@ -37,7 +37,7 @@ Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME)]
 Life = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 
 Value = None | bool | int | float | str | bytes | list | dict  # type: ignore[type-arg]  # for isinstance
-"""What a register holds: JSON, or bytes."""
+"""The value of a register: JSON or bytes."""
 
 
 class _Op(msgspec.Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
@@ -46,7 +46,7 @@ class _Op(msgspec.Struct, frozen=True, array_like=True, gc=False, forbid_unknown
 
 
 class Set(_Op, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True, tag=1):
-    """Write a register. `value` stays encoded until somebody reads it."""
+    """Write a register. `value` stays encoded until it is read."""
 
     key: Name
     value: msgspec.Raw
@@ -59,7 +59,7 @@ class Delete(_Op, frozen=True, array_like=True, gc=False, forbid_unknown_fields=
 
 
 class Add(_Op, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True, tag=3):
-    """Count up, or down."""
+    """Add to a counter."""
 
     amount: Annotated[int, msgspec.Meta(ge=-MAX_AMOUNT, le=MAX_AMOUNT)]
 
@@ -73,21 +73,21 @@ class Update(_Op, frozen=True, array_like=True, gc=False, forbid_unknown_fields=
 
 
 class Open(_Op, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True, tag=5):
-    """The object begins a new life here, with these contents. `life` is the one it replaces."""
+    """Start a new life of the object here, with these contents. `life` is the one it replaces."""
 
     kind: Annotated[str, msgspec.Meta(max_length=32)]
     contents: Annotated[bytes, msgspec.Meta(max_length=MAX_CONTENTS)]
 
 
 class Close(_Op, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True, tag=6):
-    """This life of the object ends here; it goes on in the cluster `target` (or nowhere, when empty)."""
+    """End this life of the object; it moves to the cluster `target` (empty: nowhere)."""
 
     kind: Annotated[str, msgspec.Meta(max_length=32)]
     target: Annotated[str, msgspec.Meta(max_length=MAX_NAME)]
 
 
 UNREADABLE = (msgspec.DecodeError, RecursionError, ValueError, TypeError)
-"""What msgspec raises on bytes that are not what they should be (text that is no UTF-8 is a ValueError)."""
+"""What msgspec raises on malformed bytes (text that is not UTF-8 is a ValueError)."""
 
 Operation = Set | Delete | Add | Update | Open | Close
 
@@ -103,12 +103,12 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def is_operation(payload: bytes) -> bool:
-    """The payload is meant for objects (of whatever version)."""
+    """Whether the payload is an operation, of any version."""
     return payload[:1] == PREFIX[:1]
 
 
 def encode(operation: Operation) -> bytes:
-    """The payload to publish. What peers would refuse is refused here (`UsageError`)."""
+    """The payload to publish. Raises `UsageError` for what peers would refuse."""
     try:
         payload = PREFIX + _encode(operation)
         decode(payload)
@@ -118,13 +118,13 @@ def encode(operation: Operation) -> bytes:
 
 
 def decode(payload: bytes) -> Operation:
-    """The operation of an event; `BadOperation` for anything else."""
+    """Decode an operation; raises `BadOperation`."""
     if payload[:2] != PREFIX:
         raise BadOperation(f"operation begins with {payload[:2].hex()}, not {PREFIX.hex()}: another version?")
     try:
         operation = _operations.decode(memoryview(payload)[2:])
     except UNREADABLE as error:
-        raise BadOperation(f"no operation: {error}") from None
+        raise BadOperation(f"not an operation: {error}") from None
     if isinstance(operation, Set) and len(operation.value) > MAX_VALUE:
         raise BadOperation(f"a value of {len(operation.value)} bytes; at most {MAX_VALUE}")
     return operation
@@ -139,11 +139,11 @@ def encode_value(value: Value) -> bytes:
 
 
 def decode_value(data: bytes) -> Value:
-    """The inverse of `encode_value`; `BadOperation` for anything else."""
+    """The inverse of `encode_value`; raises `BadOperation`."""
     try:
         value = _values.decode(data)
     except UNREADABLE as error:
-        raise BadOperation(f"no value: {error}") from None
+        raise BadOperation(f"not a value: {error}") from None
     if not isinstance(value, Value):
-        raise BadOperation(f"no value: a {type(value).__name__}")
+        raise BadOperation(f"not a value: a {type(value).__name__}")
     return value

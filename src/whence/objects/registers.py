@@ -1,9 +1,8 @@
-"""A map of registers: name -> value, last writer wins by causal order.
+"""A map of registers: the last writer in causal order wins.
 
-The write with the greatest stamp wins. Stamps contain causal order, so a write whose writer had seen another always
-wins over it; of concurrent writes one wins, the same everywhere. A deletion is a write of nothing and competes like
-any other. Taking the greatest is commutative, associative and idempotent, so replicas agree whenever they have the
-same operations, in whatever order these came.
+The write with the greatest stamp wins. Stamps extend causal order, so a write wins over those its writer had seen; of
+concurrent writes one wins, the same everywhere. A deletion is a write of nothing. Taking the greatest is commutative,
+associative and idempotent, so replicas with the same operations agree, in whatever order these arrived.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ from whence.objects.operations import (
 )
 
 MAX_TOMBSTONES = 4096
-"""Deletions remembered, to win over writes that were concurrent and come later. The oldest are forgotten beyond this
-number (counted in `forgotten`): a write older than a forgotten deletion would bring its name back, at this replica
-only. Higher: later stragglers are told apart, at some 50 bytes each in every snapshot."""
+"""Tombstones: deletions that are remembered, to win over concurrent writes that arrive later. Beyond this number the
+oldest are forgotten (counted in `forgotten`): an older write would then bring the name back, at this replica only. Each
+tombstone takes some 50 bytes in every snapshot."""
 
 _ROW = 48  # bytes of a row of the state beside key, value and owner
 
@@ -77,7 +76,7 @@ class Registers:
         return [(key, self[key]) for key in self]
 
     def written(self, key: str) -> Stamp | None:
-        """When, and by which event, the register was last written or deleted."""
+        """The stamp of the last write or deletion."""
         live = self._live.get(key)
         return live[0] if live else self._dead.get(key)
 
@@ -103,7 +102,7 @@ class Registers:
         match operation:
             case Set():
                 value: bytes | None = bytes(operation.value)
-                decode_value(bytes(operation.value))  # now, so that no reader stumbles over it later
+                decode_value(bytes(operation.value))  # validate it now rather than at the first read
             case Delete():
                 value = None
             case _:
@@ -147,7 +146,7 @@ class Registers:
         try:
             rows = _rows.decode(state)
         except UNREADABLE as error:
-            raise BadOperation(f"no state of registers: {error}") from None
+            raise BadOperation(f"not a state of registers: {error}") from None
         for _, _, value in rows:
             if value is not None:
                 decode_value(value)
@@ -162,7 +161,7 @@ class Registers:
         try:
             rows = _contents.decode(contents) if contents else []
         except UNREADABLE as error:
-            raise BadOperation(f"no contents of registers: {error}") from None
+            raise BadOperation(f"not the contents of registers: {error}") from None
         for _, value in rows:
             decode_value(value)
         self._clear()

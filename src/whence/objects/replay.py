@@ -1,9 +1,9 @@
-"""Editing sessions, recorded or synthetic, replayed by their authors through a cluster.
+"""Editing sessions, recorded or synthetic, replayed through a cluster.
 
 The format is that of the concurrent editing traces by Joseph Gentle (github.com/josephg/editing-traces): transactions,
-each with its author, its parents and its patches `[position, deleted, inserted]`, whose positions hold in the text that
-the parents make. So an author writes a transaction only when it has all of the transaction's past, and on a text that
-has nothing else: what came early is held back from its editor, as it was when this was recorded.
+each with an author, parents, and patches `[position, deleted, inserted]`. Positions refer to the text that the parents
+produce. So an author writes a transaction once it has exactly the transaction's past; events that came early are held
+back from its editor.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import msgspec
 
 from whence.errors import UsageError
 from whence.objects.document import Document
-from whence.objects.kernel import Event, Stamp
+from whence.objects.kernel import Stamp, StampedEvent
 from whence.objects.operations import Update, decode
 
 NAME = "text"
@@ -47,7 +47,7 @@ class Txn(NamedTuple):
 
 
 class Recording(NamedTuple):
-    """Per author the transactions in its order; and the text that all of them make."""
+    """The transactions of each author in order, and the final text."""
 
     authors: list[list[Txn]]
     final: str
@@ -59,7 +59,7 @@ def load(path: Path | str) -> Recording:
     try:
         raw = msgspec.json.decode(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data, type=_File)
     except (msgspec.DecodeError, OSError, EOFError, json.JSONDecodeError) as error:
-        raise UsageError(f"{path}: no concurrent editing trace: {error}") from None
+        raise UsageError(f"{path}: not a concurrent editing trace: {error}") from None
     past: list[tuple[int, ...]] = []
     authors: list[list[Txn]] = [[] for _ in range(raw.numAgents)]
     for n, txn in enumerate(raw.txns):
@@ -73,22 +73,22 @@ def load(path: Path | str) -> Recording:
 
 
 def session(path: Path | str = "") -> Recording:
-    """The editing session at `path`. Without one: the recorded session in the directory that the environment variable
-    WHENCE_DATA names, or a synthetic one."""
+    """The editing session at `path`. Without a path: the recorded session in the directory WHENCE_DATA, or a synthetic
+    one."""
     path = path or recorded()
     return load(path) if path else synthetic()
 
 
 def recorded() -> str:
-    """Where the recorded session is, or nothing."""
+    """The path of the recorded session, or an empty string."""
     folder = os.environ.get("WHENCE_DATA")
     path = Path(folder or ".") / RECORDED
     return str(path) if folder and path.exists() else ""
 
 
 def synthetic(seed: int = 1, authors: int = 2, transactions: int = 3000) -> Recording:
-    """Authors type and delete at their cursors and now and then merge what the others wrote since: like a recorded
-    session, most transactions are concurrent with some of another author's. The final text is what Yjs makes of all."""
+    """Authors type and delete at their cursors, and merge the others' changes from time to time. As in a recorded
+    session, most transactions are concurrent with some of another author's. Yjs gives the final text."""
     rng = Random(seed)
     editors = [Document(NAME, f"author{a}", client=a + 1) for a in range(authors)]
     written: list[list[Txn]] = [[] for _ in range(authors)]
@@ -98,7 +98,7 @@ def synthetic(seed: int = 1, authors: int = 2, transactions: int = 3000) -> Reco
     reader = Document(NAME)
     while sum(map(len, written)) < transactions:
         a = rng.randrange(authors)
-        if rng.random() < 0.5:  # merge all of it: what is merged contains its own past
+        if rng.random() < 0.5:  # merge everything, so that the past is complete
             for b in range(authors):
                 for stamp, update in updates[b][merged[a][b] :]:
                     editors[a].apply(stamp, update)
@@ -116,7 +116,7 @@ def synthetic(seed: int = 1, authors: int = 2, transactions: int = 3000) -> Reco
 
 
 def _stroke(rng: Random, cursor: int, length: int) -> tuple[tuple[int, int, str], int]:
-    """A letter, a word or a deletion at the cursor; and where the cursor is then."""
+    """A letter, a word or a deletion at the cursor; and the new cursor."""
     kind = rng.random()
     if kind < 0.2 and cursor:
         count = min(cursor, rng.choice((1, 1, 1, 6)))
@@ -127,23 +127,23 @@ def _stroke(rng: Random, cursor: int, length: int) -> tuple[tuple[int, int, str]
 
 
 class Author:
-    """One author at work. Pure: hears what its member delivers, writes what is to be published."""
+    """One author. Pure: takes delivered events, and returns the operations to publish."""
 
     def __init__(self, recording: Recording, index: int, me: str) -> None:
         self.index = index
         self._todo = recording.authors[index]
         self._at = 0
-        # Client ids as in the recording: where both wrote at one place, Yjs lets the smaller one come first.
+        # Client ids as in the recording: Yjs orders concurrent insertions at one place by client id.
         self._editor = Document(NAME, me, client=index + 1)
-        self._heard: list[list[Event]] = [[] for _ in recording.authors]
+        self._heard: list[list[StampedEvent]] = [[] for _ in recording.authors]
         self._merged = [0] * len(recording.authors)
 
     @property
     def done(self) -> bool:
         return self._at == len(self._todo)
 
-    def hear(self, event: Event) -> None:
-        """A delivered event, also an own one."""
+    def hear(self, event: StampedEvent) -> None:
+        """Take a delivered event, also an own one."""
         operation = decode(event.payload)
         if isinstance(operation, Update) and operation.name == NAME and operation.client != self.index + 1:
             self._heard[operation.client - 1].append(event)
@@ -151,8 +151,8 @@ class Author:
             self._editor.apply(event.stamp, operation)
 
     def write(self, most: int = 64) -> list[bytes]:
-        """The operations of the next transactions whose past is here: as many as have the same past, for after that
-        something has to be merged first; none if the next one has to wait."""
+        """The operations of the next transactions that have the same, complete past; empty if the next one must
+        wait."""
         if self.done:
             return []
         needs = self._todo[self._at].needs

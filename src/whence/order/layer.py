@@ -1,4 +1,4 @@
-"""What every order layer does alike, whatever its clock: `B`, questions and answers, the lobby of a joiner."""
+"""What all order layers share, whatever their clock: the recovery buffer `B`, questions and answers, the lobby."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Layer(Ordering, Generic[O, F]):
         self.me, self.config, self.rng, self.members, sample, self.seal = context
         config = self.config
         self.buffer: RecoveryBuffer[O, F] = RecoveryBuffer(config.buffer, config.buffer_bytes)
-        self.pursuits: Pursuits[O] = Pursuits(config, self.rng, sample, self._source, self._question)
+        self.pursuits: Pursuits[O] = Pursuits(config, self.rng, sample, self._source)
         self.joining = True
         self.stats = OrderStats()
         self.held_bytes = 0
@@ -73,22 +73,6 @@ class Layer(Ordering, Generic[O, F]):
     @abstractmethod
     def _source(self, of: O, inc: int) -> MemberId | None:
         """Who published the frames of this count."""
-
-    @abstractmethod
-    def _question(self, nonce: int, ranges: tuple[Span[O], ...]) -> Recover:
-        """A RECOVER of these ranges."""
-
-    @abstractmethod
-    def _asked_for(self, message: Recover) -> Sequence[Span[O]]:
-        """The ranges of a RECOVER."""
-
-    @abstractmethod
-    def _answer(self, nonce: int, frames: list[F], lacks: list[Span[O]]) -> AckRecover:
-        """An ACKRECOVER."""
-
-    @abstractmethod
-    def _lacked(self, message: AckRecover) -> Sequence[Span[O]]:
-        """What the sender of an ACKRECOVER has nothing of."""
 
     # -- publish ------------------------------------------------------------------------------------------------
 
@@ -138,7 +122,7 @@ class Layer(Ordering, Generic[O, F]):
         out.append(Arrived(frame, sender, age, recovered))
 
     def _obsolete(self, frame: F, sender: MemberId, age: int, recovered: bool, out: list[OrderOutput]) -> None:
-        """The frame came before, or was given up: then it is late, and lost here (but others may still need it)."""
+        """The frame came before, or was given up. Given up: it is late, and lost here, but others may still need it."""
         key: FrameKey[O] = _key(frame)
         if key in self.buffer or not any(r[:2] == key[:2] and r[2] <= key[2] <= r[3] for r in self._given_up):
             self.stats.duplicate_frames += 1
@@ -151,7 +135,7 @@ class Layer(Ordering, Generic[O, F]):
         """A frame came again."""
 
     def _late(self, frame: F, out: list[OrderOutput]) -> None:
-        """A frame comes after something that follows it was delivered."""
+        """The frame comes after something that follows it was delivered."""
         self.stats.late += frame.count
         out.append(Dropped(frame, "late"))
 
@@ -165,7 +149,7 @@ class Layer(Ordering, Generic[O, F]):
         out.append(Deliver(frame, over_gap, alert, suspects))
 
     def _open_lobby(self, now: int, out: list[OrderOutput]) -> None:
-        """Take what has arrived while there was no clock to judge it by."""
+        """Take the frames that arrived while there was no clock."""
         self.joining = False
         lobby, self._lobby = self._lobby, {}
         for frame, sender, age in lobby.values():
@@ -227,7 +211,7 @@ class Layer(Ordering, Generic[O, F]):
         frames: list[F] = []
         lacks: list[Span[O]] = []
         size = 0
-        for wanted in self._asked_for(message)[: self.config.max_ranges]:
+        for wanted in message.spans()[: self.config.max_ranges]:
             found = self.buffer.find(wanted)
             if not found:
                 lacks.append(wanted)
@@ -237,13 +221,13 @@ class Layer(Ordering, Generic[O, F]):
                     break
                 frames.append(frame)
         self.stats.answers_given += len(frames)
-        return [OrderSend(sender, self._answer(message.nonce, frames, lacks), reliable=size > DATAGRAM)]
+        return [OrderSend(sender, AckRecover.of(message.nonce, frames, lacks), reliable=size > DATAGRAM)]
 
     def on_ack_recover(self, sender: MemberId, message: AckRecover, now: int) -> list[OrderOutput]:
         out: list[OrderOutput] = []
         if message.nonce not in self.pursuits.nonces:
             return out
-        self.pursuits.denied(sender, self._lacked(message), now)
+        self.pursuits.denied(sender, message.lacked(), now)
         for frame in message.frames:
             self.vet(frame, sender)
         for frame in message.frames:
@@ -290,7 +274,7 @@ class Layer(Ordering, Generic[O, F]):
 
 def check_body(frame: AnyFrame) -> None:
     """`BadFrame` for a body that the application could not read: such a frame is not delivered, kept or forwarded. The
-    wire looks only at how the body begins, because most frames received are duplicates."""
+    wire checks only how the body begins, because most frames received are duplicates."""
     try:
         frame.payloads()
     except BadFrame as error:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 import msgspec
 
 from whence.clock import AnyFrame, Entry, FrameRange, FreeFrame, Key, MemberId, Packed, Range
+
+AnySpan = tuple[int | MemberId, int, int, int]
+"""`(ticket, incarnation, first, last)`: events; without tickets `(owner, 0, first, last)`: frames."""
 
 
 class Recover(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=64):
@@ -17,6 +21,13 @@ class Recover(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=64):
     runs: tuple[FrameRange, ...] = ()
     """Without tickets: of these owners' frames."""
 
+    @classmethod
+    def of(cls, nonce: int, spans: Iterable[AnySpan]) -> Recover:
+        return cls(nonce, *_on_the_wire(spans))
+
+    def spans(self) -> list[Any]:
+        return _spans(self.ranges, self.runs)
+
 
 class AckRecover(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=65):
     """ACKRECOVER: the frames that the recovery buffer holds, and the ranges of which it holds nothing. The paper stays
@@ -26,6 +37,29 @@ class AckRecover(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=65)
     frames: tuple[AnyFrame, ...]
     lacks: tuple[Range, ...] = ()
     lacks_runs: tuple[FrameRange, ...] = ()
+
+    @classmethod
+    def of(cls, nonce: int, frames: Iterable[AnyFrame], lacks: Iterable[AnySpan]) -> AckRecover:
+        return cls(nonce, tuple(frames), *_on_the_wire(lacks))
+
+    def lacked(self) -> list[Any]:
+        return _spans(self.lacks, self.lacks_runs)
+
+
+def _on_the_wire(spans: Iterable[AnySpan]) -> tuple[tuple[Range, ...], tuple[FrameRange, ...]]:
+    """Spans of tickets, and spans of owners, which have no incarnation."""
+    ranges: list[Range] = []
+    runs: list[FrameRange] = []
+    for of, inc, first, last in spans:
+        if isinstance(of, int):
+            ranges.append((of, inc, first, last))
+        else:
+            runs.append((of, first, last))
+    return tuple(ranges), tuple(runs)
+
+
+def _spans(ranges: Iterable[Range], runs: Iterable[FrameRange]) -> list[Any]:
+    return [*ranges, *((owner, 0, first, last) for owner, first, last in runs)]
 
 
 class SnapshotRequest(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=66):

@@ -5,10 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from whence.clock import AnyFrame, MemberId
-from whence.order.messages import OrderMessage
-
-AnyRange = tuple[int | MemberId, int, int, int]
-"""`(ticket, incarnation, first, last)`; without tickets `(owner, 0, first, last)`, where frames are counted."""
+from whence.order.messages import AnySpan, OrderMessage
 
 
 class _Out(msgspec.Struct, frozen=True, gc=False):
@@ -61,14 +58,14 @@ class Dropped(_Out, frozen=True, gc=False):
 class Asked(_Out, frozen=True, gc=False):
     """Recovery of these ranges was asked of these peers."""
 
-    ranges: tuple[AnyRange, ...]
+    ranges: tuple[AnySpan, ...]
     peers: tuple[MemberId, ...]
 
 
 class GaveUp(_Out, frozen=True, gc=False):
     """These events will not be waited for any longer."""
 
-    ranges: tuple[AnyRange, ...]
+    ranges: tuple[AnySpan, ...]
     reason: str
 
 
@@ -94,4 +91,6 @@ class Contracted(_Out, frozen=True, gc=False):
     """X, measured: frames delivered here that a frame's owner had not delivered when it sent it."""
 
 
-OrderOutput = OrderSend | Published | Arrived | Deliver | Dropped | Asked | GaveUp | Moved | Contracted
+Notice = Published | Arrived | Deliver | Dropped | Asked | GaveUp | Moved | Contracted
+"""What a member hands on as it is."""
+OrderOutput = OrderSend | Notice

@@ -12,7 +12,6 @@ from whence.order.buffers import Span
 from whence.order.explain import Blocked, Missing
 from whence.order.interface import OrderContext
 from whence.order.layer import Layer
-from whence.order.messages import AckRecover, Recover
 
 MAX_OWNERS = 4096
 """Owners remembered; each costs about 40 bytes in a snapshot."""
@@ -105,18 +104,6 @@ class OwnersLayer(Layer[str, OF], Generic[OF, C]):
 
     def _source(self, of: str, inc: int) -> MemberId | None:
         return of
-
-    def _question(self, nonce: int, ranges: tuple[Span[str], ...]) -> Recover:
-        return Recover(nonce, (), tuple((owner, first, last) for owner, _, first, last in ranges))
-
-    def _asked_for(self, message: Recover) -> Sequence[Span[str]]:
-        return [(owner, 0, first, last) for owner, first, last in message.runs]
-
-    def _answer(self, nonce: int, frames: list[OF], lacks: list[Span[str]]) -> AckRecover:
-        return AckRecover(nonce, tuple(frames), (), tuple((owner, first, last) for owner, _, first, last in lacks))
-
-    def _lacked(self, message: AckRecover) -> Sequence[Span[str]]:
-        return [(owner, 0, first, last) for owner, first, last in message.lacks_runs]
 
     def _explained(self, gaps: Sequence[Span[str]]) -> tuple[Missing, ...]:
         return tuple(self._explain(Missing(None, owner, first, last), (owner, 0)) for owner, _, first, last in gaps)

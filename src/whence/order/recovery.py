@@ -1,8 +1,8 @@
-"""Who is asked for what is missing, and when (CCC11 Algorithm 5, `time_to_terminate` over).
+"""Whom to ask for missing events, and when (CCC11 Algorithm 5, `time_to_terminate` over).
 
-Departs from the paper in the unit: a **pursuit** follows one tenure of one ticket, and asks for ranges, not single ids.
-(Where there are no tickets, one owner's frames.) It asks once per id where the order may skip, and again with growing
-pauses where it may not (`reliable`), or where nothing else will ever show the loss (the silent tail).
+Departs from the paper in the unit: a **pursuit** follows one tenure of a ticket (without tickets, one owner's frames)
+and asks for ranges, not single ids. It asks once per id where the order may skip. It retries with backoff where the
+order may not skip (`reliable`), or where no later event would show the loss (the silent tail).
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from whence.order.messages import Recover
 from whence.order.outputs import Asked, OrderOutput, OrderSend
 
 MAX_PURSUITS = 4096
+MAX_TOLD = 256
+"""Of those, pursuits of what only one peer's digests speak of: it may have made them up. They also make room for what
+a frame in hand waits for."""
 MAX_NONCES = 1024
 MAX_HOLDERS = 4
 MAX_BACKOFF = 8
@@ -26,13 +29,16 @@ MAX_BACKOFF = 8
 class Pursuit:
     """The missing events of one tenure: how far they are wanted, who was asked, who said no."""
 
-    __slots__ = ("asked", "asked_upto", "attempts", "denied", "holders", "next_at", "since", "tail", "upto")
+    __slots__ = ("asked", "asked_upto", "attempts", "denied", "holders", "next_at", "since", "tail", "teller", "upto")
 
-    def __init__(self, now: int, next_at: int, upto: int, tail: bool) -> None:
+    def __init__(self, now: int, next_at: int, upto: int, teller: MemberId | None) -> None:
         self.since = now
         self.next_at = next_at
         self.upto = upto
-        self.tail = tail
+        self.tail = teller is not None
+        """Nothing in hand waits for it: only a digest speaks of it."""
+        self.teller = teller
+        """Whose digest spoke of it first."""
         self.asked_upto = 0
         self.attempts = 0
         self.asked: dict[MemberId, int] = {}
@@ -49,15 +55,15 @@ class Pursuits(Generic[O]):
         rng: random.Random,
         sample: Callable[[int], Sequence[MemberId]],
         owner: Callable[[O, int], MemberId | None],
-        question: Callable[[int, tuple[Span[O], ...]], Recover],
     ) -> None:
         self.config = config
         self.rng = rng
         self.sample = sample
         self.owner: Callable[[O, int], MemberId | None] = owner
-        self.question: Callable[[int, tuple[Span[O], ...]], Recover] = question
         self.blocking = config.order == "reliable"
         self.by_count: dict[Count[O], Pursuit] = {}
+        self._told: dict[MemberId, dict[Count[O], None]] = {}
+        """Of each peer, what only its digests speak of."""
         self.nonces: dict[int, None] = {}
         self.next_at: int | None = None
         self.overflow = 0
@@ -72,15 +78,18 @@ class Pursuits(Generic[O]):
         pursuit = self.by_count.get((ticket, inc))
         soon = now if at_once else now + self.config.time_to_terminate_ns
         if pursuit is None:
-            if len(self.by_count) >= MAX_PURSUITS:
+            if not self._room(holder):
                 self.overflow += 1
                 return
-            pursuit = self.by_count[ticket, inc] = Pursuit(now, soon, upto, holder is not None)
+            pursuit = self.by_count[ticket, inc] = Pursuit(now, soon, upto, holder)
+            if holder is not None:
+                self._told.setdefault(holder, {})[ticket, inc] = None
         elif upto > pursuit.upto or at_once:
             pursuit.upto = max(upto, pursuit.upto)
             pursuit.next_at = min(pursuit.next_at, soon)
         if holder is None:
             pursuit.tail = False
+            self._untell((ticket, inc), pursuit)
         else:
             pursuit.holders.pop(holder, None)
             pursuit.holders[holder] = None
@@ -88,6 +97,30 @@ class Pursuits(Generic[O]):
                 del pursuit.holders[next(iter(pursuit.holders))]
         if self.next_at is None or pursuit.next_at < self.next_at:
             self.next_at = pursuit.next_at
+
+    def _room(self, holder: MemberId | None) -> bool:
+        """Whether one pursuit more may begin. What a frame waits for comes before what digests speak of."""
+        if holder is not None:
+            return len(self.by_count) < MAX_PURSUITS and len(self._told.get(holder, ())) < MAX_TOLD
+        if len(self.by_count) >= MAX_PURSUITS and self._told:
+            most = max(self._told.values(), key=len)
+            self.end(next(iter(most)))
+            self.overflow += 1
+        return len(self.by_count) < MAX_PURSUITS
+
+    def _untell(self, tenure: Count[O], pursuit: Pursuit) -> None:
+        if pursuit.teller is not None:
+            told = self._told[pursuit.teller]
+            del told[tenure]
+            if not told:
+                del self._told[pursuit.teller]
+            pursuit.teller = None
+
+    def end(self, tenure: Count[O]) -> Pursuit:
+        """Nothing of the tenure is missing any more, or it is given up."""
+        pursuit = self.by_count.pop(tenure)
+        self._untell(tenure, pursuit)
+        return pursuit
 
     def due(self, now: int, gaps: Callable[[O, int, int], list[Span[O]]]) -> list[OrderOutput]:
         """Ask for everything whose time has come; `gaps` says what of a tenure is missing and not in hand."""
@@ -99,7 +132,7 @@ class Pursuits(Generic[O]):
                 continue
             ranges = gaps(*tenure, pursuit.upto)
             if not ranges:
-                del self.by_count[tenure]
+                self.end(tenure)
                 continue
             ranges, again = self._allowed(pursuit, ranges)
             if not again:
@@ -160,11 +193,11 @@ class Pursuits(Generic[O]):
             while len(self.nonces) > MAX_NONCES:
                 del self.nonces[next(iter(self.nonces))]
             out.append(Asked(part, targets))
-            message = self.question(nonce, part)
+            message = Recover.of(nonce, part)
             out.extend(OrderSend(peer, message) for peer in targets)
 
     def progress(self, ticket: O, inc: int, now: int) -> None:
-        """An answer brought something: where asking again is allowed, ask for the rest without a pause."""
+        """An answer brought something: where retries are allowed, ask for the rest soon."""
         pursuit = self.by_count.get((ticket, inc))
         if pursuit is not None and (self.blocking or pursuit.tail):
             pursuit.attempts = 0
@@ -179,8 +212,8 @@ class Pursuits(Generic[O]):
                 pursuit.denied[peer] = now
 
     def hopeless(self, now: int, members: Sequence[MemberId]) -> list[Count[O]]:
-        """`reliable`: tenures of which nobody known holds what is missing, asked for long enough. The source counts as
-        gone once it is no member any more."""
+        """`reliable`: tenures that have been asked for long enough and that every known member has denied to hold. The
+        source counts as gone once it is no longer a member."""
         if not self.blocking:
             return []
         return [

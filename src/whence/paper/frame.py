@@ -1,4 +1,4 @@
-"""What every experiment is made of: points that are measured, claims that hold or do not, a plot, and files."""
+"""The frame of every experiment: measured points, claims that can fail, plots, and the files they are saved to."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from whence.errors import ConfigError, UsageError
+from whence.errors import ConfigError
+from whence.paper.points import on_spark
 from whence.scale.sweep import point as scale_point
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ Tell = Callable[[float, str], None]
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """One sentence of a paper (or of ours), and whether the measurement bears it out."""
+    """One statement of a paper (or of ours), and whether the measurement confirms it."""
 
     text: str
     holds: bool
@@ -32,7 +33,7 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct):
-    """What an experiment found. Without rows it was skipped, and the note says why."""
+    """The result of an experiment. Without rows it was skipped, and the note says why."""
 
     rows: list[Row]
     claims: list[Claim]
@@ -41,40 +42,48 @@ class Outcome(msgspec.Struct):
 
 
 class Context(msgspec.Struct):
-    """How an experiment is to be run."""
+    """How to run an experiment."""
 
     quick: bool = False
-    """Far fewer deliveries: seconds, and larger errors."""
+    """Takes seconds, with far fewer deliveries and larger errors."""
     seed: int = 0
     latencies: tuple[tuple[float, ...], ...] = ()
     """Round-trip times in ms, for the experiments that use them."""
     master: str | None = None
-    """A Spark master: run the points there. Otherwise here, one after the other, each on all cores."""
+    """A Spark master to run the points on. Without one they run here, one after the other, each on all cores."""
     tell: Tell | None = None
     live: bool = False
-    """On real sockets, for the experiments that can."""
+    """Run on real sockets, for the experiments that can."""
     data: str = ""
-    """An editing session, for the experiment that uses one; none: see `whence.objects.replay.session`."""
+    """A file with an editing session, for the experiment that uses one. Empty: see `whence.objects.replay.session`."""
 
     def size(self, deliveries: float, quick: float) -> float:
-        """Deliveries of a point. Errors come in swarms, of one slow message at many receivers: it is messages that
-        count."""
+        """Deliveries of a point. Many, because errors are correlated: one slow message is late at many receivers."""
         return quick if self.quick else deliveries
+
+    def say(self, share: float, what: str) -> None:
+        """Report progress: the share that is done, and the current step."""
+        if self.tell:
+            self.tell(share, what)
+
+    def count(self, what: str) -> Callable[[int, int], None]:
+        """A progress callback `(done, total)`."""
+        return lambda done, total: self.say(done / total, f"{what}: {done} of {total}")
 
 
 def measure(context: Context, points: Sequence[Row], seeds: int = 4, figure: str = "exact_rate") -> list[Row]:
-    """Run each point of the array engine with several seeds that share its deliveries; one row a point.
+    """Run each point on the array engine with several seeds, which share its deliveries. One row per point.
 
-    Points with the same seed, processes and rate have the very same messages, so that their `<figure>_runs` can be
-    compared one by one. `<figure>_error` is the standard error of the mean over the seeds: deliveries of one run are
-    not independent, runs are.
+    Points with the same seed, processes and rate have the same messages, so their `<figure>_runs` can be compared pair
+    by pair. `<figure>_error` is the standard error of the mean over the seeds: runs are independent, the deliveries of
+    one run are not.
     """
     sized = [
         {**p, "deliveries": p["deliveries"] / seeds, "seed": context.seed * 1000 + i}
         for p in points
         for i in range(seeds)
     ]
-    found = _on_spark(context, sized) if context.master else _here(context, sized)
+    found = on_spark("scale", sized, context.master) if context.master else _here(context, sized)
     rows = []
     for i, p in enumerate(points):
         runs = found[i * seeds : (i + 1) * seeds]
@@ -97,32 +106,13 @@ def measure(context: Context, points: Sequence[Row], seeds: int = 4, figure: str
 def _here(context: Context, points: Sequence[Row]) -> list[Row]:
     found = []
     for i, p in enumerate(points):
-        if context.tell:
-            context.tell(i / len(points), f"point {i + 1} of {len(points)}")
+        context.say(i / len(points), f"point {i + 1} of {len(points)}")
         found.append(scale_point({**p, "threads": None}))
     return found
 
 
-def _on_spark(context: Context, points: Sequence[Row]) -> list[Row]:
-    """The same points on the executors of Spark, a thread each: the same results."""
-    from whence.spark.session import session
-    from whence.spark.sweep import Point, run_points
-    from whence.spark.sweep import points as table
-
-    spark = session(context.master)
-    wanted = [
-        Point(f"{i:06}", 0, p["seed"], json.dumps({key: value for key, value in p.items() if key != "seed"}))
-        for i, p in enumerate(points)
-    ]
-    rows = run_points(table(spark, wanted).repartition(len(wanted)), "scale").collect()
-    for row in rows:
-        if row["error"] is not None:
-            raise UsageError(f"a point failed: {row['error']}; its settings: {row['setting'][:300]}")
-    return [json.loads(row["result"]) for row in sorted(rows, key=lambda row: str(row["point"]))]
-
-
 def save(out: Path, name: str, outcome: Outcome) -> list[Path]:
-    """Write data (CSV and Parquet), plot (PNG and SVG) and claims.json; returns the files."""
+    """Write the data (CSV and Parquet), the plot (PNG and SVG) and claims.json. Returns the paths."""
     stem = name.rpartition("/")[2]
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -149,7 +139,7 @@ def save(out: Path, name: str, outcome: Outcome) -> list[Path]:
 
 
 def _draw(figure: Any, png: Path, svg: Path) -> None:
-    """Same rows, same bytes: no date; text stays text."""
+    """Equal rows give equal bytes (no date); text in SVG stays text."""
     import matplotlib as mpl
 
     figure.savefig(png, dpi=150)
@@ -157,42 +147,40 @@ def _draw(figure: Any, png: Path, svg: Path) -> None:
         figure.savefig(svg, metadata={"Date": None})
 
 
-def canvas(title: str, x: str, y: str, right: str = "") -> tuple[Figure, Any]:
-    """An empty plot, with a title and named axes; `right`: a second one beside it, over that."""
+def panels(title: str, *names: tuple[str, str]) -> tuple[Figure, list[Any]]:
+    """Empty plots side by side, each with the labels of its x and y axis."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(11 if right else 7.5, 4.8), layout="constrained")
-    panels = figure.subplots(1, 2 if right else 1, squeeze=False)[0]
+    width, height = {1: (7.5, 4.8), 2: (11, 4.8)}.get(len(names), (4.6 * len(names), 4.2))
+    figure = Figure(figsize=(width, height), layout="constrained")
+    plots = list(figure.subplots(1, len(names), squeeze=False)[0])
     figure.suptitle(title, fontsize=11)
-    for axes, name in zip(panels, (x, right), strict=False):
-        axes.set_xlabel(name)
+    for axes, (x, y) in zip(plots, names, strict=True):
+        axes.set_xlabel(x)
         axes.set_ylabel(y)
         axes.grid(True, which="major", alpha=0.35)
         axes.grid(True, which="minor", alpha=0.12)
-    return figure, panels if right else panels[0]
+    return figure, plots
 
 
 def count(deliveries: float) -> str:
-    """For a title: 10^8 deliveries a point."""
+    """For a title: "10^8 deliveries a point"."""
     digits, power = f"{deliveries:.0e}".split("e")
     factor = "" if digits == "1" else digits + r" \cdot "
     return f"${factor}10^{int(power)}$ deliveries a point"
 
 
+def error_bars(axes: Any, x: Sequence[Any], y: Sequence[Any], error: Any, mark: str, colour: str, label: str) -> None:
+    """Points joined by a line, with error bars."""
+    style = {"markersize": 4, "linewidth": 1.4, "capsize": 2.5}
+    axes.errorbar(x, y, yerr=error, fmt=mark, color=colour, label=label, **style)
+
+
 def curve(axes: Any, rows: Sequence[Row], x: str, label: str, colour: str, figure: str = "exact_rate") -> None:
     """Measured points with their standard errors."""
-    rows = [row for row in rows if row[figure] > 0]  # what never happened has no place on a logarithmic axis
-    axes.errorbar(
-        [row[x] for row in rows],
-        [row[figure] for row in rows],
-        yerr=[row.get(f"{figure}_error", 0) for row in rows],
-        fmt="o-",
-        markersize=4,
-        linewidth=1.4,
-        capsize=2.5,
-        color=colour,
-        label=label,
-    )
+    rows = [row for row in rows if row[figure] > 0]  # a logarithmic axis has no zero
+    errors = [row.get(f"{figure}_error", 0) for row in rows]
+    error_bars(axes, [row[x] for row in rows], [row[figure] for row in rows], errors, "o-", colour, label)
 
 
 def theory(axes: Any, rows: Sequence[Row], x: str, label: str | None, colour: str) -> None:
@@ -201,12 +189,12 @@ def theory(axes: Any, rows: Sequence[Row], x: str, label: str | None, colour: st
 
 
 def best(rows: Sequence[Row], key: str, figure: str = "exact_rate") -> Row:
-    """The row with the least of a figure."""
+    """The row with the smallest figure."""
     return min(rows, key=lambda row: (row[figure], row[key]))
 
 
 def worse(row: Row, other: Row, figure: str = "exact_rate") -> tuple[float, float]:
-    """By how much a row is worse than another with the same messages, and the standard error of that."""
+    """By how much a row is worse than another with the same messages, and the standard error of the difference."""
     pairs = zip(row[f"{figure}_runs"], other[f"{figure}_runs"], strict=True)
     differences = [a - b for a, b in pairs]
     return fmean(differences), stdev(differences) / len(differences) ** 0.5 if len(differences) > 1 else 0.0

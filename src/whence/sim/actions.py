@@ -1,14 +1,14 @@
-"""What can be done to a simulated world, as plain data: a **schedule** is a list of these, sorted by time.
+"""The actions of a simulation, as plain data. A **schedule** is a list of actions, sorted by time.
 
-Every fault and every publish of a run is one action, known before the run starts. So a schedule can be printed,
-edited, run again and shrunk. An action that makes no sense when its time comes (a crash of a process that is down)
-does nothing: taking one action away never makes another one an error.
+Every fault and every publish of a run is one action, known before the run starts. So a schedule can be printed, edited,
+repeated and shrunk. An action that is impossible at its time (a crash of a process that is down) does nothing, so
+removing one action never makes another one an error.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, get_args
 
 import msgspec
 
@@ -20,27 +20,27 @@ Lasts = Duration | None
 
 class _Action(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
     at: Duration
-    """When, since the beginning of the run."""
+    """Time since the start of the run."""
 
 
 class Crash(_Action, frozen=True, kw_only=True, tag="crash"):
-    """The process stops dead, in all clusters. With `for` it comes back after that time, `disk` or not."""
+    """The process crashes, in all clusters. With `for` it restarts after that time, with its disk or without."""
 
     who: str
     lasts: Lasts = msgspec.field(default=None, name="for")
     disk: bool = False
-    """Back with the checkpoint of its last completed step; without, it is new and needs a snapshot."""
+    """Restart from the checkpoint of its last completed step. Without a disk it is new and needs a snapshot."""
 
 
 class Start(_Action, frozen=True, kw_only=True, tag="start"):
-    """The process starts (a late joiner, or one that left or crashed for good)."""
+    """The process starts: a late joiner, or one that left or crashed without `for`."""
 
     who: str
     disk: bool = False
 
 
 class Leave(_Action, frozen=True, kw_only=True, tag="leave"):
-    """The process leaves gracefully and ends. With `for` it comes back as a new member after that time."""
+    """The process leaves gracefully. With `for` it comes back as a new member after that time."""
 
     who: str
     lasts: Lasts = msgspec.field(default=None, name="for")
@@ -68,7 +68,7 @@ class Found(_Action, frozen=True, kw_only=True, tag="found"):
 
 
 class Partition(_Action, frozen=True, kw_only=True, tag="partition"):
-    """`who` on one side, all others on the other; nothing crosses. `oneway`: only what `who` send is lost."""
+    """`who` are on one side, all others on the other; nothing crosses. `oneway`: only what `who` send is lost."""
 
     who: tuple[str, ...]
     lasts: Lasts = msgspec.field(default=None, name="for")
@@ -76,7 +76,7 @@ class Partition(_Action, frozen=True, kw_only=True, tag="partition"):
 
 
 class Cut(_Action, frozen=True, kw_only=True, tag="cut"):
-    """One link is dead. `oneway`: only from `src` to `dst`."""
+    """One link is down. `oneway`: only from `src` to `dst`."""
 
     src: str
     dst: str
@@ -85,7 +85,7 @@ class Cut(_Action, frozen=True, kw_only=True, tag="cut"):
 
 
 class Slow(_Action, frozen=True, kw_only=True, tag="slow"):
-    """What `src` sends to `dst` (to everybody, if empty) takes this much longer."""
+    """Messages from `src` to `dst` (empty: to everybody) take this much longer."""
 
     src: str
     by: Duration
@@ -103,8 +103,8 @@ class Clock(_Action, frozen=True, kw_only=True, tag="clock"):
 
 
 class Hostile(_Action, frozen=True, kw_only=True, tag="hostile"):
-    """Bad bytes arrive at `who`: random, truncated, altered and forged ones. They come from an outsider or, with
-    `sender`, from a member gone mad. Needs `wire = true`."""
+    """Bad bytes arrive at `who`: random, truncated, altered and forged. They come from an outsider or, with `sender`,
+    from a faulty member. Needs `wire = true`."""
 
     who: str
     sender: str = ""
@@ -113,7 +113,7 @@ class Hostile(_Action, frozen=True, kw_only=True, tag="hostile"):
 
 
 class Move(_Action, frozen=True, kw_only=True, tag="move"):
-    """The member begins a generation of so many entries and keys (a cluster without tickets)."""
+    """The member starts a clock generation with these entries and keys (a cluster without tickets)."""
 
     who: str
     entries: Annotated[int, msgspec.Meta(ge=1)]
@@ -122,7 +122,7 @@ class Move(_Action, frozen=True, kw_only=True, tag="move"):
 
 
 class Publish(_Action, frozen=True, kw_only=True, tag="publish"):
-    """The application publishes one frame; without a ticket at that time, it is refused."""
+    """The application publishes one frame; refused if the member has no ticket then."""
 
     who: str
     cluster: str = ""
@@ -133,25 +133,11 @@ class Publish(_Action, frozen=True, kw_only=True, tag="publish"):
 Action = Crash | Start | Leave | Coordinate | Resign | Found | Partition | Cut | Slow | Clock | Hostile | Move | Publish
 Schedule = tuple[Action, ...]
 
-KINDS: dict[str, type[Action]] = {
-    "crash": Crash,
-    "start": Start,
-    "leave": Leave,
-    "coordinate": Coordinate,
-    "resign": Resign,
-    "found": Found,
-    "partition": Partition,
-    "cut": Cut,
-    "slow": Slow,
-    "clock": Clock,
-    "hostile": Hostile,
-    "move": Move,
-    "publish": Publish,
-}
+KINDS: dict[str, type[Action]] = {str(kind.__struct_config__.tag): kind for kind in get_args(Action)}
 
 
 def read_action(table: Mapping[str, object], where: str, round_ns: int) -> Action:
-    """One `[[fault]]` or `[[publish]]` table."""
+    """Read one `[[fault]]` or `[[publish]]` table."""
     kind = table.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
         raise ConfigError(f"{where}.kind: {kind!r} is not a kind of action; one of: {', '.join(KINDS)}")
@@ -159,14 +145,14 @@ def read_action(table: Mapping[str, object], where: str, round_ns: int) -> Actio
 
 
 def write_action(action: Action) -> dict[str, object]:
-    """The table that `read_action` turns into this action again."""
+    """The inverse of `read_action`."""
     table = write(action)
     kind = type(action).__struct_config__.tag
     return {"at": table.pop("at"), "kind": kind, **table}
 
 
 def names_in(action: Action) -> tuple[str, ...]:
-    """The processes an action speaks of."""
+    """The processes an action names."""
     match action:
         case Partition(who=who):
             return who
@@ -179,18 +165,18 @@ def names_in(action: Action) -> tuple[str, ...]:
 
 
 def until(action: Action) -> int:
-    """When the last effect of the action itself is over, as far as it says."""
+    """When the action's own effect ends."""
     lasts = getattr(action, "lasts", None)
     return action.at + (lasts or 0)
 
 
 def _about(ns: int) -> str:
-    """For people: four digits of a second."""
+    """Seconds with four digits."""
     return f"{ns / 1e9:.4g}s"
 
 
 def describe(action: Action) -> str:
-    """The action as a person would say it."""
+    """The action in words; part of the trace."""
     lasts = getattr(action, "lasts", None)
     span = f" for {_about(lasts)}" if lasts is not None else ""
     cluster = getattr(action, "cluster", "")

@@ -1,7 +1,7 @@
-"""From a scenario and a seed to a schedule: the explicit actions, and those drawn at random (`[chaos]`, `workload`).
+"""Expands a scenario and a seed into a schedule: explicit actions, random faults (`[chaos]`) and the `workload`.
 
-Everything random here is drawn before the run starts, each purpose from a generator of its own. What comes out is a
-plain list; the world only carries it out.
+All randomness is drawn before the run, each purpose from its own generator. The result is a plain list, which the world
+carries out.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def expand(loaded: Loaded, seed: int) -> Schedule:
 
 
 class _Chaos:
-    """Random faults. Each kind has its own generator, so that turning one on does not move the others."""
+    """Random faults. Each kind has its own generator, so enabling one does not change the others."""
 
     def __init__(self, scenario: Scenario, chaos: Chaos, seed: int) -> None:
         self.scenario, self.chaos, self.seed = scenario, chaos, seed
@@ -47,7 +47,9 @@ class _Chaos:
         self.stop = min(scenario.duration, chaos.stop if chaos.stop is not None else scenario.duration)
         self.names = scenario.names
         self.mortal = [n for n in self.names if n not in chaos.spare]
-        self.founders = {scenario.founder_of(c) for c in scenario.cluster}  # their disk holds the epoch: they keep it
+        self.founders = {
+            scenario.founder_of(c) for c in scenario.cluster
+        }  # they keep their disk, which holds the epoch
 
     def draw(self) -> list[Action]:
         found: list[Action] = []
@@ -140,7 +142,7 @@ class _Chaos:
 
 
 def workload(scenario: Scenario, cluster: Cluster, faults: list[Action], seed: int) -> list[Publish]:
-    """The publishes of one cluster: who wants a ticket publishes `rate` events a round, at random moments."""
+    """The publishes of one cluster: each coordinator publishes `rate` events a round, at random times."""
     w = cluster.workload
     coordinators = scenario.coordinators_of(cluster)
     rate = w.rate or w.per_second * scenario.round / 1e9 / max(1, len(coordinators))
@@ -167,7 +169,7 @@ def workload(scenario: Scenario, cluster: Cluster, faults: list[Action], seed: i
 
 
 def _wants(faults: list[Action], cluster: Cluster, who: str) -> list[tuple[int, bool]]:
-    """When the member begins and ceases to want a ticket."""
+    """When the member starts and stops wanting a ticket."""
     return sorted(
         (a.at, isinstance(a, Coordinate))
         for a in faults

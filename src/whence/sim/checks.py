@@ -1,19 +1,19 @@
-"""The checks that are always on: after every step of every member, and once more at the end.
+"""The checks of every run: after each step of each member, and at the end.
 
 ========== ================================================================================================
 kind       what is wrong
 ========== ================================================================================================
 core       a member raised an error of its own
-livelock   a member asks to be woken again and again at the same moment
-buffer     a buffer is beyond its bound
+livelock   a member repeatedly asks to be woken at the same moment
+buffer     a buffer exceeds its bound
 id         an event id was used twice
-twice      an application was handed an event that its state had already
+twice      an application got an event that its state already contained
 order      a delivery that the member's order forbids (`whence.judge`)
-alert      an inversion in probabilistic order that PCO17 Algorithm 4 does not warn of
+alert      an inversion in probabilistic order without an alert of PCO17 Algorithm 4
 ring       an invariant of the ticket ring (`whence.ring.invariants`)
-snapshot   a state was installed that is not the one that was captured
-lost       a run without faults and losses, and yet somebody has not got everything
-agreement  at the end, a member of a reliable order lacks what it was promised
+snapshot   an installed state differs from the captured one
+lost       in a run without faults and losses, a member lacks an event
+agreement  at the end, a member with reliable order lacks an event it was promised
 stuck      at the end, a member is still joining or holds events back
 ========== ================================================================================================
 """
@@ -32,12 +32,12 @@ from whence.sim.host import tenure_of
 from whence.sim.rings import Rings
 
 if TYPE_CHECKING:
-    from whence.sim.host import Seat
+    from whence.sim.host import Instance
     from whence.sim.world import World
 
 
 class Violation(Exception):
-    """Something that must never be, with all that is needed to see it again."""
+    """A failed check, with everything needed to reproduce it."""
 
     def __init__(self, kind: str, what: str, *, at: int, member: str, seed: int, schedule: Schedule) -> None:
         super().__init__(kind, what)
@@ -53,12 +53,12 @@ class Violation(Exception):
         return f"{self.kind}{who}, {self.at / 1e9:.4f} s, seed {self.seed}: {self.what}"
 
     def story(self) -> str:
-        """The violation and everything that was done to the world before it."""
+        """The violation and all actions before it."""
         return f"{show(tuple(a for a in self.schedule if a.at <= self.at))}\n{self}"
 
 
 class Checks:
-    """Watches one world."""
+    """The checks of one world."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -70,93 +70,95 @@ class Checks:
         self._inversions: dict[tuple[int, str], int] = {}
         self._missed: dict[tuple[int, str], int] = {}
 
-    def violation(self, kind: str, what: str, seat: Seat | None = None) -> Violation:
+    def violation(self, kind: str, what: str, instance: Instance | None = None) -> Violation:
         world = self.world
-        member = f"{seat.id}/{world.clusters[seat.cluster].name}" if seat is not None else ""
+        member = f"{instance.id}/{world.clusters[instance.cluster].name}" if instance is not None else ""
         return Violation(kind, what, at=world.now, member=member, seed=world.seed, schedule=world.schedule)
 
     # -- every step ------------------------------------------------------------------------------------------
 
-    def seated(self, seat: Seat) -> None:
-        """A life begins."""
-        self.rings[seat.cluster].seated(seat)
+    def started(self, instance: Instance) -> None:
+        """A member starts."""
+        self.rings[instance.cluster].started(instance)
 
-    def unseated(self, seat: Seat) -> None:
-        """A life ends."""
-        self.rings[seat.cluster].unseated(seat)
-        self.judges[seat.cluster].left(seat.id)
+    def stopped(self, instance: Instance) -> None:
+        """A member stops."""
+        self.rings[instance.cluster].stopped(instance)
+        self.judges[instance.cluster].left(instance.id)
 
-    def stepped(self, seat: Seat, event: ports.Input, outs: list[ports.Output]) -> None:
+    def stepped(self, instance: Instance, event: ports.Input, outs: list[ports.Output]) -> None:
         """After all outputs of a step."""
-        levels = seat.member.buffers()
-        if levels != seat.levels:
-            seat.levels = levels
-            self._bounded(seat, levels)
-        broken = self.rings[seat.cluster].stepped(seat, event, outs, self.world.now)
+        levels = instance.member.buffers()
+        if levels != instance.levels:
+            instance.levels = levels
+            self._bounded(instance, levels)
+        broken = self.rings[instance.cluster].stepped(instance, event, outs, self.world.now)
         if broken is not None:
-            raise self.violation("ring", broken, seat)
+            raise self.violation("ring", broken, instance)
 
-    def _bounded(self, seat: Seat, levels: dict[str, tuple[int, int]]) -> None:
+    def _bounded(self, instance: Instance, levels: dict[str, tuple[int, int]]) -> None:
         high = self.world.tally.high
         for name, level in levels.items():
             fill, bound = level
             if fill > bound:
-                raise self.violation("buffer", f"{name} holds {fill}, its bound is {bound}", seat)
+                raise self.violation("buffer", f"{name} holds {fill}, its bound is {bound}", instance)
             if name not in high or fill > high[name][0]:
                 high[name] = level
 
-    def published(self, seat: Seat, frame: AnyFrame) -> None:
-        tenures = self._tenures[seat.cluster]
+    def published(self, instance: Instance, frame: AnyFrame) -> None:
+        tenures = self._tenures[instance.cluster]
         ticket, inc, owner = tenure_of(frame)
         tenure = (owner if ticket < 0 else ticket, inc)
-        owner, last = tenures.get(tenure, (seat.id, 0))
-        if owner != seat.id or frame.owner != seat.id:
-            raise self.violation("id", f"{frame.ids()[0]} published under a tenure that is {owner}'s", seat)
+        owner, last = tenures.get(tenure, (instance.id, 0))
+        if owner != instance.id or frame.owner != instance.id:
+            raise self.violation("id", f"{frame.ids()[0]} published under a tenure that is {owner}'s", instance)
         if frame.first != last + 1:
-            raise self.violation("id", f"{frame.ids()[0]} published after number {last} of its tenure", seat)
-        tenures[tenure] = (seat.id, frame.last)
-        self.judges[seat.cluster].published(seat.id, frame.key, frame.count)
+            raise self.violation("id", f"{frame.ids()[0]} published after number {last} of its tenure", instance)
+        tenures[tenure] = (instance.id, frame.last)
+        self.judges[instance.cluster].published(instance.id, frame.key, frame.count)
 
-    def delivered(self, seat: Seat, out: ports.Deliver) -> None:
+    def delivered(self, instance: Instance, out: ports.Deliver) -> None:
         frame = out.frame
-        judge = self.judges[seat.cluster]
-        verdict = judge.delivered(seat.id, frame.key)
-        if not seat.app.deliver(frame):
-            raise self.violation("twice", f"{frame.ids()[0]} was in the application's state already", seat)
+        judge = self.judges[instance.cluster]
+        verdict = judge.delivered(instance.id, frame.key)
+        if not instance.app.deliver(frame):
+            raise self.violation("twice", f"{frame.ids()[0]} was in the application's state already", instance)
         if verdict is Verdict.IN_ORDER:
             return
         if verdict in INVERSIONS:
-            key = (seat.cluster, seat.order)
+            key = (instance.cluster, instance.order)
             self._inversions[key] = self._inversions.get(key, 0) + frame.count
             if out.alert != 5:
                 self._missed[key] = self._missed.get(key, 0) + frame.count
-            if out.alert < 4 and seat.order == "probabilistic":
-                raise self.violation("alert", f"{frame.ids()[0]} is inverted, and Algorithm 4 says nothing", seat)
-        if verdict is Verdict.OVER_GAP and seat.id in self._gave_up:
+            if out.alert < 4 and instance.order == "probabilistic":
+                raise self.violation("alert", f"{frame.ids()[0]} is inverted, and Algorithm 4 says nothing", instance)
+        if verdict is Verdict.OVER_GAP and instance.id in self._gave_up:
             return
-        finding = judge.explained(seat.id, None, frame.key, verdict)
+        finding = judge.explained(instance.id, None, frame.key, verdict)
         if finding is not None:
-            raise self.violation("order", f"{seat.order}: {verdict.text}: {finding}", seat)
+            raise self.violation("order", f"{instance.order}: {verdict.text}: {finding}", instance)
 
-    def gave_up(self, seat: Seat, out: ports.GaveUp) -> None:
-        """A blocking order may give up only what has died with its publisher: no living member has it."""
-        if seat.order != "reliable":
+    def gave_up(self, instance: Instance, out: ports.GaveUp) -> None:
+        """A blocking order may give up only events that no living member has."""
+        if instance.order != "reliable":
             return
-        self._gave_up.add(seat.id)
-        seats = [h.seats[seat.cluster] for h in self.world.hosts.values() if seat.cluster in h.seats]
+        self._gave_up.add(instance.id)
+        instances = [
+            h.instances[instance.cluster] for h in self.world.hosts.values() if instance.cluster in h.instances
+        ]
         for ticket, inc, first, last in out.ranges:
-            owner, _ = self._tenures[seat.cluster].get((ticket, inc), ("", 0))
+            owner, _ = self._tenures[instance.cluster].get((ticket, inc), ("", 0))
             for seq in range(first, last + 1):
                 assert isinstance(ticket, int)
-                holder = next((s.id for s in seats if s.app.has((ticket, inc, owner), seq)), None)
+                holder = next((s.id for s in instances if s.app.has((ticket, inc, owner), seq)), None)
                 if holder is not None:
                     what = (
                         f"gave up {ticket}:{Incarnation.unpack(inc)}:{seq}@{owner} ({out.reason}), which {holder} has"
                     )
-                    raise self.violation("agreement", what, seat)
+                    raise self.violation("agreement", what, instance)
 
     def inversions(self, cluster: int, order: str) -> int:
-        """Events that members of this order delivered after something that they precede."""
+        """Events that members with this order delivered after something that depends on them."""
         return self._inversions.get((cluster, order), 0)
 
     def missed(self, cluster: int, order: str) -> int:
@@ -165,77 +167,81 @@ class Checks:
 
     # -- state that travels ----------------------------------------------------------------------------------
 
-    def joined(self, seat: Seat, out: ports.Joined) -> None:
-        peer = seat.host.saved.get(seat.cluster) if out.how == "checkpoint" else None
-        self.judges[seat.cluster].joined(seat.id, out.how, order=seat.order, peer=peer, token=out.token or None)
+    def joined(self, instance: Instance, out: ports.Joined) -> None:
+        peer = instance.host.saved.get(instance.cluster) if out.how == "checkpoint" else None
+        self.judges[instance.cluster].joined(
+            instance.id, out.how, order=instance.order, peer=peer, token=out.token or None
+        )
 
-    def snapshot_taken(self, seat: Seat, token: str, state: bytes) -> None:
-        self._captured[seat.cluster, token] = state
-        self.judges[seat.cluster].snapshot(seat.id, token)
+    def snapshot_taken(self, instance: Instance, token: str, state: bytes) -> None:
+        self._captured[instance.cluster, token] = state
+        self.judges[instance.cluster].snapshot(instance.id, token)
 
-    def snapshot_installed(self, seat: Seat, out: ports.InstallSnapshot) -> None:
-        captured = self._captured.get((seat.cluster, out.token))
+    def snapshot_installed(self, instance: Instance, out: ports.InstallSnapshot) -> None:
+        captured = self._captured.get((instance.cluster, out.token))
         if captured is None:
-            raise self.violation("snapshot", f"{out.token!r} was never taken", seat)
+            raise self.violation("snapshot", f"{out.token!r} was never taken", instance)
         if captured != out.state:
-            raise self.violation("snapshot", f"{out.token!r} arrived with another state than was captured", seat)
+            raise self.violation("snapshot", f"{out.token!r} arrived with another state than was captured", instance)
 
     # -- the end ---------------------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """When everything should have settled."""
+        """The final checks, when everything should have settled."""
         for cluster in range(len(self.world.clusters)):
-            seats = [h.seats[cluster] for h in self.world.hosts.values() if cluster in h.seats]
-            excused = self._waiting_for_the_dead(cluster, seats)
-            for seat in seats:
-                self._not_stuck(seat, excused)
+            instances = [h.instances[cluster] for h in self.world.hosts.values() if cluster in h.instances]
+            excused = self._waiting_for_the_dead(cluster, instances)
+            for instance in instances:
+                self._not_stuck(instance, excused)
             if not excused:
                 self._agreed(cluster)
             if self.harmless():
-                self._nothing_lost(cluster, seats)
+                self._nothing_lost(cluster, instances)
                 if not self.world.free[cluster] and (broken := self.rings[cluster].quiet()) is not None:
                     raise self.violation("ring", broken)
 
     def _agreed(self, cluster: int) -> None:
-        """What a reliable member never got. What its order forbids of a delivery was found when it was delivered."""
+        """Find events that a reliable member never got. Wrong deliveries were found when they happened."""
         for finding in report(self.judges[cluster]).findings:
             if finding.rule == AGREEMENT:
                 raise self.violation("agreement", str(finding))
 
-    def _waiting_for_the_dead(self, cluster: int, seats: list[Seat]) -> bool:
-        """Somebody still waits, as a blocking order may, for an event whose publisher is dead and that no living member
-        has delivered. Whoever has not yet given it up (`abandon`) waits with reason, and so do those who wait for what
-        it closes over."""
+    def _waiting_for_the_dead(self, cluster: int, instances: list[Instance]) -> bool:
+        """Whether some member waits, as a blocking order may, for an event whose publisher is dead and that no living
+        member has delivered. Until it gives the event up (`abandon`), it may wait, and so may the members that wait for
+        it."""
         if self.world.free[cluster]:
-            return False  # nothing blocks for ever there
-        alive = {seat.id for seat in seats}
-        for seat in seats:
-            for frame in [h.frame for h in seat.member.ordering.held.values()]:
-                for missing in seat.member.why_blocked(str(frame.ids()[0])).missing:
+            return False  # no order blocks for ever there
+        alive = {instance.id for instance in instances}
+        for instance in instances:
+            for frame in [h.frame for h in instance.member.ordering.held.values()]:
+                for missing in instance.member.why_blocked(str(frame.ids()[0])).missing:
                     assert missing.ticket is not None
                     inc = Incarnation.parse(missing.incarnation).packed
                     owner, _ = self._tenures[cluster].get((missing.ticket, inc), ("", 0))
                     tenure = (missing.ticket, inc, owner)
-                    if owner not in alive and not any(s.app.has(tenure, missing.first) for s in seats):
+                    if owner not in alive and not any(s.app.has(tenure, missing.first) for s in instances):
                         return True
         return False
 
     def harmless(self) -> bool:
-        """Nothing that could cost an event is in this run."""
+        """Whether nothing in this run can cause the loss of an event."""
         network = self.world.scenario.network
         return (
             not network.loss and not network.uplink and all(isinstance(a, Publish | Move) for a in self.world.schedule)
         )
 
-    def _nothing_lost(self, cluster: int, seats: list[Seat]) -> None:
+    def _nothing_lost(self, cluster: int, instances: list[Instance]) -> None:
         """CCC11 Lemma 5.1: without faults every event is delivered, in causal order."""
         total = sum(last for _, last in self._tenures[cluster].values())
-        for seat in seats:
-            if seat.app.count != total:
-                raise self.violation("lost", f"has {seat.app.count} of {total} events of a run without faults", seat)
+        for instance in instances:
+            if instance.app.count != total:
+                raise self.violation(
+                    "lost", f"has {instance.app.count} of {total} events of a run without faults", instance
+                )
 
-    def _not_stuck(self, seat: Seat, excused: bool) -> None:
-        if not seat.joined:
-            raise self.violation("stuck", "is still joining at the end", seat)
-        if seat.member.blocked() and not (excused and seat.order == "reliable"):
-            raise self.violation("stuck", f"still holds {seat.member.blocked()} frames back at the end", seat)
+    def _not_stuck(self, instance: Instance, excused: bool) -> None:
+        if not instance.joined:
+            raise self.violation("stuck", "is still joining at the end", instance)
+        if instance.member.blocked() and not (excused and instance.order == "reliable"):
+            raise self.violation("stuck", f"still holds {instance.member.blocked()} frames back at the end", instance)

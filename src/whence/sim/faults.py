@@ -1,4 +1,4 @@
-"""Carrying out the actions of a schedule."""
+"""Carries out the actions of a schedule."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from whence.sim.actions import (
 )
 
 if TYPE_CHECKING:
-    from whence.sim.host import Seat
+    from whence.sim.host import Instance
     from whence.sim.world import World
 
 
 def carry_out(world: World, action: Action) -> None:
-    """Do it now. What makes no sense now does nothing."""
+    """Carry out an action now. An impossible one does nothing."""
     if world.sink is not None and not isinstance(action, Publish | Crash):  # these two have rows of their own
-        for seat in (s for name in names_in(action) for s in world.hosts[name].seats.values()):
-            if seat.recorder is not None:
-                seat.recorder.row("fault", world.now, reason=describe(action))
+        for instance in (s for name in names_in(action) for s in world.hosts[name].instances.values()):
+            if instance.recorder is not None:
+                instance.recorder.row("fault", world.now, reason=describe(action))
     match action:
         case Publish():
             _publish(world, action)
@@ -52,8 +52,8 @@ def carry_out(world: World, action: Action) -> None:
         case Resign(who=who):
             _want(world, action, False, ports.Resign())
         case Found(who=who, cluster=cluster):
-            for seat in _seats(world, who, cluster):
-                world.step(seat, ports.FoundRing())
+            for instance in _instances(world, who, cluster):
+                world.step(instance, ports.FoundRing())
         case Partition(who=side, oneway=oneway):
             others = [n for n in world.hosts if n not in side]
             _cut(world, [(a, b) for a in side for b in others], oneway, action.lasts)
@@ -64,19 +64,19 @@ def carry_out(world: World, action: Action) -> None:
         case Clock(who=who, drift=drift, jump=jump):
             host = world.hosts[who]
             host.clock.change(world.now, drift, jump)
-            for seat in host.seats.values():
-                world.sleep(seat)
+            for instance in host.instances.values():
+                world.sleep(instance)
         case Move(who=who, cluster=cluster, entries=entries, keys=keys):
-            for seat in _seats(world, who, cluster):
-                world.step(seat, ports.Move(entries, keys))
+            for instance in _instances(world, who, cluster):
+                world.step(instance, ports.Move(entries, keys))
         case Hostile(who=who, cluster=cluster):
-            for seat in _seats(world, who, cluster):
-                hostile.attack(world, seat, action)
+            for instance in _instances(world, who, cluster):
+                hostile.attack(world, instance, action)
 
 
-def _seats(world: World, who: str, cluster: str) -> list[Seat]:
-    """The members meant: those of the named cluster, or of all."""
-    return [s for i, s in list(world.hosts[who].seats.items()) if cluster in ("", world.clusters[i].name)]
+def _instances(world: World, who: str, cluster: str) -> list[Instance]:
+    """The process's members in the named cluster, or in all."""
+    return [s for i, s in list(world.hosts[who].instances.items()) if cluster in ("", world.clusters[i].name)]
 
 
 def _want(world: World, action: Coordinate | Resign, wants: bool, event: ports.Input) -> None:
@@ -84,23 +84,23 @@ def _want(world: World, action: Coordinate | Resign, wants: bool, event: ports.I
     for i, cluster in enumerate(world.clusters):
         if action.cluster in ("", cluster.name):
             host.wants[i] = wants
-    for seat in _seats(world, action.who, action.cluster):
-        world.step(seat, event)
+    for instance in _instances(world, action.who, action.cluster):
+        world.step(instance, event)
 
 
 def _publish(world: World, action: Publish) -> None:
-    seats = _seats(world, action.who, action.cluster)
-    if not seats:
+    instances = _instances(world, action.who, action.cluster)
+    if not instances:
         world.tally.not_published["down"] += action.events
-    for seat in seats:
-        if not seat.member.may_publish:
-            world.tally.not_published["no ticket" if seat.joined else "not joined"] += action.events
+    for instance in instances:
+        if not instance.member.may_publish:
+            world.tally.not_published["no ticket" if instance.joined else "not joined"] += action.events
             continue
         world.tally.payloads += 1
         size = max(8, action.payload)
         number = world.tally.payloads
         world.step(
-            seat,
+            instance,
             ports.Publish(tuple(b"%08x" % (number << 8 | i & 0xFF) + bytes(size - 8) for i in range(action.events))),
         )
 
@@ -110,11 +110,11 @@ def _leave(world: World, action: Leave) -> None:
     if not host.up:
         return
     life = host.boot
-    for seat in list(host.seats.values()):
-        world.step(seat, ports.Leave())
+    for instance in list(host.instances.values()):
+        world.step(instance, ports.Leave())
 
     def back() -> None:
-        if host.boot == life:  # one that could not leave in time is ended by its operator
+        if host.boot == life:  # a process that could not leave in time is stopped
             if host.up:
                 world.stop(host)
             world.start(host.name, False)
@@ -123,14 +123,14 @@ def _leave(world: World, action: Leave) -> None:
         world.plan(world.now + action.lasts, back)
 
 
-def gone(world: World, seat: Seat) -> None:
-    """A member has left; a process without members ends."""
-    host = seat.host
-    if host.seats.get(seat.cluster) is seat:
-        world.checks.unseated(seat)
-        world.tally.unseated(seat)
-        del host.seats[seat.cluster]
-        host.up = bool(host.seats)
+def gone(world: World, instance: Instance) -> None:
+    """A member has left; a process without members stops."""
+    host = instance.host
+    if host.instances.get(instance.cluster) is instance:
+        world.checks.stopped(instance)
+        world.tally.stopped(instance)
+        del host.instances[instance.cluster]
+        host.up = bool(host.instances)
 
 
 def _later(world: World, lasts: int | None, what: Callable[[], None]) -> None:

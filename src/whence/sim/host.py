@@ -17,7 +17,7 @@ Tenure = tuple[int, int, MemberId]
 
 
 def tenure_of(frame: AnyFrame) -> Tenure:
-    """Whose events these are."""
+    """The tenure of a frame."""
     return (frame.ticket, frame.inc, frame.owner) if isinstance(frame, Frame) else (-1, 0, frame.owner)
 
 
@@ -25,7 +25,7 @@ _PPM = 1_000_000
 
 
 class LocalClock:
-    """A clock that is off by an offset and runs a little too fast or too slow; it never goes backwards."""
+    """A clock with an offset and a drift; it never goes backwards."""
 
     __slots__ = ("_local", "_rate", "_true")
 
@@ -41,14 +41,14 @@ class LocalClock:
         return self._true - (self._local - local) * _PPM // self._rate
 
     def change(self, true: int, drift: int, jump: int) -> None:
-        """From now on another speed, after a jump forward."""
+        """Jump forward and change the drift."""
         self._true, self._local, self._rate = true, self.at(true) + jump, _PPM + drift
 
 
 class App:
-    """The simplest application that notices everything: the set of the events it has seen, a bit each.
+    """A minimal application: the set of events it has seen, one bit each.
 
-    Its state really travels through snapshots and disks, so what a joiner sees twice or never shows here."""
+    Its state travels through snapshots and disks, so an event that a joiner sees twice or never is detected."""
 
     __slots__ = ("count", "seen")
 
@@ -57,7 +57,7 @@ class App:
         self.count = 0
 
     def deliver(self, frame: AnyFrame) -> bool:
-        """Take the events of a frame; False if one of them was seen before."""
+        """Add the events of a frame; False if one of them was seen before."""
         tenure = tenure_of(frame)
         had = self.seen.get(tenure, 0)
         new = ((1 << frame.count) - 1) << frame.first
@@ -66,7 +66,7 @@ class App:
         return not had & new
 
     def has(self, tenure: Tenure, seq: int) -> bool:
-        """The event was seen."""
+        """Whether the event was seen."""
         return bool(self.seen.get(tenure, 0) >> seq & 1)
 
     def encode(self) -> bytes:
@@ -83,8 +83,8 @@ class App:
         return app
 
 
-class Seat:
-    """A member of one cluster, in one life of a process."""
+class Instance:
+    """A running member: of one cluster, from the start of its process to its end."""
 
     __slots__ = (
         "app",
@@ -119,21 +119,21 @@ class Seat:
 
 
 class Host:
-    """A process: what survives its crashes is its name, its clock, its disk and what it wants."""
+    """A process. Its name, clock, disk and wishes survive a crash."""
 
-    __slots__ = ("boot", "clock", "disk", "name", "saved", "seats", "up", "wants")
+    __slots__ = ("boot", "clock", "disk", "instances", "name", "saved", "up", "wants")
 
     def __init__(self, name: str, clock: LocalClock) -> None:
         self.name = name
         self.clock = clock
         self.boot = 0
         self.up = False
-        self.seats: dict[int, Seat] = {}
+        self.instances: dict[int, Instance] = {}
         self.disk: dict[int, tuple[bytes, bytes]] = {}  # cluster -> (member's checkpoint, application's state)
-        self.saved: dict[int, MemberId] = {}  # cluster -> the life that wrote the disk
+        self.saved: dict[int, MemberId] = {}  # cluster -> the member id that wrote the disk
         self.wants: dict[int, bool] = {}
 
     @property
     def id(self) -> MemberId:
-        """The member id of the present life."""
+        """The current member id."""
         return member_id(self.name, self.boot)

@@ -1,7 +1,7 @@
-"""Bad bytes: noise, genuine packets cut short or altered, and packets that are well formed but cannot be true.
+"""Bad bytes: noise, truncated or altered packets, and well-formed packets with impossible contents.
 
-An altered packet may still be a well-formed one. Live, a channel is authenticated per message, so such a packet never
-reaches a member; here it is counted as `unauthentic` and goes no further.
+An altered packet may still be well formed. Live, messages are authenticated, so such a packet never reaches a member;
+here it is counted as `unauthentic` and dropped.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from whence.sim.actions import Hostile
 from whence.wire import Message, pack, unpack
 
 if TYPE_CHECKING:
-    from whence.sim.host import Seat
+    from whence.sim.host import Instance
     from whence.sim.world import World
 
 OUTSIDER = "outsider#1"
 
 
-def attack(world: World, seat: Seat, action: Hostile) -> None:
-    """Hand `action.messages` bad packets to one member."""
+def attack(world: World, instance: Instance, action: Hostile) -> None:
+    """Send `action.messages` bad packets to one member."""
     sender = world.hosts[action.sender].id if action.sender else OUTSIDER
     rng = world.rng(f"hostile/{action.at}/{action.who}")
-    genuine = pack(world.clusters[seat.cluster].name, sender, world.sample) if world.sample is not None else b""
+    genuine = pack(world.clusters[instance.cluster].name, sender, world.sample) if world.sample is not None else b""
     for _ in range(action.messages):
-        if seat.host.seats.get(seat.cluster) is not seat:
+        if instance.host.instances.get(instance.cluster) is not instance:
             return
-        data = _bad(rng, genuine, world.sample, world.clusters[seat.cluster].name, sender)
+        data = _bad(rng, genuine, world.sample, world.clusters[instance.cluster].name, sender)
         if data is None:
             world.tally.unauthentic += 1
         else:
             world.tally.hostile += 1
-            world.receive_bytes(seat, sender, data)
+            world.receive_bytes(instance, sender, data)
 
 
 def _bad(rng: random.Random, genuine: bytes, message: Message | None, cluster: str, sender: str) -> bytes | None:
-    """One bad packet; None for one that only its authentication could tell from a good one."""
+    """One bad packet; None if it is well formed and only authentication would detect it."""
     kind = rng.choice(("noise", "cut", "altered", "forged")) if genuine else "noise"
     if kind == "forged":
         forged = forge(rng, message)
@@ -62,7 +62,7 @@ def _bad(rng: random.Random, genuine: bytes, message: Message | None, cluster: s
 
 
 def forge(rng: random.Random, message: Message | None) -> Message | None:
-    """A message whose first frame cannot be: a vector of another cluster, or a clock years ahead."""
+    """A message with an impossible first frame: a vector of another size, or a clock far ahead."""
     items: tuple[Any, ...] = getattr(message, "items", ())
     frame = next((i for i in items if isinstance(i, Frame)), None)
     if frame is None:
@@ -81,7 +81,7 @@ def forge(rng: random.Random, message: Message | None) -> Message | None:
 
 
 def forge_free(rng: random.Random, frame: FreeFrame) -> FreeFrame:
-    """A frame without a ticket that cannot be: another R, another K, or counts, numbers, generations years ahead."""
+    """An impossible frame without a ticket: another R or K, or counts, numbers or generations far ahead."""
     V = frame.vector.vector()
     far = 1 << 40
     change: dict[str, Any] = rng.choice(
@@ -98,7 +98,7 @@ def forge_free(rng: random.Random, frame: FreeFrame) -> FreeFrame:
 
 
 def forge_stamped(rng: random.Random, frame: StampedFrame) -> StampedFrame:
-    """A frame whose stamp cannot be: of no mechanism, cut short, of processes that it does not name, or years ahead."""
+    """A frame with an impossible stamp: of no mechanism, truncated, of processes it does not name, or far ahead."""
     change: dict[str, Any] = rng.choice(
         (
             {"stamp": rng.randbytes(12)},

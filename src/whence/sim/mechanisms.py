@@ -1,4 +1,4 @@
-"""Each mechanism of the SURVEY in the simulator's worlds: `hostile-survey` for all of them, within what they assume."""
+"""The scenario `hostile-survey` for each mechanism of the SURVEY, within its assumptions."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from whence.sim.scenario import Loaded
 from whence.sim.sweep import changed
 
 TIMED = ("physical", "delta")
-"""They go by the processes' clocks, which have to agree; all others take clocks that are an hour apart."""
+"""They need clocks that agree; all others tolerate clocks an hour apart."""
 CLOCKS = {"clocks.offset": "5ms", "clocks.drift": 0, "chaos.clock": "100000r"}
-"""Clocks that differ by less than the skew that `Config.sized` allows for, and stay so."""
+"""Clocks that stay within the skew that `Config.sized` allows for."""
 
 __all__ = ["MECHANISMS", "TIMED", "hostile"]
 
 
 def hostile(mechanism: str, settings: Mapping[str, Any] | None = None) -> Loaded:
-    """The hostile world, ordered by this mechanism. Everything else is as it is for all, but for the clocks of those
-    that go by clocks."""
+    """The hostile world with this mechanism, and with correct clocks if it needs them."""
     clocks = CLOCKS if mechanism in TIMED else {}
     return changed("hostile-survey", {"cluster.mechanism": mechanism, **clocks, **(settings or {})})

@@ -1,8 +1,8 @@
-"""What a run is measured by, beyond its tally: who got each frame, how and when, over how many bytes.
+"""Measures a run beyond its tally: which member got each frame, how and when, and the bytes sent.
 
-A meter hands the world members that report to it: `run(loaded, seed, make=meter.make)`. It judges frames published in
-a window, at members that were there long before and long after: so a run's beginning, its end and whoever has just
-come back from a crash do not blur a figure.
+A meter makes members that report to it: `run(loaded, seed, make=meter.make)`. It counts frames published in a window,
+at members present long before and after. So the start and end of a run, and members that have just restarted, do not
+distort the results.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from whence.wire import pack
 Interval = tuple[float, float]
 _Z = NormalDist().inv_cdf(0.975)
 _T = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)
-"""Student's t for 95 %, 1 to 9 degrees of freedom; beyond, the normal distribution is near enough."""
+"""Student's t for 95 %, 1 to 9 degrees of freedom; beyond that the normal distribution is used."""
 
 
 class Frames(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the frames of one run."""
+    """The measurements of one run."""
 
     frames: int
     """Published in the window."""
     by_gossip: int
-    """Of them, those that gossip alone brought to everybody."""
+    """Of them, those that reached everybody by gossip alone."""
     by_all: int
     """Those that everybody delivered in the end."""
     pairs: int
-    """Frames times members that should get them."""
+    """Pairs of a frame and a member that should get it."""
     gossip_missed: int
     """Of these pairs, those that gossip missed."""
     lost: int
@@ -47,20 +47,20 @@ class Frames(msgspec.Struct, frozen=True, kw_only=True):
     latency_ms: dict[str, float]
     """From publish to delivery at another member: mean, p50, p99."""
     bytes_per_s: float
-    """Sent by a member, on average, in the window; 0 unless sizes were asked for."""
+    """Mean bytes sent by a member in the window; 0 without `sizes`."""
     gossip_bytes: float
-    """Of one gossip message with a round's digest, on average."""
+    """Mean size of a gossip message with a digest."""
     gossip_messages: int
     asked: int
-    """Recovery: events asked for, once per member and event."""
+    """Recovery: events requested, once per member and event."""
     answered: int
-    """Of them, those that came back."""
+    """Of them, those that recovery delivered."""
     overtaken: int
-    """Of them, those that gossip still brought first."""
+    """Of them, those that gossip delivered first."""
 
 
-class _Life:
-    """One life of one process."""
+class _Presence:
+    """When a member was present, and its bit in the tables."""
 
     __slots__ = ("begun", "bit", "last")
 
@@ -73,7 +73,7 @@ class Metered(Member):
     """A member that reports what it does."""
 
     meter: Meter
-    life: _Life
+    presence: _Presence
 
     def handle(self, event: ports.Input, now: int) -> list[ports.Output]:
         outs = super().handle(event, now)
@@ -85,12 +85,12 @@ M = TypeVar("M", bound=Metered)
 
 
 class Meter:
-    """Measures one run. Times are true time, so the members' clocks must be right (no `[clocks]`).
+    """Measures one run. Times are true time, so clocks must be exact (no `[clocks]`).
 
-    `start`, `stop`: the window in which frames are published that count. `warm`: how long a member must have been
-    there before a frame, and must be there after it, for the frame to be its business. `adapt`: changes the members'
-    settings before they are made. `sizes`: count bytes (costs an encoding per message). `spread`: how long gossip
-    takes; for what gossip alone brings, a member must have been there from the publish until then (default: `warm`).
+    `start`, `stop`: the window in which published frames count. `warm`: how long a member must be present before and
+    after a frame for the frame to count there. `adapt`: changes the members' settings before they are made. `sizes`:
+    count bytes (costs an encoding per message). `spread`: how long gossip takes; for delivery by gossip alone, a member
+    must be present from the publish until then (default: `warm`).
     """
 
     def __init__(
@@ -108,8 +108,8 @@ class Meter:
         self.spread = spread
         self.adapt = adapt
         self.sendings: list[tuple[int, int, int]] = []
-        """With `sizes`: (which life, when, bytes) of every message in the window, in order of time."""
-        self._lives: list[_Life] = []
+        """With `sizes`: (member, time, bytes) of every message in the window, in order of time."""
+        self._presences: list[_Presence] = []
         self._born: dict[Key, int] = {}
         self._gossip: dict[Key, int] = {}
         self._delivered: dict[Key, int] = {}
@@ -125,59 +125,64 @@ class Meter:
         return self.enter(Metered(me, config if self.adapt is None else self.adapt(config), rng, checkpoint))
 
     def enter(self, member: M) -> M:
-        """A member made elsewhere reports here, too."""
-        member.meter, member.life = self, _Life(len(self._lives))
-        self._lives.append(member.life)
+        """Let a member made elsewhere report here."""
+        member.meter, member.presence = self, _Presence(len(self._presences))
+        self._presences.append(member.presence)
         return member
 
     def saw(self, member: Metered, outs: Sequence[ports.Output], now: int) -> None:
         """The outputs of one step."""
-        life = member.life
-        if life.begun < 0:
-            life.begun = now
-        life.last = now
+        presence = member.presence
+        if presence.begun < 0:
+            presence.begun = now
+        presence.last = now
         counting = self.sizes and self.start <= now < self.stop
         for out in outs:
             if type(out) is ports.Send:
                 if counting:
                     self._sent(member, out, now)
             elif type(out) is ports.Arrived:
-                self._answer(self._answered if out.recovered else self._overtaken, life, out.frame)
+                self._answer(self._answered if out.recovered else self._overtaken, presence, out.frame)
                 if not out.recovered:
-                    self._note(self._gossip, life, out.frame.key)
+                    self._note(self._gossip, presence, out.frame.key)
             elif type(out) is ports.Deliver:
-                self._note(self._delivered, life, out.frame.key)
+                self._note(self._delivered, presence, out.frame.key)
                 born = self._born.get(out.frame.key)
-                if born is not None and out.frame.owner != member.me and self._counts(life, born):
+                if born is not None and out.frame.owner != member.me and self._counts(presence, born):
                     self._latencies.append(now - born)
             elif type(out) is ports.Published:
                 self._born[out.frame.key] = now
-                self._note(self._gossip, life, out.frame.key)
+                self._note(self._gossip, presence, out.frame.key)
             elif type(out) is ports.Asked and self.start <= now < self.stop:
                 for who, inc, first, last in out.ranges:
-                    self._asked.update((life.bit, who, inc, seq) for seq in range(first, last + 1))
+                    self._asked.update((presence.bit, who, inc, seq) for seq in range(first, last + 1))
 
-    def _counts(self, life: _Life, born: int) -> bool:
-        """The frame was published in the window, and this life was there long before."""
-        return self.start <= born < self.stop and life.begun <= max(0, born - self.warm)
+    def _counts(self, presence: _Presence, born: int) -> bool:
+        """Whether the frame was published in the window and the member was present long before."""
+        return self.start <= born < self.stop and presence.begun <= max(0, born - self.warm)
 
     def _there(self, born: int, end: int) -> tuple[int, int]:
-        """Whose business a frame is, as bits: long before and long after it; and while gossip spreads it."""
+        """The members that a frame counts for, as bits: those present long before and after it, and those present while
+        gossip spreads it."""
         there = spread_to = 0
-        for life in self._lives:
-            if self._counts(life, born) and life.last >= min(born + self.warm, end - self.warm):
-                there |= 1 << life.bit
-            if self.spread is not None and life.begun <= born and life.last >= min(born + self.spread, end - self.warm):
-                spread_to |= 1 << life.bit
+        for presence in self._presences:
+            if self._counts(presence, born) and presence.last >= min(born + self.warm, end - self.warm):
+                there |= 1 << presence.bit
+            if (
+                self.spread is not None
+                and presence.begun <= born
+                and presence.last >= min(born + self.spread, end - self.warm)
+            ):
+                spread_to |= 1 << presence.bit
         return there, there if self.spread is None else spread_to
 
-    def _note(self, table: dict[Key, int], life: _Life, key: Key) -> None:
-        table[key] = table.get(key, 0) | 1 << life.bit
+    def _note(self, table: dict[Key, int], presence: _Presence, key: Key) -> None:
+        table[key] = table.get(key, 0) | 1 << presence.bit
 
-    def _answer(self, table: set[tuple[int, object, int, int]], life: _Life, frame: AnyFrame) -> None:
+    def _answer(self, table: set[tuple[int, object, int, int]], presence: _Presence, frame: AnyFrame) -> None:
         who, inc, first = frame.key
         table.update(
-            asked for s in range(first, first + frame.count) if (asked := (life.bit, who, inc, s)) in self._asked
+            asked for s in range(first, first + frame.count) if (asked := (presence.bit, who, inc, s)) in self._asked
         )
 
     def _sent(self, member: Metered, out: ports.Send, now: int) -> None:
@@ -186,14 +191,14 @@ class Meter:
             size = len(pack(member.config.cluster, member.me, out.message))
             self._packed = (out.message, size)
         self._bytes += size
-        self.sendings.append((member.life.bit, now, size))
+        self.sendings.append((member.presence.bit, now, size))
         if getattr(out.message, "digest", None) is not None:
             self._gossips += 1
             self._gossip_bytes += size
 
     def result(self) -> Frames:
-        """Sum up, after the run."""
-        end = max((life.last for life in self._lives), default=0)
+        """The results, after the run."""
+        end = max((presence.last for presence in self._presences), default=0)
         frames = by_gossip = by_all = pairs = gossip_missed = lost = 0
         for key, born in self._born.items():
             if not self.start <= born < self.stop:
@@ -206,7 +211,7 @@ class Meter:
             pairs += there.bit_count() - 1
             gossip_missed += (missed & there).bit_count()
             lost += never.bit_count()
-        members = len({life.bit for life in self._lives if life.begun == 0}) or 1
+        members = len({presence.bit for presence in self._presences if presence.begun == 0}) or 1
         return Frames(
             frames=frames,
             by_gossip=by_gossip,
@@ -236,7 +241,7 @@ def _summary(values: array[int]) -> dict[str, float]:
 
 
 def wilson(hits: int, of: int) -> Interval:
-    """The 95 % interval of a probability of which `hits` of `of` were seen."""
+    """The 95 % interval of a probability, given `hits` of `of` trials (Wilson)."""
     if not of:
         return (0.0, 1.0)
     share, z2 = hits / of, _Z * _Z
@@ -246,7 +251,7 @@ def wilson(hits: int, of: int) -> Interval:
 
 
 def interval(values: Sequence[float]) -> Interval:
-    """The 95 % interval of the mean of some runs' values (Student); a single run's is its value."""
+    """The 95 % interval of the mean of several runs (Student); of a single run its value."""
     mean = fmean(values)
     if len(values) < 2:
         return (mean, mean)

@@ -1,12 +1,11 @@
 """The network between simulated processes: what arrives, when, and how often.
 
-Randomness is a hash, not a stream: the fate of a message depends on the seed, the link and the moment it is sent, and
-on nothing else. So taking one action out of a schedule leaves the fate of unrelated messages as it was, which is what
-lets a failing run be shrunk.
+Randomness is a hash, not a stream: the fate of a message depends only on the seed, the link and the time it is sent. So
+removing an action from a schedule does not change the fate of unrelated messages, which makes shrinking possible.
 
-Datagrams suffer everything: loss, duplication, reordering, slow and cut links, a full uplink. Streams behave like
-TCP: FIFO per pair of member ids, no duplicates, and loss shows as the delay of a retransmission. What is sent into a
-cut link is gone, on a stream too, and nobody is told; what is on its way when the link is cut still arrives.
+Datagrams can be lost, duplicated, reordered, delayed, cut off, and dropped at a full uplink. Streams behave like TCP:
+FIFO per pair of member ids, no duplicates, and a loss causes a retransmission delay. What is sent into a cut link is
+lost, on a stream too, without an error; what is in flight when the link is cut still arrives.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from whence.sim.scenario import Network as Settings
 
 _M = (1 << 64) - 1
 _TABLE = 4096  # quantiles of the normal distribution: 12 bits of a hash pick one
-_LEAST = 1000  # ns: nothing arrives at the moment it is sent
+_LEAST = 1000  # ns: the smallest delay
 _MAX_RETRANSMISSIONS = 8  # after that the stream would be reset; the last delay stands for it
 
 
 def key_of(text: str) -> int:
-    """64 bits that depend on the text alone (never on PYTHONHASHSEED)."""
+    """A 64-bit hash of the text, independent of PYTHONHASHSEED."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
@@ -67,7 +66,7 @@ class Network:
     # -- links that come and go -------------------------------------------------------------------------------
 
     def cut(self, src: str, dst: str) -> None:
-        """Nothing goes from src to dst until `mend`; cuts add up."""
+        """Drop everything from src to dst until `mend`; cuts are counted."""
         self._cuts[src, dst] = self._cuts.get((src, dst), 0) + 1
 
     def mend(self, src: str, dst: str) -> None:
@@ -78,7 +77,7 @@ class Network:
             self._cuts.pop((src, dst), None)
 
     def slow(self, src: str, dst: str, by: int) -> None:
-        """Everything from src to dst takes `by` ns longer (less, when negative: the end of an earlier slowing)."""
+        """Delay everything from src to dst by `by` ns more (negative: end an earlier delay)."""
         extra = self._slow.get((src, dst), 0) + by
         if extra > 0:
             self._slow[src, dst] = extra
@@ -88,7 +87,7 @@ class Network:
     # -- messages --------------------------------------------------------------------------------------------
 
     def _draw(self, now: int, src: str, dst: str) -> int:
-        """The hash of (seed, link, moment, how manieth message of the sender in this moment)."""
+        """The hash of (seed, link, time, index among the sender's messages at this time)."""
         then, k = self._moment.get(src, (-1, 0))
         k = k + 1 if then == now else 0
         self._moment[src] = (now, k)

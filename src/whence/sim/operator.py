@@ -1,10 +1,11 @@
-"""The person who runs the cluster: founds the ring in the beginning and again when its core is empty.
+"""A simulated operator, who founds the ring again when its core is empty.
 
-Nobody founds on a time-out of the protocol: two founders make two rings (docs/ring.md, "Bootstrap and empty core"). A
-person sees from outside that there is no coordinator left and none in the making, and that one of the last ones (with a
-council: a quorum of its voters) is gone for good, so that the ring does not come back by itself; after looking for a
-while (`operator` in the scenario) they tell the designated founder, and only it, to found again. While it is down they
-wait. The founder's own quarantine comes on top."""
+The protocol never founds on a timeout: two founders would make two rings (docs/ring.md, "Bootstrap and empty core"). An
+operator sees from outside that no coordinator is left or starting, and that one of the last ones (with a council: a
+quorum of its voters) is gone for good, so the ring cannot recover by itself. After a while (`operator` in the scenario)
+they tell the designated founder, and only it, to found again; if it is down, they wait. The founder's own quarantine
+comes on top.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ CORE = (State.FOUNDING, State.PROBATION, State.OWNER, State.LEAVING)
 
 
 class Operator:
-    """Looks at each cluster now and then."""
+    """Checks each cluster periodically."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -43,8 +44,8 @@ class Operator:
 
     def _look_at(self, cluster: int) -> None:
         world = self.world
-        seats = [h.seats[cluster] for h in world.hosts.values() if cluster in h.seats]
-        rings = {s.id: s.member.ring for s in seats if isinstance(s.member.ring, Ring)}
+        instances = [h.instances[cluster] for h in world.hosts.values() if cluster in h.instances]
+        rings = {s.id: s.member.ring for s in instances if isinstance(s.member.ring, Ring)}
         away = [host.name for host in world.hosts.values() if not host.up and host.boot]
         lives = reunites(rings) or council_lives(rings, away)
         if any(ring.state in CORE for ring in rings.values()) or lives:
@@ -55,8 +56,8 @@ class Operator:
             self._empty_since[cluster] = world.now
             return
         founder = world.hosts[world.scenario.founder_of(world.clusters[cluster])]
-        seat = founder.seats.get(cluster)
-        if world.now - since >= self.patience and seat is not None and seat.joined:
+        instance = founder.instances.get(cluster)
+        if world.now - since >= self.patience and instance is not None and instance.joined:
             self._empty_since[cluster] = None
             world.tally.refounded += 1
-            world.step(seat, ports.FoundRing(force=True))
+            world.step(instance, ports.FoundRing(force=True))

@@ -1,4 +1,4 @@
-"""The ring's invariants over all members of a cluster at once, after every step that touched a ring."""
+"""Checks the ring's invariants over all members of a cluster, after every step that touched a ring."""
 
 from __future__ import annotations
 
@@ -12,60 +12,60 @@ from whence.ring.invariants import Watch, quiet_violations, violations
 from whence.ring.messages import RingMessage
 
 if TYPE_CHECKING:
-    from whence.sim.host import Seat
+    from whence.sim.host import Instance
 
 _OF_RINGS = frozenset(get_args(RingMessage))
 
 
 class Rings:
-    """Watches the rings of one cluster."""
+    """The invariants of one cluster's rings."""
 
     def __init__(self) -> None:
-        self._seats: dict[MemberId, Seat] = {}
-        self._holders: dict[MemberId, Seat] = {}  # those with a ticket: the only ones that can be wrong
-        self._signs: dict[MemberId, tuple[object, ...]] = {}  # what a member's part in the invariants depends on
+        self._instances: dict[MemberId, Instance] = {}
+        self._holders: dict[MemberId, Instance] = {}  # members with a ticket: only they can violate
+        self._signs: dict[MemberId, tuple[object, ...]] = {}  # the state that the invariants depend on
         self._clean = False
         self._watch = Watch()
 
-    def seated(self, seat: Seat) -> None:
-        self._seats[seat.id] = seat
+    def started(self, instance: Instance) -> None:
+        self._instances[instance.id] = instance
 
-    def unseated(self, seat: Seat) -> None:
-        self._seats.pop(seat.id, None)
-        self._holders.pop(seat.id, None)
-        self._signs.pop(seat.id, None)
+    def stopped(self, instance: Instance) -> None:
+        self._instances.pop(instance.id, None)
+        self._holders.pop(instance.id, None)
+        self._signs.pop(instance.id, None)
 
-    def stepped(self, seat: Seat, event: ports.Input, outs: list[ports.Output], now: int) -> str | None:
-        """What is wrong after this step, if anything. A step touches the ring when it takes, sends or decides
-        something of it; gossip and deliveries do not."""
-        ring = seat.member.ring
+    def stepped(self, instance: Instance, event: ports.Input, outs: list[ports.Output], now: int) -> str | None:
+        """The violations after this step, if any. A step touches the ring if it receives or sends a ring message or
+        changes a ticket; gossip and deliveries do not."""
+        ring = instance.member.ring
         if not isinstance(ring, Ring) or not _touched(event, outs):
             return None
         if ring.ticket is None:
-            self._holders.pop(seat.id, None)
+            self._holders.pop(instance.id, None)
         else:
-            self._holders[seat.id] = seat
+            self._holders[instance.id] = instance
         changes = [o for o in outs if type(o) is ports.Ticket]
         sign = (ring.state, ring.ticket, ring.inc, ring.ctx.pred, tuple(ring.coordinated()))
-        if self._clean and not changes and self._signs.get(seat.id) == sign:
+        if self._clean and not changes and self._signs.get(instance.id) == sign:
             return None
-        self._signs[seat.id] = sign
+        self._signs[instance.id] = sign
         rings = _rings(self._holders)
-        # Without the time everybody counts as owner whose lease has run out, and as steady who is not: what is right
-        # then stays right while nobody's seat changes. Only if that fails is the time asked for, at every step.
+        # Without times, members with an expired lease count as owners and unsteady ones as steady. If the invariants
+        # hold even then, they hold until some member's state changes. Only otherwise are times needed, at every step.
         self._clean = not violations(rings)
         found = [] if self._clean else violations(rings, {i: s.host.clock.at(now) for i, s in self._holders.items()})
         if changes:
-            found += self._watch.step(seat.id, _as_ring_outputs(changes), rings)
+            found += self._watch.step(instance.id, _as_ring_outputs(changes), rings)
         return "; ".join(found) or None
 
     def quiet(self) -> str | None:
-        """What is wrong with a ring that has had all the time it needs."""
-        return "; ".join(quiet_violations(_rings(self._seats))) or None
+        """The violations of a ring that has had time to settle."""
+        return "; ".join(quiet_violations(_rings(self._instances))) or None
 
 
-def _rings(seats: dict[MemberId, Seat]) -> dict[MemberId, Ring]:
-    return {i: s.member.ring for i, s in seats.items() if isinstance(s.member.ring, Ring)}
+def _rings(instances: dict[MemberId, Instance]) -> dict[MemberId, Ring]:
+    return {i: s.member.ring for i, s in instances.items() if isinstance(s.member.ring, Ring)}
 
 
 def _touched(event: ports.Input, outs: list[ports.Output]) -> bool:
@@ -84,7 +84,7 @@ def _touched(event: ports.Input, outs: list[ports.Output]) -> bool:
 
 
 def _as_ring_outputs(changes: list[ports.Ticket]) -> list[RingOutput]:
-    """A member's `Ticket` outputs as the ring said them."""
+    """A member's `Ticket` outputs as outputs of its ring."""
     out: list[RingOutput] = []
     for change in changes:
         if change.change == "granted":

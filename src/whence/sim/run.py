@@ -1,4 +1,4 @@
-"""One run from a scenario and a seed to a report."""
+"""Runs a scenario with a seed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Progress = Callable[[int, int], None]
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What came out of a run, and the schedule that led there."""
+    """The result of a run, and its schedule."""
 
     report: Report
     violation: Violation | None
@@ -27,7 +27,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 def run_id(loaded: Loaded, seed: int) -> str:
-    """What names the run in its trace."""
+    """The run's id in its trace."""
     return f"{loaded.name}-{seed}"
 
 
@@ -40,7 +40,7 @@ def run(
     sink: Sink | None = None,
     progress: Progress | None = None,
 ) -> Outcome:
-    """Run it. The seed defaults to the scenario's, the schedule to what both expand to."""
+    """Run a scenario. The seed defaults to the scenario's, the schedule to the expansion of both."""
     world = World(loaded, loaded.scenario.seed if seed is None else seed, schedule=schedule, make=make, sink=sink)
     violation = world.run(progress)
     return Outcome(world.tally.report(loaded.name, str(violation) if violation else None), violation, world.schedule)

@@ -1,4 +1,4 @@
-"""Scenarios: the TOML files that say what a simulated world is like. Parsing is strict; see docs/simulator.md."""
+"""Scenarios: TOML files that describe a simulation (docs/simulator.md). Parsing is strict."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MS = 10**6
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
-    """Who publishes how much. Give `rate` or `per_second`."""
+    """The load. Give `rate` or `per_second`."""
 
     rate: Rate = 0.0
     """Events per coordinator and round (the papers' p)."""
@@ -32,9 +32,9 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     batch: Positive = 1
     """Events per frame."""
     payload: Size = 16
-    """Bytes per event; at least 8, so that every payload is different."""
+    """Bytes per event; at least 8, so that payloads are unique."""
     start: Duration | None = None
-    """Default: when the ring of the scenario's coordinators can be expected to stand (`Scenario.ring_time`)."""
+    """Default: when the ring should have formed (`Scenario.ring_time`)."""
     stop: Duration | None = None
     """Default: the end of `duration`."""
     total: Count | None = None
@@ -42,21 +42,20 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
-    """One cluster. What is left out is computed by `Config.sized`."""
+    """One cluster. `Config.sized` computes what is left out."""
 
     name: str = "main"
     members: tuple[str, ...] | None = None
     """Names of the processes that are members; default all."""
     tickets: Positive = 5
     coordinators: Count | tuple[str, ...] | None = None
-    """How many processes (the first ones of the cluster), or which, want a ticket from the beginning; default as many
-    as there are tickets."""
+    """Which processes, or how many (the first ones), want a ticket from the beginning; default as many as tickets."""
     founder: str = ""
     """The designated founder of the ring; default the first member."""
     order: str | dict[str, float] = "causal"
-    """One order for all, or a table order -> number or share of the members; the first takes the remainder."""
+    """One order for all, or a table order -> number or share of members; the first order takes the rest."""
     order_of: dict[str, str] = {}
-    """Process -> order, over and above `order`."""
+    """Process -> order; overrides `order`."""
     mode: Literal["rounds", "eager"] = "rounds"
     view: Literal["full", "partial"] = "full"
     recovery: Literal["off", "R1", "Rk"] = "R1"
@@ -75,28 +74,28 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     buffer: Positive | None = None
     """Size of the recovery buffer B in frames."""
     abandon: Annotated[int, msgspec.Meta(ge=1, title="duration")] | None = None
-    """Reliable members: how long to wait for what every known member lacks, before it is given up as lost with its
-    publisher. Must be shorter than `settle` to be seen in a run."""
+    """Reliable members: how long to wait for an event that no known member has, before it is given up. Must be shorter
+    than `settle` to have an effect in a run."""
     contract: Contract | None = None
-    """A cluster without tickets (docs/probabilistic.md). Order `probabilistic` alone means one with an error rate of
-    0.001 for the workload. Times in it are numbers, in seconds."""
+    """A cluster without tickets (docs/probabilistic.md). Order `probabilistic` without a contract means an error rate
+    of 0.001 for the workload. Its times are numbers, in seconds."""
     mechanism: str = ""
-    """A cluster without tickets whose causal order is made by a mechanism of the SURVEY (docs/survey.md): first,
-    first-unstable, identifiers, vector, compact-multicast, compact-unicast, interval, physical, delta."""
+    """A cluster without tickets, ordered by a mechanism of the SURVEY (docs/survey.md): first, first-unstable,
+    identifiers, vector, compact-multicast, compact-unicast, interval, physical, delta."""
     survey: SurveyConfig | None = None
     """Its settings; default by formula (`Config.sized`)."""
     workload: Workload = Workload()
 
     @property
     def free(self) -> bool:
-        """A cluster without tickets."""
+        """Whether the cluster has no tickets."""
         orders = [self.order] if isinstance(self.order, str) else list(self.order)
         known = self.contract is not None or bool(self.mechanism)
         return known or "probabilistic" in (*orders, *self.order_of.values())
 
 
 class Network(msgspec.Struct, frozen=True, kw_only=True):
-    """What lies between the processes."""
+    """The network between the processes."""
 
     latency: Literal["constant", "normal", "recorded"] = "constant"
     mean: Duration = 10 * MS
@@ -111,18 +110,18 @@ class Network(msgspec.Struct, frozen=True, kw_only=True):
     dup: Share = 0.0
     """Share of datagrams that arrive twice."""
     reorder: Share = 0.0
-    """Share of datagrams that are held up by a random time of at most `reorder_by`."""
+    """Share of datagrams that are delayed by a random time of at most `reorder_by`."""
     reorder_by: Duration = 50 * MS
     retransmit: Duration = 0
     """Streams: delay that each lost transmission adds; default four times the mean delay."""
     uplink: Size = 0
-    """Bytes per second that a process can send; 0: no limit, and sizes cost nothing."""
+    """Bytes per second that a process can send; 0: no limit."""
     queue: Size = 1 << 18
-    """Bytes that wait at the uplink; what does not fit is dropped and counted."""
+    """Size of the uplink's queue in bytes; the rest is dropped and counted."""
 
 
 class Clocks(msgspec.Struct, frozen=True, kw_only=True):
-    """How wrong the members' clocks are: drawn per process, uniformly up to these."""
+    """Errors of the members' clocks: drawn per process, uniformly up to these."""
 
     offset: Duration = 0
     drift: Count = 0
@@ -131,7 +130,7 @@ class Clocks(msgspec.Struct, frozen=True, kw_only=True):
 
 class Chaos(msgspec.Struct, frozen=True, kw_only=True):
     """Random faults, drawn from the seed before the run. Each interval is the mean time between two faults of a kind
-    (exponential); absent means never. Each length is drawn between half and one and a half times the given one."""
+    (exponential); absent means never. Each duration is drawn between 0.5 and 1.5 times the given one."""
 
     start: Duration = 0
     stop: Duration | None = None
@@ -155,14 +154,14 @@ class Chaos(msgspec.Struct, frozen=True, kw_only=True):
     oneway: Share = 0.3
     """Share of partitions and cuts that work in one direction only."""
     churn: Duration | None = None
-    """Coordinators: one resigns or another one wants a ticket."""
+    """A coordinator resigns, or another member wants a ticket."""
     clock: Duration | None = None
     clock_drift: Count = 200
     hostile: Duration | None = None
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole world. `[[fault]]` and `[[publish]]` tables are its explicit actions."""
+    """A whole simulation. `[[fault]]` and `[[publish]]` tables are its explicit actions."""
 
     about: str = ""
     seed: int = 0
@@ -170,22 +169,22 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     members: Positive | tuple[str, ...] = 5
     """How many processes (named n0, n1, ...), or their names."""
     absent: tuple[str, ...] = ()
-    """Processes that are not there at the beginning: a `start` action brings them in."""
+    """Processes that are not running at the beginning; a `start` action starts them."""
     bootstrap: Literal["preset", "join"] = "preset"
-    """preset: everybody is there at clock zero and known to all. join: one founds, the others come in by snapshot."""
+    """preset: all processes run at time zero and know each other. join: one founds, the others join by snapshot."""
     join_every: Duration | None = None
     """join: time between two arrivals; default one round."""
     round: Duration = 100 * MS
     duration: Duration = 10_000 * MS
-    """While things happen."""
+    """How long there are faults and publishes."""
     settle: Duration = 5_000 * MS
-    """And then this long without faults and publishes, before the final checks."""
+    """The time after that, without faults and publishes, before the final checks."""
     wire: bool = False
-    """Encode and decode every message as it would be live."""
+    """Encode and decode every message, as in a live cluster."""
     snapshot_delay: Duration = 0
-    """How long an application takes to hand over the state it has captured."""
+    """How long an application takes to hand over its captured state."""
     operator: Duration | None = None
-    """How long a core must be empty until the operator founds it again; default 30 rounds."""
+    """How long a core is empty before the operator founds it again; default 30 rounds."""
     network: Network = Network()
     clocks: Clocks = Clocks()
     cluster: tuple[Cluster, ...] = (Cluster(),)
@@ -203,20 +202,20 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         return cluster.founder or self.members_of(cluster)[0]
 
     def coordinators_of(self, cluster: Cluster) -> tuple[str, ...]:
-        """Those that want a ticket from the beginning."""
+        """The processes that want a ticket from the beginning."""
         usual = len(self.members_of(cluster)) if cluster.free else cluster.tickets
         wanted = usual if cluster.coordinators is None else cluster.coordinators
         return self.members_of(cluster)[:wanted] if isinstance(wanted, int) else wanted
 
     def ring_time(self, cluster: Cluster) -> int:
-        """When workloads start unless they say: a coordinator admits one newcomer at a time and waits about a round for
-        its confirmation (docs/ring.md, rule 10), so a ring of m grows like a tree, about log2 m admissions deep."""
+        """When workloads start by default. A coordinator admits one newcomer at a time and waits about a round for its
+        confirmation (docs/ring.md, rule 10), so a ring of m grows like a tree of depth log2 m."""
         if cluster.free:
             return self.round
         return self.round * (8 + 2 * max(1, len(self.coordinators_of(cluster))).bit_length())
 
     def orders(self, cluster: Cluster, seed: int) -> dict[str, str]:
-        """Process -> order. Who gets which is drawn from the seed."""
+        """Process -> order, drawn from the seed."""
         names = self.members_of(cluster)
         if isinstance(cluster.order, str):
             chosen = dict.fromkeys(names, cluster.order)
@@ -230,8 +229,15 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         return {n: cluster.order_of.get(n, chosen[n]) for n in names}
 
 
+SIZED: tuple[str, ...] = (
+    *("mode", "view", "recovery", "target", "k", "ring", "ring_k", "fanout", "termination", "max_events"),
+    *("history", "buffer", "mechanism", "survey"),
+)
+"""Settings of a cluster that go to `Config.sized` under the same name."""
+
+
 def settings_of(scenario: Scenario, cluster: Cluster, latency: int) -> dict[str, Any]:
-    """What the scenario says of a cluster, as arguments of `Config.sized`: all but its name, order and tickets."""
+    """The cluster's settings as arguments of `Config.sized`, without its name, order and tickets."""
     w = cluster.workload
     coordinators = max(1, len(scenario.coordinators_of(cluster)))
     events = w.rate * coordinators or w.per_second * scenario.round / 1e9
@@ -241,31 +247,18 @@ def settings_of(scenario: Scenario, cluster: Cluster, latency: int) -> dict[str,
         "rate": events / w.batch or 1.0,
         "round_ns": scenario.round,
         "latency_ns": latency,
-        "mode": cluster.mode,
-        "view": cluster.view,
-        "recovery": cluster.recovery,
-        "target": cluster.target,
-        "k": cluster.k,
-        "ring": cluster.ring,
-        "ring_k": cluster.ring_k,
-        "fanout": cluster.fanout,
-        "termination": cluster.termination,
-        "max_events": cluster.max_events,
-        "history": cluster.history,
-        "buffer": cluster.buffer,
+        **{name: getattr(cluster, name) for name in SIZED},
         "contract": cluster.contract or _default_contract(scenario, cluster, latency),
-        "mechanism": cluster.mechanism,
-        "survey": cluster.survey,
     }
     return {name: value for name, value in given.items() if value is not None}
 
 
 def config_of(scenario: Scenario, cluster: Cluster, order: str, latency: int) -> Config:
-    """The settings of a member: those of the scenario, and the rest by formula."""
+    """The settings of a member: the scenario's, and the rest by formula."""
     config = Config.sized(
         cluster=cluster.name,
         tickets=cluster.tickets,
-        order=order,  # type: ignore[arg-type]  # Config.sized refuses what is no order
+        order=order,  # type: ignore[arg-type]  # Config.sized refuses an unknown order
         **settings_of(scenario, cluster, latency),
     )
     if cluster.abandon is None:
@@ -275,7 +268,7 @@ def config_of(scenario: Scenario, cluster: Cluster, order: str, latency: int) ->
 
 
 def _default_contract(scenario: Scenario, cluster: Cluster, latency: int) -> Contract | None:
-    """What order `probabilistic` means without one: as `Config.sized` has it, the same for all members."""
+    """The contract of order `probabilistic` if none is given, the same for all members."""
     if not cluster.free or cluster.mechanism:
         return None
     w = cluster.workload
@@ -293,11 +286,11 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     publishes: tuple[Publish, ...] = ()
     path: str = ""
     variant: str = ""
-    """What tells it from the file as it is written, if anything does: runs of both may end up in one trace."""
+    """Distinguishes a changed scenario from its file, since one trace may contain runs of both."""
 
     @property
     def name(self) -> str:
-        """What the scenario is called: its file's name without the ending, and the variant."""
+        """The file's name without suffix, and the variant."""
         return (Path(self.path).stem or "scenario") + (f"-{self.variant}" if self.variant else "")
 
 
@@ -329,7 +322,7 @@ def parse(text: str, path: str = "") -> Loaded:
 def _loaded(table: dict[str, object], path: str) -> Loaded:
     round_ns = parse_duration(table.get("round", "100ms"), "round")
     if round_ns < 1:
-        raise ConfigError("round: must be more than nothing")
+        raise ConfigError("round: must be longer than 0")
     faults = _actions(table.pop("fault", []), "fault", round_ns)
     publishes = [a for a in _actions(table.pop("publish", []), "publish", round_ns) if isinstance(a, Publish)]
     if isinstance(table.get("cluster"), dict):
@@ -352,7 +345,7 @@ def _actions(tables: object, where: str, round_ns: int) -> list[Action]:
 
 
 def check(scenario: Scenario, actions: tuple[Action, ...]) -> None:
-    """What the types cannot say: names that exist, orders that exist, settings that fit together."""
+    """Check what types cannot: names and orders exist, and settings are consistent."""
     names = scenario.names
     known = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
     if len(set(names)) < len(names):
@@ -415,7 +408,7 @@ def _check_cluster(scenario: Scenario, cluster: Cluster, want: object) -> None:
 
 
 def dump(loaded: Loaded) -> str:
-    """TOML text that `parse` turns into the same scenario again."""
+    """The inverse of `parse`."""
     table = write(loaded.scenario)
     table["fault"] = [write_action(a) for a in loaded.faults]
     publishes = [write_action(a) for a in loaded.publishes]

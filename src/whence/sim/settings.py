@@ -1,7 +1,7 @@
-"""Strict reading and writing of TOML settings: structs with durations and sizes, and errors a person can act on.
+"""Strict reading and writing of TOML settings with durations and sizes, and errors that name the key.
 
-A settings struct is a `msgspec.Struct`; its annotations say what a value may be. `Duration` fields are written
-"250ms", "12s", "2min" or "8r" (rounds), `Size` fields "64KiB"; both are integers (ns, bytes) once read.
+A settings struct is a `msgspec.Struct` whose annotations describe its values. `Duration` fields are written "250ms",
+"12s", "2min" or "8r" (rounds), `Size` fields "64KiB"; both are read as integers (ns, bytes).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)\s*")
 
 
 def parse_duration(text: object, where: str, round_ns: int | None = None) -> int:
-    """`"200ms"` -> ns. A bare number is refused: nobody remembers its unit."""
+    """`"200ms"` -> ns. A number without a unit is refused."""
     units = dict(_NS) if round_ns is None else {**_NS, "r": round_ns}
     return _quantity(text, where, units, "a duration", '"200ms", "3s" or "8r" (rounds)')
 
@@ -48,12 +48,12 @@ def _quantity(text: object, where: str, units: Mapping[str, int], what: str, lik
     number, unit = match[1], units[match[2]]
     if "." not in number:
         return int(number) * unit
-    whole, _, part = number.partition(".")  # exact: a float would make the same file mean different times
+    whole, _, part = number.partition(".")  # exact, without floats
     return int(whole) * unit + int(part) * unit // int("1" + "0" * len(part))
 
 
 def show_duration(ns: int) -> str:
-    """The shortest exact way to write it: 1500000000 -> "1500ms"."""
+    """The shortest exact form: 1500000000 -> "1500ms"."""
     for unit in ("s", "ms", "us", "ns"):
         if ns % _NS[unit] == 0:
             return f"{ns // _NS[unit]}{unit}"
@@ -67,7 +67,7 @@ def _title(hint: Any) -> str:
 
 
 def _options(hint: Any) -> tuple[Any, ...]:
-    """The alternatives of a union; a single hint is its own only alternative."""
+    """The alternatives of a union; a single hint is its only one."""
     if get_origin(hint) in (Union, types.UnionType):
         return get_args(hint)
     return (hint,)
@@ -81,7 +81,7 @@ def _struct_of(hint: Any) -> type[msgspec.Struct] | None:
 
 
 def _plain(value: object, hint: Any, where: str, round_ns: int) -> object:
-    """The value with durations and sizes as integers and the keys of every table checked."""
+    """The value with durations and sizes as integers; checks the keys of every table."""
     options = _options(hint)
     titles = {_title(o) for o in options}
     if isinstance(value, dict):
@@ -112,7 +112,7 @@ def _table(struct: type[msgspec.Struct], table: Mapping[str, object], where: str
 
 
 def read(struct: type[S], table: Mapping[str, object], where: str = "", round_ns: int = 0) -> S:
-    """The struct that the table describes; ConfigError names the key otherwise."""
+    """Convert a table to a struct; raises a ConfigError that names the key."""
     plain = _table(struct, table, where, round_ns)
     try:
         return msgspec.convert(plain, struct, strict=True)
@@ -122,7 +122,7 @@ def read(struct: type[S], table: Mapping[str, object], where: str = "", round_ns
 
 
 def write(value: msgspec.Struct) -> dict[str, object]:
-    """The table that `read` turns into this struct again; defaults are left out."""
+    """The inverse of `read`, without defaults."""
     hints = get_type_hints(type(value), include_extras=True)
     fields = msgspec.structs.fields(type(value))
     table: dict[str, object] = {}

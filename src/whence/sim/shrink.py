@@ -1,9 +1,9 @@
-"""From a failing seed to a schedule that a person can read.
+"""Shrinks a failing run to a schedule that a person can read.
 
-Delta debugging (Zeller's ddmin): take parts of the schedule away and run again; whatever still fails in the same way
-stays away. Then the same with processes, lengths of faults, and the noise of the network. Every run is deterministic,
-and the network's randomness does not shift when an action goes (`network.py`), so most of what does not matter can
-go."""
+Delta debugging (Zeller's ddmin): remove parts of the schedule and run again; keep the removal if the run still fails in
+the same way. Then the same with processes, durations of faults and network noise. Runs are deterministic, and removing
+an action does not change the fate of other messages (`network.py`), so most irrelevant parts can be removed.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Shrunk(msgspec.Struct, frozen=True):
         return tuple(sorted((*self.loaded.faults, *self.loaded.publishes), key=lambda a: a.at))
 
     def text(self) -> str:
-        """For a person: what happens, and what goes wrong."""
+        """The actions and the violation, for people."""
         names = self.loaded.scenario.names
         return (
             f"{len(names)} processes: {' '.join(names)}\n{show(self.schedule)}\n"
@@ -45,7 +45,7 @@ class Shrunk(msgspec.Struct, frozen=True):
         )
 
     def toml(self) -> str:
-        """A scenario file that fails in this way."""
+        """A scenario file that reproduces the violation."""
         head = "".join(f"# {line}\n" for line in self.text().splitlines())
         return head + dump(self.loaded)
 
@@ -60,7 +60,7 @@ def shrink(
     budget: int = 300,
     progress: Progress | None = None,
 ) -> Shrunk:
-    """Make the failing run smaller, in at most `budget` runs."""
+    """Shrink a failing run, in at most `budget` runs."""
     return _Shrinker(loaded, seed, violation, schedule, make, budget, progress).shrink()
 
 
@@ -102,7 +102,7 @@ class _Shrinker:
         return Loaded(scenario=scenario, faults=faults, publishes=publishes, path=self.path)
 
     def _try(self, scenario: Scenario, actions: Sequence[Action]) -> bool:
-        """Does it still fail in this way? Then it is the new best."""
+        """Run it; if it still fails in the same way, keep it."""
         if self.runs >= self.budget:
             return False
         self.runs += 1
@@ -115,12 +115,12 @@ class _Shrinker:
         return True
 
     def _fewer_actions(self) -> None:
-        """Faults first: a run without them is the easiest to understand."""
+        """Remove faults first: a run without faults is easiest to understand."""
         self._ddmin([a for a in self.actions if not isinstance(a, Publish)])
         self._ddmin([a for a in self.actions if isinstance(a, Publish)])
 
     def _ddmin(self, candidates: list[Action]) -> None:
-        """Take away as many of the candidates as possible, large pieces first."""
+        """Remove as many candidates as possible, large pieces first."""
         size = len(candidates)
         while size >= 1 and candidates:
             at = 0
@@ -145,7 +145,7 @@ class _Shrinker:
             size //= 2
 
     def _fewer_coordinators(self) -> None:
-        """Who never publishes need not want a ticket."""
+        """Members that never publish need no ticket."""
         for i, cluster in enumerate(self.scenario.cluster):
             for name in self.scenario.coordinators_of(cluster):
                 now = self.scenario.cluster[i]
@@ -167,7 +167,7 @@ class _Shrinker:
                     break
 
     def _less_noise(self) -> None:
-        """A quiet network and good clocks, one thing at a time."""
+        """A network without noise and exact clocks, one setting at a time."""
         quiet = Network()
         for field in ("dup", "reorder", "loss", "sd"):
             if getattr(self.scenario.network, field) != getattr(quiet, field):
@@ -182,8 +182,8 @@ def _pieces(items: Sequence[T], size: int) -> Iterable[Sequence[T]]:
 
 
 def _explicit(scenario: Scenario, seed: int) -> Scenario:
-    """The same world with nothing left to be drawn: names, orders, coordinators and founders written out. `total = 0`
-    keeps the workload's rate, by which the members' buffers are sized, without its publishes."""
+    """The same scenario without random choices: names, orders, coordinators and founders are explicit. `total = 0`
+    keeps the workload's rate, which determines buffer sizes, without its publishes."""
     clusters = tuple(
         replace(
             c,
@@ -217,7 +217,7 @@ def _without(scenario: Scenario, gone: Sequence[str]) -> Scenario | None:
 
 
 def _rid(actions: Sequence[Action], gone: Sequence[str]) -> list[Action]:
-    """The actions without any mention of these processes (partitions have sides)."""
+    """The actions without these processes on the sides of partitions."""
     return [
         replace(a, who=tuple(n for n in a.who if n not in gone)) if isinstance(a, Partition) else a for a in actions
     ]

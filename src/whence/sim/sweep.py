@@ -1,4 +1,4 @@
-"""One point of a sweep: a scenario with some settings changed, run once with one seed. What `whence sweep` maps over.
+"""One point of `whence sweep`: a scenario with changed settings, run once with one seed.
 
 A setting's name is its place in the scenario file: `network.loss`, `cluster.order` (of every cluster), `duration`.
 `scenario` names the file, or one that comes with whence; `seed` is the point's.
@@ -19,11 +19,11 @@ from whence.sim.scenario import Loaded, parse
 from whence.sim.settings import to_toml
 
 COUNTS = ("published", "delivered", "lost", "late", "over_gap", "inversions", "given_up", "asked", "recovered")
-"""What is added up over members, by order and in all."""
+"""Counters summed over members, by order and in total."""
 
 
 def point(setting: Mapping[str, Any]) -> dict[str, Any]:
-    """Run it: settings (and `scenario`, `seed`) in, figures out. ConfigError names a setting that makes no sense."""
+    """Run one point: settings (with `scenario` and `seed`) in, figures out. Raises ConfigError for a bad setting."""
     given = dict(setting)
     seed, name = given.pop("seed", None), str(given.pop("scenario", "demo"))
     return figures(run(changed(name, given), None if seed is None else int(seed)))
@@ -41,7 +41,7 @@ def _table(name: str) -> dict[str, Any]:
     try:
         if name.endswith(".toml"):
             text = Path(name).read_text(encoding="utf-8")
-        else:  # a resource, because on the workers of a cluster this package is a zip file
+        else:  # a resource, because on Spark workers this package is a zip file
             text = (files("whence") / "scenarios" / f"{name}.toml").read_text(encoding="utf-8")
         return tomllib.loads(text)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -50,7 +50,7 @@ def _table(name: str) -> dict[str, Any]:
 
 
 def _put(table: dict[str, Any], path: list[str], value: object) -> None:
-    """Set what the path leads to; on the way a list of tables means each of them."""
+    """Set the value at the path; a list of tables means each of them."""
     key, rest = path[0], path[1:]
     if not rest:
         table[key] = value
@@ -66,7 +66,7 @@ def _put(table: dict[str, Any], path: list[str], value: object) -> None:
 
 
 def figures(outcome: Outcome) -> dict[str, Any]:
-    """What came out, flat: sums over all, and for each order of each cluster when there are several."""
+    """A flat result: sums over all, and per cluster and order if there are several."""
     report = outcome.report
     found: dict[str, Any] = {
         "violation": report.violation,

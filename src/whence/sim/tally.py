@@ -1,4 +1,4 @@
-"""What a run is counted by, and the report made of it."""
+"""Counts the outputs of a run, and makes its report."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from whence import ports
 from whence.clock import AnyFrame, StampedFrame
 
 if TYPE_CHECKING:
-    from whence.sim.host import Seat
+    from whence.sim.host import Instance
     from whence.sim.world import World
 
 Key = tuple[int | str, int, int]
-"""Of a frame, with or without a ticket."""
+"""The key of a frame, with or without a ticket."""
 QUANTILES = (0.5, 0.9, 0.99, 1.0)
 
 
 class Line(msgspec.Struct, kw_only=True):
-    """What the members of one cluster with one order have seen. Events, unless the name says otherwise."""
+    """Counts for the members of one cluster with one order; in events unless the name says otherwise."""
 
     cluster: str
     order: str
@@ -30,7 +30,7 @@ class Line(msgspec.Struct, kw_only=True):
     published: int = 0
     delivered: int = 0
     lost: int = 0
-    """Published at any time, and not in the application's state of a member at the end; summed over members."""
+    """Published, but not in a member's application state at the end; summed over members."""
     late: int = 0
     """Arrived after it had been given up."""
     over_gap: int = 0
@@ -39,28 +39,28 @@ class Line(msgspec.Struct, kw_only=True):
     """Probabilistic order: events delivered with an alert of PCO17 Algorithm 4 (Algorithm 5's among them)."""
     alerts5: int = 0
     missed: int = 0
-    """Of the inversions, those that came without an alert of Algorithm 5: its list was too short."""
+    """Inversions without an alert of Algorithm 5: its list was too short."""
     error_rate: float = 0.0
     """Inversions per delivery of another member's event."""
     header_bytes: float = 0.0
-    """Bytes of control information per frame published: the clock, without the names of members."""
+    """Bytes of control information per published frame: the clock, without members' names."""
     name_bytes: float = 0.0
-    """Mechanisms of the survey: bytes of members' names per frame published, which its numbers mean."""
+    """Mechanisms of the survey: bytes of members' names per published frame."""
     blocked: int = 0
-    """Delivered later than it arrived, because it had to wait."""
+    """Delivered later than it arrived."""
     blocked_ms: float = 0.0
-    """Mean time that another member's event waited after its arrival, over all that were delivered."""
+    """Mean time between arrival and delivery, over all delivered events of others."""
     inversions: int = 0
-    """Delivered after an event that it causally precedes (by the oracle's own account)."""
+    """Delivered after an event that depends on it, by the judge's own account."""
     duplicates: int = 0
     """Frames that arrived again and were suppressed."""
     dropped: int = 0
-    """Frames that a full buffer gave up, or that were refused."""
+    """Frames dropped by a full buffer, or refused."""
     given_up: int = 0
     asked: int = 0
-    """Recovery: ranges asked for (each time they were)."""
+    """Recovery: ranges requested, with repetitions."""
     recovered: int = 0
-    """Recovery: frames that came back."""
+    """Recovery: frames received."""
     latency_ms: dict[str, float] = {}
     """From publish to delivery at another member, in virtual ms."""
 
@@ -75,17 +75,17 @@ class Report(msgspec.Struct, kw_only=True):
     lines: list[Line]
     network: dict[str, int]
     tickets: dict[str, int]
-    """How often a ticket came into each state."""
+    """How often tickets entered each state."""
     joined: dict[str, int]
     join_ms: float
     """Mean time from the start of a process to its snapshot, for those that joined by one."""
     traffic: dict[str, tuple[int, int]]
-    """Kind of message -> how many were sent, and their bytes (0 unless `wire` or `uplink` make sizes known)."""
+    """Kind of message -> number sent, and their bytes (0 without `wire` or `uplink`)."""
     not_published: dict[str, int]
-    """Events that the schedule wanted but could not be: the process was down, or had no ticket."""
+    """Scheduled events that were not published: the process was down or had no ticket."""
     counters: dict[str, int]
     buffers: dict[str, tuple[int, int]]
-    """Name -> (highest fill, its bound)."""
+    """Name -> (highest fill, bound)."""
     violation: str | None = None
 
 
@@ -108,88 +108,90 @@ class Tally:
         self._arrived: dict[tuple[int, str], dict[Key, int]] = {}
         self._waited: dict[tuple[int, str], int] = {}
         self._traffic: dict[str, list[int]] = {}
-        self._seated: dict[tuple[int, str], int] = {}
+        self._started: dict[tuple[int, str], int] = {}
         self._joining: list[int] = []
         self._others: dict[tuple[int, str], int] = {}
         self.moves = self.contracts_broken = 0
         self._born: list[dict[Key, int]] = [{} for _ in world.clusters]
 
-    def line(self, seat: Seat) -> Line:
+    def line(self, instance: Instance) -> Line:
         """The line that a member counts in."""
-        key = (seat.cluster, seat.order)
+        key = (instance.cluster, instance.order)
         found = self._lines.get(key)
         if found is None:
-            found = Line(cluster=self.world.clusters[seat.cluster].name, order=seat.order)
+            found = Line(cluster=self.world.clusters[instance.cluster].name, order=instance.order)
             self._lines[key] = found
             self._latencies[key] = array("q")
         return found
 
-    def published(self, seat: Seat, frame: AnyFrame) -> None:
-        line = self.line(seat)
+    def published(self, instance: Instance, frame: AnyFrame) -> None:
+        line = self.line(instance)
         line.published += frame.count
-        key = (seat.cluster, seat.order)
+        key = (instance.cluster, instance.order)
         self._headers.setdefault(key, []).append(frame.header)
         if isinstance(frame, StampedFrame):
             self._named[key] = self._named.get(key, 0) + frame.named
-        self._born[seat.cluster][frame.key] = self.world.now
+        self._born[instance.cluster][frame.key] = self.world.now
 
-    def delivered(self, seat: Seat, out: ports.Deliver) -> None:
-        line, frame = self.line(seat), out.frame
+    def delivered(self, instance: Instance, out: ports.Deliver) -> None:
+        line, frame = self.line(instance), out.frame
         line.delivered += frame.count
         line.alerts4 += frame.count if out.alert else 0
         line.alerts5 += frame.count if out.alert == 5 else 0
         if out.over_gap:
             line.over_gap += frame.count
-        self._delivered_after(seat, frame, line)
-        if frame.owner != seat.id:
-            self._others[seat.cluster, seat.order] = self._others.get((seat.cluster, seat.order), 0) + frame.count
-            born = self._born[seat.cluster].get(frame.key)
+        self._delivered_after(instance, frame, line)
+        if frame.owner != instance.id:
+            self._others[instance.cluster, instance.order] = (
+                self._others.get((instance.cluster, instance.order), 0) + frame.count
+            )
+            born = self._born[instance.cluster].get(frame.key)
             if born is not None:
-                self._latencies[seat.cluster, seat.order].append(self.world.now - born)
+                self._latencies[instance.cluster, instance.order].append(self.world.now - born)
 
-    def _delivered_after(self, seat: Seat, frame: AnyFrame, line: Line) -> None:
-        """How long it has waited since it arrived."""
-        came = self._arrived.get((seat.cluster, seat.id), {}).pop(frame.key, None)
+    def _delivered_after(self, instance: Instance, frame: AnyFrame, line: Line) -> None:
+        """Count the time since its arrival."""
+        came = self._arrived.get((instance.cluster, instance.id), {}).pop(frame.key, None)
         if came is not None and came < self.world.now:
-            key = (seat.cluster, seat.order)
+            key = (instance.cluster, instance.order)
             line.blocked += frame.count
             self._waited[key] = self._waited.get(key, 0) + (self.world.now - came) * frame.count
 
-    def arrived(self, seat: Seat, out: ports.Arrived) -> None:
-        self._arrived.setdefault((seat.cluster, seat.id), {})[out.frame.key] = self.world.now
+    def arrived(self, instance: Instance, out: ports.Arrived) -> None:
+        self._arrived.setdefault((instance.cluster, instance.id), {})[out.frame.key] = self.world.now
         if out.recovered:
-            self.line(seat).recovered += 1
+            self.line(instance).recovered += 1
 
-    def dropped(self, seat: Seat, out: ports.Dropped) -> None:
-        self._arrived.get((seat.cluster, seat.id), {}).pop(out.frame.key, None)
+    def dropped(self, instance: Instance, out: ports.Dropped) -> None:
+        self._arrived.get((instance.cluster, instance.id), {}).pop(out.frame.key, None)
         if out.reason == "late":
-            self.line(seat).late += out.frame.count
+            self.line(instance).late += out.frame.count
         else:
-            self.line(seat).dropped += 1
+            self.line(instance).dropped += 1
 
-    def asked(self, seat: Seat, out: ports.Asked) -> None:
-        self.line(seat).asked += len(out.ranges)
+    def asked(self, instance: Instance, out: ports.Asked) -> None:
+        self.line(instance).asked += len(out.ranges)
 
-    def gave_up(self, seat: Seat, out: ports.GaveUp) -> None:
-        self.line(seat).given_up += sum(last - first + 1 for _, _, first, last in out.ranges)
+    def gave_up(self, instance: Instance, out: ports.GaveUp) -> None:
+        self.line(instance).given_up += sum(last - first + 1 for _, _, first, last in out.ranges)
 
-    def moved(self, seat: Seat, out: ports.Moved) -> None:
+    def moved(self, instance: Instance, out: ports.Moved) -> None:
         self.moves += 1
 
-    def contracted(self, seat: Seat, out: ports.Contracted) -> None:
+    def contracted(self, instance: Instance, out: ports.Contracted) -> None:
         self.contracts_broken += out.broken
 
-    def ticket(self, seat: Seat, out: ports.Ticket) -> None:
+    def ticket(self, instance: Instance, out: ports.Ticket) -> None:
         self.tickets[out.change] += 1
 
-    def seated(self, seat: Seat) -> None:
-        """A process begins."""
-        self._seated[seat.cluster, seat.id] = self.world.now
+    def started(self, instance: Instance) -> None:
+        """A member starts."""
+        self._started[instance.cluster, instance.id] = self.world.now
 
-    def joined(self, seat: Seat, out: ports.Joined) -> None:
+    def joined(self, instance: Instance, out: ports.Joined) -> None:
         self.how_joined[out.how] += 1
         if out.how == "snapshot":
-            self._joining.append(self.world.now - self._seated[seat.cluster, seat.id])
+            self._joining.append(self.world.now - self._started[instance.cluster, instance.id])
 
     def sent(self, kind: str, size: int) -> None:
         """A message is sent."""
@@ -197,34 +199,34 @@ class Tally:
         count[0] += 1
         count[1] += size
 
-    def cut_off(self, seat: Seat, out: ports.CutOff) -> None:
+    def cut_off(self, instance: Instance, out: ports.CutOff) -> None:
         self.cut_offs += 1
 
-    def refused(self, seat: Seat, out: ports.Refused) -> None:
+    def refused(self, instance: Instance, out: ports.Refused) -> None:
         self.refusals[f"{out.what}: {out.reason}"] += 1
 
-    def unseated(self, seat: Seat) -> None:
-        """A member is gone: keep what it alone has counted."""
-        self._arrived.pop((seat.cluster, seat.id), None)
-        self.line(seat).duplicates += seat.member.stats().get("order.duplicate_frames", 0)
+    def stopped(self, instance: Instance) -> None:
+        """A member stops: keep its own counters."""
+        self._arrived.pop((instance.cluster, instance.id), None)
+        self.line(instance).duplicates += instance.member.stats().get("order.duplicate_frames", 0)
 
     def born(self, cluster: int, key: Key) -> int | None:
         """When a frame was published."""
         return self._born[cluster].get(key)
 
     def report(self, scenario: str, violation: str | None) -> Report:
-        """Sum up. Call once, at the end."""
+        """Make the report. Call once, at the end."""
         world = self.world
         total = [0] * len(world.clusters)
         for (cluster, _), line in self._lines.items():
             total[cluster] += line.published
         for host in world.hosts.values():
-            for seat in host.seats.values():
-                line = self.line(seat)
+            for instance in host.instances.values():
+                line = self.line(instance)
                 line.members += 1
-                line.duplicates += seat.member.stats().get("order.duplicate_frames", 0)
-                if seat.joined:
-                    line.lost += total[seat.cluster] - seat.app.count
+                line.duplicates += instance.member.stats().get("order.duplicate_frames", 0)
+                if instance.joined:
+                    line.lost += total[instance.cluster] - instance.app.count
         for key, line in self._lines.items():
             line.latency_ms = _quantiles(self._latencies[key])
             line.inversions = world.checks.inversions(*key)

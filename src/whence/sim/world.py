@@ -1,8 +1,8 @@
-"""Virtual time: a heap of things to come, driving the very members that run live.
+"""The simulator's event loop: a heap of planned calls in virtual time, driving the same members that run live.
 
-The world hands inputs to members and carries out their outputs in order; it decides nothing itself. Same scenario,
-same seed, same schedule: same run, step by step, whatever PYTHONHASHSEED is. Equal times are ordered by when they
-were planned.
+The world passes inputs to members and carries out their outputs in order; it makes no protocol decisions. The same
+scenario, seed and schedule give the same run, step by step, whatever PYTHONHASHSEED is. Calls at equal times run in the
+order in which they were planned.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from whence.sim import faults
 from whence.sim.actions import Schedule
 from whence.sim.chaos import expand
 from whence.sim.checks import Checks, Violation
-from whence.sim.host import App, Host, LocalClock, Seat
-from whence.sim.network import Network, key_of
+from whence.sim.host import App, Host, Instance, LocalClock
+from whence.sim.network import Network
 from whence.sim.operator import Operator
 from whence.sim.scenario import Cluster, Loaded, Scenario, config_of
 from whence.sim.tally import Tally
 from whence.wire import Message, pack, unpack
 
 MAX_SPINS = 1000
-"""Wakes in a row that ask for another one at once: more is a member that never sleeps."""
+"""Consecutive immediate wakes that are tolerated; more is a livelock."""
 CONTACTS = 3
-"""Members that a starting process is told of."""
+"""Members that a starting process is given as contacts."""
 
 
 class MakeMember(Protocol):
-    """How members are made; tests put broken ones here."""
+    """Makes members; tests pass faulty ones."""
 
     def __call__(self, me: MemberId, config: Config, rng: random.Random, checkpoint: bytes | None) -> Member: ...
 
 
 class World:
-    """One run. `schedule` defaults to what scenario and seed expand to."""
+    """One run. `schedule` defaults to the expansion of scenario and seed."""
 
     def __init__(
         self,
@@ -75,9 +75,9 @@ class World:
         self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
         self._planned = 0
         self._sized = self.scenario.wire or self.scenario.network.uplink > 0
-        self.sample: Message | None = None  # the last message with items: raw material for hostile peers
+        self.sample: Message | None = None  # the last message with items, for hostile peers to alter
         self._packed: tuple[Message | None, MemberId, int, bytes] = (None, "", 0, b"")
-        self._handlers: dict[type, Callable[[Seat, Any], None]] = {
+        self._handlers: dict[type, Callable[[Instance, Any], None]] = {
             ports.Published: self._on_published,
             ports.Arrived: self.tally.arrived,
             ports.Deliver: self._on_deliver,
@@ -93,18 +93,18 @@ class World:
             ports.Left: self._on_left,
             ports.CutOff: self.tally.cut_off,
             ports.Refused: self.tally.refused,
-            ports.Remember: lambda seat, out: None,  # a crash saves the checkpoint of the last completed step
+            ports.Remember: lambda instance, out: None,  # a crash saves the checkpoint of the last completed step
         }
 
     # -- time ------------------------------------------------------------------------------------------------
 
     def plan(self, at: int, what: Callable[..., None], *args: Any) -> None:
-        """Call this at a true time."""
+        """Call a function at a true time."""
         self._planned += 1
         heapq.heappush(self._heap, (at, self._planned, what, args))
 
     def run(self, progress: Callable[[int, int], None] | None = None) -> Violation | None:
-        """Run to the end, or to the first violation. `progress(now, end)` is called now and then."""
+        """Run to the end, or to the first violation. Calls `progress(now, end)` from time to time."""
         heap, end, count = self._heap, self.end, 0
         try:
             self._bootstrap()
@@ -134,7 +134,7 @@ class World:
                 host.boot = 1
                 host.up = True
             for name in first:
-                self.plan(0, self.seat_all, self.hosts[name], False, True)
+                self.plan(0, self.start_members, self.hosts[name], False, True)
         else:
             founders = {scenario.founder_of(c) for c in self.clusters}
             gap = scenario.join_every if scenario.join_every is not None else scenario.round
@@ -155,7 +155,7 @@ class World:
         return LocalClock(rng.randint(0, clocks.offset), rng.randint(-clocks.drift, clocks.drift))
 
     def config(self, cluster: int, order: str) -> Config:
-        """The settings of the members of a cluster that chose this order."""
+        """The settings of the members of a cluster with this order."""
         found = self._configs.get((cluster, order))
         if found is None:
             settings = self.clusters[cluster]
@@ -164,16 +164,16 @@ class World:
         return found
 
     def start(self, name: str, disk: bool, genesis: bool = False) -> None:
-        """The next life of a process begins."""
+        """Start a process, as a new incarnation."""
         host = self.hosts[name]
         if not host.up:
             host.boot += 1
             host.up = True
-            self.seat_all(host, disk, genesis)
+            self.start_members(host, disk, genesis)
 
-    def seat_all(self, host: Host, disk: bool, genesis: bool) -> None:
+    def start_members(self, host: Host, disk: bool, genesis: bool) -> None:
         """Make and start the members of a process, one per cluster."""
-        host.seats = {}
+        host.instances = {}
         for i, cluster in enumerate(self.clusters):
             if host.name not in self.scenario.members_of(cluster):
                 continue
@@ -182,15 +182,15 @@ class World:
             rng = random.Random(f"{self.seed}/member/{cluster.name}/{host.name}/{host.boot}")
             member = self.make(host.id, self.config(i, order), rng, checkpoint)
             recorder = None if self.sink is None else self._recorder(host, i, order, checkpoint is not None)
-            seat = Seat(host, i, order, member, App() if state is None else App.decode(state), recorder)
-            host.seats[i] = seat
-            self.checks.seated(seat)
-            self.tally.seated(seat)
-            self.step(seat, ports.Start(self._contacts(host, i, genesis), genesis))
+            instance = Instance(host, i, order, member, App() if state is None else App.decode(state), recorder)
+            host.instances[i] = instance
+            self.checks.started(instance)
+            self.tally.started(instance)
+            self.step(instance, ports.Start(self._contacts(host, i, genesis), genesis))
             if genesis and host.name == self.scenario.founder_of(cluster):
-                self.step(seat, ports.FoundRing())
+                self.step(instance, ports.FoundRing())
             if host.wants.get(i):
-                self.step(seat, ports.Coordinate())
+                self.step(instance, ports.Coordinate())
 
     def _recorder(self, host: Host, cluster: int, order: str, goes_on: bool) -> Recorder:
         assert self.sink is not None
@@ -205,182 +205,182 @@ class World:
         others = [self.hosts[n] for n in names if n != host.name]
         if genesis:
             return tuple(h.id for h in others if h.up)
-        ready = [h for h in others if h.up and cluster in h.seats and h.seats[cluster].joined]
+        ready = [h for h in others if h.up and cluster in h.instances and h.instances[cluster].joined]
         up = ready or [h for h in others if h.up] or [h for h in others if h.boot]
         rng = random.Random(f"{self.seed}/contacts/{host.id}")
         return tuple(h.id for h in rng.sample(up, min(CONTACTS, len(up))))
 
     def crash(self, name: str) -> bool:
-        """The process stops dead. Its disk holds the checkpoint of its last completed step."""
+        """Crash a process. Its disk holds the checkpoint of its last completed step."""
         host = self.hosts[name]
         if not host.up:
             return False
-        host.disk = {  # a member that has not joined yet has nothing to go on from
-            i: (seat.member.checkpoint(), seat.app.encode()) for i, seat in host.seats.items() if seat.joined
+        host.disk = {  # a member that has not joined yet has no checkpoint
+            i: (instance.member.checkpoint(), instance.app.encode())
+            for i, instance in host.instances.items()
+            if instance.joined
         }
-        host.saved = {i: seat.id for i, seat in host.seats.items() if seat.joined}
-        for seat in host.seats.values():
-            if seat.recorder is not None:
-                seat.recorder.row("crash", self.now)
+        host.saved = {i: instance.id for i, instance in host.instances.items() if instance.joined}
+        for instance in host.instances.values():
+            if instance.recorder is not None:
+                instance.recorder.row("crash", self.now)
         self.stop(host)
         return True
 
     def stop(self, host: Host) -> None:
-        """No process any more: what is on its way to it is lost."""
-        for seat in host.seats.values():
-            self.checks.unseated(seat)
-            self.tally.unseated(seat)
+        """Stop a process; messages in flight to it are lost."""
+        for instance in host.instances.values():
+            self.checks.stopped(instance)
+            self.tally.stopped(instance)
         host.up = False
-        host.seats = {}
+        host.instances = {}
 
     # -- steps -----------------------------------------------------------------------------------------------
 
-    def step(self, seat: Seat, event: ports.Input) -> None:
-        """One input to one member, and its outputs carried out in order."""
-        local = seat.host.clock.at(self.now)
+    def step(self, instance: Instance, event: ports.Input) -> None:
+        """Pass one input to a member, and carry out its outputs in order."""
+        local = instance.host.clock.at(self.now)
         try:
-            outs = seat.member.handle(event, local)
+            outs = instance.member.handle(event, local)
         except Exception as error:
             raise self.checks.violation(
-                "core", f"{type(error).__name__}: {error} on {type(event).__name__}", seat
+                "core", f"{type(error).__name__}: {error} on {type(event).__name__}", instance
             ) from error
         self.tally.steps += 1
         for out in outs:
             if type(out) is ports.Send:
-                self._send(seat, out)
+                self._send(instance, out)
             else:
-                self._handlers[type(out)](seat, out)
-        if seat.recorder is not None:
-            seat.recorder.record(outs, self.now)
-        self.checks.stepped(seat, event, outs)
-        if not seat.left:
-            self.sleep(seat)
+                self._handlers[type(out)](instance, out)
+        if instance.recorder is not None:
+            instance.recorder.record(outs, self.now)
+        self.checks.stepped(instance, event, outs)
+        if not instance.left:
+            self.sleep(instance)
 
-    def sleep(self, seat: Seat) -> None:
-        wake_at = seat.member.wake_at
+    def sleep(self, instance: Instance) -> None:
+        wake_at = instance.member.wake_at
         if wake_at is None:
             return
-        at = seat.host.clock.when(wake_at)
+        at = instance.host.clock.when(wake_at)
         if at <= self.now:
             at = self.now + 1
-            seat.spins += 1
-            if seat.spins > MAX_SPINS:
-                raise self.checks.violation("livelock", f"asked {seat.spins} times in a row to be woken at once", seat)
+            instance.spins += 1
+            if instance.spins > MAX_SPINS:
+                raise self.checks.violation(
+                    "livelock", f"asked {instance.spins} times in a row to be woken at once", instance
+                )
         else:
-            seat.spins = 0
-        if seat.wake < 0 or at < seat.wake:
-            seat.wake = at
-            self.plan(at, self._wake, seat, at)
+            instance.spins = 0
+        if instance.wake < 0 or at < instance.wake:
+            instance.wake = at
+            self.plan(at, self._wake, instance, at)
 
-    def _wake(self, seat: Seat, planned: int) -> None:
-        if seat.wake != planned:  # superseded by an earlier one
+    def _wake(self, instance: Instance, planned: int) -> None:
+        if instance.wake != planned:  # superseded by an earlier one
             return
-        seat.wake = -1
-        if seat.host.seats.get(seat.cluster) is not seat:
+        instance.wake = -1
+        if instance.host.instances.get(instance.cluster) is not instance:
             return
-        wake_at = seat.member.wake_at
-        if wake_at is not None and seat.host.clock.at(self.now) < wake_at:
-            self.sleep(seat)  # put off in the meantime
+        wake_at = instance.member.wake_at
+        if wake_at is not None and instance.host.clock.at(self.now) < wake_at:
+            self.sleep(instance)  # put off in the meantime
         else:
-            self.step(seat, ports.Wake())
+            self.step(instance, ports.Wake())
 
     # -- messages --------------------------------------------------------------------------------------------
 
-    def _send(self, seat: Seat, out: ports.Send) -> None:
-        src, dst = seat.host.name, address_of(out.to)
+    def _send(self, instance: Instance, out: ports.Send) -> None:
+        src, dst = instance.host.name, address_of(out.to)
         host = self.hosts.get(dst)
-        if host is None:  # an address that hostile bytes have made up
+        if host is None:  # an address invented by hostile bytes
             self.tally.nowhere += 1
             return
         message: object = out.message
         size = 0
         if self._sized:
-            data = self._pack(seat, out.message)
+            data = self._pack(instance, out.message)
             size = len(data)
             if self.scenario.wire:
                 message = data
         self.tally.sent(type(out.message).__name__, size)
         if out.reliable:
-            at = self.network.stream(self.now, seat.id, src, out.to, dst, size)
+            at = self.network.stream(self.now, instance.id, src, out.to, dst, size)
             if at is not None:
-                self.plan(at, self._arrive, host, seat.cluster, seat.id, out.to, message)
+                self.plan(at, self._arrive, host, instance.cluster, instance.id, out.to, message)
         else:
             for at in self.network.datagram(self.now, src, dst, size):
-                self.plan(at, self._arrive, host, seat.cluster, seat.id, None, message)
+                self.plan(at, self._arrive, host, instance.cluster, instance.id, None, message)
 
-    def _pack(self, seat: Seat, message: Message) -> bytes:
-        """The bytes of a message; gossip sends one object to many, so the last one is remembered."""
+    def _pack(self, instance: Instance, message: Message) -> bytes:
+        """Encode a message; the last one is cached, since gossip sends one object to many."""
         last, sender, cluster, data = self._packed
-        if last is not message or sender != seat.id or cluster != seat.cluster:
-            data = pack(self.clusters[seat.cluster].name, seat.id, message)
-            self._packed = (message, seat.id, seat.cluster, data)
+        if last is not message or sender != instance.id or cluster != instance.cluster:
+            data = pack(self.clusters[instance.cluster].name, instance.id, message)
+            self._packed = (message, instance.id, instance.cluster, data)
             if getattr(message, "items", None):
                 self.sample = message
         return data
 
     def _arrive(self, host: Host, cluster: int, sender: MemberId, to: MemberId | None, message: Any) -> None:
-        """A datagram reaches whoever lives at the address; a stream (`to`) only the life it was opened to, unless it
-        was opened to any."""
-        seat = host.seats.get(cluster)
-        if seat is None or (to is not None and not reaches(to, seat.id)):
+        """A datagram reaches the current member at the address; a stream (`to`) only the member it was opened to, unless
+        it was opened to any life."""
+        instance = host.instances.get(cluster)
+        if instance is None or (to is not None and not reaches(to, instance.id)):
             self.tally.dead_letters += 1
             return
         if self.scenario.wire:
-            self.receive_bytes(seat, sender, message)
+            self.receive_bytes(instance, sender, message)
         else:
-            self.step(seat, ports.Received(sender, message))
+            self.step(instance, ports.Received(sender, message))
 
-    def receive_bytes(self, seat: Seat, sender: MemberId, data: bytes) -> None:
-        """As live: through the codec, whose refusal the member is told of."""
+    def receive_bytes(self, instance: Instance, sender: MemberId, data: bytes) -> None:
+        """Decode as in a live cluster; the member is told of bytes that the codec refuses."""
         try:
             message = unpack(data).message
         except RemoteError as error:
             self.tally.bad_bytes += 1
-            self.step(seat, ports.BadBytes(sender, f"{type(error).__name__}: {error}"))
+            self.step(instance, ports.BadBytes(sender, f"{type(error).__name__}: {error}"))
             return
-        self.step(seat, ports.Received(sender, message))
+        self.step(instance, ports.Received(sender, message))
 
     # -- outputs ---------------------------------------------------------------------------------------------
 
-    def _on_published(self, seat: Seat, out: ports.Published) -> None:
-        self.checks.published(seat, out.frame)
-        self.tally.published(seat, out.frame)
+    def _on_published(self, instance: Instance, out: ports.Published) -> None:
+        self.checks.published(instance, out.frame)
+        self.tally.published(instance, out.frame)
 
-    def _on_deliver(self, seat: Seat, out: ports.Deliver) -> None:
-        self.checks.delivered(seat, out)
-        self.tally.delivered(seat, out)
+    def _on_deliver(self, instance: Instance, out: ports.Deliver) -> None:
+        self.checks.delivered(instance, out)
+        self.tally.delivered(instance, out)
 
-    def _on_gave_up(self, seat: Seat, out: ports.GaveUp) -> None:
-        self.checks.gave_up(seat, out)
-        self.tally.gave_up(seat, out)
+    def _on_gave_up(self, instance: Instance, out: ports.GaveUp) -> None:
+        self.checks.gave_up(instance, out)
+        self.tally.gave_up(instance, out)
 
-    def _on_take_snapshot(self, seat: Seat, out: ports.TakeSnapshot) -> None:
-        state = seat.app.encode()  # now: the outputs after this one are not in it
-        self.checks.snapshot_taken(seat, out.token, state)
-        self.plan(self.now + self.scenario.snapshot_delay, self._hand_over, seat, out.token, state)
+    def _on_take_snapshot(self, instance: Instance, out: ports.TakeSnapshot) -> None:
+        state = instance.app.encode()  # taken now: later outputs are not in it
+        self.checks.snapshot_taken(instance, out.token, state)
+        self.plan(self.now + self.scenario.snapshot_delay, self._hand_over, instance, out.token, state)
 
-    def _hand_over(self, seat: Seat, token: str, state: bytes) -> None:
-        if seat.host.seats.get(seat.cluster) is seat:
-            self.step(seat, ports.SnapshotTaken(token, state))
+    def _hand_over(self, instance: Instance, token: str, state: bytes) -> None:
+        if instance.host.instances.get(instance.cluster) is instance:
+            self.step(instance, ports.SnapshotTaken(token, state))
 
-    def _on_install_snapshot(self, seat: Seat, out: ports.InstallSnapshot) -> None:
-        self.checks.snapshot_installed(seat, out)
-        seat.app = App.decode(out.state)
+    def _on_install_snapshot(self, instance: Instance, out: ports.InstallSnapshot) -> None:
+        self.checks.snapshot_installed(instance, out)
+        instance.app = App.decode(out.state)
 
-    def _on_joined(self, seat: Seat, out: ports.Joined) -> None:
-        seat.joined = True
-        self.checks.joined(seat, out)
-        self.tally.joined(seat, out)
+    def _on_joined(self, instance: Instance, out: ports.Joined) -> None:
+        instance.joined = True
+        self.checks.joined(instance, out)
+        self.tally.joined(instance, out)
 
-    def _on_left(self, seat: Seat, out: ports.Left) -> None:
-        seat.left = True
+    def _on_left(self, instance: Instance, out: ports.Left) -> None:
+        instance.left = True
         self.tally.left += 1
-        self.plan(self.now, faults.gone, self, seat)
+        self.plan(self.now, faults.gone, self, instance)
 
     def rng(self, purpose: str) -> random.Random:
-        """A generator of its own for a purpose."""
+        """A separate generator for a purpose."""
         return random.Random(f"{self.seed}/{purpose}")
-
-    def key(self, text: str) -> int:
-        """64 bits that depend on seed and text alone."""
-        return key_of(f"{self.seed}/{text}")

@@ -24,15 +24,18 @@ from whence.judge.batch.audited import Audited
 from whence.judge.batch.coding import Needed, codes
 from whence.judge.batch.spread import Ended, Shared
 from whence.spark import ingest, session
-from whence.spark.audit import Run, Split, Summary, blocks, conflicts, counted, groups, summed, unpacked
+from whence.spark.blocks import Run, Split, blocks, groups, unpacked
 from whence.spark.ingest import Piece
 from whence.spark.parts import Parts
+from whence.spark.summary import Summary, conflicts, counted, summed
 
 BUCKET_ROWS: Final = 4_000_000
 """Rows of members that are judged together."""
 
 
-def audit_giant(spark: SparkSession, pieces: Sequence[Piece], run: Run, stage: Path, number: int) -> Summary:
+def audit_giant(
+    spark: SparkSession, pieces: Sequence[Piece], run: Run, stage: Path, number: int, complete: bool
+) -> Summary:
     """Audit one run of a cluster; `number` tells it from other giants."""
     place = stage / f".giant-{number}"
     place.mkdir()
@@ -42,12 +45,12 @@ def audit_giant(spark: SparkSession, pieces: Sequence[Piece], run: Run, stage: P
 
     first = blocks(spark, pieces, str(stage), _only(run, followed))
     first.repartition(1).sortWithinPartitions("piece").mapInArrow(
-        _follow(run, needed, str(stage), str(place), number), "n long"
+        _follow(run, needed, str(stage), str(place), number, complete), "n long"
     ).collect()
     rest = blocks(spark, pieces, str(stage), _others(run, followed, buckets))
     by_bucket = rest.repartition(buckets, "cluster").sortWithinPartitions("cluster", "piece")
-    by_bucket.mapInArrow(_judge(run, str(stage), str(place), number), "n long").collect()
-    return _losses(run, stage, place, number)
+    by_bucket.mapInArrow(_judge(run, str(stage), str(place), number, complete), "n long").collect()
+    return _losses(run, stage, place, number, complete)
 
 
 # -- whose steps matter to others
@@ -107,13 +110,13 @@ def _others(run: Run, followed: set[str], buckets: int) -> Split:
 Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-def _follow(run: Run, needed: Needed, stage: str, place: str, number: int) -> Task:
+def _follow(run: Run, needed: Needed, stage: str, place: str, number: int, complete: bool) -> Task:
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = [block for _, _, mine in groups(batches) for block in mine]
         if not rows:
             return
         table = unpacked(rows)
-        a, shared = spread.followed(table, needed)
+        a, shared = spread.followed(table, needed, complete)
         with Parts(stage, f"giant-{number}-followed") as parts:
             _write(run, table, a, parts, place, "followed")
         _keep(Path(place) / "shared", shared)
@@ -122,7 +125,7 @@ def _follow(run: Run, needed: Needed, stage: str, place: str, number: int) -> Ta
     return task
 
 
-def _judge(run: Run, stage: str, place: str, number: int) -> Task:
+def _judge(run: Run, stage: str, place: str, number: int, complete: bool) -> Task:
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         shared: Shared | None = None
         context = TaskContext.get()
@@ -131,7 +134,7 @@ def _judge(run: Run, stage: str, place: str, number: int) -> Task:
             for _, bucket, mine in groups(batches):
                 shared = shared or _shared(place)
                 table = unpacked(mine)
-                _write(run, table, spread.others(table, shared), parts, place, bucket)
+                _write(run, table, spread.others(table, shared, complete), parts, place, bucket)
                 yield pa.RecordBatch.from_pydict({"n": [table.num_rows]})
 
     return task
@@ -165,7 +168,7 @@ def _shared(place: str) -> Shared:
 # -- at the end
 
 
-def _losses(run: Run, stage: Path, place: Path, number: int) -> Summary:
+def _losses(run: Run, stage: Path, place: Path, number: int, complete: bool) -> Summary:
     """What members lack: from the states that all of them ended with."""
     shared = _shared(str(place))
     total = Summary(runs=1, published=len(shared.past.origin))
@@ -176,13 +179,12 @@ def _losses(run: Run, stage: Path, place: Path, number: int) -> Summary:
         summary.runs = summary.published = 0
         total.add(summary)
     if pieces:
-        members, found = spread.at_the_end(shared, pieces)
+        members, found, doubts = spread.at_the_end(shared, pieces, complete)
         wrong = tables.violations_table(found, *run)
-        doubts = spread.all_doubts(pieces)
         with Parts(str(stage), f"giant-{number}") as parts:
             parts.write("members", members)
             parts.write("violations", wrong)
             parts.write("doubts", tables.doubts_table(doubts, *run))
-        total.doubts = sum(doubt.count for doubt in doubts)
+        total.doubt(doubts)
         total.add(Summary(**counted(wrong)))
     return total

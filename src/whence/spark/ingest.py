@@ -378,7 +378,7 @@ def _column(rows: list[Row], name: str) -> Any:
 
 def _not_fitting(row: Row) -> str | None:
     if row.version < 1:
-        return f"version {row.version} is none"
+        return f"version {row.version} does not exist"
     if row.lseq < 0:
         return f"lseq is {row.lseq}, below 0"
     if row.order is not None and row.order not in PROMISES:

@@ -307,7 +307,7 @@ def _judge(
     for key, follower, some in judged:
         every = follower.findings()
         found = [finding for finding in every if finding.doubt is None]
-        doubts += len(every) - len(found)
+        doubts += len(every) - len(found) + sum(follower.torn.values())
         verdicts += _verdicts(key, some, found)
         broken.append(violations_table(found, *key))
     violations = pa.concat_tables([arrow_schema("violations").empty_table(), *broken])

@@ -1,4 +1,4 @@
-"""The trace of a run: schema, writers, readers, ShiViz. This room knows nothing of the protocol."""
+"""The trace of a run: schema, writers, readers, ShiViz. Independent of the protocol."""
 
 from whence.trace.read import TraceReader, read, trace_files
 from whence.trace.replay import by_member, in_causal_order

@@ -1,4 +1,4 @@
-"""Rows to and from Parquet. The only place that needs pyarrow, which is asked for when it is used."""
+"""Reads and writes rows as Parquet. The only module that needs pyarrow, which is imported lazily."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ ENCODINGS: Final[dict[str, Any]] = {
     "use_dictionary": [column.name for column in COLUMNS if column.type == "text"],
     "column_encoding": {column.name: "DELTA_BINARY_PACKED" for column in COLUMNS if column.type != "text"},
 }
-"""For `pyarrow.parquet`. Steps and times mostly rise by little: as differences they are small, and read several times
-as fast as whole numbers that zstd has packed."""
+"""For `pyarrow.parquet`. Steps and times mostly rise slowly, so delta encoding is small and several times faster to
+read than plain integers under zstd."""
 
 
 def _pyarrow(path: Path) -> tuple[ModuleType, ModuleType]:
@@ -65,18 +65,18 @@ class ParquetEncoder:
         self._writer.close()
 
     def abandon(self) -> None:
-        """Write nothing more, not even when the writer is collected."""
+        """Write nothing more, not even when the writer is garbage collected."""
         self._writer.is_open = False
 
 
 def parquet_encoder(path: Path) -> Callable[[BinaryIO], ParquetEncoder]:
-    """What makes an encoder, once the file is open. Fails here, before there is a file, when pyarrow is not there."""
+    """A factory of encoders for an open file. Fails now, before the file is created, if pyarrow is missing."""
     _pyarrow(path)
     return lambda file: ParquetEncoder(path, file)
 
 
 def read_parquet(path: Path) -> Iterator[Row]:
-    """The rows of one file. Columns that this version does not know are ignored, optional ones may be missing."""
+    """The rows of one file. Unknown columns are ignored; optional ones may be missing."""
     pa, pq = _pyarrow(path)
     done = 0
     try:
@@ -89,11 +89,11 @@ def read_parquet(path: Path) -> Iterator[Row]:
                 yield from map(Row, *(values.get(name, repeat(None)) for name in _FIELDS))
                 done += batch.num_rows
     except (pa.ArrowException, OSError) as error:
-        raise TraceError(f"{path}: row {done}: damaged or no Parquet file: {error}") from error
+        raise TraceError(f"{path}: row {done}: damaged, or not a Parquet file: {error}") from error
 
 
 def _check_columns(path: Path, schema: Any, types: Any) -> None:
-    """The schema gate: what is there has the right type, and what is required is there."""
+    """Check the schema: required columns exist, and all columns have the right type."""
     for column in COLUMNS:
         at = schema.get_field_index(column.name)
         if at < 0:

@@ -1,4 +1,4 @@
-"""Readers: the rows of a file or of all files under a directory, and a name for everything that is no row."""
+"""Reads the rows of a file, or of all files under a directory; errors name file, line and byte."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from whence.trace.schema import Row
 OnBad = Literal["raise", "collect"]
 
 LINE_LIMIT = 1 << 20
-"""Bytes of one JSON line. A longer one is no row of ours, and is not read into memory."""
+"""The longest JSON line in bytes. A longer one is not a row, and is not read into memory."""
 
 SUFFIXES = (".jsonl", ".parquet")
 
@@ -24,8 +24,8 @@ _PARQUET = b"PAR1"
 
 
 class TraceReader(Iterator[Row]):
-    """Iterates over rows. With `on_bad="collect"` what cannot be read is in `bad` (the first `KEPT`; `bad_count` counts
-    all) and reading goes on: with the next line of a JSON file, with the next file after a damaged Parquet file."""
+    """Iterates over rows. With `on_bad="collect"`, errors are kept in `bad` (the first `KEPT`; `bad_count` counts all)
+    and reading continues: with the next line of a JSON file, or with the next file after a damaged Parquet file."""
 
     KEPT = 1_000
 
@@ -80,19 +80,19 @@ class TraceReader(Iterator[Row]):
                     self._bad(TraceError(f"{where}: {cut}{error}"))
                     continue
                 if row.version < 1:
-                    self._bad(TraceError(f"{where}: version {row.version} is none"))
+                    self._bad(TraceError(f"{where}: version {row.version} does not exist"))
                     continue
                 yield row
 
 
 def read(path: str | os.PathLike[str], on_bad: OnBad = "raise") -> TraceReader:
-    """The rows of a trace: a `.parquet` or `.jsonl` file, or a directory of such. Rows of other versions are read, too:
-    columns unknown here are ignored, and optional ones that are missing are None."""
+    """The rows of a trace: a `.parquet` or `.jsonl` file, or a directory of them. Rows of other versions are read too:
+    unknown columns are ignored, and missing optional ones are None."""
     return TraceReader(path, on_bad)
 
 
 def trace_files(path: Path) -> list[Path]:
-    """The files of a trace, sorted. Hidden ones (a writer's `.partial`) and those that begin with `_` are not taken."""
+    """The files of a trace, sorted, without hidden ones (a writer's `.partial`) and those that begin with `_`."""
     if path.is_file():
         return [path]
     if not path.exists():
@@ -105,10 +105,10 @@ def trace_files(path: Path) -> list[Path]:
 
 
 def _is_parquet(path: Path) -> bool:
-    """By its first and last bytes. Raises TraceError when the file's name says otherwise, or when it is cut off."""
+    """Whether it is Parquet, by its first and last bytes. Raises TraceError for a wrong suffix or a truncated file."""
     size = path.stat().st_size
     if size == 0:
-        raise TraceError(f"{path}: empty file: not even the header of a trace")
+        raise TraceError(f"{path}: empty file")
     with path.open("rb") as file:
         head = file.read(len(_PARQUET))
         file.seek(max(0, size - len(_PARQUET)))

@@ -1,4 +1,4 @@
-"""Rows of many members in an order in which they can have happened: effects after causes, whatever the clocks say."""
+"""Sorts the rows of many members into a causal order, whatever their clocks say."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _NEEDS_EVENT = ("receive", "deliver")
 
 
 def by_member(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    """The steps of each member of one run of one cluster, by `lseq`. Raises TraceError when a step is missing or there
-    twice: no verdict is possible then."""
+    """The steps of each member of one run of one cluster, by `lseq`. Raises TraceError for a missing or repeated step,
+    since no verdict is possible then."""
     steps: dict[str, list[Row]] = {}
     where: tuple[str, str] | None = None
     for row in rows:
@@ -31,11 +31,11 @@ def by_member(rows: Iterable[Row]) -> dict[str, list[Row]]:
 
 
 def in_causal_order(rows: Iterable[Row]) -> Iterator[Row]:
-    """Every member's steps by `lseq`; a receipt or delivery after the publish of its event; a join after the snapshot
-    or the previous life it goes on from. Where that leaves a choice, by time.
+    """Each member's steps by `lseq`; a receipt or delivery after the publish of its event; a join after its snapshot or
+    after the previous incarnation it resumes. Otherwise by time.
 
-    What waits for something that no row tells of does not wait; nor does what waits in a circle, which only a false
-    trace has: a reader then sees an effect without its cause, as the trace says.
+    A cause that has no row is not waited for. Neither is a cyclic dependency, which only a false trace has: the effect
+    then comes without its cause, as in the trace.
     """
     steps = by_member(rows)
     ahead = {cause for mine in steps.values() for row in mine for cause in _causes_given(row)}
@@ -54,7 +54,7 @@ def in_causal_order(rows: Iterable[Row]) -> Iterator[Row]:
                 heapq.heappush(heap, (steps[member][at[member]].t_ns, member))
 
     while heap or blocked:
-        if not heap:  # a circle: let the earliest go
+        if not heap:  # a cycle: release the earliest
             member = min(blocked, key=lambda m: (steps[m][at[m]].t_ns, m))
             free(blocked[member])
             continue
@@ -79,7 +79,7 @@ def in_causal_order(rows: Iterable[Row]) -> Iterator[Row]:
 
 
 def _causes_given(row: Row) -> list[tuple[str, str]]:
-    """What others may be waiting for."""
+    """What other steps may depend on."""
     if row.kind == "publish" and row.event is not None:
         return [("event", row.event)]
     if row.kind == "snapshot" and row.token is not None:
@@ -88,7 +88,7 @@ def _causes_given(row: Row) -> list[tuple[str, str]]:
 
 
 def _cause_needed(row: Row) -> tuple[str, str] | None:
-    """What has to come before this step, besides the member's own steps."""
+    """The step of another member that must come first, if any."""
     if row.kind in _NEEDS_EVENT and row.event is not None:
         return ("event", row.event)
     if row.kind == "join" and row.token is not None:

@@ -1,6 +1,6 @@
-"""The trace schema: one row per step of one member (docs/trace.md is its table).
+"""The trace schema: one row per step of one member (docs/trace.md).
 
-Columns are only ever added, and only as optional ones, so a reader of any version reads the rows of any other.
+Only optional columns are ever added, so a reader of any version reads the rows of any other.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ KINDS: Final = (
     "fault",
     "step",
 )
-"""What a row can tell of. A reader passes over kinds it does not know."""
+"""The kinds of rows. Readers ignore kinds they do not know."""
 
 
 class Row(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """One step of one member. What a kind does not need stays None."""
+    """One step of one member. Columns that a kind does not need are None."""
 
     run: str
     """Which run: unique among the traces that are read together."""
     cluster: str
     """Which cluster; orders and ids are per cluster."""
     member: str
-    """Whose step: `address#boot`, one life of one process."""
+    """Whose step: `address#boot`, one incarnation of one process."""
     lseq: int
     """The order of this member's steps: 0, 1, 2, ... without gaps. The only order a reader may trust."""
     t_ns: int
-    """When, in ns: global virtual time in the simulator, wall clock live. For people and latencies, not for order."""
+    """Time in ns: virtual and global in the simulator, wall clock live. For latencies, not for order."""
     kind: str
     """One of `KINDS`."""
     event: str | None = None
@@ -62,7 +62,7 @@ class Row(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     bytes: int | None = None
     """The size of the event or message."""
     reason: str | None = None
-    """Why or how, in one word or sentence: see docs/trace.md for each kind."""
+    """Why or how; docs/trace.md explains it for each kind."""
     peer: str | None = None
     """The other member of the step."""
     order: str | None = None
@@ -70,17 +70,16 @@ class Row(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     token: str | None = None
     """Ties a joiner's `join` to the `snapshot` it starts from."""
     control: int | None = None
-    """On `publish` rows: bytes of the event's control information, the clock above all; its share of what its frame
-    has. Since version 2."""
+    """On `publish` rows: bytes of control information (mostly the clock), the event's share of its frame's. Since
+    version 2."""
     held: int | None = None
-    """On `receive` rows: how many events are here and neither delivered nor dropped, this one included. Since version
-    2."""
+    """On `receive` rows: events received and neither delivered nor dropped yet, this one included. Since version 2."""
     version: int = msgspec.field(default_factory=partial(int, TRACE_VERSION))
-    """The schema this row was written under. A factory, so that it is written although it has a default."""
+    """The schema version of this row. A factory, so that it is always written."""
 
 
 class Column(NamedTuple):
-    """A column as every format stores it."""
+    """A column, as stored in every format."""
 
     name: str
     type: str

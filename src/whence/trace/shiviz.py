@@ -1,8 +1,8 @@
-"""Logs of the ShiViz viewer, in and out.
+"""Imports and exports logs of the ShiViz viewer.
 
-A ShiViz log is text. A parser expression, a JavaScript regular expression with the named groups `host`, `clock` and
-`event`, finds its records; each has a vector clock as a JSON object. A file for the viewer's upload begins with the
-expression, then a line with the expression that separates executions (empty: there is one), then the log.
+A ShiViz log is text. A parser expression (a JavaScript regular expression with the named groups `host`, `clock` and
+`event`) finds its records; each has a vector clock as a JSON object. A file for the viewer's upload begins with the
+expression, then a line with the expression that separates executions (empty if there is one), then the log.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from whence.trace.replay import in_causal_order
 from whence.trace.schema import Row
 
 EXPRESSION = r"(?<host>\S*) (?<clock>{.*})\n(?<event>.*)"
-"""The expression of the logs we write: host and clock on one line, the event on the next."""
+"""The expression of exported logs: host and clock on one line, the event on the next."""
 
 DELIMITER = r"=== (?<trace>.*) ==="
-"""What separates executions in the logs we write, when there are several."""
+"""Separates executions in exported logs, if there are several."""
 
 SHOWN = ("join", "publish", "receive", "deliver", "drop", "ticket", "snapshot", "leave", "crash", "step")
-"""The kinds of rows that become records: what a person wants to see in a space-time diagram."""
+"""The kinds of rows that are exported."""
 
 _NEEDED = ("host", "clock", "event")
 _JAVASCRIPT = re.compile(r"\\k<(?P<back>\w+)>|\\.|(?P<group>\(\?<(?![=!]))|(?P<any>\[\^\])", re.DOTALL)
@@ -46,7 +46,7 @@ class Record(msgspec.Struct, frozen=True):
     execution: str = ""
     """The label of the execution it belongs to."""
     fields: dict[str, str] = {}
-    """What other named groups of the expression caught, such as `date`."""
+    """The values of other named groups, such as `date`."""
 
     @property
     def own(self) -> int:
@@ -64,21 +64,20 @@ class Refused(NamedTuple):
 
 
 class Log(msgspec.Struct, frozen=True):
-    """What was found in a log."""
+    """A parsed log."""
 
     records: list[Record] = []
     passed_over: list[tuple[int, str]] = []
-    """Line and text of what belongs to no record: the viewer does not show it either."""
+    """Line and text of what belongs to no record; the viewer ignores it too."""
     refused: list[Refused] = []
-    """Records without a usable clock, when they are collected."""
+    """Records without a usable clock, with `on_bad="collect"`."""
 
 
 # -- in
 
 
 def compile_expression(expression: str, needed: tuple[str, ...] = _NEEDED) -> re.Pattern[str]:
-    """A JavaScript regular expression as a Python one: other spelling of named groups, `^` and `$` at every line,
-    `\\d` and `\\w` ASCII only."""
+    """Translate a JavaScript regular expression: named groups, `^` and `$` at every line, ASCII `\\d` and `\\w`."""
 
     def translate(found: re.Match[str]) -> str:
         if found["back"]:
@@ -105,8 +104,8 @@ def parse_log(
     on_bad: OnBad = "raise",
     first_line: int = 1,
 ) -> Log:
-    """The records of a log. A clock that is no JSON object of counts, or has no entry for its own host, raises a
-    TraceError that names the line, or goes to `refused`."""
+    """Parse a log. A clock that is not a JSON object of counts, or has no entry for its own host, raises a TraceError
+    that names the line, or goes to `refused`."""
     pattern = compile_expression(expression)
     log = Log()
     line, counted = first_line, 0
@@ -155,12 +154,12 @@ def _executions(text: str, delimiter: str) -> Iterator[tuple[str, int, int]]:
 
 
 def _record(match: re.Match[str], file: str, line: int, label: str) -> Record:
-    """The record of a match; ValueError when its clock is none."""
+    """The record of a match; ValueError for a bad clock."""
     host, text = match["host"] or "", match["clock"] or ""
     try:
         clock = _decode_clock(text.replace('\\"', '"') if text.startswith('{\\"') else text)
     except msgspec.DecodeError as error:
-        raise ValueError(f"the clock {text[:80]!r} is no JSON object of counts: {error}") from error
+        raise ValueError(f"the clock {text[:80]!r} is not a JSON object of counts: {error}") from error
     if host not in clock:
         raise ValueError(f"the clock {text[:80]!r} has no entry for its own host {host!r}")
     others = {name: value or "" for name, value in match.groupdict().items() if name not in _NEEDED}
@@ -173,7 +172,7 @@ def load_log(
     delimiter: str = "",
     on_bad: OnBad = "raise",
 ) -> Log:
-    """The records of a log file. Without an expression the file has to begin with it, as for the viewer's upload."""
+    """Parse a log file. Without an expression, the file must begin with one, as for the viewer's upload."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
@@ -187,13 +186,13 @@ def load_log(
     first, _, rest = text.partition("\n")
     second, _, log = rest.partition("\n")
     if "(?<clock>" not in first:
-        raise TraceError(f"{path}: line 1: no parser expression here; give one")
+        raise TraceError(f"{path}: line 1: no parser expression; pass one")
     return parse_log(log, first, second, str(path), on_bad, first_line=3)
 
 
 def to_rows(records: Iterable[Record], run: str, cluster: str = "") -> Iterator[Row]:
-    """Trace rows of kind `step`: the host is the member, its own entry gives the order, the clock is kept as JSON. An
-    execution's label is added to the run."""
+    """Trace rows of kind `step`. The host is the member, its own clock entry gives the order, and the clock is kept as
+    JSON. An execution's label is added to the run."""
     by_host: dict[tuple[str, str], list[Record]] = {}
     for record in records:
         by_host.setdefault((record.execution, record.host), []).append(record)
@@ -220,9 +219,9 @@ def to_rows(records: Iterable[Record], run: str, cluster: str = "") -> Iterator[
 
 
 def to_log(rows: Iterable[Row], kinds: Iterable[str] = SHOWN) -> Iterator[str]:
-    """A log for the viewer's upload, piece by piece. The vector clocks are ours, counted from publishes and deliveries:
-    a host per member, its own entry rises with every record, and a receipt or delivery takes in the clock of the
-    publish, a join that of its snapshot or previous life. The protocol's own timestamps are not looked at."""
+    """Export a log for the viewer's upload, in pieces. Vector clocks are counted from publishes and deliveries: each
+    member is a host whose own entry rises with every record; a receipt or delivery merges the clock of its publish, a
+    join that of its snapshot or previous incarnation. The protocol's own timestamps are not used."""
     shown = frozenset(kinds)
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in rows:

@@ -1,4 +1,4 @@
-"""Writers: rows go in one by one or many at a time, and are on disk after `close`."""
+"""Trace writers. Rows are on disk after `close`."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from whence.trace.schema import Row
 
 
 class TraceWriter(Protocol):
-    """What `net` and `sim` write to."""
+    """The interface of trace writers."""
 
     def append(self, row: Row) -> None:
         """Add one row."""
 
     def append_many(self, rows: Iterable[Row]) -> None:
-        """Add many: faster than one by one."""
+        """Add many rows, faster than one by one."""
 
     def close(self) -> None:
         """Finish the trace. Closing again does nothing."""
 
 
 class MemoryTrace:
-    """Keeps the rows, for tests and for a judge in the same process."""
+    """Keeps rows in memory."""
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
@@ -48,8 +48,8 @@ class MemoryTrace:
 
 
 class _FileTrace(ABC):
-    """Collects rows into batches of a fixed size and hands each to `_write`, so memory is bounded and the file depends
-    on the rows alone, not on how they came."""
+    """Collects rows into batches of a fixed size and passes each to `_write`. So memory is bounded, and the file
+    depends only on the rows."""
 
     def __init__(self, path: str | os.PathLike[str], batch: int) -> None:
         if batch < 1:
@@ -105,7 +105,7 @@ class _FileTrace(ABC):
 
     @abstractmethod
     def _finish(self) -> None:
-        """Finish the file: nothing follows."""
+        """Finish the file."""
 
     def discard(self) -> None:
         """Stop without finishing."""
@@ -113,20 +113,20 @@ class _FileTrace(ABC):
 
     def _shut(self) -> None:
         self.closed = True
-        self._batch = 1  # so that the next row runs into the refusal at once
+        self._batch = 1  # so that the next row is refused at once
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        # A run that fails leaves the trace of what it did until then: that is what one wants to look at.
+        # Keep the trace of a failed run: it is needed to find the cause.
         if kind is None or not issubclass(kind, TraceError):
             self.close()
 
 
 class ParquetTrace(_FileTrace):
-    """One Parquet file, a row group per batch. It gets its name when it is complete: a killed run leaves only a hidden
-    `.partial`, which no reader takes. Equal rows give equal bytes."""
+    """One Parquet file, a row group per batch. It is renamed when complete: a killed run leaves only a hidden
+    `.partial`, which readers ignore. Equal rows give equal bytes."""
 
     def __init__(self, path: str | os.PathLike[str], batch: int = 65_536) -> None:
         super().__init__(path, batch)
@@ -149,14 +149,14 @@ class ParquetTrace(_FileTrace):
         """Leave no file behind."""
         super().discard()
         self._encoder.abandon()
-        with suppress(OSError):  # what could not be written is thrown away anyway
+        with suppress(OSError):  # the file is discarded anyway
             self._file.close()
         self._partial.unlink(missing_ok=True)
 
 
 class JsonlTrace(_FileTrace):
     """One JSON object per line, appended: the file can be read while it grows. A killed run loses at most the last
-    batch and may leave a half line, which the reader names and the next writer ends."""
+    batch, and may leave half a line, which the reader reports and the next writer terminates."""
 
     def __init__(self, path: str | os.PathLike[str], batch: int = 1_024) -> None:
         super().__init__(path, batch)
@@ -166,7 +166,7 @@ class JsonlTrace(_FileTrace):
             self._file.write(b"\n")
 
     def flush(self) -> None:
-        """Let readers see all rows added so far."""
+        """Make all rows visible to readers."""
         self._flush()
 
     def _write(self, rows: list[Row]) -> None:
@@ -178,12 +178,12 @@ class JsonlTrace(_FileTrace):
 
     def discard(self) -> None:
         super().discard()
-        with suppress(OSError):  # the error that led here is the one to tell
+        with suppress(OSError):  # the first error is the one to report
             self._file.close()
 
 
 def open_trace(path: str | os.PathLike[str]) -> ParquetTrace | JsonlTrace:
-    """A writer for the format that the file's name asks for."""
+    """A writer for the format given by the file's suffix."""
     suffix = Path(path).suffix
     if suffix == ".parquet":
         return ParquetTrace(path)

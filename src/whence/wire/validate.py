@@ -12,22 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, get_args
 
 from whence.cast.messages import MAX_AGE, MAX_ROUNDS, Aged, CastMessage, Gossip, News
-from whence.clock import (
-    MAX_SEQ,
-    AnyFrame,
-    Digest,
-    Entry,
-    Frame,
-    FrameRange,
-    FreeFrame,
-    MemberId,
-    Orphan,
-    Packed,
-    Range,
-    StampedFrame,
-    are_keys,
-    is_member_id,
-)
+from whence.clock import AnyFrame, Digest, Frame, FrameRange, FreeFrame, MemberId, Packed, StampedFrame, are_keys
+from whence.clock.cct import MAX_SEQ, Entry, Orphan, Range
+from whence.clock.event import is_member_id
 from whence.errors import BadFrame, BadMessage, RemoteError, TooLarge
 from whence.order.messages import FreeState, OrderMessage, SavedState, StampedState
 from whence.ring.messages import Ballot, Council, Holder, Ledger, RingMessage, RingNews, Row, Tenure, Voter

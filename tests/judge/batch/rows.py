@@ -61,12 +61,12 @@ def table_of(rows: Iterable[Row], columns: Iterable[str] = READ) -> pa.Table:
     return pa.table({c: pa.array([getattr(row, c) for row in rows], KINDS[c]) for c in columns})
 
 
-def judge(rows: Iterable[Row]) -> Audited:
-    return audited.audited(code(table_of(rows)))
+def judge(rows: Iterable[Row], complete: bool = False) -> Audited:
+    return audited.audited(code(table_of(rows), complete=complete))
 
 
-def violations(rows: Iterable[Row]) -> list[dict[str, Any]]:
-    return tables.violations(judge(rows), "r", "c").to_pylist()
+def violations(rows: Iterable[Row], complete: bool = False) -> list[dict[str, Any]]:
+    return tables.violations(judge(rows, complete), "r", "c").to_pylist()
 
 
 def verdicts(rows: Iterable[Row], member: str) -> list[dict[str, Any]]:

@@ -17,8 +17,8 @@ from whence.judge.batch.compiled import Bytes, Ints, Longs
 from whence.judge.batch.doubts import Publishers
 from whence.judge.batch.owners import two_owners
 from whence.judge.batch.verdicts import IN_ORDER, UNKNOWN, Found, Losses, States, judge, losses, states
-from whence.judge.findings import Doubt, Event, Finding
-from whence.judge.promises import Verdict, promise
+from whence.judge.findings import MISSING_STEPS, OPEN_END, UNKNOWN_START, Doubt, Event, Finding
+from whence.judge.promises import SILENT, Verdict, promise
 
 
 class Audited(NamedTuple):
@@ -112,14 +112,20 @@ def broken(a: Audited, rows: Longs, member: Ints) -> NDArray[np.bool_]:
 
 
 def doubts(a: Audited) -> list[Doubt]:
-    """Deliveries that cannot be judged because their publishers' traces are not all here."""
+    """What cannot be judged because the traces of some members are not all here."""
+    coded, trace = a.coded, Publishers(a.coded)
     rows = np.flatnonzero(a.found.verdict == UNKNOWN)
-    trace = Publishers(a.coded)
     count: Counter[tuple[str, str]] = Counter()
-    for event, n in zip(*np.unique(a.coded.event[rows], return_counts=True), strict=True):
+    for event, n in zip(*np.unique(coded.event[rows], return_counts=True), strict=True):
         doubt = trace.doubt(int(event))
         if doubt is not None:
             count[doubt] += int(n)
+    for m in np.flatnonzero(coded.missing).tolist():
+        count[str(coded.members[m]), MISSING_STEPS] += int(coded.missing[m])
+    for finding in two_owners(coded, a.found.ends):
+        if finding.doubt is not None:
+            count[finding.doubt, trace.why(finding.doubt)] += 1
+    count.update(loss_doubts(everybody(a)))
     return [Doubt(member, why, n) for (member, why), n in sorted(count.items())]
 
 
@@ -134,8 +140,8 @@ def id_on(coded: Coded, row: int) -> str | None:
 
 def found(a: Audited) -> list[Finding]:
     """Every broken promise."""
-    agreement = of_agreement(everybody(a)) if len(a.losses.member) else ()
-    return [*_of_deliveries(a), *agreement, *_of_ids(a), *two_owners(a.coded)]
+    owners = (finding for finding in two_owners(a.coded, a.found.ends) if finding.doubt is None)
+    return [*_of_deliveries(a), *_of_drops(a), *of_losses(everybody(a)), *_of_ids(a), *owners]
 
 
 def _of_deliveries(a: Audited) -> Iterator[Finding]:
@@ -166,6 +172,12 @@ def _event(a: Audited, e: int) -> Event:
     return Event(str(a.coded.events[int(a.coded.ids[e])]), name, e - int(a.past.base[o]) + 1)
 
 
+def _of_drops(a: Audited) -> Iterator[Finding]:
+    coded = a.coded
+    for row, m in zip(coded.dropped.tolist(), members_of(coded, coded.dropped).tolist(), strict=True):
+        yield findings.after_drop(str(coded.members[m]), int(coded.lseq[row]), str(id_on(coded, row)))
+
+
 def _of_ids(a: Audited) -> Iterator[Finding]:
     coded = a.coded
     for row, m in zip(coded.reused.tolist(), members_of(coded, coded.reused).tolist(), strict=True):
@@ -187,24 +199,59 @@ class Everybody(NamedTuple):
     past: kernel.Past
     ends: States
     losses: Losses
+    complete: bool
 
 
 def everybody(a: Audited) -> Everybody:
     """The members of a run that was judged as a whole."""
     c, ids = a.coded, a.coded.events.take(a.coded.ids)
-    return Everybody(c.members, c.order, c.alive, c.missing, c.member_of, ids, a.past, a.found.ends, a.losses)
+    return Everybody(
+        c.members, c.order, c.alive, c.missing, c.member_of, ids, a.past, a.found.ends, a.losses, c.complete
+    )
 
 
-def of_agreement(a: Everybody) -> Iterator[Finding]:
-    """What a reliable member lacks, and another has."""
-    ranges = zip(a.losses.member.tolist(), a.losses.first.tolist(), a.losses.last.tolist(), strict=True)
-    for m, first, last in ranges:
-        # What it lacks may have been delivered in steps that are missing.
-        if promise(a.order[m]).agreement and not a.missing[m] and not a.ends.unsure[m].any():
+def of_losses(a: Everybody) -> Iterator[Finding]:
+    """What a reliable member lacks, and another has; and members that have nothing of others."""
+    for m, first, last in _lacking(a):
+        if a.complete and not a.ends.vague[m]:
             o = int(a.past.origin[first])
             origin = str(a.members[int(a.member_of[o])])
             event = Event(str(a.ids[first]), origin, first - int(a.past.base[o]) + 1)
             yield findings.missed(str(a.members[m]), event, last - first, _holder(a, first))
+    for m, events in _silent(a):
+        if a.complete and not a.ends.vague[m]:
+            yield findings.silent(str(a.members[m]), events)
+
+
+def loss_doubts(a: Everybody) -> Counter[tuple[str, str]]:
+    """Member and reason -> events that a reliable member may have delivered in a part of its trace that is not here;
+    and 1 for a member that has nothing of others."""
+    count: Counter[tuple[str, str]] = Counter()
+    for m, n in [*((m, last - first + 1) for m, first, last in _lacking(a)), *((m, 1) for m, _ in _silent(a))]:
+        if not a.complete or a.ends.vague[m]:
+            why = MISSING_STEPS if a.missing[m] else UNKNOWN_START if a.complete else OPEN_END
+            count[str(a.members[m]), why] += n
+    return count
+
+
+def _silent(a: Everybody) -> Iterator[tuple[int, int]]:
+    """Live members without agreement that have nothing of others, and how many events the others have."""
+    live = np.flatnonzero(a.alive)
+    if not len(live) or not len(a.member_of):
+        return
+    most = a.ends.X[live].max(axis=0)
+    few = live[np.count_nonzero(a.ends.X[live], axis=1) <= 1]  # at most its own
+    for m in few.tolist():
+        others = a.member_of != m
+        events = int(most[others].sum())
+        if events >= SILENT and not promise(a.order[m]).agreement and not a.ends.X[m, others].any():
+            yield m, events
+
+
+def _lacking(a: Everybody) -> Iterator[tuple[int, int, int]]:
+    """Members whose order promises agreement, and the events (first, last) that they lack."""
+    ranges = zip(a.losses.member.tolist(), a.losses.first.tolist(), a.losses.last.tolist(), strict=True)
+    return ((m, first, last) for m, first, last in ranges if promise(a.order[m]).agreement)
 
 
 def _holder(a: Everybody, e: int) -> str | None:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from whence.judge.batch import kernel
 from whence.judge.batch.compiled import Bytes, Ints, Longs, Small, compiled
-from whence.judge.promises import DEFAULT
+from whence.judge.promises import DEFAULT, UNTOLD, declared
 
 TEXTS: Final = ("member", "kind", "event", "reason", "peer", "order", "token")
 READ: Final = ("run", "cluster", "lseq", "t_ns", "ticket", *TEXTS)
@@ -31,6 +31,7 @@ _KINDS: Final = {
     "leave": kernel.GONE,
     "crash": kernel.GONE,
     "ticket": kernel.TICKET,
+    "drop": kernel.DROP,
 }
 _HOW: Final = {"genesis": kernel.GENESIS, "snapshot": kernel.INSTALLED, "checkpoint": kernel.CHECKPOINT}
 
@@ -101,8 +102,12 @@ class Coded(NamedTuple):
     """Members with missing steps, here or elsewhere."""
     closed: list[str]
     """Members that left or crashed, here or elsewhere."""
+    complete: bool
+    """The rows of all members are here, to the end, but for missing steps."""
     reused: Longs
     """Steps that publish an id (whoever its owner is) once more."""
+    dropped: Longs
+    """Steps that deliver what the member has dropped."""
     tickets: Tickets
     repeated: int
     """Rows that were there twice, and alike."""
@@ -156,7 +161,8 @@ def _translated(name: Ints, rank: Ints, code: Ints, kind_of: Small, event: Ints)
     member, kind, what = np.empty(n, np.int32), np.empty(n, np.int8), np.empty(n, np.int32)
     for r in range(n):
         member[r], kind[r] = rank[name[r]], kind_of[code[r]]
-        what[r] = event[r] if kind[r] == kernel.PUBLISH or kind[r] == kernel.DELIVER else -1
+        named = kind[r] == kernel.PUBLISH or kind[r] == kernel.DELIVER or kind[r] == kernel.DROP
+        what[r] = event[r] if named else -1
     return member, kind, what
 
 
@@ -219,6 +225,8 @@ def _numbered(kind: Small, what: Ints, number_of: Ints, row_of: Longs) -> tuple[
                 numbers[r] = -1
             else:
                 numbers[r] = number_of[what[r]]
+        elif kind[r] == kernel.DROP:
+            event[r], numbers[r] = what[r], -1
     for k in range(len(row_of)):
         numbers[row_of[k]] = k
     return numbers, event
@@ -258,11 +266,11 @@ class _Rows(NamedTuple):
     closed: list[str]
 
 
-def code(table: pa.Table, needed: Needed | None = None, known: Known | None = None) -> Coded:
+def code(table: pa.Table, needed: Needed | None = None, known: Known | None = None, *, complete: bool = False) -> Coded:
     """The rows (in any order, columns `READ`) as the kernel wants them. Either they are a whole run; or those of the
     members that others depend on, with what the others need of them; or those of others, with what is known of the
-    former."""
-    rows = _rows(table, needed, known)
+    former. `complete`: what no row tells of did not happen."""
+    rows = _rows(table, needed, known, complete)
     (begin, row, lseq, kind, event), repeated, conflicts = _by_step(rows)
     if known is None:
         number_of, row_of, member_of, base = kernel.number(begin, kind, event, row, rows.t, len(rows.events))
@@ -287,18 +295,26 @@ def code(table: pa.Table, needed: Needed | None = None, known: Known | None = No
         member_of=member_of,
         joins=rows.joins,
         tokens=rows.tokens,
-        order=[rows.orders.get(m, DEFAULT) for m in range(len(rows.members))],
+        order=_orders(rows.orders, begin, torn),
         alive=_alive(kind, begin, rows.superseded),
         superseded=rows.superseded,
         elsewhere=rows.elsewhere,
         missing=missing,
         torn=[str(rows.members[m]) for m in np.flatnonzero(missing).tolist()] + (known.torn if known else []),
         closed=rows.closed,
+        complete=complete,
         reused=_reused(kind, event, events, row, rows.t),
+        dropped=_after_drops(begin, kind, event, torn, len(events)),
         tickets=_tickets(rows, row[kind == kernel.TICKET]),
         repeated=repeated,
         conflicts=conflicts,
     )
+
+
+def _orders(said: dict[int, str], begin: Longs, torn: Bytes) -> list[str]:
+    """The order of each member. Where the first steps are missing, the first `join` may be among them."""
+    late = [bool(torn[a]) if a < b else False for a, b in zip(begin[:-1].tolist(), begin[1:].tolist(), strict=True)]
+    return [UNTOLD if late[m] else said.get(m, DEFAULT) for m in range(len(late))]
 
 
 def _known_numbers(rows: _Rows, known: Known) -> tuple[Ints, Longs, Ints, Longs]:
@@ -317,7 +333,7 @@ def _known_ids(here: pa.Array[Any], event: Ints, number_of: Ints, known: pa.Arra
     return pa.concat_arrays([known, here.take(unknown)]), place[event]
 
 
-def _rows(table: pa.Table, needed: Needed | None, known: Known | None) -> _Rows:
+def _rows(table: pa.Table, needed: Needed | None, known: Known | None, complete: bool) -> _Rows:
     found, names = codes(table["member"])
     there = np.flatnonzero(np.bincount(found, minlength=len(names)))  # a dictionary may have more than the rows
     ranked = there[pc.sort_indices(names.take(there)).to_numpy()]
@@ -329,7 +345,7 @@ def _rows(table: pa.Table, needed: Needed | None, known: Known | None) -> _Rows:
     member, kind, what = _translated(found, rank, kind_code, kind_of, event)
     members = names.take(ranked)
     lseq, t = _numbers(table["lseq"]), _numbers(table["t_ns"])
-    joins = _Joins(table, member, kind, members, needed, known)
+    joins = _Joins(table, member, kind, members, needed, known, complete)
     if known is not None:  # origins have no rows here, but names
         here = set(members.to_pylist())
         new = pa.array([name for name in known.origins if name not in here], pa.string())
@@ -363,6 +379,7 @@ class _Joins:
         members: pa.Array[Any],
         needed: Needed | None,
         known: Known | None,
+        complete: bool,
     ) -> None:
         self.rows = np.flatnonzero(kind == kernel.JOIN)
         self.snapshots = np.flatnonzero(kind == kernel.SNAPSHOT)
@@ -371,7 +388,7 @@ class _Joins:
         used = {row["token"] for row in said if row["reason"] != "genesis"} | set(needed.tokens if needed else ())
         self.tokens = known.tokens if known else sorted(str(t) for t in used & set(taken) if t is not None)
         number: dict[str | None, int] = {token: k for k, token in enumerate(self.tokens)}
-        gone = np.unique(member[kind == kernel.GONE])
+        gone = _gone(member, _numbers(table["lseq"]), kind)
         self.closed = [*members.take(gone).to_pylist(), *(known.closed if known else ())]
         self.taken = np.array([number.get(token, -1) for token in taken], np.int32)
         self.superseded = np.zeros(len(members), np.uint8)
@@ -381,16 +398,17 @@ class _Joins:
         ended: dict[int, int] = {}
         how, tokens = [], []
         for m, row in zip(member[self.rows].tolist(), said, strict=True):
-            self.orders[m] = DEFAULT if row["order"] is None else row["order"]
+            self.orders[m] = declared(row["order"], str(members[m]))
             how.append(_HOW.get(row["reason"], kernel.UNCLEAR))
             token, peer = number.get(row["token"], -1), row["peer"]
             if how[-1] == kernel.CHECKPOINT and peer is not None and place.get(peer) != m:
+                whole = complete or peer in self.closed
                 if row["token"] is None:
-                    token = number.get(end_of(peer), -1)
-                    how[-1] = kernel.CHECKPOINT if peer in self.closed else kernel.RESUMED
+                    token = number.get(end_of(peer), -1) if whole else -1
+                    how[-1] = kernel.CHECKPOINT if whole else kernel.UNCLEAR
                 if peer in place:
                     self.superseded[place[peer]] = 1
-                    if row["token"] is None and known is None:
+                    if row["token"] is None and known is None and whole:
                         token = ended.setdefault(place[peer], len(self.tokens) + len(ended))
                 else:
                     self.elsewhere.append(peer)
@@ -401,6 +419,17 @@ class _Joins:
         self.tokens = [*self.tokens, *(end_of(str(members[m])) for m in ended)]
         self.ended, self.end_tokens = np.array(list(ended), np.int32), np.array(list(ended.values()), np.int32)
         self.joins = kernel.Joins(np.array(how, np.int8), np.array(tokens, np.int32))
+
+
+def _gone(member: Ints, lseq: Longs, kind: Small) -> Ints:
+    """Members that left or crashed, and did nothing after it."""
+    acts = np.flatnonzero(np.isin(kind, (kernel.PUBLISH, kernel.DELIVER, kernel.JOIN, kernel.SNAPSHOT)))
+    rows = np.flatnonzero(kind == kernel.GONE)
+    if not len(rows):
+        return np.empty(0, np.int32)
+    last = np.full(int(member.max()) + 1, -1, np.int64)
+    np.maximum.at(last, member[acts], lseq[acts])
+    return np.unique(member[rows[lseq[rows] > last[member[rows]]]])
 
 
 def end_of(member: str) -> str:
@@ -440,6 +469,26 @@ def _reused(kind: Small, event: Ints, events: pa.Array[Any], row: Longs, t: Long
     by_time = np.lexsort((steps, t[row[steps]], bare))
     again = np.append(False, bare[by_time][1:] == bare[by_time][:-1])
     return np.sort(steps[by_time[again]])
+
+
+@compiled
+def _after_drops(begin: Longs, kind: Small, event: Ints, torn: Bytes, ids: int) -> Longs:
+    """Steps that deliver what the member has dropped since it joined or steps are missing."""
+    found, n = np.empty(len(kind), np.int64), 0
+    if not (kind == kernel.DROP).any():
+        return found[:0].copy()
+    dropped, now = np.zeros(ids, np.int64), 0
+    for m in range(len(begin) - 1):
+        now += 1
+        for r in range(begin[m], begin[m + 1]):
+            if torn[r] or kind[r] == kernel.JOIN:
+                now += 1
+            if kind[r] == kernel.DROP and event[r] >= 0:
+                dropped[event[r]] = now
+            elif kind[r] == kernel.DELIVER and event[r] >= 0 and dropped[event[r]] == now:
+                found[n] = r
+                n += 1
+    return found[:n].copy()
 
 
 def _alive(kind: Small, begin: Longs, superseded: Bytes) -> Bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from whence.judge.batch.coding import Coded
-from whence.judge.findings import MISSING_STEPS, NO_TRACE, OPEN_END
+from whence.judge.findings import MISSING_STEPS, NO_TRACE, OPEN_END, UNKNOWN_START
 from whence.judge.follow import owner_of
 from whence.judge.tickets import parse_id
 
@@ -28,13 +28,19 @@ class Publishers:
 
     def _judged(self, event: str) -> tuple[str, str] | None:
         owner = owner_of(event) or NOBODY
-        if owner not in self._here:
-            return owner, NO_TRACE
-        if owner in self._torn:
-            return owner, MISSING_STEPS
-        if owner in self._closed or self._went_beyond(event, owner):
-            return None
-        return owner, OPEN_END
+        if owner not in self._torn:
+            over = owner in self._here and (owner in self._closed or self._went_beyond(event, owner))
+            if self._coded.complete or over:
+                return None
+        return owner, self.why(owner)
+
+    def why(self, member: str) -> str:
+        """What is the matter with the trace of a member that leaves a doubt."""
+        if member not in self._here:
+            return NO_TRACE
+        if member in self._torn:
+            return MISSING_STEPS
+        return UNKNOWN_START if self._coded.complete or member in self._closed else OPEN_END
 
     def _went_beyond(self, event: str, owner: str) -> bool:
         """The owner has published later numbers: this one is not in a part of its trace that was cut off."""

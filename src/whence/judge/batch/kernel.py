@@ -26,11 +26,11 @@ import numpy as np
 
 from whence.judge.batch.compiled import Bytes, Ints, Longs, Small, compiled
 
-OTHER, PUBLISH, DELIVER, JOIN, SNAPSHOT, GONE, TICKET = range(7)
-"""Kinds of rows. TICKET is nothing to this kernel."""
+OTHER, PUBLISH, DELIVER, JOIN, SNAPSHOT, GONE, TICKET, DROP = range(8)
+"""Kinds of rows. TICKET and DROP are nothing to this kernel."""
 
-GENESIS, INSTALLED, CHECKPOINT, UNCLEAR, RESUMED = range(5)
-"""How a member joins. UNCLEAR: in no known way. RESUMED: as CHECKPOINT, after a life whose end may be cut off."""
+GENESIS, INSTALLED, CHECKPOINT, UNCLEAR = range(4)
+"""How a member joins. UNCLEAR: in no known way, or after a life whose end may be cut off."""
 
 DENSE = 1 << 25
 """Numbers that are kept for whole vectors: 128 MB."""
@@ -249,13 +249,20 @@ def _publish(past: Past, e: int, x: Ints, seen: Ints, said: Ints, used: int) -> 
 
 
 @compiled
+def _forget(x: Ints, seen: Ints) -> None:
+    """The member goes on from another state. What it delivered stays in the past of its publishes."""
+    seen[:] = np.maximum(seen, x)
+    x[:] = 0
+
+
+@compiled
 def rebuild(
     steps: Steps, joins: Joins, tokens: int, base: Longs, todo: Bytes, room: int = DENSE
 ) -> tuple[Past, Bytes, int]:
     """The past of every event. `todo`: the members to follow, all who publish or give a state that is used. `room`: for
     whole vectors. Returns also which rows deliver an event before its publish, and how often a member was let go: both
     only in a false trace."""
-    begin, kind, what, _ = steps
+    begin, kind, what, torn = steps
     origins, events = len(base) - 1, base[-1]
     past = _empty_past(base, room)
     place = np.cumsum(todo.astype(np.int64)) - 1
@@ -281,6 +288,8 @@ def rebuild(
         while at[m] < begin[m + 1]:
             r = at[m]
             w = int(what[r])
+            if torn[r]:
+                _forget(x, seen[place[m]])
             if w < 0:
                 pass
             elif kind[r] == DELIVER:
@@ -310,13 +319,13 @@ def rebuild(
                 taken[w] = x
                 has[w] = 1
                 happened(work, events + w)
-            elif kind[r] == JOIN and joins.token[w] >= 0:
+            elif kind[r] == JOIN and joins.how[w] != GENESIS:
                 token = int(joins.token[w])
-                if not work.done[events + token]:
+                if token >= 0 and not work.done[events + token]:
                     wait(work, m, events + token)
                     break
-                if has[token]:
-                    seen[place[m]] = np.maximum(seen[place[m]], x)
+                _forget(x, seen[place[m]])
+                if token >= 0 and has[token]:
                     x[:] = taken[token]
             at[m] += 1
     return past, early, circles

@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 from whence.judge import tickets
 from whence.judge.batch import kernel
 from whence.judge.batch.coding import Coded
+from whence.judge.batch.verdicts import States
 from whence.judge.findings import Finding
 from whence.judge.tickets import Tenure
 
@@ -18,8 +19,10 @@ Key = tuple[int, str, str]
 """Ticket, incarnation, member."""
 
 
-def two_owners(coded: Coded) -> list[Finding]:
+def two_owners(coded: Coded, ends: States) -> list[Finding]:
     """All pairs of tenures that overlap, by ticket and by the time they began."""
+    names = coded.members.to_pylist()
+    vague = {str(name) for name, unclear in zip(names, ends.vague.tolist(), strict=False) if unclear}
     by_ticket: dict[int, list[Tenure]] = {}
     for tenure in _tenures(coded):
         by_ticket.setdefault(tenure.ticket, []).append(tenure)
@@ -34,7 +37,7 @@ def two_owners(coded: Coded) -> list[Finding]:
         return bool((got & (coded.lseq[mine] < later.step)).any())
 
     return [
-        tickets.two_owners(earlier, later)
+        tickets.two_owners(earlier, later, tickets.doubtful(earlier, later, vague.__contains__))
         for ticket in sorted(by_ticket)
         for earlier, later in tickets.overlapping(by_ticket[ticket], followed)
     ]

@@ -69,9 +69,9 @@ class Shared(NamedTuple):
     taken: States
 
 
-def followed(table: pa.Table, needed: Needed) -> tuple[Audited, Shared]:
-    """Judge the members that others depend on."""
-    a = audited.followed(code(table, needed=needed))
+def followed(table: pa.Table, needed: Needed, complete: bool = False) -> tuple[Audited, Shared]:
+    """Judge the members that others depend on. `complete`: as of `coding.code`."""
+    a = audited.followed(code(table, needed=needed, complete=complete))
     coded = a.coded
     names = [str(coded.members[m]) for m in coded.member_of.tolist()]
     known = Known(coded.events.take(coded.ids), coded.base, names, coded.tokens, coded.torn, coded.closed)
@@ -86,9 +86,9 @@ def nothing() -> Shared:
     return Shared(Known(pa.array([], pa.string()), base, [], [], [], []), past, states(0, 0))
 
 
-def others(table: pa.Table, shared: Shared) -> Audited:
+def others(table: pa.Table, shared: Shared, complete: bool = False) -> Audited:
     """Judge a piece of the rest."""
-    return audited.others(code(table, known=shared.known), shared.past, shared.taken)
+    return audited.others(code(table, known=shared.known, complete=complete), shared.past, shared.taken)
 
 
 class Ended(NamedTuple):
@@ -110,11 +110,20 @@ def ended(a: Audited, members: pa.Table) -> Ended:
 
 
 def _taken(s: States, which: Any) -> States:
-    return States(s.X[which], s.unsure[which], s.has[which], s.at[which], s.size[which], s.event, s.skipped, s.opener)
+    return s._replace(
+        X=s.X[which],
+        unsure=s.unsure[which],
+        has=s.has[which],
+        vague=s.vague[which],
+        at=s.at[which],
+        size=s.size[which],
+    )
 
 
-def at_the_end(shared: Shared, pieces: list[Ended]) -> tuple[pa.Table, list[Finding]]:
-    """The table `members` of all pieces, with losses; and what breaks agreement."""
+def at_the_end(
+    shared: Shared, pieces: list[Ended], complete: bool = False
+) -> tuple[pa.Table, list[Finding], list[Doubt]]:
+    """The table `members` of all pieces, with losses; what members lack, where that is wrong; and all doubts."""
     members = pa.concat_tables([piece.members for piece in pieces])
     order = pc.sort_indices(members["member"]).to_numpy()
     members = members.take(order)
@@ -135,8 +144,8 @@ def at_the_end(shared: Shared, pieces: list[Ended]) -> tuple[pa.Table, list[Find
     orders = [str(o) for o in members["order"].to_pylist()]
     named = members["member"].combine_chunks()
     torn = np.array(members["missing"].to_pylist(), np.int64)
-    found = Everybody(named, orders, alive, torn, member_of, shared.known.ids, shared.past, ends, lost)
-    return members, list(audited.of_agreement(found))
+    found = Everybody(named, orders, alive, torn, member_of, shared.known.ids, shared.past, ends, lost, complete)
+    return members, list(audited.of_losses(found)), _all_doubts(pieces, audited.loss_doubts(found))
 
 
 def _joined(all_: list[States]) -> States:
@@ -146,9 +155,8 @@ def _joined(all_: list[States]) -> States:
     return States(*(np.concatenate(column) for column in zip(*moved, strict=True)))
 
 
-def all_doubts(pieces: list[Ended]) -> list[Doubt]:
-    """The doubts of all pieces, once for each absent member."""
-    count: Counter[tuple[str, str]] = Counter()
+def _all_doubts(pieces: list[Ended], count: Counter[tuple[str, str]]) -> list[Doubt]:
+    """The doubts of all pieces and of agreement, once for each absent member."""
     for doubt in (doubt for piece in pieces for doubt in piece.doubts):
         count[doubt.member, doubt.why] += doubt.count
     return [Doubt(member, why, n) for (member, why), n in sorted(count.items())]

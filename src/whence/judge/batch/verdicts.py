@@ -16,7 +16,6 @@ from whence.judge.batch.kernel import (
     DELIVER,
     GENESIS,
     JOIN,
-    RESUMED,
     SNAPSHOT,
     Joins,
     Past,
@@ -48,6 +47,8 @@ class States(NamedTuple):
     """1 for origins of which events may have been delivered in steps that are missing."""
     has: Bytes
     """1 where there is such a state."""
+    vague: Bytes
+    """1 where it is not known from its beginning: steps before it are missing, or the state it goes back to is."""
     at: Longs
     """Where the skipped ones of each state begin ..."""
     size: Longs
@@ -96,7 +97,7 @@ class Life(NamedTuple):
     touched: Ints
     """Events with a mark, once."""
     n: Longs
-    """How many are touched, and how many are HOLEs; an array of two."""
+    """How many are touched, how many are HOLEs, and whether the state is vague; an array of three."""
 
 
 @compiled
@@ -104,7 +105,7 @@ def _life(origins: int, events: int) -> Life:
     X, last, hole = np.zeros(origins, np.int32), np.zeros(origins, np.int32), np.full(origins, NEVER, np.int32)
     taint, unsure, mark = np.full(origins, -1, np.int32), np.zeros(origins, np.uint8), np.zeros(events, np.uint8)
     opener, touched = np.empty(events, np.int32), np.empty(events, np.int32)
-    return Life(X, last, hole, taint, unsure, mark, opener, touched, np.zeros(2, np.int64))
+    return Life(X, last, hole, taint, unsure, mark, opener, touched, np.zeros(3, np.int64))
 
 
 @compiled
@@ -118,6 +119,14 @@ def _begin(life: Life) -> None:
     for k in range(life.n[0]):
         life.mark[life.touched[k]] = 0
     life.n[:] = 0
+
+
+@compiled
+def _forget(life: Life) -> None:
+    """The member goes on from a state that is not known."""
+    _begin(life)
+    life.unsure[:] = 1
+    life.n[2] = 1
 
 
 @compiled
@@ -137,8 +146,9 @@ def _mark(life: Life, base: Longs, o: int, first: int, last: int, opener: int, s
 def states(n: int, origins: int) -> States:
     """Room for so many."""
     pools = np.empty(64, np.int32), np.empty(64, np.uint8), np.empty(64, np.int32)
-    X, unsure, has = np.zeros((n, origins), np.int32), np.zeros((n, origins), np.uint8), np.zeros(n, np.uint8)
-    return States(X, unsure, has, np.zeros(n, np.int64), np.zeros(n, np.int64), pools[0], pools[1], pools[2])
+    X, unsure = np.zeros((n, origins), np.int32), np.zeros((n, origins), np.uint8)
+    has, vague, at, size = np.zeros(n, np.uint8), np.zeros(n, np.uint8), np.zeros(n, np.int64), np.zeros(n, np.int64)
+    return States(X, unsure, has, vague, at, size, pools[0], pools[1], pools[2])
 
 
 @compiled
@@ -150,6 +160,7 @@ def _save(states: States, k: int, life: Life, used: int) -> tuple[States, int]:
     states.X[k] = life.X
     states.unsure[k] = life.unsure
     states.has[k] = 1
+    states.vague[k] = life.n[2]
     states.at[k] = used
     for j in range(life.n[0]):
         e = life.touched[j]
@@ -159,8 +170,8 @@ def _save(states: States, k: int, life: Life, used: int) -> tuple[States, int]:
             opener[used] = life.opener[e]
             used += 1
     states.size[k] = used - states.at[k]
-    new = States(states.X, states.unsure, states.has, states.at, states.size, event, skipped, opener)
-    return new, used
+    kept = states.X, states.unsure, states.has, states.vague, states.at, states.size
+    return States(kept[0], kept[1], kept[2], kept[3], kept[4], kept[5], event, skipped, opener), used
 
 
 @compiled
@@ -169,6 +180,7 @@ def _load(life: Life, states: States, k: int, past: Past, mine: bool) -> None:
     _begin(life)
     life.X[:] = states.X[k]
     life.unsure[:] = states.unsure[k]
+    life.n[2] = states.vague[k]
     life.taint[:] = -2
     for j in range(states.at[k], states.at[k] + states.size[k]):
         e = states.event[j]
@@ -341,7 +353,7 @@ def judge(steps: Steps, joins: Joins, past: Past, early: Bytes, todo: Bytes, giv
             r = at[m]
             w = int(what[r])
             if torn[r]:
-                unsure[:] = 1
+                _forget(life)
             if kind[r] == DELIVER:
                 if w < 0 or early[r]:
                     verdict[r] = UNKNOWN
@@ -376,9 +388,9 @@ def judge(steps: Steps, joins: Joins, past: Past, early: Bytes, todo: Bytes, giv
                     wait(work, m, token)
                     break
                 if token >= 0 and taken.has[token]:
-                    _load(life, taken, token, past, joins.how[w] == CHECKPOINT or joins.how[w] == RESUMED)
-                if joins.how[w] == RESUMED or (joins.how[w] != GENESIS and (token < 0 or not taken.has[token])):
-                    unsure[:] = 1
+                    _load(life, taken, token, past, joins.how[w] == CHECKPOINT)
+                elif joins.how[w] != GENESIS:
+                    _forget(life)
             at[m] += 1
         ends, used = _save(ends, m, life, used)
     return Found(verdict, cause, ends, taken)
@@ -441,6 +453,8 @@ def losses(past: Past, ends: States, alive: Bytes, superseded: Bytes, live_origi
         if not alive[m]:
             continue
         for o in range(origins):
+            if ends.unsure[m, o]:
+                continue
             open_range = False
             low = past.base[o] + ends.X[m, o]
             for e in range(past.base[o] if gaps[m] else low, past.base[o + 1]):

@@ -1,9 +1,9 @@
-"""CCC11 section 4.4: who wants a ticket gets one w.h.p. while p_f < (1 - alpha) / 2; and what the ring costs.
+"""CCC11 section 4.4: a process that wants a ticket gets one w.h.p. while p_f < (1 - alpha) / 2; and the ring's cost.
 
-The paper counts tickets: those of the crashed, at most `2 p_f n` w.h.p., are blocked while they are reclaimed, the
-others are free. It does not count quorums: reclaiming takes the agreement of k+1 of the 2k+1 neighbours, and so does
-keeping a ticket. So the protocol is measured (`availability_run`) beside two models: the paper's, in which an
-exclusion always succeeds, and one in which nothing but those quorums is in the way.
+The paper counts tickets: those of crashed owners, at most `2 p_f n` w.h.p., are blocked until they are reclaimed; the
+others are free. It does not consider quorums: both reclaiming and keeping a ticket need k+1 of the 2k+1 neighbours. So
+the protocol is measured (`availability_run`) beside two models: the paper's, in which an exclusion always succeeds, and
+one in which only a lost quorum prevents a join.
 """
 
 from __future__ import annotations
@@ -14,25 +14,26 @@ from math import e
 from typing import Any
 
 from whence.paper.ccc11.availability_run import PATIENCE, Setting, point, quorums
-from whence.paper.ccc11.seeds import COLOURS, MARKS, over_seeds, panels, rounded
+from whence.paper.ccc11.seeds import COLOURS, MARKS, over_seeds, rounded
 from whence.paper.ccc11.theorems import binomial_above
-from whence.paper.frame import Claim, Context, Outcome, Row
+from whence.paper.frame import Claim, Context, Outcome, Row, error_bars, panels
 from whence.sim.meter import wilson
 
 TICKETS = 40
 ALPHAS = (0.25, 0.5, 0.75)
 KS = (1, 2, 4, 8)
-"""Tried with alpha = 0.5; the other alphas with `RING_K`."""
+"""Used with alpha = 0.5; the other alphas use `RING_K`."""
 RING_K = 2
 SHARES = (0.02, 0.05, 0.1, 0.2, 0.5, 0.9)
 """p_f, as shares of (1 - alpha) / 2."""
 QUICK = (0.02, 0.1, 0.9)
 QUICK_TICKETS = 20
+RUNNER = f"{point.__module__}:point"
 
 
 def model(n: int, alpha: float, failure: float, rounds: int, seed: int) -> tuple[int, int]:
-    """Section 4.4's own model: a failed coordinator's ticket is blocked for 1 / alpha rounds, and nothing else is in
-    the way. (joins tried, joins that found a free ticket)."""
+    """CCC11 section 4.4's own model: a failed coordinator's ticket is blocked for 1 / alpha rounds, and nothing else
+    prevents a join. Returns (joins tried, joins that found a free ticket)."""
     rng = random.Random(f"{seed}/model")
     wanting = round(alpha * n)
     blocked = [0] * round(1 / alpha)
@@ -58,7 +59,7 @@ def run(context: Context) -> Outcome:
         for share in (QUICK if context.quick else SHARES)
     ]
     seeds = 2 if context.quick else 3
-    found = over_seeds(context, f"{point.__module__}:point", settings, seeds, ("tickets", "alpha", "k", "failure"))
+    found = over_seeds(context, settings, seeds, ("tickets", "alpha", "k", "failure"), RUNNER)
     rows = []
     for setting, row in zip(settings, found, strict=True):
         joins, joined = round(row["joins"] * seeds), round(row["joined"] * seeds)
@@ -80,17 +81,17 @@ def run(context: Context) -> Outcome:
 
 
 NOTE = (
-    "p_f is the probability that a coordinator crashes in one ring round, and nobody comes back: at a tenth of the "
-    "limit and alpha = 0.5 half of the ring is replaced every 28 rounds. The paper assumes that an exclusion always "
-    "succeeds, within 1 / alpha rounds. A dead core is not founded again here; an operator or, while its last "
-    "coordinators live, the ring itself would do that (docs/ring.md). Bars are 95 % intervals as if joins were "
-    "independent; those of one run share the fate of its core."
+    "p_f is the probability that a coordinator crashes in one ring round, for good: at a tenth of the limit and alpha "
+    "= 0.5 half of the ring is replaced every 28 rounds. The paper assumes that an exclusion always succeeds, within 1 "
+    "/ alpha rounds. A dead core is not founded again here; an operator would do that, or the ring itself while its "
+    "last coordinators live (docs/ring.md). Bars are 95 % intervals as if joins were independent; the joins of one run "
+    "all depend on its core."
 )
 KEYS = ("alpha", "k", "failure", "share_of_limit", "success", "low", "high", "by_quorums", "died")
 
 
 def claims(rows: list[Row]) -> list[Claim]:
-    """Section 4.4: the sentence itself, why it does not hold, and what does."""
+    """The statement of CCC11 section 4.4, why it does not hold, and what does."""
     return [*_models(), *_sentence(rows), *_causes(rows), *_printed(), _overhead(rows)]
 
 
@@ -220,17 +221,17 @@ def _overhead(rows: list[Row]) -> Claim:
 
 
 WHY_NOT = (
-    "The derivation counts tickets only. Keeping a ticket and reclaiming one take a quorum of the neighbours. When "
-    "more than k of 2k + 1 crash before they are reclaimed, the others of that neighbourhood stop rather than risk two "
-    "owners (docs/ring.md, rules 8 and 17), and with them, one lease after the other, the whole core; then nobody is "
-    "left to grant a ticket. Free tickets were never what was missing."
+    "The derivation counts tickets only. Keeping and reclaiming a ticket need a quorum of the neighbours. When more "
+    "than k of 2k + 1 crash before they are reclaimed, the others of that neighbourhood stop rather than risk two "
+    "owners (docs/ring.md, rules 8 and 17). Then one lease after the other expires in the whole core, and nobody is "
+    "left to grant a ticket. There were always enough free tickets."
 )
 
 
 OTHERS = (
-    "Looked at in the runs of seed 0: newcomers with a living quorum. Who had granted their tickets crashed; its "
-    "predecessor excluded everything up to a coordinator past them, and who agrees to that no longer vouches for what "
-    "lies between (docs/ring.md, rule 12)."
+    "In the runs of seed 0 these are newcomers with a living quorum. The coordinator that granted their tickets "
+    "crashed; its predecessor excluded everything up to a coordinator past them, and those that agree to that no "
+    "longer vouch for the tickets in between (docs/ring.md, rule 12)."
 )
 
 
@@ -241,7 +242,6 @@ def draw(rows: list[Row]) -> Any:
         ("p_f, as a share of (1 - alpha) / 2", f"joins that succeed within {PATIENCE} ring rounds (%)"),
         ("p_f, as a share of (1 - alpha) / 2", f"joins that succeed within {PATIENCE} ring rounds (%)"),
     )
-    figure.set_size_inches(11, 4.8)
     alphas, ks = sorted({row["alpha"] for row in rows}), sorted({row["k"] for row in rows})
     for i, alpha in enumerate(alphas):
         mine = [row for row in rows if row["alpha"] == alpha and row["k"] == RING_K]
@@ -262,9 +262,7 @@ def _curve(axes: Any, rows: list[Row], index: int, label: str) -> None:
     y = [100 * row["success"] for row in mine]
     below = [100 * max(0.0, row["success"] - row["low"]) for row in mine]
     above = [100 * max(0.0, row["high"] - row["success"]) for row in mine]
-    axes.errorbar(
-        [row["share_of_limit"] for row in mine], y, yerr=[below, above], fmt=f"{MARKS[index]}-", color=COLOURS[index],
-        markersize=4, linewidth=1.4, capsize=2.5, label=label,
-    )  # fmt: skip
+    x = [row["share_of_limit"] for row in mine]
+    error_bars(axes, x, y, [below, above], f"{MARKS[index]}-", COLOURS[index], label)
     x = [row["share_of_limit"] for row in rows]
     axes.plot(x, [100 * row["by_quorums"] for row in rows], "--", color=COLOURS[index], linewidth=1, alpha=0.7)

@@ -1,9 +1,9 @@
-"""One run of a ring under crashes: who asked for a ticket, who got one, and why not; and a model of what to expect.
+"""One run of a ring under crashes: which joins succeeded, and why the others failed; and a model of the expectation.
 
-`n` tickets, of which a share `alpha` is wanted all the time: by `alpha n` places, in each of which a process
-coordinates until it crashes (in any ring round with probability `p_f`) and the next one asks for a ticket at once. A
-join succeeds if it owns a ticket within `PATIENCE` ring rounds; only processes that live so long are judged. The
-founder lives; nobody founds the ring again.
+There are `n` tickets and `alpha n` places. In each place a process coordinates until it crashes (in any ring round with
+probability `p_f`); then the next one asks for a ticket at once. A join succeeds if it owns a ticket within `PATIENCE`
+ring rounds; only processes that live this long are counted. The founder never crashes, and the ring is not founded
+again.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from whence.sim.scenario import parse
 from whence.sim.settings import to_toml
 
 ROUND_MS = 200
-"""Of the ring; gossip has the same."""
+"""Round of the ring and of gossip."""
 ROUND = ROUND_MS * MS
 PATIENCE = 8
-"""Ring rounds in which a join must succeed. With a free ticket it takes a tenth of one; an exclusion takes about 3."""
+"""Ring rounds within which a join must succeed. With a free ticket it takes a tenth of a round, an exclusion about
+3."""
 
 
 def quorum(size: int) -> int:
@@ -44,7 +45,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     failure: float
     """p_f: per coordinator and ring round."""
     crashes: int = 60
-    """About so many; the run is as long as that takes, within limits."""
+    """Approximate number; it determines the length of the run, within limits."""
     k: int = 2
     """Of the ring: a neighbourhood has 2k + 1."""
     seed: int = 0
@@ -55,7 +56,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def start(self) -> int:
-        """The round in which crashes begin: the ring stands."""
+        """The round in which crashes begin, after the ring has formed."""
         return 12 + 4 * self.places.bit_length()
 
     @property
@@ -65,12 +66,12 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Watch:
-    """What the members of a run tell."""
+    """What is observed in a run."""
 
     def __init__(self, crashed: Mapping[str, int]) -> None:
         self.crashed = crashed
         self.owned: dict[str, int] = {}
-        """When a process became an owner first."""
+        """When a process first became an owner."""
         self.last: dict[str, int] = {}
         """When a process was last in the L of an owner."""
         self.core: set[int] = set()  # looked up, never iterated
@@ -95,12 +96,12 @@ class Watch:
 
 
 class Watched(Member):
-    """A member that tells a watch what it does."""
+    """A member that reports to a `Watch`."""
 
     watch: Watch
 
     def neighbours(self) -> list[str]:
-        """Its L, which only the fault-tolerant ring has."""
+        """Its predecessors L, which only the fault-tolerant ring has."""
         ring: Any = self.ring
         return [address_of(z.member) for z in ring.neighbours.L]
 
@@ -112,9 +113,9 @@ class Watched(Member):
 
 
 def point(setting: Mapping[str, Any]) -> dict[str, Any]:
-    """A runner: joins judged and succeeded, in all and while there was a coordinator; how the core died, if it did."""
+    """A runner: joins and successes, in total and while there was a coordinator; whether and how the core died."""
     s = msgspec.convert(dict(setting), Setting)
-    faults, wanted = lives(s)
+    faults, wanted = schedule(s)
     crashed = {a.who: a.at for a in faults if isinstance(a, Crash)}
     watch = Watch(crashed)
 
@@ -143,7 +144,7 @@ def point(setting: Mapping[str, Any]) -> dict[str, Any]:
 def _summary(s: Setting, watch: Watch, wanted: Mapping[str, int]) -> dict[str, Any]:
     patience = PATIENCE * ROUND
     joined = {who: watch.owned.get(who, at + patience + 1) - at <= patience for who, at in wanted.items()}
-    served = {  # those in whose rounds there was always somebody to ask
+    served = {  # there was a coordinator in every round of the join
         who: all(r in watch.core for r in range(at // ROUND, (at + patience) // ROUND + 1))
         for who, at in wanted.items()
     }
@@ -168,8 +169,8 @@ def _summary(s: Setting, watch: Watch, wanted: Mapping[str, int]) -> dict[str, A
     }
 
 
-def lives(s: Setting) -> tuple[list[Crash | Coordinate], dict[str, int]]:
-    """Who crashes and who follows when; and the joins that are judged. n0, the founder, lives."""
+def schedule(s: Setting) -> tuple[list[Crash | Coordinate], dict[str, int]]:
+    """The crashes and the joins that follow, and the joins that count. The founder n0 lives."""
     rng = random.Random(f"{s.seed}/lives")
     actions: list[Crash | Coordinate] = []
     judged: dict[str, int] = {}
@@ -195,8 +196,8 @@ STEPS = 4
 
 
 def quorums(s: Setting, reclaim: float, runs: int = 200) -> float:
-    """Which share of joins should succeed if nothing is in the way but quorums: a crashed seat stays for `reclaim`
-    rounds, and the core is gone for good when of the 2k + 1 seats before one fewer than k + 1 live."""
+    """The share of joins that succeed in the quorum model: a crashed seat stays for `reclaim` rounds, and the core dies
+    for good when fewer than k + 1 of the 2k + 1 seats before any seat live."""
     rng = random.Random(f"{s.seed}/quorums")
     chance = 1 - (1 - s.failure) ** (1 / STEPS)
     length = (s.rounds - s.start) * STEPS

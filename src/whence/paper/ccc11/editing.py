@@ -1,9 +1,9 @@
-"""An editing session as the load: its authors publish what they wrote, when they have what they had then.
+"""An editing session as the load: authors publish a transaction once its causal past has been delivered to them.
 
-The authors are the coordinators, the others read along. In each round an author publishes, in one frame, what it
-wrote next (`PER_ROUND` transactions at most) as far as its past is there: the load follows the recorded causality, not
-a distribution. In the end everybody's document should have the recorded text. The fanout is 2, below what so many
-members should have: there is something to recover.
+The authors are the coordinators; the others only read. In each round an author publishes, in one frame, its next
+transactions (`PER_ROUND` at most) whose past is complete: the load follows the recorded causality. In the end every
+document should have the recorded text. The fanout is 2, too low for this many members, so that there is something to
+recover.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from whence.objects.kernel import events_of
 from whence.objects.replay import NAME, Author, Recording, recorded, session
 from whence.paper.ccc11.evaluation import VARIANTS
 from whence.paper.ccc11.fig5 import NAMES
-from whence.paper.ccc11.seeds import COLOURS, over_seeds, panels
-from whence.paper.frame import Claim, Context, Outcome, Row
+from whence.paper.ccc11.seeds import COLOURS, over_seeds
+from whence.paper.frame import Claim, Context, Outcome, Row, panels
 from whence.sim.meter import Meter, Metered
 from whence.sim.run import run as simulate
 from whence.sim.scenario import parse
@@ -34,11 +34,11 @@ PER_ROUND = 16
 ROUND_MS = 100
 LOSSES, QUICK = (0.0, 0.05, 0.3), (0.0, 0.05)
 TRIED = {v: VARIANTS[v] for v in ("causal", "R1", "R4")} | {"reliable": ("reliable", "Rk")}
-"""Order, recovery. Gossip alone hands out operations before what they build on: no text comes of that. Figure 5 has no
-reliable order; but it is what a document should have."""
+"""Order, recovery. Not gossip alone: it delivers operations before those they build on. Figure 5 has no reliable order,
+but documents should use it."""
 LABELS = {**NAMES, "reliable": "reliable order"}
 USUAL = 0.05
-"""Loss up to which the papers' recovery is expected to do."""
+"""Loss up to which the papers' recovery is expected to suffice."""
 NEVER = 1 << 62
 
 
@@ -54,7 +54,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Reader(Metered):
-    """A member with the document; an author also writes its part."""
+    """A member with the document; an author also writes its transactions."""
 
     objects: Objects
     author: Author | None
@@ -78,7 +78,7 @@ class _Reader(Metered):
         if author is not None and turn:
             try:
                 payloads = author.write(PER_ROUND)
-            except UsageError:  # its text lacks what was lost on the way: what it wrote then has no place in it now
+            except UsageError:  # an operation was lost, so the recorded position does not exist in this text
                 payloads, self.next_at = [], NEVER
             if payloads:
                 self.next_at = now + ROUND_MS * 10**6
@@ -88,7 +88,7 @@ class _Reader(Metered):
 
 
 def beginning(recording: Recording, transactions: int) -> Recording:
-    """About so many transactions from its beginning, with all of their past; then the final text is not known."""
+    """About this many transactions from the beginning, with all of their past. The final text is then unknown."""
     kept = [0] * len(recording.authors)
     while sum(kept) < transactions:
         had = list(kept)
@@ -103,13 +103,13 @@ def beginning(recording: Recording, transactions: int) -> Recording:
 
 
 def point(setting: Mapping[str, Any]) -> dict[str, Any]:
-    """A runner: replay it once."""
+    """A runner: replay the session once."""
     s = msgspec.convert(dict(setting), Setting)
     recording = beginning(session(s.path), s.transactions)
     authors = len(recording.authors)
     total = sum(map(len, recording.authors))
     order, recovery = TRIED[s.variant]
-    # A turn takes a PrCast, and recovery where gossip lost it; a lost event that is not recovered stops its readers.
+    # A turn takes a PrCast, and a recovery where gossip lost it. A lost event that is not recovered stops its readers.
     rounds = 60 + 4 * total // PER_ROUND
     table = {
         "members": s.members,
@@ -140,12 +140,12 @@ def point(setting: Mapping[str, Any]) -> dict[str, Any]:
 
     outcome = simulate(parse(to_toml(table), "editing.toml"), s.seed, make=make)
     missed = outcome.violation is not None and outcome.violation.kind == "lost" and recovery == "off"
-    if outcome.violation is not None and not missed:  # what gossip misses and nobody asks for is what is measured
+    if outcome.violation is not None and not missed:  # without recovery, losses are what is measured
         raise UsageError(f"{s}: {outcome.violation}")
     frames = meter.result()
     texts = [reader.objects.document(NAME).text for reader in readers]
     wrote = sum(reader.wrote for reader in readers)
-    # The text of a session's beginning is not recorded; it is what came of it where all of it was written.
+    # The text of a session's beginning is not recorded: take the longest one if everything was written.
     want = recording.final or (max(texts, key=len) if wrote == total else None)
     return {
         "transactions": total,
@@ -164,7 +164,7 @@ def point(setting: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def run(context: Context) -> Outcome:
-    """The whole session (its beginning with --quick), read along by those who do not write."""
+    """The whole session (its beginning with --quick)."""
     path = context.data or recorded()
     transactions, members, seeds = (1500, 8, 1) if context.quick else (10**9, 12, 3)
     settings = [
@@ -172,12 +172,12 @@ def run(context: Context) -> Outcome:
         for v in TRIED
         for loss in (QUICK if context.quick else LOSSES)
     ]
-    rows = over_seeds(context, f"{__name__}:point", settings, seeds, ("variant", "loss"))
+    rows = over_seeds(context, settings, seeds, ("variant", "loss"), f"{__name__}:point")
     return Outcome(rows, claims(rows), draw(rows), "" if path else SYNTHETIC)
 
 
 def claims(rows: list[Row]) -> list[Claim]:
-    """What a user wants of it."""
+    """What a user expects."""
     by = {v: [row for row in rows if row["variant"] == v] for v in TRIED}
     shown = {v: [{k: row[k] for k in KEYS} for row in mine] for v, mine in by.items()}
     usual = {v: [row for row in by[v] if row["loss"] <= USUAL] for v in ("R1", "R4")}
@@ -216,14 +216,14 @@ def claims(rows: list[Row]) -> list[Claim]:
 KEYS = ("loss", "written", "seconds", "lost", "same_text", "latency_ms", "latency_p99_ms", "asked", "answered")
 SYNTHETIC = "a synthetic session; --data FILE takes a recorded one (.json or .json.gz, as examples/replay_editing.py)"
 ONCE = (
-    "The papers ask for an event once, R1 asks one member: question or answer is lost with probability 1 - (1-x)^2, "
-    "a tenth at 5 % loss, half at 30 %. One lost operation is enough for another text, and an author that lacks it "
-    "cannot go on. So a document wants reliable order."
+    "The papers request an event once, and R1 asks one member: request or reply is lost with probability 1 - (1-x)^2, "
+    "a tenth at 5 % loss, half at 30 %. One lost operation changes the text, and stops an author that lacks it. So "
+    "documents should use reliable order."
 )
 
 
 def draw(rows: list[Row]) -> Any:
-    """Latency, how far the authors got, texts."""
+    """Latency, share of the session written, share of members with the recorded text."""
     figure, axes = panels(
         "A recorded editing session as load: every author publishes when it has what it had then",
         ("messages lost (%)", "latency of a frame (ms, mean)"),

@@ -1,10 +1,10 @@
-"""The setting of CCC11 section 6 in the simulator: one run of it, and the length of its rounds.
+"""The setting of CCC11 section 6 in the simulator: one run, and how the length of its rounds is tuned.
 
 As in the paper: fanout 4, termination 5, full views, 20 events a message, history 40; recovery buffer by Theorem 5.1
-and time-outs of as many rounds as a PrCast has. What the paper leaves to its machines is modelled here: a process sends
-over an uplink of `UPLINK` bytes a second, so a message's size costs time. A message that could not be sent within a
-round is given up, as their connections were after a time-out: a failed connection. The round is tuned so
-that `FAILED` of all connections fail (`tuned`, `seeds.tuned_runs`), as in the paper.
+and timeouts as long as a PrCast. The paper's machines are modelled by an uplink of `UPLINK` bytes a second, so larger
+messages take longer. A message that could not be sent within a round is given up and counts as a failed connection, as
+connections failed after a timeout in the paper. The round is tuned so that `FAILED` of all connections fail (`tuned`,
+`seeds.tuned_runs`), as in the paper.
 """
 
 from __future__ import annotations
@@ -25,31 +25,28 @@ from whence.sim.run import run
 from whence.sim.scenario import Loaded, parse
 from whence.sim.settings import to_toml
 
+POINT, TRACED = f"{__name__}:point", f"{__name__}:traced"
+"""The names of the runners below."""
 FANOUT, TERMINATION, MAX_EVENTS, HISTORY = 4, 5, 20, 40
 UPLINK = 1_250_000
-"""Bytes a second: the 10 Mbit/s of many a workstation of the time. Another one scales all times alike."""
+"""Bytes a second: 10 Mbit/s, usual at the time. Another value scales all times alike."""
 FAILED = 0.002
 """Share of failed connections that the paper tuned its rounds to."""
 LATENCY_MS, LATENCY_SD_MS = 1.5, 0.4
 """One way: the paper's round trips took 1 to 5 ms."""
 PAYLOAD = 16
-"""Bytes of an event; the paper does not say. Its clock is many times as large."""
-VARIANTS = {
-    "gossip": ("unordered", "off"),
-    "causal": ("causal", "off"),
-    "R1": ("causal", "R1"),
-    "R4": ("causal", "Rk"),
-}
+"""Bytes of an event (not in the paper). Its clock is many times as large."""
+VARIANTS = {"gossip": ("unordered", "off"), "causal": ("causal", "off"), "R1": ("causal", "R1"), "R4": ("causal", "Rk")}
 """Figure 5's curves: order, recovery."""
 PATIENT = "patient"
-"""The causal layer that asks nobody, too, but waits as long as the others do for an answer before it skips a gap. (Ours
-does not wait for answers that it has not asked for; the paper does not say.)"""
+"""A causal layer without recovery that waits before it skips a gap as long as the others wait for a reply. (Ours skips
+at once; the paper does not say.)"""
 PILOT_MS = 100.0
-"""The round of the run whose message sizes the real round is tuned by at first."""
+"""The round of the pilot run, whose message sizes give the first estimate."""
 GRID = tuple(0.1 * 1.01**i for i in range(1160))
-"""Rounds, in ms, that are tried: up to 10 s, one per cent apart."""
+"""Rounds to try, in ms: up to 10 s, one per cent apart."""
 RAMP = TERMINATION + 3
-"""Rounds until as many events are under way as ever."""
+"""Rounds until the number of events in flight is steady."""
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,24 +61,24 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     uplink: int = 0
     """Bytes a second; 0: sizes cost nothing, and no connection fails."""
     rounds: int = 100
-    """In which events count."""
+    """Measured rounds."""
     loss: float = 0.0
     fanout: int = FANOUT
     history: int = HISTORY
     in_step: bool = False
     buffer: float = 2.0
-    """Of the recovery buffer, in events needed at a time on average (`mu T`); Theorem 5.1 wants 2."""
+    """Size of the recovery buffer in units of `mu T`, the mean number of events needed at a time; Theorem 5.1 has 2."""
     crashed: float = 0.0
-    """Share of members that crash when the load begins, and stay away; never coordinators."""
+    """Share of members that crash for good when the load begins; never coordinators."""
     k: int = 4
-    """R4: how many are asked."""
+    """R4: how many members are asked."""
     latencies: tuple[tuple[float, ...], ...] = ()
     """Round-trip times in ms between the members, instead of the paper's network."""
     seed: int = 0
 
     @property
     def start(self) -> int:
-        """The round in which the load begins: the ring stands."""
+        """The round in which the load begins, after the ring has formed."""
         return 24 + 12 * self.coordinators.bit_length()
 
     @property
@@ -91,7 +88,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def scenario(s: Setting, latencies: str = "") -> Loaded:
-    """The world of a run; `latencies` is the file that has the setting's."""
+    """The scenario of a run; `latencies` is the file with the setting's latencies."""
     order, recovery = VARIANTS["causal" if s.variant == PATIENT else s.variant]
     network: dict[str, Any] = {"latency": "normal", "mean": _ms(LATENCY_MS), "sd": _ms(LATENCY_SD_MS), "loss": s.loss}
     if s.latencies:
@@ -128,7 +125,7 @@ def _ms(ms: float) -> str:
 
 
 def adapt(s: Setting) -> Any:
-    """What scenarios cannot say: time-outs of a PrCast; a ring that bears with uplinks that are busy all round."""
+    """Settings that scenarios do not have: timeouts of a PrCast, and ring rounds that tolerate busy uplinks."""
     round_ns = round(s.round_ms * MS)
 
     def adapted(config: Config) -> Config:
@@ -146,7 +143,7 @@ def adapt(s: Setting) -> Any:
 
 
 def measure(s: Setting) -> tuple[Meter, dict[str, Any]]:
-    """Run it once: the meter, and what came out."""
+    """Run it once. Returns the meter and the results."""
     first, last = s.start + RAMP, s.start + RAMP + s.rounds
     round_ns = round(s.round_ms * MS)
     meter = Meter(first * round_ns, last * round_ns, s.span * round_ns, sizes=True, adapt=adapt(s))
@@ -185,13 +182,13 @@ def measure(s: Setting) -> tuple[Meter, dict[str, Any]]:
 
 
 def point(setting: Mapping[str, Any]) -> dict[str, Any]:
-    """A runner, as `whence sweep` has them."""
+    """A runner for `run_all` and `whence sweep`."""
     return measure(msgspec.convert(dict(setting), Setting))[1]
 
 
 def traced(setting: Mapping[str, Any]) -> dict[str, Any]:
-    """A runner: the same, and under `curve` which share of its messages would fail in each round of a part of the grid.
-    (Sizes depend a little on how long messages take, so this is exact for the round of the run only.)"""
+    """A runner like `point`. `curve` has the share of messages that would fail with each round near the best one.
+    (Exact only for the round of the run: message sizes depend slightly on delays.)"""
     s = msgspec.convert(dict(setting), Setting)
     meter, result = measure(s)
     round_ns = s.round_ms * MS
@@ -203,7 +200,7 @@ def traced(setting: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def tuned(curves: Sequence[Mapping[str, Any]]) -> float:
-    """The shortest round of the grid in which at most `FAILED` of the messages fail, over several pilots."""
+    """The shortest round of the grid with which at most `FAILED` of the messages fail, on average over several runs."""
     for i, round_ms in enumerate(GRID):
         failed = 0.0
         for curve in curves:
@@ -215,7 +212,7 @@ def tuned(curves: Sequence[Mapping[str, Any]]) -> float:
 
 
 def tuned_round(sendings: Sequence[tuple[int, float, int]], failed: float = FAILED) -> float:
-    """The shortest round, in ms, in which at most this share of messages (sender, when in rounds, bytes) cannot be sent
+    """The shortest round in ms with which at most this share of messages (sender, time in rounds, bytes) cannot be sent
     over the uplink within a round."""
     low, high = 0.1, 10_000.0
     while high / low > 1.001:
@@ -230,8 +227,8 @@ def tuned_round(sendings: Sequence[tuple[int, float, int]], failed: float = FAIL
 def _failures(
     sendings: Sequence[tuple[int, float, int]], uplink: float, queue: float | None = None, second: float = 1.0
 ) -> int:
-    """Messages given up when an uplink carries so many bytes a second, and the queue before it as many (if not said
-    otherwise): what `sim.network` does. Times are in any unit of which a second has so many."""
+    """Messages given up with an uplink of this many bytes a second and a queue of as many bytes (unless given), as in
+    `sim.network`. `second` is the length of a second in the unit of the times."""
     if not uplink:
         return 0
     room = uplink if queue is None else queue

@@ -1,7 +1,7 @@
 """CCC11 Figure 4: latency, throughput and message size against the number of members, for 5, 25 and all coordinators.
 
-The load is 6 events a round in all. The round of each setting is tuned to a fixed rate of failed connections
-(`evaluation`), so larger messages mean longer rounds: latency and throughput in the units of time follow from sizes.
+The load is 6 events a round in total. Each setting's round is tuned to a fixed rate of failed connections
+(`evaluation`), so larger messages mean longer rounds, and thereby higher latency and lower throughput.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 
 from whence.paper.ccc11.evaluation import FAILED, UPLINK
 from whence.paper.ccc11.live import BUSY, ROUND_MS, Live, measure
-from whence.paper.ccc11.seeds import MODULE, NEAR, bars, fit, over_seeds, panels, rounded, tuned_runs
-from whence.paper.frame import Claim, Context, Outcome, Row
+from whence.paper.ccc11.seeds import NEAR, bars, fit, from_zero, over_seeds, rounded, tuned_runs
+from whence.paper.frame import Claim, Context, Outcome, Row, panels
 
 LOAD = 6.0
 MEMBERS, QUICK = (25, 50, 75, 100, 125), (25, 40, 60)
@@ -20,7 +20,7 @@ INSTANCES: tuple[tuple[str, int], ...] = (("5 updaters", 5), ("25 updaters", 25)
 
 
 def run(context: Context) -> Outcome:
-    """Every instance with every number of members; rounds tuned by the very runs that are measured."""
+    """Every instance with every number of members."""
     if context.live:
         return beside(context)
     sizes = QUICK if context.quick else MEMBERS
@@ -60,12 +60,12 @@ def claims(rows: list[Row]) -> list[Claim]:
 
 
 GRID_STEPS = (
-    "Rounds are tried on a grid, one per cent apart, at most five times: where the last try is two steps too long, it "
-    "is 2.01 % too long."
+    "Rounds are tuned on a grid, one per cent apart, in at most five tries. A last try that is two steps too long is "
+    "2.01 % too long."
 )
 CLIFF = (
-    "A message holds at most 20 events. Where many are full, failures set in at the round that carries four full ones: "
-    "one per cent more or less of it makes the difference between none and more than 0.2 %."
+    "A message holds at most 20 events. Where many are full, failures begin at the round that carries four full ones: "
+    "one per cent more or less makes the difference between none and more than 0.2 %."
 )
 
 
@@ -129,11 +129,11 @@ def _growing(rows: list[Row]) -> list[Claim]:
 
 
 def note(rows: list[Row]) -> str:
-    """What the reader should know."""
+    """Remarks for the reader."""
     shortest, longest = min(row["round_ms"] for row in rows), max(row["round_ms"] for row in rows)
     return (
         f"Rounds were tuned to between {shortest:.1f} and {longest:.1f} ms at {UPLINK:,} bytes/s a process; "
-        "another uplink scales all times alike. The paper's figure itself is not in the text that we have: shapes are "
+        "another uplink scales all times alike. The paper's text does not give the values of its figure: shapes are "
         "compared, not values."
     )
 
@@ -150,9 +150,7 @@ def draw(rows: list[Row]) -> Any:
         mine = [row for row in rows if row["instance"] == name]
         for one, key in zip(axes, ("latency_ms", "throughput", "message_bytes"), strict=True):
             bars(one, mine, "members", key, i, name)
-    for one in axes:
-        one.margins(y=0.1)
-        one.set_ylim(bottom=0)
+    from_zero(*axes)
     axes[0].legend(fontsize=8)
     return figure
 
@@ -163,8 +161,8 @@ WHERE = ("live", "simulated")
 
 
 def beside(context: Context) -> Outcome:
-    """Members on loopback, and the simulator with the very same settings. Loopback has no uplink to fill, so rounds are
-    fixed, and what they would have to be is computed from what was sent: as long as `UPLINK` needs for it."""
+    """Members on loopback, beside the simulator with the same settings. Loopback has no uplink limit, so rounds are
+    fixed; the round that `UPLINK` would need is computed from the bytes sent."""
     sizes, rounds = ((5, 10), 20) if context.quick else ((10, 20, 40), 40)
     fewer = ("2 updaters", 2) if context.quick else ("5 updaters", 5)
     instances = (fewer, ("all updaters", 0))
@@ -175,7 +173,7 @@ def beside(context: Context) -> Outcome:
             rows += [{"instance": name, "where": "live", **row} for row in measure(context, size, [LOAD], ["R1"])]
     base: Row = {"load": LOAD, "rounds": rounds, "round_ms": ROUND_MS, "loss": FAILED}
     settings = [{**base, "members": n, "coordinators": c or n} for _, c in instances for n in sizes]
-    found = over_seeds(context, f"{MODULE}:point", settings, 2 if context.quick else 4, ("members", "coordinators"))
+    found = over_seeds(context, settings, 2 if context.quick else 4, ("members", "coordinators"))
     names = [name for name, _ in instances for _ in sizes]
     rows += [{"instance": name, "where": "simulated", **row} for name, row in zip(names, found, strict=True)]
     for row in rows:
@@ -185,13 +183,13 @@ def beside(context: Context) -> Outcome:
 
 
 LIVE_NOTE = (
-    "Live messages are larger: members are named by address and life, packets are sealed, and the ring's polls are "
-    "among them. Rounds begin when a process is scheduled, and the network takes microseconds."
+    "Live messages are larger: member ids contain an address, packets are encrypted, and the ring's polls are "
+    "included. Rounds begin when a process is scheduled, and the network takes microseconds."
 )
 
 
 def live_claims(rows: list[Row]) -> list[Claim]:
-    """The same shape: few publishers, constant messages; all, growing ones."""
+    """The same shape as the paper: with few publishers messages stay constant, with all they grow."""
     by = {
         (where, name): [row for row in rows if row["where"] == where and row["instance"] == name]
         for where in WHERE
@@ -240,7 +238,7 @@ def live_claims(rows: list[Row]) -> list[Claim]:
 
 
 def draw_live(rows: list[Row]) -> Any:
-    """Latency in rounds, bytes, and what both mean over an uplink."""
+    """Latency in rounds, bytes sent, and the latency over an uplink."""
     figure, axes = panels(
         "CCC11 Figure 4 live: 6 events a round, members on loopback (lines), and simulated (dotted)",
         ("members", "latency of an event (rounds, mean)"),
@@ -252,8 +250,6 @@ def draw_live(rows: list[Row]) -> Any:
             mine = [row for row in rows if row["instance"] == name and row["where"] == where]
             for one, key in zip(axes, ("latency_rounds", "bytes_a_round", "latency_at_uplink_ms"), strict=True):
                 bars(one, mine, "members", key, i, f"{name}, {where}", 1.0, line)
-    for one in axes:
-        one.margins(y=0.1)
-        one.set_ylim(bottom=0)
+    from_zero(*axes)
     axes[0].legend(fontsize=8)
     return figure

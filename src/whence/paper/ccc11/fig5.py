@@ -1,9 +1,9 @@
 """CCC11 Figure 5: latency, lost events and the success of recovery against the load, with and without the causal layer.
 
-25 members, all of them coordinators, each publishing with probability p a round; at the right edge 12.5 events a round,
-far more than 20 events a message can carry for 5 rounds. An event counts as lost where it was not received, or could
-not be delivered without violating optimistic causal order (with gossip alone: where it came after something that
-depends on it).
+25 members, all of them coordinators, each publishing with probability p a round. At the right edge that is 12.5 events
+a round, far more than messages of 20 events can carry for 5 rounds. An event is lost at a member that did not receive
+it, or could not deliver it without violating optimistic causal order (with gossip alone: if it arrived after something
+that depends on it).
 """
 
 from __future__ import annotations
@@ -13,10 +13,19 @@ from typing import Any
 from whence.order.sizing import buffer_probability
 from whence.paper.ccc11.evaluation import FAILED, PATIENT, TERMINATION, UPLINK, VARIANTS
 from whence.paper.ccc11.live import BUSY, ROUND_MS, Live, measure
-from whence.paper.ccc11.seeds import COLOURS, LEAST, bars, over_seeds, panels, rate, rounded, success_bars, tuned_runs
-from whence.paper.frame import Claim, Context, Outcome, Row
+from whence.paper.ccc11.seeds import (
+    COLOURS,
+    LEAST,
+    bars,
+    from_zero,
+    over_seeds,
+    rate,
+    rounded,
+    success_bars,
+    tuned_runs,
+)
+from whence.paper.frame import Claim, Context, Outcome, Row, panels
 
-MODULE = "whence.paper.ccc11.evaluation"
 MEMBERS = 25
 LOADS, QUICK = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5), (0.1, 0.3, 0.5)
 WHERE = ("live", "simulated")
@@ -29,7 +38,7 @@ NAMES = {
 
 
 def run(context: Context) -> Outcome:
-    """The rounds are tuned for each load, with R1; all variants have the same."""
+    """Rounds are tuned for each load with R1; all variants use the same rounds."""
     if context.live:
         return beside(context)
     loads = QUICK if context.quick else LOADS
@@ -44,15 +53,15 @@ def run(context: Context) -> Outcome:
         for row in first
     ]
     settings.append({**settings[-1], "variant": PATIENT})  # at the highest load
-    others = over_seeds(context, f"{MODULE}:point", settings, seeds, keep)
+    others = over_seeds(context, settings, seeds, keep)
     found = sorted(others + first, key=lambda row: [*VARIANTS, PATIENT].index(row["variant"]))
     rows = [{**row, "p": row["load"] / MEMBERS, **success(row)} for row in found]
     return Outcome(rows, claims(rows), draw(rows))
 
 
 def success(row: Row) -> Row:
-    """The success rate of recovery, and what is predicted: the one asked (R1) or one of four (R4) still holds the event
-    (Theorem 5.1), and neither question nor answer is lost."""
+    """The success rate of recovery, and the prediction: the member asked (R1) or one of four (R4) still holds the event
+    (Theorem 5.1), and neither request nor reply is lost."""
     if row["variant"] not in ("R1", "R4"):
         return {"success": None, "success_low": None, "success_high": None, "predicted_success": None}
     held = buffer_probability([row["load"]], 4 * TERMINATION)
@@ -63,8 +72,8 @@ def success(row: Row) -> Row:
 
 
 NO_FASTER = (
-    "Without recovery our members skip a gap after time_to_terminate, just when with recovery they ask: who asks can "
-    "hardly be faster than who gives up at once. The next claim compares with one that waits as long and asks nobody."
+    "Without recovery our members skip a gap after time_to_terminate, exactly when with recovery they send a request. "
+    "So recovery can hardly be faster. The next claim compares with a variant that waits as long and requests nothing."
 )
 
 
@@ -117,7 +126,7 @@ def claims(rows: list[Row]) -> list[Claim]:
 
 
 def _patient(rows: list[Row]) -> list[Claim]:
-    """Recovery against waiting as long in vain."""
+    """Recovery compared with waiting as long without a request."""
     waits = [row for row in rows if row["variant"] == PATIENT]
     if not waits:
         return []
@@ -168,8 +177,7 @@ def draw(rows: list[Row]) -> Any:
             success_bars(axes[2], mine, "p", i, name)
             x, y = [row["p"] for row in mine], [100 * row["predicted_success"] for row in mine]
             axes[2].plot(x, y, "--", linewidth=1, color=COLOURS[i], alpha=0.7, label=f"{variant} predicted")
-    axes[0].margins(y=0.1)
-    axes[0].set_ylim(bottom=0)
+    from_zero(axes[0])
     axes[1].set_yscale("symlog", linthresh=0.01)
     axes[1].set_ylim(bottom=0)
     axes[0].legend(fontsize=8)
@@ -181,30 +189,25 @@ def draw(rows: list[Row]) -> Any:
 
 
 def beside(context: Context) -> Outcome:
-    """Members on loopback, and the simulator with the very same settings; neither has an uplink to fill."""
+    """Members on loopback, beside the simulator with the same settings; neither has an uplink limit."""
     size = Live(members=8, processes=2, rounds=24) if context.quick else Live(members=25, processes=5, rounds=60)
     loads = [size.members * p for p in ((0.1, 0.5) if context.quick else (0.1, 0.3, 0.5))]
     live = [{"where": "live", **row} for row in measure(context, size, loads, list(VARIANTS))]
-    base: Row = {
-        "members": size.members,
-        "coordinators": size.members,
-        "rounds": size.rounds,
-        "round_ms": ROUND_MS,
-        "loss": FAILED,
-    }
+    base: Row = {"members": size.members, "coordinators": size.members, "rounds": size.rounds}
+    base |= {"round_ms": ROUND_MS, "loss": FAILED}
     settings = [{**base, "variant": v, "load": load} for v in VARIANTS for load in loads]
-    found = over_seeds(context, f"{MODULE}:point", settings, 2 if context.quick else 4, ("variant", "load", "round_ms"))
+    found = over_seeds(context, settings, 2 if context.quick else 4, ("variant", "load", "round_ms"))
     rows = [{**row, "p": row["load"] / size.members} for row in live + [{"where": "simulated", **row} for row in found]]
     note = (
-        f"{size.members} members in {size.processes} processes. What differs: live, a round begins when its process is "
-        "scheduled, messages cost CPU time (on one machine for all), TCP repeats what it loses, and 0.2 % of gossip is "
-        "dropped on purpose for the failed connections; the network itself takes microseconds, not 1.5 ms."
+        f"{size.members} members in {size.processes} processes. Differences: live, a round begins when its process is "
+        "scheduled, messages cost CPU time (shared by all on one machine), TCP retransmits, and 0.2 % of gossip is "
+        "dropped on purpose as failed connections; the network takes microseconds, not 1.5 ms."
     )
     return Outcome(rows, live_claims(rows), draw_live(rows, size.members), note)
 
 
 def live_claims(rows: list[Row]) -> list[Claim]:
-    """The same shape."""
+    """The same shape as simulated."""
     by = {(w, v): [r for r in rows if r["where"] == w and r["variant"] == v] for w in WHERE for v in VARIANTS}
     lost = {key: [row["lost_ordered"] for row in mine] for key, mine in by.items()}
     late = {key: [row["latency_rounds"] for row in mine] for key, mine in by.items()}
@@ -256,14 +259,11 @@ def draw_live(rows: list[Row], members: int) -> Any:
     for i, (variant, name) in enumerate(NAMES.items()):
         for where, line in zip(WHERE, ("-", ":"), strict=True):
             mine = [row for row in rows if row["variant"] == variant and row["where"] == where]
-            label = name if where == "live" else None
-            bars(axes[0], mine, "p", "latency_rounds", i, label or "", 1.0, line)
-            bars(axes[1], mine, "p", "lost_ordered", i, label or "", 100, line)
-    axes[0].margins(y=0.1)
-    axes[0].set_ylim(bottom=0)
+            label = name if where == "live" else "_"  # matplotlib lists no label that begins with _
+            bars(axes[0], mine, "p", "latency_rounds", i, label, 1.0, line)
+            bars(axes[1], mine, "p", "lost_ordered", i, label, 100, line)
+    from_zero(axes[0])
     axes[1].set_yscale("symlog", linthresh=0.01)
     axes[1].set_ylim(bottom=0)
-    handles, labels = axes[0].get_legend_handles_labels()
-    kept = [(h, text) for h, text in zip(handles, labels, strict=True) if text]
-    axes[0].legend(*zip(*kept, strict=True), fontsize=8)
+    axes[0].legend(fontsize=8)
     return figure

@@ -1,4 +1,4 @@
-"""Figures 4 and 5 on real sockets: members on loopback, several in a process, the same settings, load and measures."""
+"""CCC11 Figures 4 and 5 on real sockets: members on loopback, several per process, with the simulator's settings."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from whence.api import run
 from whence.config import MS
 from whence.fleet.fleet import Fleet
 from whence.fleet.process import ANSWER_S
-from whence.fleet.task import Seat
+from whence.fleet.task import MemberSpec
 from whence.order.sizing import buffer_size
 from whence.paper.ccc11.evaluation import FAILED, FANOUT, HISTORY, MAX_EVENTS, PAYLOAD, TERMINATION, VARIANTS
 from whence.paper.ccc11.live_members import Counts, Task
 from whence.paper.frame import Context, Row
 
 ROUND_MS = 250.0
-"""Long against what a busy machine holds a process up."""
+"""Much longer than the scheduling delays of a busy machine."""
 DRAIN = 4 * TERMINATION
-"""Rounds after the load in which events are still delivered: Theorem 5.1's T."""
+"""Rounds after the load in which events are still delivered: T of Theorem 5.1."""
 
 BUSY = (
-    "Other work on the machine: a process that wants to go on waits for a processor, at each of the two or three hops. "
-    "`overslept_rounds` is by how much a sleep was too long, on average."
+    "Other work on the machine: at each of the two or three hops a process waits for a CPU. `overslept_rounds` is by "
+    "how much a sleep was too long, on average."
 )
-"""Why latencies live may be above the simulator's."""
+"""Why live latencies may exceed the simulator's."""
 
 
 class Live(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +40,7 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
     processes: int
     rounds: int
     coordinators: int = 0
-    """Who publish; 0: all."""
+    """How many publish; 0: all."""
 
     @property
     def publishing(self) -> int:
@@ -48,7 +48,7 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def measure(context: Context, size: Live, loads: Sequence[float], variants: Sequence[str]) -> list[Row]:
-    """One row a variant and load; `load` in events of all a round."""
+    """One row per variant and load; `load` is in events a round of all members."""
     return run(_measure(context, size, loads, variants))
 
 
@@ -61,9 +61,7 @@ async def _measure(context: Context, size: Live, loads: Sequence[float], variant
                 _add(fleet, size, variant, max(loads), context.seed)
                 await fleet.start()
                 for load in loads:
-                    if context.tell:
-                        what = f"live: {size.members} members, {variant}, {load:g} events a round"
-                        context.tell(len(rows) / steps, what)
+                    context.say(len(rows) / steps, f"live: {size.members} members, {variant}, {load:g} events a round")
                     rows.append(await _one(fleet, size, variant, load, len(rows)))
     return rows
 
@@ -104,7 +102,7 @@ async def _one(fleet: Fleet, size: Live, variant: str, load: float, number: int)
 
 
 def _add(fleet: Fleet, size: Live, variant: str, load: float, seed: int) -> None:
-    """Processes with members, of which as many have tickets as publish."""
+    """Add the processes; the first `publishing` members have tickets."""
     order, recovery = VARIANTS[variant]
     settings: dict[str, Any] = {
         "members": size.members,
@@ -129,7 +127,7 @@ def _add(fleet: Fleet, size: Live, variant: str, load: float, seed: int) -> None
         left -= publishing
         task = Task(
             cluster="fig5",
-            seats=[Seat(order=order) for _ in range(members)],
+            members=[MemberSpec(order=order) for _ in range(members)],
             publishing=publishing,
             tickets=size.publishing,
             settings=settings,

@@ -1,7 +1,7 @@
-"""Some members of the live Figures 4 and 5 in one process, on sockets of their own on loopback.
+"""The child program of the live Figures 4 and 5 of CCC11: some members in one process, each with its own socket.
 
-A program of a fleet (`whence.fleet`), started by `live`. It is ready when all of its publishers have tickets. Requests:
-`begin` (count anew), `run` (publish for some rounds), `count`.
+Started by `live` as part of a fleet. It is ready when all of its publishers have tickets. Requests: `begin` (reset the
+counts), `run` (publish for some rounds), `count`.
 """
 
 from __future__ import annotations
@@ -20,34 +20,33 @@ from whence.fleet.member import joined
 
 
 class Task(fleet.Task, kw_only=True):
-    """What a process is told."""
+    """The task of a process."""
 
     publishing: int
-    """Its first so many members publish."""
+    """How many of its members publish, from the first on."""
     round_ms: float
     payload: int
     """Bytes of an event."""
 
 
 class Counts(msgspec.Struct):
-    """What a process saw of one run, all its members together."""
+    """The counts of one measurement, over all members of a process."""
 
     published: int = 0
     delivered: int = 0
-    """By others than the publisher."""
+    """Deliveries of others' events."""
     inversions: int = 0
     latencies_us: list[int] = []
     recovered: int = 0
     asked: int = 0
     sent_bytes: int = 0
-    """From the begin to the end of the load, by all layers."""
+    """During the load, by all layers."""
     overslept_us: list[int] = []
-    """By how much each sleep of a publisher was too long: how busy the machine was."""
+    """By how much each sleep of a publisher was too long: a measure of the machine's load."""
 
 
 class Subject:
-    """A member that publishes with probability p in each round (p > 1: so many events, on average), and counts what it
-    delivers."""
+    """A member that publishes p events a round on average, and counts what it delivers."""
 
     def __init__(self, cluster: Cluster, task: Task, rng: random.Random, counts: dict[int, Counts]) -> None:
         self.cluster, self.task, self.rng, self.counts = cluster, task, rng, counts
@@ -61,7 +60,7 @@ class Subject:
             self.ready.set()
             while True:
                 number = await self.todo.get()
-                # The time of the publish itself, not of the wish: waiting here is not the network's.
+                # Time of the publish itself: waiting in the queue is not network latency.
                 now = b"%d %d " % (number, time.monotonic_ns())
                 await publisher.publish(now.ljust(self.task.payload, b"."))
                 self.counts[number].published += 1
@@ -92,8 +91,8 @@ class Subject:
                     self._past[ticket] = entry
 
 
-class Run:
-    """The members of this process and what they have counted, by number of the run."""
+class Measurement:
+    """The members of this process, and their counts by number of the measurement."""
 
     def __init__(self, clusters: list[Cluster], task: Task, rng: random.Random) -> None:
         self.counts: dict[int, Counts] = {}
@@ -103,12 +102,12 @@ class Run:
         self._before: dict[int, tuple[int, int]] = {}
 
     def begin(self, number: int) -> None:
-        """Before anybody publishes: others' events come at once."""
+        """Called before anybody publishes, since others' events arrive at once."""
         self.counts[number] = Counts()
         self._before[number] = (self._sum("order.recovered"), self._sum("order.asked"))
 
     async def run(self, number: int, p: float, rounds: int) -> None:
-        """Publish; a process without publishers waits as long."""
+        """Publish; a process without publishers waits for as long."""
         sent = self._sum("net.sent_bytes")
         load = [subject.publish(number, p, rounds) for subject in self.publishers]
         await asyncio.gather(*load, asyncio.sleep(rounds * self._round_s))
@@ -120,15 +119,14 @@ class Run:
         return counts
 
     def _sum(self, name: str) -> int:
-        """Each member has a host of its own."""
         return sum(subject.cluster.stats()[name] for subject in self.subjects)
 
 
 async def main(task: Task, channel: Channel) -> None:
-    """The whole life of the process."""
+    """Join, then answer requests until the channel is closed."""
     rng = random.Random(task.seed)
     async with joined(task, rng) as members:
-        run = Run(members.clusters, task, rng)
+        run = Measurement(members.clusters, task, rng)
 
         async def ready() -> None:
             await asyncio.gather(*(subject.ready.wait() for subject in run.publishers))

@@ -1,12 +1,12 @@
-"""The planner at random settings that nobody tuned for: what it predicts, and what the simulator measures."""
+"""The planner's predictions at random settings, compared with the simulator."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from whence.paper.ccc11.predict import Check, check, questions
-from whence.paper.ccc11.seeds import COLOURS, panels
-from whence.paper.frame import Claim, Context, Outcome, Row
+from whence.paper.ccc11.seeds import COLOURS
+from whence.paper.frame import Claim, Context, Outcome, Row, panels
 from whence.plan import ABSOLUTE, ERRORS
 
 SHOWN = {
@@ -20,12 +20,8 @@ SHOWN = {
 def run(context: Context) -> Outcome:
     """20 settings (4 with --quick), each simulated with several seeds."""
     count, seeds, events = (4, 2, 80) if context.quick else (20, 4, 200)
-
-    def tell(done: int, total: int) -> None:
-        if context.tell:
-            context.tell(done / total, f"runs: {done} of {total}")
-
-    checks = check(questions(count, context.seed), seeds, events, context.master, tell, context.seed)
+    progress = context.count("runs")
+    checks = check(questions(count, context.seed), seeds, events, context.master, progress, context.seed)
     rows = [_row(c) for c in checks]
     return Outcome(rows, claims(checks), draw(rows))
 
@@ -35,13 +31,7 @@ def _row(one: Check) -> Row:
     row: Row = {f: getattr(q, f) for f in ("members", "publishers", "rate", "loss", "crash", "target", "payload")}
     row |= {"latency_ms": q.latency_ns / 1e6, "seeds": one.seeds, "events": one.events}
     for c in one.compared:
-        row |= {
-            f"{c.name}_predicted": c.predicted,
-            f"{c.name}_measured": c.measured,
-            f"{c.name}_low": c.low,
-            f"{c.name}_high": c.high,
-            f"{c.name}_within": c.within,
-        }
+        row |= {f"{c.name}_{f}": getattr(c, f) for f in ("predicted", "measured", "low", "high", "within")}
     return row
 
 
@@ -54,11 +44,8 @@ def claims(checks: list[Check]) -> list[Claim]:
             off = [abs(c.predicted - c.measured) for c in mine]
         else:
             off = [abs(c.measured / c.predicted - 1) for c in mine]
-        missed = [
-            {"predicted": c.predicted, "measured": c.measured, "low": c.low, "high": c.high}
-            for c in mine
-            if not c.within
-        ]
+        keys = ("predicted", "measured", "low", "high")
+        missed = [{key: getattr(c, key) for key in keys} for c in mine if not c.within]
         by_mean = sum(c.by_mean for c in mine)
         numbers = {
             "settings": len(mine),

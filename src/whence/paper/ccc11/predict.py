@@ -1,4 +1,4 @@
-"""The planner's predictions next to what the simulator measures."""
+"""Simulates plans, and compares the planner's predictions with the measurements."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 from whence import plan as planner
 from whence.config import MS
 from whence.errors import UsageError
-from whence.paper.ccc11.points import Progress, run_all
+from whence.paper.points import Progress, run_all
 from whence.plan import ABSOLUTE, ERRORS, Plan, Question
 from whence.sim.meter import Frames, Interval, Meter, interval, wilson
 from whence.sim.run import run
@@ -20,7 +20,7 @@ from whence.sim.scenario import parse
 from whence.sim.settings import to_toml
 
 MESSAGES = 100_000
-"""Of gossip in one run, at most: a quiet cluster would need very many rounds for its events."""
+"""The most gossip messages in one run: a quiet cluster would need very many rounds for its events."""
 
 
 class Compared(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,14 +30,14 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
     predicted: float
     measured: float
     low: float
-    """Of the 95 % interval of the measurement."""
+    """Bounds of the measurement's 95 % interval."""
     high: float
     stated: str
-    """The error that the planner admits."""
+    """The planner's stated error."""
     within: bool
-    """The prediction, give or take its stated error, meets the interval: the measurement does not contradict it."""
+    """The prediction, give or take its stated error, meets the interval."""
     by_mean: bool
-    """And the measured value itself, whatever its interval, is within."""
+    """The measured mean itself is within the stated error."""
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,12 +50,12 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def within(self) -> bool:
-        """All predictions are."""
+        """All predictions are within their stated errors."""
         return all(c.within for c in self.compared)
 
 
 def simulated(question: Question, rounds: int) -> Plan:
-    """The plan for a cluster in the simulator, whose names are short and whose events are few."""
+    """The plan for a cluster in the simulator, with its short names and few events."""
     first = planner.make(question)
     seq = max(1, round(question.rate * first.round_ms / 1e3 * rounds / 2))
     name = round(fmean(len(f"n{i}#1") for i in range(question.members)))
@@ -82,7 +82,7 @@ def measure(plan: Plan, rounds: int, seed: int) -> Frames:
 
 
 def rounds_for(plan: Plan, events: int) -> int:
-    """Rounds in which about so many events are published; at least 30, and no more than a run can afford."""
+    """Rounds for about this many events: at least 30, and no more than `MESSAGES` allows."""
     most = MESSAGES // (plan.question.members * plan.fanout)
     return max(30, min(most, round(events / plan.load)))
 
@@ -95,7 +95,7 @@ def check(
     progress: Progress | None = None,
     seed: int = 0,
 ) -> list[Check]:
-    """Simulate the plan of each question `seeds` times, with about so many events each time."""
+    """Simulate the plan of each question `seeds` times, with about this many events each time."""
     todo = []
     for i, question in enumerate(questions):
         rounds = rounds_for(planner.make(question), events)
@@ -112,8 +112,8 @@ def check(
 
 
 def compare(plan: Plan, frames: Sequence[Frames], rounds: int) -> Check:
-    """Predicted and measured, side by side. Bytes are predicted for the events that were really published: a ring under
-    heavy loss may leave a publisher without its ticket for a while."""
+    """Predictions beside measurements. Bytes are predicted for the events actually published: under heavy loss a
+    publisher may lose its ticket for a while."""
     total = sum(f.frames for f in frames)
     published = total / len(frames) / (plan.load * rounds)
     bytes_per_s = plan.bytes_per_s - (1 - published) * plan.events_bytes_per_s
@@ -165,8 +165,8 @@ def _compared(plan: Plan, name: str, measured: float, between: Interval) -> Comp
 
 
 def questions(count: int, seed: int) -> list[Question]:
-    """Random settings, for which nothing was tuned: small enough to be simulated, all kinds of load, loss, crashes and
-    targets (most of them so low that failures can be counted)."""
+    """Random settings: small enough to simulate, with varied load, loss, crashes and targets (most of them so low that
+    failures can be counted)."""
     rng = random.Random(f"{seed}/questions")
     found = []
     for _ in range(count):

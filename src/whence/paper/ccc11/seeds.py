@@ -1,4 +1,4 @@
-"""Settings run with several seeds each; one row a setting, with standard errors. And fits of a few points."""
+"""Runs each setting with several seeds, one row per setting with standard errors; tunes rounds; fits curves."""
 
 from __future__ import annotations
 
@@ -7,34 +7,28 @@ from math import log, sqrt
 from statistics import fmean, stdev
 from typing import Any
 
-from whence.paper.ccc11.evaluation import FAILED, UPLINK, tuned
-from whence.paper.ccc11.points import run_all
-from whence.paper.frame import Context, Row
+from whence.paper.ccc11.evaluation import FAILED, POINT, TRACED, UPLINK, tuned
+from whence.paper.frame import Context, Row, error_bars
+from whence.paper.points import run_all
 from whence.sim.meter import wilson
 
-MODULE = tuned.__module__
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00")
-"""Distinguishable by all eyes (Okabe and Ito), also in print."""
+"""Safe for colour-blind readers (Okabe and Ito), also in print."""
 MARKS = ("o", "s", "^", "D", "v")
 
 
 def over_seeds(
-    context: Context, runner: str, settings: Sequence[Row], seeds: int, keep: Sequence[str], what: str = "runs"
+    context: Context, settings: Sequence[Row], seeds: int, keep: Sequence[str], runner: str = POINT
 ) -> list[Row]:
-    """Each setting with each seed; a row has the settings to keep, the mean of every number and its standard error.
-    All settings have the same seeds: what differs between two is not luck with the load."""
-    found = _runs(context, runner, settings, seeds, what)
+    """Run each setting with each seed. A row has the settings to keep, and the mean and standard error of every result.
+    All settings use the same seeds, so differences between them are not due to the load."""
+    found = _runs(context, runner, settings, seeds, "runs")
     return [_row(setting, runs, keep) for setting, runs in zip(settings, found, strict=True)]
 
 
 def _runs(context: Context, runner: str, settings: Sequence[Row], seeds: int, what: str) -> list[list[Row]]:
     todo = [{**s, "seed": context.seed * 1_000_003 + n} for s in settings for n in range(seeds)]
-
-    def tell(done: int, total: int) -> None:
-        if context.tell:
-            context.tell(done / total, f"{what}: {done} of {total}")
-
-    found = run_all(runner, todo, context.master, tell)
+    found = run_all(runner, todo, context.master, context.count(what))
     return [found[i * seeds : (i + 1) * seeds] for i in range(len(settings))]
 
 
@@ -48,22 +42,22 @@ def _row(setting: Row, runs: Sequence[Row], keep: Sequence[str]) -> Row:
 
 
 TRIES = 5
-"""How often a round is tuned anew. Each try's messages are slightly others than those by which it was tuned."""
+"""How often a round is tuned. Each run's messages differ slightly from those the round was tuned by."""
 NEAR = 1.02
-"""A tuned round is at most so many times the shortest one."""
+"""A tuned round is at most this many times the shortest one."""
 
 
 def tuned_runs(context: Context, settings: Sequence[Row], seeds: int, keep: Sequence[str]) -> list[Row]:
-    """Each setting with each seed, its round so long that in these very runs `FAILED` of the connections fail, or as
-    many as is possible below that. `shortest` is the round, as a share of it, below which more would fail."""
-    pilots = _runs(context, f"{MODULE}:traced", settings, 1, "pilots")
+    """Run each setting with each seed, and tune its round until at most `FAILED` of the connections of these runs fail.
+    `shortest` is the shortest such round, as a share of the tuned one."""
+    pilots = _runs(context, TRACED, settings, 1, "pilots")
     rounds = [tuned([run["curve"] for run in runs]) for runs in pilots]
     done: list[Row | None] = [None] * len(settings)
     todo = list(range(len(settings)))
     for number in range(TRIES):
         wanted: list[Row] = [{**settings[i], "round_ms": rounds[i], "uplink": UPLINK} for i in todo]
         again = []
-        found = _runs(context, f"{MODULE}:traced", wanted, seeds, "runs" if not number else "runs with a better round")
+        found = _runs(context, TRACED, wanted, seeds, "runs" if not number else "runs with a better round")
         for i, setting, runs in zip(todo, wanted, found, strict=True):
             shortest = tuned([run["curve"] for run in runs])
             numbers = [{key: value for key, value in run.items() if key != "curve"} for run in runs]
@@ -79,14 +73,14 @@ def tuned_runs(context: Context, settings: Sequence[Row], seeds: int, keep: Sequ
 
 
 def _better(row: Row, other: Row | None) -> Row:
-    """Of two tries: few enough failures, then the shorter round."""
+    """The better of two tries: few enough failures first, then the shorter round."""
     if other is None:
         return row
     return min(row, other, key=lambda r: (max(FAILED, r["failed"]), -r["shortest"], r["round_ms"]))
 
 
 def rate(row: Row) -> Row:
-    """The success rate of recovery, and its 95 % interval. What gossip brought meanwhile was no failure."""
+    """The success rate of recovery, and its 95 % interval. Events that gossip delivered meanwhile do not count."""
     tried = round((row["asked"] - row["overtaken"]) * row["seeds"])
     if tried <= 0:
         return {"success": None, "success_low": None, "success_high": None}
@@ -96,33 +90,25 @@ def rate(row: Row) -> Row:
 
 
 LEAST = 10
-"""Attempts: the interval of fewer is nearly all there is."""
+"""Attempts needed for a useful interval."""
 
 
 def success_bars(axes: Any, rows: Sequence[Row], x: str, index: int, label: str) -> None:
-    """Success rates in per cent, with their intervals, of `LEAST` attempts or more; the axis holds them all."""
+    """Success rates in per cent with their intervals, for rows with `LEAST` attempts or more."""
     rows = [r for r in rows if r["success"] is not None and (r["asked"] - r["overtaken"]) * r["seeds"] >= LEAST]
     if not rows:
         return
-    axes.errorbar(
-        [row[x] for row in rows],
-        [100 * row["success"] for row in rows],
-        yerr=[
-            [100 * max(0.0, row["success"] - row["success_low"]) for row in rows],
-            [100 * max(0.0, row["success_high"] - row["success"]) for row in rows],
-        ],
-        fmt=f"{MARKS[index]}-",
-        color=COLOURS[index],
-        markersize=4,
-        linewidth=1.4,
-        capsize=2.5,
-        label=label,
-    )
+    intervals = [
+        [100 * max(0.0, row["success"] - row["success_low"]) for row in rows],
+        [100 * max(0.0, row["success_high"] - row["success"]) for row in rows],
+    ]
+    success = [100 * row["success"] for row in rows]
+    error_bars(axes, [row[x] for row in rows], success, intervals, f"{MARKS[index]}-", COLOURS[index], label)
     axes.set_ylim(max(0.0, min(90.0, axes.get_ylim()[0])), 101)
 
 
 def fit(xs: Sequence[float], ys: Sequence[float], logarithmic: bool = False) -> dict[str, float]:
-    """`y = a + b x` (or `a + b ln x`) by least squares, and the share of the variance that it explains."""
+    """Fits `y = a + b x` (or `a + b ln x`) by least squares; `r2` is the explained share of the variance."""
     us = [log(x) for x in xs] if logarithmic else list(xs)
     mu, my = fmean(us), fmean(ys)
     spread = sum((u - mu) ** 2 for u in us)
@@ -137,33 +123,16 @@ def bars(
     axes: Any, rows: Sequence[Row], x: str, y: str, index: int, label: str, scale: float = 1.0, line: str = "-"
 ) -> None:
     """Measured points with their standard errors."""
-    axes.errorbar(
-        [row[x] for row in rows],
-        [row[y] * scale for row in rows],
-        yerr=[(row.get(f"{y}_error") or 0) * scale for row in rows],
-        fmt=f"{MARKS[index]}{line}",
-        color=COLOURS[index],
-        markersize=4,
-        linewidth=1.4,
-        capsize=2.5,
-        label=label,
-    )
+    errors = [(row.get(f"{y}_error") or 0) * scale for row in rows]
+    values = [row[y] * scale for row in rows]
+    error_bars(axes, [row[x] for row in rows], values, errors, f"{MARKS[index]}{line}", COLOURS[index], label)
 
 
-def panels(title: str, *names: tuple[str, str]) -> tuple[Any, list[Any]]:
-    """Plots side by side, each with the names of its axes."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(1, len(names), figsize=(4.6 * len(names), 4.2), layout="constrained", squeeze=False)
-    figure.suptitle(title, fontsize=11)
-    for one, (x, y) in zip(axes[0], names, strict=True):
-        one.set_xlabel(x)
-        one.set_ylabel(y)
-        one.grid(True, alpha=0.3)
-    return figure, list(axes[0])
+def from_zero(*plots: Any) -> None:
+    """Let the y axis of these plots begin at zero."""
+    for axes in plots:
+        axes.margins(y=0.1)
+        axes.set_ylim(bottom=0)
 
 
 def rounded(values: Sequence[float], digits: int = 4) -> list[float]:

@@ -1,6 +1,6 @@
 """CCC11's analysis: Theorem 5.1 (recovery buffer), Lemma 5.2 and Theorem 5.2 (whom to ask), Lemma 5.1 (no faults).
 
-Each bound is looked at three times: as stated; in the model it was derived in, exactly; and in the running protocol.
+Each bound is checked three times: as stated, exactly in the model it was derived in, and in the running protocol.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ from typing import Any
 
 from whence.order.sizing import buffer_probability, buffer_size, recovery_fanout, tolerated_failure
 from whence.paper.ccc11.evaluation import TERMINATION
-from whence.paper.ccc11.seeds import over_seeds, panels, rate, rounded, success_bars
-from whence.paper.frame import Claim, Context, Outcome, Row
+from whence.paper.ccc11.seeds import over_seeds, rate, rounded, success_bars
+from whence.paper.frame import Claim, Context, Outcome, Row, panels
 from whence.plan import unanswered
 
-MODULE = "whence.paper.ccc11.evaluation"
 BUFFERS = (0.125, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
 """Sizes of the recovery buffer, in `mu T`: the theorem's is 2."""
 ASKED = (1, 2, 3, 4, 6)
@@ -24,23 +23,16 @@ FAILURE = 0.1
 
 
 def run(context: Context) -> Outcome:
-    """Exact sums, then runs with loss (so that there is something to recover)."""
+    """Exact sums, then runs with loss."""
     members, rounds, seeds = (20, 40, 2) if context.quick else (40, 150, 6)
-    # A fanout of 2, so that gossip misses a good share, and there is something to recover.
+    # With a fanout of 2 gossip misses many events, so there is something to recover.
     base: Row = {"members": members, "coordinators": 5, "load": LOAD, "loss": LOSS, "rounds": rounds, "fanout": 2}
     buffers = BUFFERS[::2] if context.quick else BUFFERS
-    sized = over_seeds(
-        context, f"{MODULE}:point", [{**base, "variant": "R1", "buffer": b} for b in buffers], seeds, ("buffer",)
-    )
-    asked = over_seeds(
-        context,
-        f"{MODULE}:point",
-        [{**base, "variant": "R4", "k": k, "crashed": FAILURE} for k in ASKED],
-        seeds,
-        ("k", "crashed"),
-    )
+    sized = over_seeds(context, [{**base, "variant": "R1", "buffer": b} for b in buffers], seeds, ("buffer",))
+    by_k = [{**base, "variant": "R4", "k": k, "crashed": FAILURE} for k in ASKED]
+    asked = over_seeds(context, by_k, seeds, ("k", "crashed"))
     quiet: Row = {**base, "loss": 0.0, "fanout": 4, "variant": "R4", "history": 1024}
-    [calm] = over_seeds(context, f"{MODULE}:point", [quiet], seeds, ("load",))
+    [calm] = over_seeds(context, [quiet], seeds, ("load",))
     rows = [{"part": "buffer", **_rate(r)} for r in sized] + [{"part": "asked", **_rate(r)} for r in asked]
     model = _buffer_model()
     claims = [*_buffer_claims(model, rows), *_reply_claims(members, rows), _lemma_1(calm)]
@@ -155,7 +147,7 @@ def _reply_claims(members: int, rows: list[Row]) -> list[Claim]:
 
 
 def _predicted(asked: list[Row]) -> dict[int, float]:
-    """Success by k. Gossip brought the event to this share of the others."""
+    """Success by k, given the share of members that gossip reached."""
     coverage = 1 - max(row["gossip_missed"] for row in asked)
     return {k: 1 - unanswered(LOSS, FAILURE, coverage, k) for k in range(1, ASKED[-1] + 1)}
 

@@ -1,7 +1,7 @@
 """CCC11's comparison of recovery schemes over recorded latencies: members in cities all over the world.
 
-Rounds are as long as the slowest round trip, so that what is sent in a round is there in the next; 1 % of messages are
-lost. Everything else is Figure 5's.
+Rounds are as long as the slowest round trip, so a message arrives before the next round; 1 % of messages are lost.
+Everything else is as in Figure 5.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ from typing import Any
 
 from whence.paper.ccc11.evaluation import VARIANTS
 from whence.paper.ccc11.fig5 import NAMES, success
-from whence.paper.ccc11.seeds import bars, over_seeds, panels, rounded
-from whence.paper.frame import Claim, Context, Outcome, Row
+from whence.paper.ccc11.seeds import bars, over_seeds, rounded
+from whence.paper.frame import Claim, Context, Outcome, Row, panels
 
-MODULE = "whence.paper.ccc11.evaluation"
 LOADS, QUICK = (2.0, 4.0, 8.0, 12.0), (2.0, 8.0)
 COORDINATORS = 10
 LOSS = 0.01
@@ -35,14 +34,14 @@ def run(context: Context) -> Outcome:
         "latencies": matrix,
     }
     settings = [{**base, "variant": v, "load": load} for v in VARIANTS for load in (QUICK if context.quick else LOADS)]
-    found = over_seeds(context, f"{MODULE}:point", settings, seeds, ("variant", "load", "round_ms"))
+    found = over_seeds(context, settings, seeds, ("variant", "load", "round_ms"))
     rows = [{**row, **success({**row, "failed": LOSS})} for row in found]
     note = f"{members} cities of {len(context.latencies)}, round {round(slowest)} ms, the slowest round trip"
     return Outcome(rows, claims(rows), draw(rows, members), note)
 
 
 def claims(rows: list[Row]) -> list[Claim]:
-    """Figure 5's, on the latencies of the world."""
+    """Figure 5's claims, with recorded latencies."""
     by = {v: [row for row in rows if row["variant"] == v] for v in VARIANTS}
     lost = {v: [row["lost_ordered"] for row in mine] for v, mine in by.items()}
     late = {v: rounded([row["latency_ms"] for row in mine]) for v, mine in by.items()}

@@ -1,15 +1,15 @@
-"""How often Algorithms 4 and 5 raise an alert, and what they miss: PCO17 section 4.2 states it and does not measure it.
+"""How often Algorithms 4 and 5 raise an alert, and what they miss. PCO17 section 4.2 states it without measurements.
 
-A message is overtaken when something that depends on it was delivered first. That is what an alert is to find.
-Algorithm 4 can miss none: a stamp is never smaller than that of anything before it, so whoever delivered what depends
-on m has reached m's entries. Algorithm 5 misses one when the message that came too early is no longer in the list L.
+A message is overtaken when something that depends on it was delivered first; alerts should detect that. Algorithm 4
+misses none: stamps grow along causal order, so a process that delivered something that depends on m has reached m's
+entries. Algorithm 5 misses an overtaken message when the message that came too early is no longer in the list L.
 """
 
 from __future__ import annotations
 
 from itertools import pairwise
 
-from whence.paper.frame import Claim, Context, Outcome, canvas, count, measure
+from whence.paper.frame import Claim, Context, Outcome, count, measure, panels
 from whence.paper.pco17 import COLOURS, PAPER
 
 KS = (1, 2, 3, 4, 5, 6, 8, 10)
@@ -17,7 +17,7 @@ LENGTHS = (1, 2, 5, 10, 20, 40, 80)
 
 
 def run(context: Context) -> Outcome:
-    """Against K, with L of two propagation times; against the length of L, with K = 4."""
+    """Against K, with an L of two propagation times; and against the length of L, with K = 4."""
     deliveries = context.size(1e8, quick=1e6)
     base = {**PAPER, "alerts": True, "deliveries": deliveries}
     points = [{**base, "keys": k, "memory": 40} for k in KS] + [{**base, "memory": size} for size in LENGTHS]
@@ -57,11 +57,10 @@ def run(context: Context) -> Outcome:
             {"missed_share_by_length_of_L": missed},
         ),
     ]
-    figure, (axes, lists) = canvas(
+    figure, (axes, lists) = panels(
         f"Alerts: N = 1000, R = 100, 200 messages/s, {count(deliveries)}",
-        "K, entries of each process",
-        "share of deliveries",
-        right="length of the list L of Algorithm 5 (K = 4)",
+        ("K, entries of each process", "share of deliveries"),
+        ("length of the list L of Algorithm 5 (K = 4)", "share"),
     )
     for key, label, colour in (
         ("alert4_rate", "alerts, Algorithm 4", COLOURS[1]),
@@ -74,26 +73,14 @@ def run(context: Context) -> Outcome:
     axes.set_xticks(range(1, 11))
     axes.set_ylim(top=3)
     axes.legend(fontsize=8, loc="upper center", ncols=2)
-    lists.plot(
-        LENGTHS,
-        [row["alert5_rate"] for row in by_length],
-        "o-",
-        markersize=4,
-        color=COLOURS[4],
-        label="alerts, share of deliveries",
-    )
-    lists.plot(
-        LENGTHS,
-        [row["missed5_share"] for row in by_length],
-        "o-",
-        markersize=4,
-        color=COLOURS[3],
-        label="missed, share of the overtaken",
-    )
+    for key, label, colour in (
+        ("alert5_rate", "alerts, share of deliveries", COLOURS[4]),
+        ("missed5_share", "missed, share of the overtaken", COLOURS[3]),
+    ):
+        lists.plot(LENGTHS, [row[key] for row in by_length], "o-", markersize=4, color=colour, label=label)
     lists.axvline(20, color="grey", linestyle=":", linewidth=1.2, label="X = 20: one propagation time")
     lists.set_xscale("log")
     lists.set_xticks(LENGTHS, [str(size) for size in LENGTHS])
-    lists.set_ylabel("share")
     lists.set_ylim(bottom=0)
     lists.legend(fontsize=8)
     return Outcome(rows, claims, figure)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import log
 
-from whence.paper.frame import Claim, Context, Outcome, best, canvas, count, curve, measure, theory, worse
-from whence.paper.pco17 import BOUND, COLOURS, PAPER
+from whence.paper.frame import Claim, Context, Outcome, best, count, curve, measure, panels, theory, worse
+from whence.paper.pco17 import BOUND, COLOURS, PAPER, SHARE
 
 NS = (500, 1000, 1500, 2000)
 KS = tuple(range(1, 11))
@@ -31,36 +31,18 @@ def run(context: Context) -> Outcome:
             "standard_error_of_that": error,
         }
         claims.append(Claim(f"N = {n}: the error rate is least at K = 4", found["keys"] == 4, numbers))
-        claims.append(
-            Claim(
-                f"N = {n}: no K is measurably better than 4 (2 standard errors, same messages)",
-                by <= 2 * error,
-                numbers,
-            )
-        )
+        text = f"N = {n}: no K is measurably better than 4 (2 standard errors, same messages)"
+        claims.append(Claim(text, by <= 2 * error, numbers))
         by_min, by_max = (min(mine, key=lambda row, e=e: row[e])["keys"] for e in ("eps_min", "eps_max"))  # type: ignore[misc]
-        claims.append(
-            Claim(
-                f"N = {n}: the paper's own estimates have their least at K = 4",
-                by_min == by_max == 4,
-                {"eps_min": by_min, "eps_max": by_max},
-            )
-        )
+        text = f"N = {n}: the paper's own estimates have their least at K = 4"
+        claims.append(Claim(text, by_min == by_max == 4, {"eps_min": by_min, "eps_max": by_max}))
     optimum = log(2) * 100 / 20
     claims.append(Claim("the theoretical optimum is about 3.5", round(optimum, 1) == 3.5, {"ln2_R_over_X": optimum}))
     over = [row for row in rows if row["exact_rate"] > row["theory"]]
-    claims.append(
-        Claim(
-            "the error rate is at most P_nc (1 - (1 - 1/R)^(KX))^K",
-            not over,
-            {"points_above": [(row["processes"], row["keys"], row["exact_rate"], row["theory"]) for row in over]},
-        )
-    )
-    figure, axes = canvas(
-        f"PCO17 Figure 3: R = 100, 200 messages/s, {count(deliveries)}",
-        "K, entries of each process",
-        "share of deliveries before their past",
-    )
+    above = [(row["processes"], row["keys"], row["exact_rate"], row["theory"]) for row in over]
+    claims.append(Claim("the error rate is at most P_nc (1 - (1 - 1/R)^(KX))^K", not over, {"points_above": above}))
+    title = f"PCO17 Figure 3: R = 100, 200 messages/s, {count(deliveries)}"
+    figure, [axes] = panels(title, ("K, entries of each process", SHARE))
     for n, colour in zip(NS, COLOURS, strict=False):
         mine = [row for row in rows if row["processes"] == n]
         curve(axes, mine, "keys", f"N = {n}", colour)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from whence.paper.frame import Claim, Context, Outcome, canvas, count, curve, measure, theory
-from whence.paper.pco17 import BOUND, COLOURS, PAPER
+from whence.paper.frame import Claim, Context, Outcome, count, measure
+from whence.paper.pco17 import PAPER, plot
 
 LAMBDAS = (1000, 1500, 2000, 2500, 3000, 4000, 5000, 6000, 8000, 10000)
 
@@ -40,14 +40,7 @@ def run(context: Context) -> Outcome:
             {"rise_by_step": each},
         ),
     ]
-    figure, axes = canvas(
-        f"PCO17 Figure 4: N = 1000, R = 100, K = 4, {count(deliveries)}",
-        "λ, mean interval between two messages of one process (ms)",
-        "share of deliveries before their past",
-    )
-    curve(axes, rows, "lambda_ms", "measured (exact)", COLOURS[0])
-    theory(axes, rows, "lambda_ms", BOUND, "black")
-    axes.axvline(5000, color="grey", linestyle=":", linewidth=1.2, label="λ = 5000 ms, for which K = 4 is chosen")
-    axes.set_yscale("log")
-    axes.legend(fontsize=8)
+    title = f"PCO17 Figure 4: N = 1000, R = 100, K = 4, {count(deliveries)}"
+    label = "λ, mean interval between two messages of one process (ms)"
+    figure = plot(title, label, rows, "lambda_ms", mark=(5000, "λ = 5000 ms, for which K = 4 is chosen"))
     return Outcome(rows, claims, figure)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from whence.paper.frame import Claim, Context, Outcome, canvas, count, curve, measure, theory
-from whence.paper.pco17 import BOUND, COLOURS, PAPER
+from whence.paper.frame import Claim, Context, Outcome, count, measure
+from whence.paper.pco17 import PAPER, plot
 
 NS = (250, 500, 750, 1000, 1250, 1500, 2000, 2500, 3000)
 
@@ -27,14 +27,7 @@ def run(context: Context) -> Outcome:
             {"added": steps},
         ),
     ]
-    figure, axes = canvas(
-        f"PCO17 Figure 5: R = 100, K = 4, λ = 5000 ms, {count(deliveries)}",
-        "N, processes (each sends every 5 s)",
-        "share of deliveries before their past",
-    )
-    curve(axes, rows, "processes", "measured (exact)", COLOURS[0])
-    theory(axes, rows, "processes", BOUND, "black")
-    axes.axvline(1000, color="grey", linestyle=":", linewidth=1.2, label="N = 1000, for which K = 4 is chosen")
-    axes.set_yscale("log")
-    axes.legend(fontsize=8)
+    title = f"PCO17 Figure 5: R = 100, K = 4, λ = 5000 ms, {count(deliveries)}"
+    label = "N, processes (each sends every 5 s)"
+    figure = plot(title, label, rows, "processes", mark=(1000, "N = 1000, for which K = 4 is chosen"))
     return Outcome(rows, claims, figure)

@@ -1,12 +1,12 @@
-"""What a message has to carry, and what that buys: (N, R, K), vector clocks and tickets, on the same messages.
+"""Stamp size and error rate of (N, R, K) clocks, vector clocks and tickets, on the same messages.
 
-Every clock runs in the same engine, over the same messages with the same delays, judged by the same oracle. The vector
-clock is R = N, K = 1, each process its own entry. Tickets (the cct clock) are R = n, K = 1, each of `n` publishers its
-own entry: so they are compared where only `n` of the N processes publish. Where all publish, tickets would have to be
-handed over at nearly every message, which is not what they are for.
+Every clock runs in the same engine, over the same messages and delays, with the same oracle. The vector clock is R = N,
+K = 1, one entry per process. Tickets (the cct clock) are R = n, K = 1, one entry per publisher, so they are compared
+where only `n` of the N processes publish. Where all publish, tickets would change owner at nearly every message, which
+is not their purpose.
 
-`bytes` are those of a stamp at the end of a run that counts all of its messages, as members send it: `Packed` counts
-for (N, R, K) and for the vector clock, (incarnation, seq) pairs for tickets. `plain_bytes`: the same counts as msgpack.
+`bytes` is the size of a stamp at the end of a run, as members send it: `Packed` counts for (N, R, K) and vector clocks,
+(incarnation, seq) pairs for tickets. `plain_bytes` is the size of the same counts as msgpack.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ import numpy as np
 
 from whence.clock import Incarnation
 from whence.clock.free import Packed
-from whence.paper.frame import Claim, Context, Outcome, Row, canvas, measure
-from whence.paper.pco17 import COLOURS, PAPER
+from whence.paper.frame import Claim, Context, Outcome, Row, error_bars, measure, panels
+from whence.paper.pco17 import COLOURS, PAPER, SHARE
 from whence.scale.network import Settings, prepare
 
 NS = (100, 300, 1000, 3000)
 CLOCKS = ((25, 2), (50, 3), (100, 4), (200, 7))
 PUBLISHERS = (0, 25, 5)
-"""0: all."""
+"""0: all publish."""
 TENURE = Incarnation(1, 0, 1).packed
-"""Of a ticket that its first owner has."""
+"""The incarnation of a ticket with its first owner."""
 
 
 def run(context: Context) -> Outcome:
-    """For every N and number of publishers the same messages under every clock."""
+    """The same messages under every clock, for each N and number of publishers."""
     messages = 2_000 if context.quick else 40_000
     rows: list[Row] = []
     for n in NS:
@@ -48,7 +48,7 @@ def run(context: Context) -> Outcome:
 
 
 def sizes(setting: dict[str, Any]) -> Row:
-    """The size of a stamp of everything that was sent in a run (a real one lacks the few that are in flight)."""
+    """The size of a stamp that counts everything sent in a run (a real one lacks the few messages in flight)."""
     settings = msgspec.convert({key: value for key, value in setting.items() if key != "sample"}, Settings)
     made = prepare(settings)
     sent = np.bincount(made.net.sender[: made.last], minlength=settings.processes)
@@ -60,7 +60,7 @@ def sizes(setting: dict[str, Any]) -> Row:
 
 
 def claims(rows: list[Row]) -> list[Claim]:
-    """Who is exact, who is small, and when."""
+    """Which clock is exact, which is small, and when."""
 
     def those(clock: str, publishers: int | None = None) -> dict[int, Row]:
         return {r["processes"]: r for r in rows if r["clock"] == clock and publishers in (None, r["publishers"])}
@@ -114,20 +114,17 @@ def claims(rows: list[Row]) -> list[Claim]:
 
 def draw(rows: list[Row]) -> Any:
     """Bytes against errors: all publish; 25 do."""
-    figure, panels = canvas(
+    figure, plots = panels(
         "Stamp size and error rate, 200 messages/s, the same messages under every clock",
-        "bytes of a stamp, all processes publish",
-        "share of deliveries before their past",
-        right="bytes of a stamp, 25 processes publish",
+        ("bytes of a stamp, all processes publish", SHARE),
+        ("bytes of a stamp, 25 processes publish", SHARE),
     )
-    for axes, publishers in zip(panels, (0, 25), strict=True):
+    for axes, publishers in zip(plots, (0, 25), strict=True):
         for n, colour in zip(NS, COLOURS, strict=False):
             mine = [row for row in rows if row["processes"] == n and row["publishers"] == publishers]
             some = [row for row in mine if row["exact_rate"] > 0]
-            axes.errorbar(
-                [r["bytes"] for r in some], [r["exact_rate"] for r in some], yerr=[r["exact_rate_error"] for r in some],
-                fmt="o-", markersize=4, capsize=2.5, color=colour, label=f"N = {n}",
-            )  # fmt: skip
+            x, y = [r["bytes"] for r in some], [r["exact_rate"] for r in some]
+            error_bars(axes, x, y, [r["exact_rate_error"] for r in some], "o-", colour, f"N = {n}")
             vector = next(row for row in mine if row["clock"] == "vector clock")
             axes.axvline(vector["bytes"], color=colour, linestyle=":", linewidth=1.2)
             if n == 1000:

@@ -1,7 +1,7 @@
-"""The compacted vector clock for unicast of Singhal and Kshemkalyani 92, as SURVEY 3.3 tells it (`VC`, `LU`, `LS`).
+"""The compacted vector clock for unicast of Singhal and Kshemkalyani 92, as in SURVEY 3.3 (`VC`, `LU`, `LS`).
 
 `VC[i]` counts the events (sends and deliveries) of process i. Each message carries only the entries that have changed
-since the last message to the same destination. Links must be FIFO: an entry that is left out was told before.
+since the last message to the same destination. Links must be FIFO: an omitted entry was sent before.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ class SkClock:
     LU: list[int]
     """Last update: `VC[me]` when this entry of `VC` was last changed here."""
     LS: list[int]
-    """Last sent: `VC[me]` when a message was last sent to this process. The own entry means nothing."""
+    """Last sent: `VC[me]` when a message was last sent to this process. The own entry is unused."""
 
     def __init__(self, me: int, processes: int) -> None:
         if not 0 <= me < processes:
-            raise UsageError(f"process {me} is none of 0 .. {processes - 1}")
+            raise UsageError(f"process {me} is not in 0 .. {processes - 1}")
         self.me = me
         self.VC = [0] * processes
         self.LU = [0] * processes
         self.LS = [0] * processes
 
     def send(self, to: int) -> Entries:
-        """An event: a message to `to`. Its control information."""
+        """The event of sending to `to`. Returns the message's control information."""
         if to == self.me or not 0 <= to < len(self.VC):
             raise UsageError(f"process {self.me} cannot send to {to}")
         self._event()
@@ -42,7 +42,7 @@ class SkClock:
         return entries
 
     def deliver(self, entries: Entries) -> None:
-        """An event: a message with this control information is delivered."""
+        """The event of delivering a message with this control information."""
         self._event()
         for k, n in entries:
             if n > self.VC[k]:

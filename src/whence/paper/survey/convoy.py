@@ -1,11 +1,11 @@
 """The convoy effect of chained subgroups (Kalantar and Birman; SURVEY 3.4), measured, and what removes it.
 
-A chain of subgroups; in each the server towards the next one is another member than the one towards the last, so a
-message crosses the subgroup by its multicast. Now and then a multicast is lost on the way to one member, and comes a
-retransmission time later. A server that misses one message holds back all that follow it causally, from whoever they
-come, and then forwards them at once: the traffic behind it comes in bursts, the later the more subgroups it has
-crossed. The first generation brings what precedes a message with it. As Fig. 3 has it, it still waits for its sender's
-last message (FIFO); with all that is not stable (CBCAST 87, `first-unstable`) it has nothing to wait for.
+A chain of subgroups. In each, the server towards the next subgroup is not the one towards the previous, so a message
+crosses the subgroup by its multicast. Now and then a multicast to one member is lost and retransmitted. A server that
+misses one message holds back everything that follows it causally, and then forwards it all at once: traffic comes in
+bursts, and later the more subgroups it has crossed. The first generation carries what precedes a message. As in Fig. 3
+it still waits for its sender's last message (FIFO); carrying everything unstable (CBCAST 87, `first-unstable`) it never
+waits.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Setting:
     rate: float = 400.0
     """Global messages per second, of all processes together."""
     loss: float = 0.01
-    """Of multicasts on a link inside a subgroup; each is sent again after `retransmit`. Nothing else is lost: what is
-    lost between two servers delays every order alike, and would hide the difference."""
+    """Of multicasts on a link inside a subgroup; each is retransmitted after `retransmit`. Links between servers lose
+    nothing: that would delay every order alike and hide the difference."""
     delay: float = 1.0
     retransmit: float = 200.0
     seconds: float = 20.0
@@ -49,14 +49,14 @@ class Setting:
 
 @dataclass
 class Convoy:
-    """What came of it, for the messages born in the first subgroup."""
+    """The result, for the messages published in the first subgroup."""
 
     setting: Setting
     latency: list[list[float]] = field(default_factory=list)
     """Per subgroup: milliseconds from multicast to the delivery at each member."""
     together: list[float] = field(default_factory=list)
-    """Per subgroup: of the messages that its server towards the next one delivers, the mean number that come at the
-    same moment as the one looked at. 1: each by itself. More: bursts."""
+    """Per subgroup: the mean number of messages that its server towards the next one delivers at the same moment. More
+    than 1: bursts."""
 
     control: float = 0.0
     """Mean bytes of control information of a multicast inside a subgroup."""
@@ -104,7 +104,7 @@ class _Chain:
         heapq.heappush(self.queue, (time, self.count, to, sender, wire))
 
     def send(self, sender: Place, to: Place, wire: Wire | LinkWire) -> None:
-        """Nothing is lost for good."""
+        """Send, with retransmissions."""
         s = self.setting
         arrival = self.now + int(s.delay * MS * self.rng.uniform(0.5, 1.5))
         while isinstance(wire, Data) and self.rng.random() < s.loss:
@@ -174,14 +174,13 @@ ORDERS = {
 
 def run(context: Context) -> Outcome:
     """Three orders in small and in larger subgroups, the same load and losses."""
-    from whence.paper.frame import Outcome, canvas
+    from whence.paper.frame import Outcome, panels
 
     seconds, subgroups = (1.5, 5) if context.quick else (4.0, 8)
     points = [(order, size) for size in (3, 6) for order in ORDERS]
     found: dict[tuple[str, int], Convoy] = {}
     for at, (order, size) in enumerate(points):
-        if context.tell:
-            context.tell(at / len(points), f"{ORDERS[order]}, subgroups of {size}")
+        context.say(at / len(points), f"{ORDERS[order]}, subgroups of {size}")
         rate = 50.0 * size
         setting = Setting(order, subgroups, size, rate, loss=0.02, seconds=seconds, seed=context.seed)
         found[order, size] = measure(setting)
@@ -199,11 +198,8 @@ def run(context: Context) -> Outcome:
         for group in range(subgroups)
     ]
     claims, means = _claims(found, subgroups)
-    figure, axes = canvas(
-        "A chain of subgroups of 3; 2 % of the multicasts come 200 ms late",
-        "subgroup, counted from where the message is born",
-        "mean latency (ms)",
-    )
+    title = "A chain of subgroups of 3; 2 % of the multicasts come 200 ms late"
+    figure, [axes] = panels(title, ("subgroup, counted from the message's own", "mean latency (ms)"))
     for order, label in ORDERS.items():
         axes.plot(range(1, subgroups + 1), means[order], "o-", label=label)
     axes.set_yscale("log")

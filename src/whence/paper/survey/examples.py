@@ -1,14 +1,14 @@
 """SURVEY Ex1, Ex2 and Ex3 (Figs. 2, 4, 5, 6, 7), replayed by the mechanisms themselves and compared value for value.
 
-The figures are drawings: the order in which messages arrive is taken from the text. Where text and figures do not fit,
-we read:
+The figures are drawings: the order in which messages arrive is taken from the text. Where text and figures disagree, we
+assume:
 
 * p4 gets m2 before m1 (Fig. 2, step 5), though step 3 of Ex1 has "all processes" deliver m1 at once;
 * p1 delivers its own m4 when it multicasts it; step 7 mentions m4 after m3, which would contradict p1's clock
   [2,0,1,0];
-* the five tables of Ex3 came out of the PDF as columns of numbers; they are put together again here.
+* the five tables of Ex3 are columns of numbers in the PDF; they are reassembled here.
 
-Processes are p1 .. p4 as in the paper; inside they are 0 .. 3.
+Processes are p1 .. p4 as in the paper, and 0 .. 3 internally.
 """
 
 from __future__ import annotations
@@ -206,9 +206,7 @@ def comparisons() -> list[Comparison]:
         Comparison("identifiers only: delivered as under vector clocks", vector.delivered, ids.delivered),
         Comparison("Ex2, Fig. 4: the sequence of each multicast", EX2_SEQUENCES, _sequences(first)),
         Comparison(
-            "Ex2: what is delivered together",
-            EX2_TOGETHER,
-            tuple(step for step in first.delivered if len(step[2]) > 1),
+            "Ex2: what is delivered together", EX2_TOGETHER, tuple(step for step in first.delivered if len(step[2]) > 1)
         ),
         Comparison(
             "Ex2: m1 -> m2 -> m3 -> m4 at every process",

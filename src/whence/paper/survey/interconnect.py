@@ -1,26 +1,25 @@
 """Subgroups joined by interconnection servers over FIFO links, on an acyclic topology (causal separators; SURVEY 3.4).
 
-A server is an ordinary member of its subgroup. It sends each global message it delivers, in the order in which it
-delivers them, to the servers of all neighbour subgroups but the one it came from; those multicast it again at home. No
-causal history crosses the link: what precedes a message was sent on the link before it, and is multicast again before
-it, by one process.
+A server is an ordinary member of its subgroup. It forwards each global message it delivers, in delivery order, to the
+servers of all neighbour subgroups except the one it came from; those multicast it again. No causal history crosses the
+link: whatever precedes a message was sent on the link before it, and is multicast again before it by the same process.
 
-1. The servers are the first `servers` members of the view, the **primary** first of all. Each view is a new **session**
-   of every link: the primary tells the neighbour what its subgroup has (`Hello`), and gets what it has not. So a
-   crashed server is replaced by the next view, nothing is lost (the neighbour keeps what is not acknowledged in its
-   log, at every member), and what was sent twice has the same name and is delivered once.
-2. A session is announced at home by a multicast (`Session`): everybody who takes part in it has delivered all that its
-   beginning counts as known.
+1. The servers are the first `servers` members of the view; the first is the **primary**. Each view starts a new
+   **session** of every link: the primary tells the neighbour what its subgroup has (`Hello`) and gets what it lacks. So
+   the next view replaces a crashed server, nothing is lost (every member of the neighbour logs what is not
+   acknowledged), and a message that was sent twice has the same id and is delivered once.
+2. A session is announced by a multicast in the subgroup (`Session`): every participant has delivered all that the
+   session's start counts as known.
 3. With several servers per subgroup ("an overall FIFO order among all interconnection channels for each pair", de
-   Juan-Marin et al. 2009) the primary numbers the messages of the link and says which (`Assign`, a multicast at home:
-   causal order makes sure that every server has them); server i sends those with `number % servers == i` over its own
-   channel. On the other side, whoever has number x multicasts it when x - 1 was delivered there (or was multicast by
-   itself).
-4. What a neighbour has delivered it reports now and then; the log is cut there.
+   Juan-Marin et al. 2009) the primary numbers the messages of the link and announces the numbers (`Assign`, a multicast
+   in the subgroup: causal order ensures that every server has the messages). Server i sends those with
+   `number % servers == i` over its own channel. On the other side, a server multicasts number x once x - 1 was
+   delivered there (or multicast by itself).
+4. A neighbour reports from time to time what it has delivered; the log is truncated there.
 
 More than one path between two subgroups is refused, as the SURVEY demands (Johnson et al. 1999, Theorem 7; Meldal et
-al. 1991): as published a message would go round a circle for ever. Here it has a name and would not, and since
-everything is sent on over every link the order would hold; but each subgroup would multicast it once per path.
+al. 1991): as published, a message would travel around a cycle for ever. Here it would not, since it has an id, and
+order would hold, since everything is forwarded over every link; but each subgroup would multicast it once per path.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ Name = TypeVar("Name")
 
 
 def check_acyclic(links: Sequence[tuple[Name, Name]]) -> None:
-    """Refuse a topology with more than one path between two subgroups; the message says which circle."""
+    """Refuse a topology with more than one path between two subgroups; the error names the cycle."""
     paths: dict[Name, dict[Name, None]] = {}
     for a, b in links:
         if a == b:
@@ -50,15 +49,15 @@ def check_acyclic(links: Sequence[tuple[Name, Name]]) -> None:
         if circle:
             names = " - ".join(map(str, [*circle, a]))
             raise CyclicTopology(
-                f"the links join subgroups in a circle: {names}. A message would come to a subgroup on two ways and be "
-                f"multicast there twice: drop one of these links"
+                f"the links form a cycle: {names}. A message would reach a subgroup on two paths and be multicast "
+                f"there twice: remove one of these links"
             )
         paths.setdefault(a, {})[b] = None
         paths.setdefault(b, {})[a] = None
 
 
 def _path(paths: dict[Name, dict[Name, None]], start: Name, goal: Name) -> list[Name]:
-    """The way from start to goal, if there is one."""
+    """The path from start to goal; empty if there is none."""
     ways = [[start]]
     seen = {start}
     while ways:
@@ -76,8 +75,8 @@ def _path(paths: dict[Name, dict[Name, None]], start: Name, goal: Name) -> list[
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
-    """To all members of a neighbour: a session of the sender's subgroup begins. `echo`: the neighbour's session it
-    knows."""
+    """To all members of a neighbour: a session of the sender's subgroup begins. `echo`: the neighbour's session that
+    the sender knows."""
 
     group: GroupId
     session: int
@@ -118,7 +117,7 @@ class ToGroup(msgspec.Struct, frozen=True, gc=False):
 
 
 class Session(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=3):
-    """A session with a neighbour begins here too."""
+    """A session with a neighbour begins in this subgroup."""
 
     neighbour: GroupId
     mine: int
@@ -128,7 +127,7 @@ class Session(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=3):
 
 
 class Assign(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=4):
-    """These messages are numbers `first ..` of the link."""
+    """These messages have the numbers `first ..` on the link."""
 
     neighbour: GroupId
     mine: int
@@ -138,7 +137,7 @@ class Assign(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=4):
 
 
 class Acknowledged(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=5):
-    """A neighbour has delivered all this."""
+    """What a neighbour has delivered."""
 
     neighbour: GroupId
     have: Have
@@ -149,7 +148,7 @@ _control = msgspec.msgpack.Decoder(Session | Assign | Acknowledged)
 
 @dataclass
 class _Link:
-    """A neighbour, as one member knows it."""
+    """One member's knowledge of a neighbour."""
 
     has: dict[Origin, int] = field(default_factory=dict)
     """What its subgroup is known to have delivered."""
@@ -157,7 +156,7 @@ class _Link:
     theirs: int = 0
     servers: tuple[ProcessId, ...] = ()
     heard: int = 0
-    """The neighbour's session of which the primary knows, announced here or about to be."""
+    """The neighbour's latest session known to the primary, announced here or about to be."""
     sent: int = 0
     """At the primary: messages numbered in this session."""
     pushed: int = 0
@@ -186,13 +185,13 @@ class Interconnected(Subgroup):
         max_log: int = 100_000,
         spread: bool = False,
     ) -> None:
-        """`servers`: per subgroup. More: more bandwidth between subgroups, and a multicast at home per batch to share
-        them. `report_every`: deliveries between two reports to a neighbour. Less: shorter logs, more traffic."""
+        """`servers`: per subgroup. More servers give more bandwidth between subgroups, and cost a multicast per batch.
+        `report_every`: deliveries between two reports to a neighbour. Fewer give shorter logs and more traffic."""
         super().__init__(group, me, mechanism, view, uniform, max_log)
         if servers < 1 or report_every < 1:
             raise ConfigError(f"servers and report_every must be at least 1: {servers}, {report_every}")
         self.view = View(0, ())
-        """The view that is installed as far as outputs have been carried out: `local` may be ahead of it."""
+        """The view as of the outputs carried out so far; `local` may be ahead of it."""
         self.servers = servers
         self.spread = spread
         self.report_every = report_every
@@ -210,7 +209,7 @@ class Interconnected(Subgroup):
         return self._servers(neighbour)[:1] == (self.me,)
 
     def start(self, now: int) -> list[object]:
-        """A founder begins: its first view is installed from the start."""
+        """Start a founder, whose first view is installed from the beginning."""
         assert self.local.view is not None
         return self._installed(self.local.view, now)
 
@@ -228,7 +227,7 @@ class Interconnected(Subgroup):
     def receive_link(self, wire: LinkWire, now: int) -> list[object]:
         """From a member of another subgroup."""
         if wire.group not in self.links:
-            raise BadMessage(f"subgroup {wire.group} is no neighbour of {self.group}")
+            raise BadMessage(f"subgroup {wire.group} is not a neighbour of {self.group}")
         match wire:
             case Hello():
                 return self._greeted(wire, now) if self.is_primary(wire.group) else []
@@ -238,8 +237,7 @@ class Interconnected(Subgroup):
                 if not self.is_primary(wire.group):
                     self.stats.refused += 1
                     return []
-                # Learned before it is said: what it covers is not numbered any more, so no `Assign` after it needs what
-                # it cuts.
+                # Learn first: what is covered gets no number any more, so no later `Assign` needs what is truncated.
                 self._learn(wire.group, wire.have)
                 return self._say(Acknowledged(wire.group, wire.have), now)
 
@@ -256,7 +254,7 @@ class Interconnected(Subgroup):
     def _control(self, body: bytes, now: int) -> list[object]:
         control = decode_body(_control, body)
         if control.neighbour not in self.links:
-            raise BadMessage(f"subgroup {control.neighbour} is no neighbour of {self.group}")
+            raise BadMessage(f"subgroup {control.neighbour} is not a neighbour of {self.group}")
         match control:
             case Session() as session:
                 return self._begin(session, now)
@@ -316,15 +314,14 @@ class Interconnected(Subgroup):
         return self._share(assign, messages) if self.servers == 1 else self._say(assign, now)
 
     def _share(self, assign: Assign, messages: list[Global] | None = None) -> list[object]:
-        """Send those of the assigned messages that are this member's."""
+        """Send this member's share of the assigned messages."""
         link = self.links[assign.neighbour]
         servers = self._servers(assign.neighbour)
         if (assign.mine, assign.theirs) != (link.mine, link.theirs) or self.me not in servers:
             return []
         if messages is None:
             log = {(*m.origin, m.number): m for m in self.log}
-            # What a full log has dropped leaves its number to a message without one, which is nobody's first
-            # (`_again`).
+            # A message that a full log dropped is replaced by number 0, which every receiver treats as a duplicate.
             messages = [log.get(name, Global(*name[:2], 0, b"", self.group)) for name in assign.messages]
         mine = [(at, m) for at, m in enumerate(messages, assign.first) if servers[at % len(servers)] == self.me]
         return [
@@ -352,7 +349,7 @@ class Interconnected(Subgroup):
         return self._push(forward.group, now)
 
     def _push(self, neighbour: GroupId, now: int) -> list[object]:
-        """Multicast at home what follows what was delivered here, or multicast by this member."""
+        """Multicast the numbers that follow what was delivered here or multicast by this member."""
         link = self.links[neighbour]
         out: list[object] = []
         while (at := max(link.here, link.pushed) + 1) in link.held:
@@ -365,7 +362,8 @@ class Interconnected(Subgroup):
         return out
 
     def _arrived(self, message: Global, now: int) -> list[object]:
-        """A message from a neighbour was delivered here: the next one may follow, and the neighbour may forget it."""
+        """A message from a neighbour was delivered here: the next may follow, and the neighbour may drop it from its
+        log."""
         link = self.links.get(message.via)
         if link is None or not link.theirs:
             return []

@@ -1,6 +1,6 @@
-"""(N, R, K) clocks (PCO17) under the same protocol, so that they can be measured beside the SURVEY's mechanisms.
+"""(N, R, K) clocks (PCO17) as a mechanism, to be measured beside those of the SURVEY.
 
-The only one that may err: a message that is not ready can slip through when concurrent ones cover its missing entries.
+The only mechanism with errors: a message may be delivered too early when concurrent ones cover its missing entries.
 Alerts are counted. Like interval trees it cannot name what is missing.
 """
 
@@ -20,7 +20,7 @@ class KeyStamp(Stamp, frozen=True, array_like=True, gc=False, tag=8):
 
 
 class KeyState(MechanismState, frozen=True, array_like=True, gc=False, tag=7):
-    """The vector, and what was delivered (to know duplicates)."""
+    """The vector, and what was delivered (to detect duplicates)."""
 
     V: tuple[int, ...]
     delivered: tuple[int, ...]
@@ -28,7 +28,7 @@ class KeyState(MechanismState, frozen=True, array_like=True, gc=False, tag=7):
 
 
 class Probabilistic(Mechanism):
-    """Causal order most of the time, with control information of R counters whatever the number of processes."""
+    """Causal order with few errors; control information of R counters, whatever the number of processes."""
 
     name = "probabilistic"
     stamp_type = KeyStamp
@@ -51,7 +51,7 @@ class Probabilistic(Mechanism):
             raise BadFrame(f"a clock of {len(stamp.V)} entries with keys {stamp.keys[:10]}; ours have {self.clock.R}")
 
     def obsolete(self, message: Message, now: int) -> str | None:
-        # A hole in a sender's numbers is no skip here: what comes late was not given up, and counts when it comes.
+        # A gap in a sender's numbers is not a skip here: a late message was not given up, and is counted on arrival.
         return "duplicate" if self.delivered.reason(message) == "duplicate" else None
 
     def wait(self, message: Message, now: int) -> Wait | None:
@@ -70,7 +70,7 @@ class Probabilistic(Mechanism):
         return [message]
 
     def skip(self, message: Message, now: int) -> None:
-        raise UsageError("the order `probabilistic` has an engine of its own that skips (order/probabilistic.py)")
+        raise UsageError("use the order `probabilistic` (order/probabilistic.py): its engine can skip")
 
     def admit(self, joiner: ProcessId) -> KeyState:
         return KeyState(tuple(self.clock.V), dense(self.delivered.upto), tuple(self.delivered.skipped))

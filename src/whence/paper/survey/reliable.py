@@ -1,20 +1,20 @@
 """Reliable causal multicast over views: P1 validity, P2 agreement, P3 integrity, P4 causal order (SURVEY section 2).
 
-Any mechanism orders; this makes sure that everybody gets the same. Links are quasi-reliable, as the SURVEY assumes:
-what a correct process sends to a correct one arrives, once or more often, in any order; what a crashing one was sending
-may arrive at some and not at others. Who is in the group is decided elsewhere: a membership service tells everybody the
-same sequence of views, and takes a crashed process out of the next one.
+Any mechanism provides the order; this module provides agreement. Links are quasi-reliable, as the SURVEY assumes: what
+a correct process sends to a correct one arrives, once or more often, in any order; what a crashing process was sending
+may arrive at some and not at others. Membership is decided elsewhere: a membership service gives everybody the same
+sequence of views, and removes a crashed process from the next one.
 
-1. Every process keeps each message until all members of the view have acknowledged it: until it is **stable**.
-2. When a view is to change nobody multicasts. Everybody sends everybody (of the new view) a `Flush` with what it holds
-   that is not stable: a message that its crashed sender gave to one survivor reaches all of them.
-3. Who has the `Flush` of all says `Ready`. Who has the `Ready` of all knows that all hold the same: it delivers what it
-   can, drops what waits for a message that nobody has, and installs the view.
-4. A crash in the middle of this leads to the next view, and to the same steps again; what was sent in a view that some
-   have installed and others have not is flushed into the next one, and delivered there in the order of the views.
-5. A joiner gets the state of the first member that has one, as it is when the view is installed, and starts from that.
-6. **Uniform** delivery: a message is delivered only when all members hold it (its acknowledgements, or all `Ready`s),
-   so what even a process that crashes afterwards has delivered, everybody else will. It costs a round trip per message.
+1. Every process keeps each message until all members of the view have acknowledged it, that is, until it is **stable**.
+2. During a view change nobody multicasts. Everybody sends everybody (of the new view) a `Flush` with its unstable
+   messages: a message that its crashed sender gave to one survivor reaches all of them.
+3. A process that has the `Flush` of all sends `Ready`. A process that has the `Ready` of all knows that all hold the
+   same: it delivers what it can, drops what waits for a message that nobody has, and installs the view.
+4. A crash during this leads to the next view and the same steps again. What was sent in a view that only some have
+   installed is flushed into the next one, and delivered there in the order of the views.
+5. A joiner gets the state of the first member that has one, as of the installation of the view.
+6. **Uniform** delivery: a message is delivered only when all members hold it (by acknowledgements, or all `Ready`s). So
+   what a process delivered before it crashed, everybody else will deliver. It costs a round trip per message.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ class Data(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
 
 
 class Ack(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=2):
-    """How many of each sender's messages are here without a hole, and how many are delivered (what all have delivered a
-    mechanism need not tell any more)."""
+    """How many of each sender's messages were received without a gap, and how many delivered (mechanisms can omit what
+    all have delivered)."""
 
     received: tuple[Id, ...]
     delivered: tuple[Id, ...] = ()
 
 
 class Flush(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=3):
-    """For this view: what the sender holds that is not stable. `stateful`: it is no joiner that waits for a state."""
+    """For this view: the sender's unstable messages. `stateful`: it is not a joiner that waits for a state."""
 
     view: int
     stateful: bool
@@ -67,8 +67,8 @@ class Ready(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=4):
 
 
 class Welcome(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=5):
-    """The state of a member when it installed this view. `application`: whoever drives the member fills it in when the
-    message passes: it is the application's state after all outputs before this one."""
+    """The state of a member when it installed this view. The driver fills in `application` when it sends the message:
+    the application's state after all earlier outputs."""
 
     view: View
     state: MechanismState
@@ -93,7 +93,7 @@ class Deliver(msgspec.Struct, frozen=True, gc=False):
 
 
 class Install(msgspec.Struct, frozen=True, gc=False):
-    """The view is installed: what comes after this is delivered in it. At a joiner: whose state it has, and the
+    """The view is installed: later deliveries belong to it. At a joiner: also who gave the state, and the
     application's."""
 
     view: View
@@ -105,12 +105,12 @@ Output = Send | Deliver | Install
 
 
 MAX_VIEWS_AHEAD, MAX_EARLY = 64, 10_000
-"""How far ahead of this process the views of others may be, and how many markers of one such view are kept."""
+"""How far ahead the views of others may be, and how many `Flush` and `Ready` of such a view are kept."""
 
 
 @dataclass
 class ReliableStats:
-    """What agreement costs."""
+    """The cost of agreement."""
 
     data: int = 0
     acks: int = 0
@@ -118,14 +118,14 @@ class ReliableStats:
     flushed: int = 0
     """Messages sent again inside flushes."""
     dropped: int = 0
-    """Messages of crashed senders that wait for a message that nobody has."""
+    """Messages of crashed senders that depend on a message that nobody has."""
     refused: int = 0
-    """Markers of views that cannot be near."""
+    """`Flush` and `Ready` of views too far ahead."""
 
 
 @dataclass
 class _Change:
-    """A view that is on its way."""
+    """A view change in progress."""
 
     view: View
     flushed: dict[ProcessId, bool] = field(default_factory=dict)
@@ -134,13 +134,13 @@ class _Change:
 
 
 class ReliableProcess:
-    """One member of a group. A founder is given the first view; a joiner `view=None`, and then the view it joins in."""
+    """One member of a group. A founder starts with the first view, a joiner with `view=None`."""
 
     def __init__(
         self, me: ProcessId, mechanism: Mechanism, view: View | None, uniform: bool = False, window: int = 1000
     ) -> None:
-        """`window`: own messages that may be unstable, and as many again that may wait; it bounds what everybody holds.
-        Larger: more throughput over slow links. Smaller: less memory, smaller flushes."""
+        """`window`: the most own messages that are unstable, and the most that are queued; it bounds memory. Larger:
+        more throughput over slow links. Smaller: less memory, smaller flushes."""
         self.me = me
         self.process = Process(me, mechanism)
         self.view = view
@@ -149,7 +149,7 @@ class ReliableProcess:
         self.stats = ReliableStats()
         self.unstable: dict[Id, Data] = {}
         self.fed: dict[Id, None] = {}
-        """Unstable messages that the mechanism has got."""
+        """Unstable messages passed to the mechanism."""
         self.received: Counts = {}
         self.beyond: dict[Id, None] = {}
         self.delivered: Counts = {}
@@ -160,9 +160,9 @@ class ReliableProcess:
         """By member: what it has delivered."""
         self.queued: list[bytes] = []
         self.departed: dict[ProcessId, None] = {}
-        """Not in the next view, or in the last: nothing is taken from them any more."""
+        """Processes that are not in the next view; their messages are ignored."""
         self.left: dict[ProcessId, None] = {}
-        """Of these, those without whom a view is installed."""
+        """Those of them without which a view is installed already."""
         self.change: _Change | None = None
         self.early: dict[int, list[tuple[ProcessId, Flush | Ready]]] = {}
         self.welcome: tuple[ProcessId, Welcome] | None = None
@@ -172,14 +172,14 @@ class ReliableProcess:
     # --- inputs
 
     def multicast(self, body: bytes, now: int) -> list[Output]:
-        """Multicast, or queue it while the view changes or too much of the own is unstable."""
+        """Multicast, or queue the message during a view change or while too many own messages are unstable."""
         if len(self.queued) >= self.window:
-            raise UsageError(f"{self.window} messages wait already: multicast again when some are delivered")
+            raise UsageError(f"{self.window} messages are queued: multicast again when some are delivered")
         self.queued.append(body)
         return self._send_queued(now)
 
     def install_view(self, view: View, now: int) -> list[Output]:
-        """The membership service says that this is the next view."""
+        """The membership service announces the next view."""
         newest = self.change.view.number if self.change else self.view.number if self.view else 0
         if view.number <= newest or self.me not in view.members:
             raise UsageError(f"view {view.number} of {view.members} does not follow view {newest} at {self.me}")
@@ -197,9 +197,9 @@ class ReliableProcess:
         return out + self._progress(now)
 
     def receive(self, sender: ProcessId, wire: Wire, now: int) -> list[Output]:
-        """Something came in from another process."""
+        """A message from another process."""
         if sender in self.departed:
-            return []  # it is not in the own `Flush`, so nobody else would get it: only the flushes of others count
+            return []  # our `Flush` does not have it, so others would not get it: only their flushes count
         match wire:
             case Data():
                 return self._take([wire], now)
@@ -215,7 +215,7 @@ class ReliableProcess:
                 return self._progress(now)
 
     def wake(self, now: int) -> list[Output]:
-        """Time has passed (mechanisms that wait for it)."""
+        """Time has passed, for mechanisms that wait for it."""
         return self._deliver(self.process.drain(now))
 
     # --- messages and their acknowledgements
@@ -234,9 +234,9 @@ class ReliableProcess:
         return self.process.seq - self.stable.get(self.me, 0)
 
     def _take(self, some: Iterable[Data], now: int) -> list[Output]:
-        """Messages, from whoever holds them. What is new is held, acknowledged, and delivered when it may be."""
+        """Keep and acknowledge new messages, whoever sent them, and deliver them when possible."""
         news: list[Data] = []
-        settled = self.view.number if self.view else 0  # what is older was delivered, or given up, with that view
+        settled = self.view.number if self.view else 0  # older messages were delivered or given up with that view
         for data in some:
             key = data.message.id
             if data.view < settled or data.message.seq <= self.received.get(key[0], 0) or key in self.beyond:
@@ -263,7 +263,7 @@ class ReliableProcess:
         return self.change.view.members if self.change else ()
 
     def _count(self, senders: Iterable[ProcessId]) -> None:
-        """Holes that are filled now."""
+        """Advance the counts over gaps that are filled now."""
         for sender in dict.fromkeys(senders):
             while (key := (sender, self.received.get(sender, 0) + 1)) in self.beyond:
                 del self.beyond[key]
@@ -279,12 +279,12 @@ class ReliableProcess:
         return self._release(news, now)
 
     def _by_all(self, table: dict[ProcessId, Counts], sender: ProcessId) -> int:
-        """How many messages of a sender all members of the view have, by this table."""
+        """How many messages of a sender all members of the view have, according to the table."""
         assert self.view is not None
         return min(table.get(m, {}).get(sender, 0) for m in self.view.members)
 
     def _release(self, senders: Iterable[ProcessId], now: int) -> list[Output]:
-        """Let go of what is stable; where delivery is uniform, deliver it now."""
+        """Drop what is stable; with uniform delivery, deliver it now."""
         assert self.view is not None
         stable: list[Data] = []
         for sender in senders:
@@ -303,7 +303,7 @@ class ReliableProcess:
         return out + (self._send_queued(now) if stable else [])
 
     def _feed(self, some: Iterable[Data], now: int) -> list[Output]:
-        """Let the mechanism have what it has not had, view by view; what belongs to a later view waits for that."""
+        """Pass new messages to the mechanism, view by view. Messages of later views wait."""
         assert self.view is not None
         out: list[Output] = []
         news = [data for data in some if data.message.id not in self.fed and data.view <= self.view.number]
@@ -339,7 +339,7 @@ class ReliableProcess:
             some.append((sender, wire))
 
     def _progress(self, now: int) -> list[Output]:
-        """Say `Ready`, and install, as soon as it can be."""
+        """Send `Ready` and install the view as soon as possible."""
         change, out = self.change, list[Output]()
         if change is None or not all(m in change.flushed for m in change.view.members):
             return out
@@ -354,7 +354,7 @@ class ReliableProcess:
         return out + self._install(change, now)
 
     def _install(self, change: _Change, now: int) -> list[Output]:
-        """All members of the new view hold the same: deliver what can be, forget the rest, go on."""
+        """All members of the new view hold the same messages: deliver what is possible and drop the rest."""
         assert self.view is not None
         old, view = self.view, change.view
         out = self._feed([d for d in self.unstable.values() if d.view <= old.number], now)
@@ -362,7 +362,7 @@ class ReliableProcess:
             self.view = View(number, old.members)
             out += self._feed([d for d in self.unstable.values() if d.view == number], now)
         self.view, self.change = view, None
-        for gone in self.departed:  # also who came and went in views that were not installed here
+        for gone in self.departed:  # also processes that came and went in views not installed here
             if gone not in self.left:
                 self.left[gone] = None
                 self.process.leave(gone)
@@ -379,7 +379,7 @@ class ReliableProcess:
         return out + self._go_on(now)
 
     def _go_on(self, now: int) -> list[Output]:
-        """In a new view: what arrived early, what is stable among its members, what was queued."""
+        """In a new view: process early messages, stable messages and queued ones."""
         out = [] if self.uniform else self._feed(self.unstable.values(), now)
         out += self._acknowledged(self.me, self._ack(), now)
         return out + self._release(sorted(self.received), now) + self._send_queued(now)
@@ -394,18 +394,18 @@ class ReliableProcess:
             table.pop(gone, None)
 
     def _sponsor(self, change: _Change) -> list[Output]:
-        """The first member that has a state gives it to those who have none."""
+        """The first member that has a state sends it to the joiners."""
         first = min(member for member, stateful in change.flushed.items() if stateful)
         joiners = [member for member, stateful in sorted(change.flushed.items()) if not stateful]
         if first != self.me:
             return []
         received = dict(self.received)
-        for sender, seq in self.unstable:  # of the new view, from who installed it earlier: not in the state
+        for sender, seq in self.unstable:  # of the new view, from a member that installed it earlier: not in the state
             received[sender] = min(received.get(sender, 0), seq - 1)
         return [Send(j, Welcome(change.view, self.process.admit(j), tuple(sorted(received.items())))) for j in joiners]
 
     def _start(self, now: int) -> list[Output]:
-        """A joiner: go on from the state of a member, once it is here."""
+        """A joiner: continue from a member's state once it has arrived."""
         assert self.change is not None
         if self.welcome is None or self.welcome[1].view.number != self.change.view.number:
             return []
@@ -428,7 +428,7 @@ class ReliableProcess:
 
 
 def _raise(counts: Counts, news: Iterable[Id]) -> list[ProcessId]:
-    """Take over what is higher; whose counts are."""
+    """Raise the counts; returns the processes whose counts rose."""
     higher = [(p, n) for p, n in news if n > counts.get(p, 0)]
     counts.update(higher)
     return [p for p, _ in higher]

@@ -1,13 +1,12 @@
-"""A member of a subgroup whose messages may go beyond it: what all ways of interconnection share (SURVEY 3.4).
+"""A member of a subgroup that also publishes to other subgroups: what all kinds of interconnection share (SURVEY 3.4).
 
-Inside, the subgroup is a reliable causal multicast of its own (any mechanism). A publisher chooses the **scope** of
-each message: local, or global. A global message is named by where it was born, `(group, process)`, and its number
-there, and keeps that name however often it is multicast again; what was delivered before under that name is a
-duplicate. Since causal order is FIFO per process, what a subgroup has of an origin has no holes: one count per origin
-says all of it (`have`).
+Inside, the subgroup is a reliable causal multicast of its own, with any mechanism. A publisher chooses the **scope** of
+each message, local or global. A global message is identified by its origin `(group, process)` and its number there, and
+keeps this id however often it is multicast again; a second delivery of the same id is a duplicate. Causal order is FIFO
+per process, so what a subgroup has of an origin has no gaps: one count per origin describes it (`have`).
 
-Subgroups deliver uniformly. A server that told the others of a message which then nobody at home has, or that
-acknowledged one which it alone held, would break agreement between the subgroups when it crashes.
+Subgroups deliver uniformly. Otherwise a server could forward a message that nobody else in its subgroup has, or
+acknowledge one that it alone holds, and break agreement between subgroups by crashing.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ T = TypeVar("T")
 GroupId = int
 
 Origin = tuple[GroupId, ProcessId]
-"""Where a global message was born."""
+"""Where a global message was published."""
 
 Have = tuple[tuple[GroupId, ProcessId, int], ...]
 """How many global messages of each origin are known, ascending."""
@@ -41,7 +40,7 @@ class Local(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
 
 
 class Global(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=2):
-    """A message for all subgroups. `via`: through which neighbour it came here (the own group: it was born here)."""
+    """A message for all subgroups. `via`: the neighbour it came from (the own group if it was published here)."""
 
     group: GroupId
     process: ProcessId
@@ -65,7 +64,7 @@ class ToMember(msgspec.Struct, frozen=True, gc=False):
 
 
 class Delivered(msgspec.Struct, frozen=True, gc=False):
-    """The application gets a message of `(group, process)`; `number`: of its global ones, 0: it is local."""
+    """A message of `(group, process)` for the application; `number` counts its global ones, 0 is a local one."""
 
     group: GroupId
     process: ProcessId
@@ -80,7 +79,7 @@ class Installed(msgspec.Struct, frozen=True, gc=False):
 
 
 class Saved(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What a joiner of a subgroup has to know besides the order."""
+    """What a joiner of a subgroup needs besides the order's state."""
 
     have: Have
     log: tuple[Global, ...]
@@ -88,14 +87,14 @@ class Saved(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 @dataclass
 class SubgroupStats:
-    """What interconnection costs."""
+    """The cost of interconnection."""
 
     remulticast: int = 0
     duplicates: int = 0
     log_peak: int = 0
     log_dropped: int = 0
     refused: int = 0
-    """Messages between servers that belong to no connection there is now, and bodies that no member writes."""
+    """Messages of ended sessions between servers, and malformed bodies."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -106,9 +105,9 @@ class Subgroup(ABC):
     """One member. Inputs return outputs: `ToMember`, `Delivered`, `Installed`, and what the kind of interconnection
     adds.
 
-    The log holds the global messages that some other subgroup may still need, in the order of delivery here; at every
-    member, because each may become server. It is bounded by `max_log` (oldest dropped first, and counted: a subgroup
-    that is cut off for longer loses them).
+    The log holds the global messages that some other subgroup may still need, in delivery order, at every member,
+    because each may become a server. It is bounded by `max_log`: the oldest are dropped and counted, and lost to a
+    subgroup that is cut off for longer.
     """
 
     def __init__(
@@ -145,14 +144,14 @@ class Subgroup(ABC):
         return self._carry_out(self.local.receive(sender, wire, now), now)
 
     def install_view(self, view: View, now: int) -> list[object]:
-        """The subgroup's membership service says what the next view is."""
+        """The subgroup's membership service announces the next view."""
         return self._carry_out(self.local.install_view(view, now), now)
 
     # --- what the kind of interconnection adds
 
     @abstractmethod
     def _installed(self, view: View, now: int) -> list[object]:
-        """A view is installed: perhaps this member is a server now."""
+        """A view is installed; this member may be a server now."""
 
     @abstractmethod
     def _global(self, message: Global, now: int) -> list[object]:
@@ -164,7 +163,7 @@ class Subgroup(ABC):
 
     @abstractmethod
     def _control(self, body: bytes, now: int) -> list[object]:
-        """A message among the members that is not the application's (tag 3 and above)."""
+        """A control message among the members (tag 3 and above)."""
 
     @abstractmethod
     def _needed(self, message: Global) -> bool:
@@ -177,7 +176,7 @@ class Subgroup(ABC):
         return self._carry_out(self.local.multicast(_encode(what), now), now)
 
     def _carry_out(self, outputs: list[Output], now: int) -> list[object]:
-        """In order: what an output leads to comes after all that was there before it."""
+        """Carry out outputs in order; the consequences of one come after all that are already queued."""
         self._todo += outputs
         if self._busy:
             return []
@@ -207,7 +206,7 @@ class Subgroup(ABC):
     def _deliver(self, message: Message, now: int) -> list[object]:
         try:
             return self._read(message, now)
-        except BadMessage:  # all members refuse it alike
+        except BadMessage:  # all members refuse it
             self.stats.refused += 1
             return []
 
@@ -235,7 +234,7 @@ class Subgroup(ABC):
 
 
 def have_of(counts: dict[Origin, int]) -> Have:
-    """As it travels."""
+    """The counts in wire form."""
     return tuple((*origin, n) for origin, n in sorted(counts.items()))
 
 
@@ -248,13 +247,13 @@ _plain: msgspec.msgpack.Decoder[Local | Global] = msgspec.msgpack.Decoder(Local 
 
 
 def _is_plain(body: bytes) -> bool:
-    """An application's message; else a control message among the members. Their tag is the first element."""
+    """Whether it is an application's message rather than a control message, by its tag."""
     return body[1:2] in (b"\x01", b"\x02")
 
 
 def decode_body(decoder: msgspec.msgpack.Decoder[T], body: bytes) -> T:
-    """What a member put into a message, or `BadMessage`."""
+    """Decode the body of a member's message; raises `BadMessage`."""
     try:
         return decoder.decode(body)
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise BadMessage(f"no message of a member: {error}") from None
+        raise BadMessage(f"not a valid message of a member: {error}") from None

@@ -1,12 +1,12 @@
-"""SURVEY Table 1 with numbers: what each mechanism pays, in the same stack.
+"""SURVEY Table 1 with numbers: the cost of each mechanism in the same stack.
 
-All but one part are runs of the simulator: the members that run live, with this or that mechanism, over the same
-network, the same load, the same checks (`whence.sim`). Control information, blocking and messages against the number of
-processes and the rate; what a change of the membership costs (one crashes, another one joins by a snapshot, nobody
-stops); and what each pays in the hostile world (`whence sim hostile-survey`).
+All but one part run in the simulator: the real members, with each mechanism, over the same network, load and checks
+(`whence.sim`). Measured are control information, blocking and messages against the number of processes and the rate; a
+membership change (one process crashes, another joins by a snapshot, nobody stops); and the hostile world
+(`whence sim hostile-survey`).
 
-The SURVEY's own change of the membership, where all agree on a view and nobody multicasts meanwhile, is measured on
-`ReliableProcess` (reliable.py), which needs links that lose nothing.
+The SURVEY's own membership change, with an agreed view and no multicasts meanwhile, is measured on `ReliableProcess`
+(reliable.py), which needs links that lose nothing.
 """
 
 from __future__ import annotations
@@ -93,12 +93,12 @@ start = "200ms"
 """
 """Every multicast goes to all others at once, over links that reorder and lose nothing. Digests go out every 500 ms."""
 SETTINGS = '[cluster.survey]\nskew = "0ms"\ndelay = "70ms"\nlifetime = "1s"\nmax_carried = 10000\n'
-"""For what goes by clocks: they are right, and 70 ms is four standard deviations above the mean delay."""
+"""For mechanisms that use clocks: clocks are correct, and 70 ms is four standard deviations above the mean delay."""
 
 
 def world(order: str, processes: int, rate: float, senders: float, seconds: float, join: str = "") -> str:
     """A group under load. `rate`: multicasts a second of each process that multicasts, a share `senders` of all.
-    `join`: what is said at the top of a world in which somebody joins; there every message has its bytes."""
+    `join`: top-level settings of a scenario with a joiner; its messages are encoded, to measure their bytes."""
     publishing = max(1, round(senders * processes))
     settings = f'mechanism = "{order}"' if order in MECHANISMS else 'order = "probabilistic"'
     text = WORLD.format(
@@ -115,7 +115,7 @@ def world(order: str, processes: int, rate: float, senders: float, seconds: floa
 
 
 def pay(order: str, processes: int, rate: float, senders: float = 1.0, seconds: float = 2.0, seed: int = 0) -> Point:
-    """One load, and what it cost: one row."""
+    """The cost of one load: one row."""
     trace: list[Row] = []
     outcome = simulate(parse(world(order, processes, rate, senders, seconds)), seed, sink=trace.append)
     stamps = [row.clock or "" for row in trace if row.kind == "publish"]
@@ -138,8 +138,8 @@ def pay(order: str, processes: int, rate: float, senders: float = 1.0, seconds: 
 
 
 def fixed_bytes(stamp: Stamp, processes: int) -> float:
-    """The size of control information by the SURVEY's count: `b * n / 8` for a vector, `(m + b) / 8` for each entry of
-    a compacted one. For what it does not count (trees, times, whole messages) the size as encoded."""
+    """The size of control information as the SURVEY counts it: `b * n / 8` for a vector, `(m + b) / 8` for each entry
+    of a compacted one. For others (trees, times, whole messages) the encoded size."""
     number = max(1, (processes - 1).bit_length()) / 8
     if isinstance(stamp, VectorStamp):
         return 4 * processes
@@ -164,8 +164,8 @@ who = "n{new}"
 
 
 def join_and_crash(order: str, processes: int, seed: int = 0) -> Point:
-    """One process crashes, and another one joins by a snapshot, under load: what is sent for it, and how long the
-    joiner waits. Nobody else does."""
+    """One process crashes and another joins by a snapshot, under load: the messages for it, and how long the joiner
+    waits. Nobody else waits."""
     head, _, tables = CHANGE.format(new=processes).partition("\n[[")
     text = world(order, processes + 1, 5.0, 1.0, 2.0, join=head) + "[[" + tables
     report = simulate(parse(text), seed).report
@@ -185,7 +185,7 @@ def join_and_crash(order: str, processes: int, seed: int = 0) -> Point:
 
 
 def in_hostile(order: str, seeds: int, quick: bool) -> Point:
-    """What an order pays in the hostile world, summed over some seeds."""
+    """The cost of an order in the hostile world, over several seeds."""
     short: Mapping[str, Any] = {"duration": "50r", "settle": "50r"} if quick else {}
     if order in MECHANISMS:
         loaded = hostile(order, short)
@@ -227,15 +227,14 @@ def _bytes(outcome: Simulated) -> int:
 
 
 def _make(order: str, me: int, group: tuple[int, ...]) -> Mechanism:
-    """A mechanism by name; (N, R, K) clocks, which have an order layer of their own in the stack, among them."""
+    """A mechanism by name, including (N, R, K) clocks, which have an order layer of their own in the stack."""
     if order == "probabilistic":
         return Probabilistic(me, R, keys_of(Random(f"keys of {me}"), R, K))
     return make(order, me, group)
 
 
 def change(order: str, processes: int, seed: int = 0, delay: tuple[float, float] = (10.0, 50.0)) -> Point:
-    """With views: one process crashes and another one joins, in one change of the view, after everybody has multicast 5
-    times."""
+    """With views: one process crashes and another joins in one view change, after everybody has multicast 5 times."""
     links = Random(f"table1 change {seed}")
     group = tuple(range(processes))
     nodes = {p: rl.ReliableProcess(p, _make(order, p, group), rl.View(1, group)) for p in group}
@@ -284,8 +283,8 @@ def change(order: str, processes: int, seed: int = 0, delay: tuple[float, float]
 
 
 def run(context: Context) -> Outcome:
-    """Every mechanism against the number of processes, the rate, and with few senders; subgroups of vector clocks; a
-    change of the membership; the hostile world."""
+    """Every mechanism by number of processes, by rate and with few senders; subgroups of vector clocks; a membership
+    change; the hostile world."""
     from whence.paper.frame import Outcome
 
     sizes, rates, seconds = ((5, 10, 20), (5.0,), 2.0) if context.quick else ((5, 10, 20, 40), (2.0, 8.0), 2.0)
@@ -301,16 +300,14 @@ def run(context: Context) -> Outcome:
             tasks.append((f"{ORDERS[order][0]}: a change of the view", (change, order, n)))
     rows: list[Point] = []
     for at, (what, (function, *arguments)) in enumerate(tasks):
-        if context.tell:
-            context.tell(0.8 * at / len(tasks), what)
+        context.say(0.8 * at / len(tasks), what)
         rows.append(function(*arguments, seed=context.seed))
     for n in sizes:
         if n > SUBGROUP:
             setting = Setting("vector", n // SUBGROUP, SUBGROUP, rates[0] * n, 0.0, 30.0, seconds=min(1.0, seconds))
             rows.append({**_bare("subgroups", n, rates[0], 1.0), "control_bytes": measure(setting).control})
     for at, order in enumerate(ORDERS):
-        if context.tell:
-            context.tell(0.8 + 0.2 * at / len(ORDERS), f"{ORDERS[order][0]} in the hostile world")
+        context.say(0.8 + 0.2 * at / len(ORDERS), f"{ORDERS[order][0]} in the hostile world")
         rows.append(in_hostile(order, 1 if context.quick else 3, context.quick))
     return Outcome(rows, _claims(rows, sizes, rates), _figure(rows, rates), note=_note(rows))
 
@@ -322,16 +319,16 @@ def _bare(order: str, n: int, rate: float, senders: float) -> Point:
 
 
 def _figure(rows: list[Point], rates: tuple[float, ...]) -> Any:
-    from whence.paper.frame import canvas
+    from whence.paper.frame import panels
 
     title = f"SURVEY Table 1, measured: every process multicasts {rates[0]:g} times a second"
-    figure, (size, wait) = canvas(title, "processes", "bytes of control information per multicast", right="processes")
-    wait.set_ylabel("mean time that a delivery waits (ms)")
+    bytes_y, wait_y = "bytes of control information per multicast", "mean time that a delivery waits (ms)"
+    figure, (size, wait) = panels(title, ("processes", bytes_y), ("processes", wait_y))
     for at, (order, (label, _)) in enumerate(ORDERS.items()):
         points = [row for row in rows if (row["order"], row["rate"], row["senders"]) == (order, rates[0], 1.0)]
         xs = [row["processes"] for row in points]
         style = {"marker": "osv^D<>phX*"[at], "markersize": 5, "linewidth": 4.0 - 0.33 * at, "alpha": 0.8}
-        if points:  # many wait for the very same: thin lines over thick ones
+        if points:  # many curves coincide: thin lines over thick ones
             size.plot(xs, [row["control_bytes"] for row in points], label=label, **style)
             wait.plot(xs, [row["blocked_ms"] for row in points], **style)
     points = [row for row in rows if row["order"] == "subgroups"]
@@ -344,9 +341,9 @@ def _figure(rows: list[Point], rates: tuple[float, ...]) -> Any:
 
 
 def _note(rows: list[Point]) -> str:
-    """What each pays in the hostile world, as a table to read."""
+    """The costs in the hostile world, as a text table."""
     lines = [
-        "What each pays in the hostile world (`whence sim hostile-survey --set cluster.mechanism=...`; tickets: "
+        "Costs in the hostile world (`whence sim hostile-survey --set cluster.mechanism=...`; tickets: "
         "`hostile`, all causal; (N, R, K): `hostile-free`):",
         f"{'':30}{'inverted':>9}{'lost %':>8}{'bytes':>8}{'names':>7}{'waited %':>9}{'wait ms':>9}{'p50 ms':>8}"
         f"{'p99 ms':>8}{'B/deliv.':>9}",

@@ -1,13 +1,13 @@
-"""Many simulated runs, on local processes or on the executors of a Spark master.
+"""Runs many settings, in local processes or on a Spark master.
 
-A runner is named `module:function` and takes a setting (plain values) with its seed, as in `whence sweep`.
+A runner is named `module:function`, or `scale`, and takes a setting (plain values) with its seed, as in `whence sweep`.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from importlib import import_module
 from typing import Any
@@ -15,39 +15,41 @@ from typing import Any
 from whence.errors import UsageError
 
 Setting = Mapping[str, Any]
+Result = dict[str, Any]
 Progress = Callable[[int, int], None]
 """`(done, all)`."""
 
 
 def run_all(
     runner: str, settings: Sequence[Setting], master: str | None = None, progress: Progress | None = None
-) -> list[dict[str, Any]]:
-    """What the runner gives for each setting, in their order. UsageError names a run that failed."""
+) -> list[Result]:
+    """The runner's result for each setting, in order. Raises UsageError for a run that failed."""
     if master is not None:
-        return _on_spark(runner, settings, master)
+        return on_spark(runner, settings, master)
     jobs = min(len(settings), os.cpu_count() or 1)
-    results: list[dict[str, Any]] = []
     if jobs <= 1:
-        for setting in settings:
-            results.append(_call(runner, setting))
-            if progress:
-                progress(len(results), len(settings))
-        return results
+        return _collect(map(_call, [runner] * len(settings), settings), len(settings), progress)
     with ProcessPoolExecutor(jobs) as pool:
-        for result in pool.map(_call, [runner] * len(settings), settings):
-            results.append(result)
-            if progress:
-                progress(len(results), len(settings))
-    return results
+        return _collect(pool.map(_call, [runner] * len(settings), settings), len(settings), progress)
 
 
-def _call(runner: str, setting: Setting) -> dict[str, Any]:
-    module, _, function = runner.partition(":")
-    found: dict[str, Any] = getattr(import_module(module), function)(dict(setting))
+def _collect(results: Iterable[Result], total: int, progress: Progress | None) -> list[Result]:
+    found: list[Result] = []
+    for result in results:
+        found.append(result)
+        if progress:
+            progress(len(found), total)
     return found
 
 
-def _on_spark(runner: str, settings: Sequence[Setting], master: str) -> list[dict[str, Any]]:
+def _call(runner: str, setting: Setting) -> Result:
+    module, _, function = runner.partition(":")
+    found: Result = getattr(import_module(module), function)(dict(setting))
+    return found
+
+
+def on_spark(runner: str, settings: Sequence[Setting], master: str) -> list[Result]:
+    """One Spark task per setting; the results are the same as locally."""
     from whence.spark.session import session
     from whence.spark.sweep import Point, points, run_points
 
