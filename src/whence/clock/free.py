@@ -18,7 +18,7 @@ from whence.errors import BadFrame
 
 GENESIS = 0
 """The generation that a cluster begins with. Later ones are `number << 32 | salt`: of two that were begun at the same
-time with the same number, the higher one wins everywhere, without a word between anybody."""
+time with the same number, the higher one wins everywhere, without any agreement."""
 
 FrameRange = tuple[MemberId, int, int]
 """`(owner, first, last)`: consecutive frames of one owner, ends included."""
@@ -169,7 +169,7 @@ class StampedFrame(OwnFrame, frozen=True, array_like=True, gc=False, tag=4):
 
     @property
     def named(self) -> int:
-        """Bytes of the names that the stamp needs: what it costs that nobody agrees on numbers."""
+        """Bytes of the names that the stamp needs: the price of having no agreed numbers."""
         return sum(len(p) + 1 for p in self.processes)
 
     @property

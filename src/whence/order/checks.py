@@ -8,7 +8,7 @@ from whence.clock import CctClock, Entry, MemberId, leq
 from whence.errors import AbsurdClock
 
 MAX_OWNERS = 16  # tenures remembered per ticket
-MAX_EPOCHS = 1024  # a ring founded anew that often behind our back is absurd
+MAX_EPOCHS = 1024  # refoundings of the ring that this member may have missed
 
 
 def check_jump(vector: Sequence[Entry], clock: CctClock, max_jump: int) -> None:

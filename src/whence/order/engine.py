@@ -112,7 +112,7 @@ class TicketOrdering(Layer[int, Frame]):
             return
         check_jump(frame.deps, self.clock, self.config.max_jump)
         owner = self.owners.of(frame.ticket, frame.inc)
-        if owner is not None and owner != frame.owner == sender:  # whoever passes a forgery on is not to blame
+        if owner is not None and owner != frame.owner == sender:  # forwarding a forgery is no fault
             self.stats.two_owners += 1
             tenure = f"ticket {frame.ticket}, tenure {Incarnation.unpack(frame.inc)}"
             raise ForgedTicket(f"{sender} published on {tenure}, which is {owner}'s")

@@ -175,5 +175,5 @@ class Ordering(ABC):
         return {}
 
     def move(self, R: int, K: int, now: int) -> list[OrderOutput]:
-        """Begin a generation of R entries and K keys: publish under it from now on, and so will whoever sees it."""
+        """Begin a generation of R entries and K keys: publish under it from now on, as will all who see it."""
         raise UsageError("this cluster has tickets or a mechanism, and no (N, R, K) clock")

@@ -92,7 +92,7 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
         self.codec = Codec(self.mechanism, MAX_STAMP_BYTES)
 
     def found(self, others: Sequence[MemberId]) -> None:
-        """Everybody who is there at the beginning has the same list, and so the same shares of what is shared out."""
+        """All founders have the same list, and so the same shares of the interval."""
         self._begin_with(sorted({self.me: None, **dict.fromkeys(others)}))
 
     # -- numbers (rule 1) ---------------------------------------------------------------------------------------

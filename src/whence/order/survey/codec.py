@@ -12,7 +12,7 @@ MAX_NUMBER = (1 << 62) - 1
 
 
 class _Envelope(msgspec.Struct, frozen=True, array_like=True):
-    """A message whose control information is not looked at yet."""
+    """A message whose control information is not decoded yet."""
 
     sender: int
     seq: int

@@ -102,8 +102,8 @@ class FirstGeneration(Mechanism):
         self._name(message.sender, message.seq)  # it may be in the past of what is delivered later, which is carried
 
     def stamp(self, seq: int, now: int) -> FirstStamp:
-        # Whoever delivers this one has delivered the last own one that it does not bring along, with all that that one
-        # named; what it does bring along has no stamp of its own any more, so what that one named is named again.
+        # A process that delivers this message has delivered the last own one that this one does not carry, with all
+        # that it named. Carried messages have lost their stamps, so what they named is named again.
         waited = self._waited()
         self.after = {p: (n, said) for p, (n, said) in self.after.items() if said > waited}
         stamp = FirstStamp(tuple(self.previous), self._named())

@@ -30,7 +30,7 @@ class IntervalState(MechanismState, frozen=True, array_like=True, gc=False, tag=
 
 
 class IntervalTree(Mechanism):
-    """Causal order by interval tree clocks. A founder starts from the whole interval (`share`); who joins has none
+    """Causal order by interval tree clocks. A founder starts from the whole interval (`share`); a joiner has none
     until it installs what a member gave it."""
 
     name = "interval"
