@@ -128,8 +128,8 @@ def test_two_with_a_council_survive_the_kill_of_either(tmp_path: Path) -> None:
     async def main() -> Fleet:
         fleet = Fleet(tmp_path, traced=tmp_path / "trace")
         for n in range(2):
-            seat = Seat(order="reliable", directory=str(tmp_path / f"disk{n}"), rate=20.0)
-            fleet.member(Task(cluster="two", seats=[seat], settings={**SHORT, "ring": "council"}))
+            spec = MemberSpec(order="reliable", directory=str(tmp_path / f"disk{n}"), rate=20.0)
+            fleet.member(Task(cluster="two", members=[spec], settings={**SHORT, "ring": "council"}))
         async with fleet:
             await fleet.start()
             await fleet.until("tickets", lambda looks: all(k["ticket"] is not None for k in looks), LIMIT_S)

@@ -323,8 +323,8 @@ class World:
         return data
 
     def _arrive(self, host: Host, cluster: int, sender: MemberId, to: MemberId | None, message: Any) -> None:
-        """A datagram reaches the current member at the address; a stream (`to`) only the member it was opened to, unless
-        it was opened to any life."""
+        """A datagram reaches the current member at the address; a stream (`to`) only the member it was opened to,
+        unless it was opened to any life."""
         instance = host.instances.get(cluster)
         if instance is None or (to is not None and not reaches(to, instance.id)):
             self.tally.dead_letters += 1
