@@ -69,7 +69,7 @@ async def say(cluster: whence.Cluster, *payloads: bytes) -> str:
 
 def assert_causal(trace: MemoryTrace, settled: bool = True) -> None:
     """The causal oracle has nothing to say against what was recorded."""
-    report = judge(trace.rows, settled)
+    report = judge(trace.rows, complete=settled)
     assert report.ok, report
 
 
