@@ -13,7 +13,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 
-from whence.api import Cluster, Join, Options, OrderName, found, join, run
+from whence.api import Cluster, Join, Options, OrderName, bootstrap, found, join, run
 from whence.errors import UsageError
 from whence.net.keys import read_secret
 from whence.net.transport import Faults
@@ -23,7 +23,7 @@ TICKETS: Final = 8
 
 
 def joining(args: argparse.Namespace) -> Join:
-    """`whence.found` without `--join`, or with `--found`; else `whence.join`."""
+    """`whence.bootstrap` with `--peers`; `whence.found` without `--join`, or with `--found`; else `whence.join`."""
     if args.tls and args.udp:
         raise UsageError("--tls and --udp exclude each other: TLS protects streams only (--secret-file protects both)")
     chosen = choose(args)
@@ -35,11 +35,16 @@ def joining(args: argparse.Namespace) -> Join:
         "directory": args.directory,
         "trace": args.trace,
         "transport": "udp" if args.udp else "tcp",
-        "timeout": args.timeout,
         "advertise": args.advertise,
         "faults": Faults(args.drop, seed=time.time_ns()) if args.drop else None,
     }
     options.update(security(args))  # type: ignore[typeddict-item]
+    if args.timeout is not None:
+        options["timeout"] = args.timeout
+    if args.peers:
+        if args.join or args.found:
+            raise UsageError("--peers decides who founds and who joins: leave --join and --found out")
+        return bootstrap(args.cluster, [peer for peer in args.peers.split(",") if peer], args.listen, **options)
     if args.found or not args.join:
         return found(args.cluster, args.listen, seeds=args.join, **options)
     return join(args.cluster, args.join, args.listen, **options)

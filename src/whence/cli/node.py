@@ -30,7 +30,7 @@ async def _node(args: argparse.Namespace) -> int:
     notice = Notices(args.json)
     async with joining(args) as cluster:
         latency = {args.cluster: Latency()}
-        wishes = Wishes(cluster, bool(args.join), args.coordinate)
+        wishes = Wishes(cluster, bool(args.join or args.peers), args.coordinate)
         watch = None
         if args.metrics:
             watch = MetricsServer(args.metrics, [cluster], wishes.checks, latency)
