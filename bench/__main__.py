@@ -25,7 +25,7 @@ def names() -> list[str]:
 
 
 def show(value: object) -> str:
-    """A number with as many digits as a reader wants."""
+    """A number with a sensible number of digits."""
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
     if isinstance(value, int) and not isinstance(value, bool):
@@ -43,7 +43,7 @@ def table(rows: list[Row]) -> Table:
 
 
 def run(chosen: list[str], log: Console) -> tuple[list[Row], list[str]]:
-    """The rows of each benchmark, and the names of those that failed: one that breaks does not hide the others."""
+    """The rows of each benchmark, and the names of those that failed."""
     rows: list[Row] = []
     failed: list[str] = []
     for name in chosen:

@@ -1,4 +1,4 @@
-"""How fast cast is: duplicates and first copies taken, rounds made, a whole cluster in rounds."""
+"""The speed of cast: duplicates and first copies, rounds, a whole cluster."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def frame(ticket: int, first: int, owner: MemberId, tickets: int = 25) -> Frame:
 
 
 def best(work: Callable[[], int], repeat: int = 3) -> float:
-    """Things a second, best of several."""
+    """Rate, best of several runs."""
     rates = []
     for _ in range(repeat):
         began = time.perf_counter()

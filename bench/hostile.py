@@ -1,4 +1,4 @@
-"""Strangers at every socket of a live cluster: does it keep its rate? The same offered load with and without them."""
+"""A live cluster with strangers sending garbage to every socket, and without: does it keep its rate?"""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ async def _measure(peer: str, job: Job, attacked: bool = False) -> list[dict[str
 
 
 def best(what: str, peer: str, **job: Any) -> Row:
-    """The better of two runs: what a ratio rests on should not be what the machine did besides."""
+    """The better of two runs, so that ratios depend less on other load."""
     rows = [measure(what, peer, **job) for _ in range(2)]
     return max(rows, key=lambda row: row["deliveries_per_s"])
 
@@ -76,7 +76,7 @@ def measure(what: str, peer: str, more_cpu: Any = None, attacked: bool = False, 
     else:
         row["deliveries_per_s"] = round(delivered / max(f["seconds"] for f in found))
         row["cpu_us_per_delivery"] = round((sum(f["cpu_s"] for f in found) + extra) / max(1, delivered) * 1e6, 3)
-        # What the machine gave us: on a busy one throughput says little, CPU per delivery still does.
+        # On a busy machine CPU per delivery is more meaningful than throughput.
         row["cores_used"] = round(sum(f["cpu_s"] / f["seconds"] for f in found) + extra / found[0]["seconds"], 2)
         row["cores_idle"] = round(found[0]["idle_s"] / found[0]["seconds"], 2)
     row["rss_mb"] = round(max(f["rss_mb"] for f in found), 1)

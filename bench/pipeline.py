@@ -49,8 +49,8 @@ def children(pid: int) -> Iterator[int]:
 
 
 def memory(pid: int) -> int:
-    """Bytes that belong to these processes (not to files). To ask for it is cheap: `smaps` would tell, too, what forked
-    workers still share, and take a third of a core."""
+    """Bytes of these processes, without files, from the cheap statm. smaps would also account for pages shared by
+    forked workers, but takes a third of a core."""
     pages = 0
     for each in children(pid):
         with suppress(OSError, ValueError):
@@ -60,7 +60,7 @@ def memory(pid: int) -> int:
 
 
 def cpu() -> float:
-    """Seconds of CPU that this process and all it started have used."""
+    """CPU seconds of this process and its children."""
     ticks = 0
     for each in children(os.getpid()):
         with suppress(OSError):
@@ -69,7 +69,7 @@ def cpu() -> float:
 
 
 def measured(*arguments: str) -> tuple[Row, float]:
-    """What the case says, and its peak memory in GB."""
+    """The output of the case, and its peak memory in GB."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
     if arguments[0] == "duckdb":
         env |= WORKER_MEMORY  # what our workers have
@@ -129,8 +129,7 @@ LONG = 30.0
 
 
 def timed(work: Callable[[], Any]) -> tuple[Row, Any]:
-    """Seconds and CPU seconds of the quickest of several, and what came out. What takes long is not repeated as often:
-    it warms up as it goes."""
+    """Seconds and CPU seconds of the fastest of several runs, and its result. Long cases are repeated less often."""
     best: Row = {"seconds": float("inf")}
     result = None
     first = time.perf_counter()

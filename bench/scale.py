@@ -33,7 +33,7 @@ def delays(out: Any, receiver: Any, key1: Any, key2: Any, table: Any) -> None:
 
 
 def best(work: Callable[[], float], repeat: int = 3) -> float:
-    """The best of several: the machine may have other work too."""
+    """The best of several runs, since the machine may be busy."""
     return max(work() for _ in range(repeat))
 
 
@@ -62,8 +62,8 @@ def limit(messages: int = 40_000, receivers: int = 1024) -> tuple[float, float]:
 
 
 def row(what: str, top: float, settings: Settings) -> dict[str, Any]:
-    """One engine on one setting. Processor time is that of one thread: a thread that waits for another one, which a
-    busy machine does not run, spends time and does nothing."""
+    """One engine on one setting. CPU time is measured with one thread: on a busy machine, threads burn time waiting for
+    each other."""
 
     def alone() -> float:
         before = time.process_time()

@@ -2,8 +2,8 @@
 
     python examples/bridge.py
 
-What Ann says to the lobby stays there. Everywhere an answer comes after its question, though no clock of one cluster is
-known in the other. For bridges to use, see `whence bridge`.
+What Ann says only to the lobby stays there. Everywhere an answer comes after its question, although the clusters share
+no clocks. For production use, see `whence bridge`.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ async def listen(cluster: whence.Cluster) -> list[Said]:
     return read
 
 
-HOW: dict[str, Any] = {"insecure": True, "order": "reliable"}  # reliable: causal, and nothing is given up
+HOW: dict[str, Any] = {"insecure": True, "order": "reliable"}  # causal, and no event is given up
 
 
 async def main() -> None:

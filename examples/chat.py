@@ -2,7 +2,7 @@
 
     python examples/chat.py
 
-No answer ever comes before its question, at nobody: that is causal order. For a chat to use, see `whence chat`.
+Nobody sees an answer before its question: that is causal order. For a real chat, see `whence chat`.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ QUESTIONS = [b"tea?", b"milk?", b"sugar?", b"biscuits?", b"more?"]
 
 
 async def ann(publisher: whence.Publisher) -> None:
-    """Asks one question after the other, without waiting for an answer."""
+    """Asks several questions without waiting for answers."""
     for question in QUESTIONS:
         await publisher.publish(question)
         await asyncio.sleep(0.3)

@@ -2,9 +2,9 @@
 
     whence conform -- python examples/conform_vector.py
 
-A node keeps the log of all events it has delivered. It sends an event to everybody at once, and every 0.1 s tells
-everybody how much of each node's events it has; whoever has more sends what is missing. So losses, partitions, late
-joiners and restarts are all the same case. The log is also on disk, so that a number is never used twice.
+A node keeps a log of all delivered events. It sends each event to everybody at once, and every 0.1 s sends how many
+events of each node it has; a node with more sends the missing ones. This covers losses, partitions, late joiners and
+restarts. The log is also on disk, so that a number is never reused.
 """
 
 import json
@@ -29,13 +29,13 @@ class Node:
     def send(self, dest, **body):
         print(json.dumps({"src": self.me, "dest": dest, "body": body}), flush=True)
 
-    # What the kit asks
+    # Requests of the kit
 
     def init(self, body):
         self.me = body["node_id"]
         self.peers = {n: None for n in body["node_ids"] if n != self.me}
         log = Path(body["dir"]) / "log"
-        if log.exists():  # a former life's
+        if log.exists():  # from before a restart
             for line in log.read_text().splitlines():
                 self.remember(json.loads(line))
         self.disk = log.open("a")
@@ -56,7 +56,7 @@ class Node:
     def echo(self, body):
         return {"type": "echo_ok", "echo": body["echo"]}
 
-    # What nodes say to each other
+    # Messages between nodes
 
     def event(self, event):
         if event["n"] > self.clock.get(event["node"], 0):
@@ -68,7 +68,7 @@ class Node:
             for event in events[clock.get(node, 0) :]:
                 self.send(peer, type="event", event=event)
 
-    # What a node does by itself
+    # Local actions
 
     def ready(self, event):
         needs = {**event["needs"], event["node"]: event["n"] - 1}
@@ -82,7 +82,7 @@ class Node:
                     self.deliver(event)
 
     def deliver(self, event):
-        self.disk.write(json.dumps(event) + "\n")  # on disk before it is said
+        self.disk.write(json.dumps(event) + "\n")  # on disk before it is sent
         self.disk.flush()
         self.remember(event)
         self.send("c1", type="delivered", id=f"{event['node']}-{event['n']}", value=event["value"])
@@ -100,7 +100,7 @@ class Node:
         if body["type"] == "event":
             self.event(body["event"])
         elif body["type"] == "have":
-            self.peers[src] = None  # a joiner is known by what it says
+            self.peers[src] = None  # a joiner is known by its messages
             self.have(src, body["clock"])
         else:
             reply = getattr(self, body["type"])(body)

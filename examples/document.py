@@ -23,16 +23,16 @@ VERSES = {
 
 
 def place(draft: str, typed: str) -> int:
-    """Where a person goes on who has typed so much of a line: wherever it ends by now, or on top of the page.
+    """Where a person continues typing a line: where the typed part ends now, or at the top of the page.
 
-    Begun at the end of the page, behind a line that is still being written, a line could come to stand between two
-    pieces of that one: both people would write at one place at once.
+    A new line starts at the top: if it started at the end, behind a line that is still being written, both people would
+    type at the same position.
     """
     return draft.index(typed) + len(typed)
 
 
 class Desk:
-    """One person's place: a member of the cluster, with a replica of its objects."""
+    """One person: a member of the cluster with a replica of its objects."""
 
     def __init__(self, name: str, objects: Objects, cluster: whence.Cluster, live: Live) -> None:
         self.name = name
@@ -60,7 +60,7 @@ class Desk:
                 await asyncio.sleep(0.02)
 
     async def until(self, length: int) -> None:
-        """Wait until so much is on the page."""
+        """Wait until the page has this many characters."""
         changes = self.live.changes(self.page)
         while len(self.page.text) < length:
             await anext(changes)

@@ -3,8 +3,8 @@
     python examples/replay_editing.py [PATH] [--drop 0.05] [--watchers 4] [--order causal] [--transport tcp] [--json]
 
 PATH is a concurrent editing trace (github.com/josephg/editing-traces, `.json` or `.json.gz`). Without it the session
-is `friendsforever.json.gz` of the directory that WHENCE_DATA names, or a synthetic one. Each author and each
-watcher is a member with sockets of its own on loopback, all in this process. Exit code 0: all texts are the session's.
+is `friendsforever.json.gz` in the directory WHENCE_DATA, or a synthetic one. Each author and each reader is a member
+with its own socket on loopback, all in this process. Exit code 0: all texts equal the session's.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SECRET = "anything will do on loopback"
 
 
 class Reader:
-    """One member: it keeps the text; an author writes its part of it, too."""
+    """One member: it keeps the text; an author also writes its part."""
 
     def __init__(self, cluster: whence.Cluster, objects: Objects, author: Author | None) -> None:
         self.cluster = cluster

@@ -1,10 +1,10 @@
-"""A world in four regions, each a cluster of its own. Three players walk about; each joins the regions it enters and
-leaves those it has left, and its avatar moves with it from one cluster to the next.
+"""A world of four regions, each a cluster. Three players walk around; each joins the regions it enters, leaves the
+others, and takes its avatar from one cluster to the next.
 
     python examples/world.py
 
-A player hears only of the regions it is in. An avatar lives in one region at a time, never in two. The keeper founds
-the regions and stays in all of them, over one port.
+A player gets only the events of its regions. An avatar is never in two regions at once. The keeper founds the regions
+and stays in all of them, over one port.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ VISITS = 3
 
 
 class Presence:
-    """To be in a region: a member of its cluster, with a replica of all that lives there."""
+    """A presence in a region: a member of its cluster, with a replica of its objects."""
 
     def __init__(self, cluster: whence.Cluster, objects: Objects, live: Live, stack: AsyncExitStack) -> None:
         self.cluster = cluster
@@ -69,13 +69,13 @@ async def visit(player: str, presence: Presence, contents: bytes, target: str) -
             assert isinstance(steps, int)
             step = (avatar.set("x", x), avatar.set("y", WALKS[player]), avatar.set("steps", steps + 1))
             await live.publish(publisher, *step)
-            while avatar["steps"] == steps:  # it counts when it is delivered, here as elsewhere
+            while avatar["steps"] == steps:  # it takes effect when it is delivered
                 await anext(changes)
         return await live.close(publisher, avatar, target) if target else b""
 
 
 async def play(player: str, keeper: str, secret: bytes) -> None:
-    """One player's walk. A process of its own would do exactly this."""
+    """One player's walk; a separate process would do the same."""
     way = [REGIONS[(WALKS[player] + number) % len(REGIONS)] for number in range(VISITS)]
     async with whence.Host(secret=secret) as host:
         contents, previous = b"", None

@@ -1,4 +1,4 @@
-"""Soaks of live clusters: real processes, killed, cut off and slowed, judged by the causal oracle afterwards.
+"""Soaks of live clusters: processes are killed and partitioned under load, and their traces are judged.
 
 `python -m soak.kill`, `python -m soak.partition`, `python -m soak.editing`; `--help` says what each does.
 """

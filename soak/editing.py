@@ -1,9 +1,8 @@
-"""`python -m soak.editing [PATH]`: an editing session, replayed by its authors through a cluster of processes
-with loss, other members only watching. Every member has to end with the session's text, and the oracle
-has to find nothing.
+"""`python -m soak.editing [PATH]`: replays an editing session through a cluster of processes with message loss.
 
-PATH is a concurrent editing trace (github.com/josephg/editing-traces, `.json` or `.json.gz`). Without it the session
-is `friendsforever.json.gz` of the directory that WHENCE_DATA names, or a synthetic one.
+Every member must end with the session's text, and the judge must find no violation. PATH is a concurrent editing trace
+(github.com/josephg/editing-traces, `.json` or `.json.gz`). Without it the session is `friendsforever.json.gz` in the
+directory WHENCE_DATA, or a synthetic one.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ async def soak(
     transport: str = "tcp",
     limit: float = LIMIT_S,
 ) -> dict[str, Any]:
-    """Replay it; what came of it."""
+    """Replay the session; returns the result."""
     recording = session(path)
     authors = len(recording.authors)
     place = str(Path(path).resolve()) if path else ""

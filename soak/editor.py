@@ -1,4 +1,4 @@
-"""One member of the editing soak in a process of its own: an author that writes its part, or a watcher."""
+"""The child program of the editing soak: one member, an author or a reader."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ LIMIT_S = 240.0
 
 
 class Editing(Task, kw_only=True):
-    """What a process is told: its member is the author with its number, or watches."""
+    """The task of a process: its member is the author with this number, or only reads."""
 
     path: str
     number: int
 
 
 async def member(task: Editing, channel: Channel) -> None:
-    """The whole life of the process. On `replay` it writes its part; the answer says what the text came to."""
+    """Join, and answer requests. On `replay` it writes its part, and replies with the resulting text."""
     recording, objects = session(task.path), Objects()
     async with joined(task, random.Random(task.seed), state=objects.state, restore=objects.restore) as members:
         cluster = members.clusters[0]

@@ -1,5 +1,5 @@
-"""`python -m soak.kill`: processes on loopback, gossip lost on purpose, load on all the time, one process after the
-other killed with SIGKILL and started again; at the end the causal oracle judges the traces of all lives."""
+"""`python -m soak.kill`: processes on loopback under load, with gossip dropped on purpose. Random processes are killed
+(SIGKILL) and restarted. At the end the traces are judged."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from whence.fleet.task import MemberSpec, Task
 CORE = ("founding", "probation", "owner", "leaving")
 BURSTS = (1, 1, 2, 4)
 EMPTY_S = 30.0
-"""Seconds without a coordinator after which the founder is restarted, to found again: more than the last coordinators
-need to do so by themselves, if all of them still live (docs/ring.md). Counted as `refounded`."""
+"""Seconds without a coordinator after which the founder is restarted, to found again: longer than a reunion of the last
+coordinators takes (docs/ring.md). Counted as `refounded`."""
 
 
 async def soak(
@@ -43,7 +43,7 @@ async def soak(
     settings: dict[str, Any] | None = None,
     say: Callable[[str], None] = lambda what: None,
 ) -> dict[str, Any]:
-    """Run it; what it has found."""
+    """Run the soak; returns the result."""
     async with Fleet(home, traced=home / "trace") as fleet:
         for n in range(members):
             spec = MemberSpec(order=order, directory=str(home / f"disk{n}"), seen=str(home / f"seen{n}"), rate=rate)
@@ -69,9 +69,9 @@ async def soak(
                 break
         under_load = time.monotonic() - began
         await fleet.ask("hush")
-        say("the load is over; waiting until nothing moves")
+        say("the load has ended; waiting until nothing changes")
         still, looks = await fleet.quiet()
-        await fleet.kill()  # who leaves is judged less strictly than who stays
+        await fleet.kill()  # a member that leaves is judged less strictly
     for look in looks:
         if look["failure"]:
             raise FleetError(f"{look['me']} has stopped: {look['failure']}")

@@ -1,6 +1,6 @@
-"""`python -m soak.mechanisms`: the hostile world under every mechanism of the survey, many seeds; one line for each.
+"""`python -m soak.mechanisms`: the hostile world with every mechanism of the survey and many seeds.
 
-It ends with 1 if any run broke a promise: an inversion, an event twice, a member that is stuck, a buffer too full.
+Exits with 1 if a run has a violation: an inversion, a duplicate, a stuck member, a buffer beyond its bound.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SUMS = ("published", "delivered", "inversions", "lost", "late", "over_gap", "rec
 
 
 def one(point: tuple[str, int]) -> tuple[str, int, str | None, dict[str, int]]:
-    """One run: which, its violation if any, and what is added up."""
+    """One run: mechanism, seed, violation if any, and counters."""
     mechanism, seed = point
     outcome = run(hostile(mechanism), seed)
     sums = {name: sum(getattr(line, name) for line in outcome.report.lines) for name in SUMS}

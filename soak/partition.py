@@ -1,8 +1,7 @@
-"""`python -m soak.partition`: hosts in network namespaces on a bridge, cut in two and healed, load on all the time.
+"""`python -m soak.partition`: processes in network namespaces, partitioned and healed under load.
 
-The processes are told nothing: they have to find each other again by themselves. At the end the causal oracle judges
-the traces, and no ticket may ever have been owned by two at the same time. Where network namespaces are not allowed
-the links are cut in the transports of the processes.
+The processes must find each other again by themselves. At the end the traces are judged; no ticket may have had two
+owners at a time. Where network namespaces are not allowed, the transports drop the packets.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from whence.fleet.task import MemberSpec, Task
 MS = 1_000_000
 SETTINGS: dict[str, Any] = {"ring_k": 2, "ring_round_ns": 400 * MS, "delta_ns": 100 * MS, "round_ns": 50 * MS}
 SETTINGS |= {"time_to_recover": 20.0, "time_to_terminate": 2.0}
-"""Short rounds, so that a cut of some seconds is one that everybody notices; recovery as patient as live."""
+"""Short rounds, so that everybody notices a partition of some seconds; recovery timeouts as in production."""
 
 
 async def soak(
@@ -44,8 +43,8 @@ async def soak(
     settings: dict[str, Any] | None = None,
     say: Callable[[str], None] = lambda what: None,
 ) -> dict[str, Any]:
-    """Run it: each of `cuts` are the members cut off, for `seconds`; by default the last two, the first two, and half
-    of them, which leaves nobody a quorum and so nobody a ticket."""
+    """Run the soak. Each of `cuts` are members that are partitioned for `seconds`; by default the last two, the first
+    two, and half of them, which leaves no quorum and so no tickets."""
     cuts = cuts or ((members - 2, members - 1), (0, 1), tuple(range(members // 2, members)))
     noticed, merged, again = [], [], []
     async with Fleet(home, traced=home / "trace", network=namespaces) as fleet:
@@ -69,13 +68,13 @@ async def soak(
             await fleet.until("merged unaided", lambda looks: all(k["members"] == members for k in looks), 60.0)
             merged.append(round(time.monotonic() - began, 1))
             say(f"healed, and one cluster again after {merged[-1]:g} s")
-            began = time.monotonic()  # also where a cut has cost everybody their tickets (docs/ring.md)
+            began = time.monotonic()  # also after a partition in which all lost their tickets (docs/ring.md)
             await fleet.until("tickets again", lambda looks: all(k["ticket"] is not None for k in looks), 90.0)
             again.append(round(time.monotonic() - began, 1))
         await fleet.ask("hush")
-        say("the load is over; waiting until nothing moves")
+        say("the load has ended; waiting until nothing changes")
         still, looks = await fleet.quiet()
-        await fleet.kill()  # who leaves is judged less strictly than who stays
+        await fleet.kill()  # a member that leaves is judged less strictly
     found = verdict(fleet)
     return {
         **found,

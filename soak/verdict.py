@@ -1,4 +1,4 @@
-"""The verdict on what a fleet has left behind: order, ids, tickets, and what the applications saw."""
+"""Judges the files of a fleet: order, ids, tickets, and what the applications saw."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from whence.trace import Row
 
 
 def verdict(fleet: Fleet) -> dict[str, Any]:
-    """What the judge found, and what the applications say."""
+    """The judge's findings, and those of the applications."""
     rows, half = fleet.rows()
     report = judge(rows)
     owned_twice = held_twice(rows, fleet.killed())
@@ -43,8 +43,8 @@ def verdict(fleet: Fleet) -> dict[str, Any]:
 
 
 def _applications(fleet: Fleet, rows: list[Row]) -> tuple[list[str], list[str]]:
-    """What an application saw twice (but for the one event it had in hand when its process was killed), and what its
-    member delivered and the application never saw."""
+    """Events that an application saw twice (except the one in progress when its process was killed), and events that
+    its member delivered but the application never saw."""
     twice: list[str] = []
     skipped: list[str] = []
     delivered = _handed_on(rows)
@@ -52,7 +52,7 @@ def _applications(fleet: Fleet, rows: list[Row]) -> tuple[list[str], list[str]]:
         known: dict[str, None] = {}
         last, fresh = "", False
         for event in Path(spec.seen or "/dev/null").read_text(encoding="utf-8").split("\n")[:-1]:
-            if not event:  # a new life
+            if not event:  # a restart
                 fresh = True
                 continue
             if event in known and not (fresh and event == last):
@@ -64,8 +64,8 @@ def _applications(fleet: Fleet, rows: list[Row]) -> tuple[list[str], list[str]]:
 
 
 def _handed_on(rows: list[Row]) -> dict[str, dict[str, None]]:
-    """Address -> the events that its applications were given: what a life delivered after the checkpoint from which the
-    next one resumes was never handed on."""
+    """Address -> the events that its application got. What was delivered after the checkpoint from which the next
+    incarnation resumes was never passed on."""
     resumed = {row.token for row in rows if row.kind == "join" and row.reason == "checkpoint"}
     since: dict[str, list[str]] = {}
     handed: dict[str, dict[str, None]] = {}
@@ -81,7 +81,7 @@ def _handed_on(rows: list[Row]) -> dict[str, dict[str, None]]:
 
 
 def tell(args_json: bool, result: dict[str, Any]) -> int:
-    """The result for people or for machines; the exit code."""
+    """Print the result as text or JSON; returns the exit code."""
     if args_json:
         print(json.dumps(result))
     else:

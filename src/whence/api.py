@@ -30,6 +30,7 @@ from whence.net.keys import Keys
 from whence.net.keys import load as load_keys
 from whence.net.node import MemberChange, Node
 from whence.net.roles import PublisherSeal
+from whence.net.standing import owners
 from whence.net.transport import parse_address
 from whence.options import Options
 from whence.order import Blocked, Contract
@@ -86,7 +87,7 @@ class Cluster:
         self._host = entry.host
         self._node = node
         receives_only = isinstance(entry.seal, PublisherSeal) and not entry.seal.may_publish
-        self._tickets = Tickets(node, entry.host, entry.founder, receives_only)
+        self._tickets = Tickets(node, entry.host, lambda: entry.founder, receives_only)
         self._reader: Events | None = None
         self.clock = Clock(node) if node.member.ordering.clock_size is not None else None
         """The (N, R, K) clock; None in a cluster with tickets, or with a mechanism."""
@@ -135,7 +136,7 @@ class Cluster:
     def coordinators(self) -> dict[int, MemberId]:
         """Ticket -> owner, as far as known here: a member that only receives does not see a living owner lose its
         ticket."""
-        return self._node.owners()
+        return owners(self._node.member)
 
     def cut_off(self) -> dict[MemberId, str]:
         """The members that broke the protocol, and how: this one takes nothing from them and sends them nothing."""
@@ -262,13 +263,19 @@ class Join:
         node.on_contract = entry.on_contract
         cluster = self._cluster = Cluster(entry, node)
         await entry.start(node, saved)
+        if entry.peers:
+            deadline = time.monotonic() + entry.timeout  # waiting for peers has a limit of its own
         joined = await node.changed.until(lambda: bool(node.how or node.failure is not None or node.refused), deadline)
         if node.failure is not None:
-            raise ClusterClosed(f"{node.cluster!r} was not joined: {node.failure}") from node.failure
+            why = f"{type(node.failure).__name__}: {node.failure}"
+            raise ClusterClosed(f"{node.cluster!r} was not joined: {why}") from node.failure
         if node.refused:
             raise UsageError(f"{node.cluster!r} was not joined: {node.refused}")
         if not joined:
-            raise NotJoined(f"{node.cluster!r}: no member gave a snapshot within {entry.timeout:g} s")
+            raise NotJoined(
+                f"{node.cluster!r}: {len(entry.contacts)} members answered, but none gave its state within "
+                f"{entry.timeout:g} s. A member gives it when its application asks for the next event: is it reading?"
+            )
         if entry.contacts and not entry.founder:  # somebody is there: do not come back with a view of oneself alone
             others = time.monotonic() + VIEW_TIMEOUT
             await node.changed.until(lambda: len(node.member.members()) > 1 or not node.open, min(deadline, others))
@@ -322,6 +329,24 @@ def join(name: str, seeds: str | Sequence[str], listen: str = LISTEN, **options:
     return _make(name, _seeds(seeds, required=f"joining {name!r}"), listen, False, options)
 
 
+def bootstrap(name: str, peers: Sequence[str], listen: str, **options: Unpack[Options]) -> Join:
+    """Found or join the cluster `name`, with the same list of `peers` at every node, itself among them.
+
+        PEERS = ["10.0.0.7:7001", "10.0.0.8:7001", "10.0.0.9:7001"]
+        async with whence.bootstrap("lobby", PEERS, "10.0.0.8:7001", secret=secret) as cluster: ...
+
+    If one of the peers is in the cluster, it is joined. Else one of them founds it, as soon as all have answered: after
+    a first start as well as after a power cut (docs/operations.md). It waits for them as long as it takes, or for
+    `timeout` seconds. The other options are those of `join`.
+    """
+    listed = _seeds(peers, required=f"bootstrapping {name!r}")
+    if len(set(listed)) != len(listed):
+        raise UsageError(f"the list of peers names one twice: {', '.join(listed)}")
+    made = _make(name, (), listen, False, options)
+    made._entry.peers, made._entry.patience, made._entry.timeout = listed, options.get("timeout"), 10.0
+    return made
+
+
 def _seeds(seeds: str | Sequence[str], required: str = "") -> list[str]:
     """The addresses; one may be given by itself."""
     listed = [seeds] if isinstance(seeds, str) else [str(seed) for seed in seeds]
@@ -332,7 +357,7 @@ def _seeds(seeds: str | Sequence[str], required: str = "") -> list[str]:
     return listed
 
 
-def _make(name: str, seeds: list[str], listen: str, founder: bool, options: Options) -> Join:
+def _make(name: str, seeds: Sequence[str], listen: str, founder: bool, options: Options) -> Join:
     for option in options:
         if option not in Options.__annotations__:
             raise UsageError(f"there is no option {option!r}{near(option, Options.__annotations__)}")
@@ -392,6 +417,7 @@ __all__ = [
     "Publisher",
     "Seat",
     "Settings",
+    "bootstrap",
     "found",
     "join",
     "run",

@@ -118,7 +118,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         needed = needed_rounds(prcast_ns / round_ns, terminate_ns / round_ns, recover_ns / round_ns)
         theorem = buffer_size([rate], needed)
         if buffer is None:
-            # A blocking order keeps more: whoever comes back from a partition has nobody else to ask.
+            # A blocking order keeps more: a member that returns from a partition has nobody else to ask.
             buffer = max(4096, 8 * theorem) if order == "reliable" else max(256, theorem)
         if order == "probabilistic" and contract is None:
             contract = Contract(rate=rate * 1e9 / round_ns, delay=prcast_ns / 2e9, members=members)

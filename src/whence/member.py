@@ -282,7 +282,7 @@ class Member:
             return
         join.asked = self.rng.choice([p for p in peers if p not in join.weaker] or peers)
         join.nonce = self.rng.getrandbits(48)
-        # Only when every member known has said that it is weaker: who does not answer may be the one that is not.
+        # Only when every known member has said that it is weaker: one that has not answered may be stronger.
         members = self.cast.members() or list(join.contacts)
         last_resort = all(m in join.weaker for m in members)
         mechanism, free = self.config.ordering.mechanism, self.config.ordering.kind != "tickets"
@@ -390,7 +390,7 @@ class Member:
                 assert_never(message)
         except RemoteError as error:
             if isinstance(error, WrongKind) and self.ordering.joining:
-                return  # perhaps it is we who are wrong: whoever is asked for a snapshot says so
+                return  # perhaps this member is in the wrong cluster: the answer to its snapshot request says
             self._cut(sender, f"{type(error).__name__}: {error}", out)
 
     def _on_order(self, sender: MemberId, message: OrderMessage, now: int, out: Outputs) -> None:

@@ -52,7 +52,7 @@ class Storage(TypedDict, total=False):
     state: Callable[[], bytes] | None
     """Gives the application's state, for a joiner and for the disk. Called between two events, never within one."""
     restore: Callable[[bytes], None] | None
-    """Takes such a state."""
+    """Takes such a state: empty bytes if the member that gave it has no `state`. Give both at all members."""
     trace: str | os.PathLike[str] | TraceWriter | None
     """A directory, a `.jsonl` or `.parquet` file, or a trace writer: what happened, for the audit."""
 

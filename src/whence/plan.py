@@ -1,12 +1,12 @@
-"""The planner: from what a person knows (how many, how busy, how lossy, how sure) to settings, and what they will do.
+"""The planner: from workload, network and target to settings and predictions.
 
 Every setting comes from the formulas that the members themselves are sized by (`cast.sizing`, `order.sizing`,
-`Config.sized`), every message's size from the codec. What is added here is what no member needs to know:
+`Config.sized`), every message's size from the codec. The planner adds:
 
-* **round**: ten times the network's latency, so that what arrives in a round is sent on in the next; shorter when a
-  message could not hold what is alive (`max_bytes`), longer when the uplink could not carry a round's messages in it.
-* **loss**: a crashed member stays in the views for a while and swallows what is sent to it, so gossip is planned for a
-  loss of `1 - (1-x)(1-y)`.
+* **round**: ten times the network's latency, so that what arrives in a round is forwarded in the next; shorter if a
+  message could not hold all live events (`max_bytes`), longer if the uplink could not carry a round's messages.
+* **loss**: messages to a crashed member that is still in the views are lost, so gossip is planned for a loss of
+  `1 - (1-x)(1-y)`.
 * **k**: at least Theorem 5.2's `2 N y`, and enough that asking finds the event but for `1 - target`; at most
   `MOST_ASKED`.
 * **latency**: a member gets an event at a random time with distribution `G` (`cast.sizing.arrivals`; what gossip misses
@@ -41,11 +41,11 @@ from whence.ring import messages as ring
 from whence.wire import pack
 
 ROUND_LATENCIES = 10
-"""Rounds are this many network latencies long, unless something else binds."""
+"""Rounds are this many network latencies long, unless something else limits them."""
 LEAST_LATENCIES = 2
-"""And never shorter than this many: below, gossip goes out before what it answers has come."""
+"""Rounds are at least this many latencies long; below that, messages miss the next round."""
 UPLINK_SHARE = 0.8
-"""Of the uplink, at most, for gossip: messages vary in size."""
+"""The largest share of the uplink for gossip, since messages vary in size."""
 MOST_ASKED = 64
 """Members asked for a missing event, at most: Theorem 5.2's `2 N y` grows with the cluster, the need does not."""
 ITERATIONS = 6
@@ -61,7 +61,7 @@ ERRORS = {
     "latency_p99_ms": ("within 25 % of p98.5 .. p99.5", 0.25),
     "bytes_per_s": ("within 15 %", 0.15),
 }
-"""What each prediction is good for: shares are relative, those of probabilities absolute."""
+"""The stated error of each prediction: relative, for probabilities absolute."""
 ABSOLUTE = ("reach_gossip", "reach")
 
 
@@ -72,17 +72,17 @@ def error(name: str, members: int) -> float:
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person knows."""
+    """The input of the planner."""
 
     members: int
     publishers: int
-    """`n`: how many may publish at a time, so many tickets."""
+    """`n`: how many may publish at a time, which is the number of tickets."""
     rate: float
     """Events per second of each publisher."""
     loss: float = 0.01
     """Share of messages lost on the network."""
     crash: float = 0.0
-    """Share of members that are down at a time, without the others knowing it yet: Theorem 5.2's `p_f`."""
+    """Share of members that are down at a time and not yet detected: Theorem 5.2's `p_f`."""
     target: float = 0.99999
     """Wanted probability that an event reaches everybody by gossip alone."""
     payload: int = 100
@@ -119,7 +119,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def swallowed(self) -> float:
-        """Share of messages that do not reach a living member: lost, or sent to one that is down."""
+        """Share of messages that are lost or sent to a member that is down."""
         return 1 - (1 - self.loss) * (1 - self.crash)
 
 

@@ -33,8 +33,8 @@ class _In(msgspec.Struct, frozen=True, gc=False):
 
 class Start(_In, frozen=True, gc=False):
     """Begin. `contacts` are members to start from. A `genesis` member is there when the cluster begins: it starts at
-    clock zero and knows `contacts` as its first view. Any other asks a contact for a snapshot, or goes on from the
-    checkpoint it was built with."""
+    clock zero with `contacts` as its first view. Any other asks a contact for a snapshot, or resumes from its
+    checkpoint."""
 
     contacts: tuple[MemberId, ...] = ()
     genesis: bool = False
@@ -158,7 +158,7 @@ class Remember(_Out, frozen=True, gc=False):
 
 
 class Refused(_Out, frozen=True, gc=False):
-    """The application asked for what cannot be done now; `reason` names it."""
+    """The application asked for something that is not possible now."""
 
     what: str
     reason: str

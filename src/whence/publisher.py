@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -29,6 +29,7 @@ from whence.events import reading
 from whence.net.host import Host
 from whence.net.node import Node
 from whence.net.signal import Signal
+from whence.net.standing import owners
 from whence.ports import Coordinate, Resign
 from whence.ring.interface import State
 
@@ -45,7 +46,7 @@ PART_FRAMES = 8
 class Tickets:
     """The right to publish of one member: who wants it, who waits for it, and why there is none."""
 
-    def __init__(self, node: Node, host: Host, founder: bool, receives_only: bool) -> None:
+    def __init__(self, node: Node, host: Host, founder: Callable[[], bool], receives_only: bool) -> None:
         self.node = node
         self.host = host
         self._founder = founder
@@ -63,7 +64,7 @@ class Tickets:
         """The last to release gives the ticket back, except at the founder: without a coordinator there is no ring."""
         self._holders -= 1
         node = self.node
-        if self._holders or self._founder or not node.open:
+        if self._holders or self._founder() or not node.open:
             return
         node.feed(Resign())
         over = time.monotonic() + RELEASE_TIMEOUT
@@ -102,18 +103,24 @@ class Tickets:
             return f"ticket {ring.ticket} is there, but its former owners' events are still being recovered"
         if ring.state is State.FOUNDING:
             return "the ring is being founded: it waits until every lease of an earlier one has expired"
-        known = node.owners()
+        known = owners(node.member)
+        if not known and node.lost:
+            return (
+                f"this member lost its ticket ({node.lost}), and no other coordinator is left. If all of the last ones "
+                "live and reach each other, the ring comes back by itself within a minute. Otherwise start one member "
+                "again with --found, or a listed one with --peers (docs/operations.md, a lost ring)"
+            )
         if not known:
             return (
                 "no coordinator is known yet. A new ring takes some seconds: if the founder runs, wait longer. If it "
                 "has left for good, one member has to found the ring again: whence.found(..., seeds=...), or whence "
                 "node --found"
             )
-        owners = ", ".join(sorted(set(known.values())))
+        named = ", ".join(sorted(set(known.values())))
         if len(known) >= total:
-            return f"all {total} tickets are taken, by {owners}: wait until one is given back, or found with more"
+            return f"all {total} tickets are taken, by {named}: wait until one is given back, or found with more"
         return (
-            f"{len(known)} of {total} tickets are taken, by {owners}, and none of them has granted one yet. While they "
+            f"{len(known)} of {total} tickets are taken, by {named}, and none of them has granted one yet. While they "
             "replace a crashed coordinator they grant nothing: wait longer. If they have all stopped, found again"
         )
 

@@ -1,7 +1,7 @@
 """A member's outputs as trace rows: the same for the simulator and for live runs (docs/trace.md).
 
-One row per event and step, `lseq` counting the rows of one member. Sends and receipts of messages are not rows; what
-matters to an audit is when an event was published, first seen, delivered or dropped, and by whom.
+One row per event and step; `lseq` counts the rows of one member. Messages sent and received are not rows: an audit
+needs to know when an event was published, first seen, delivered or dropped, and by whom.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Recorder:
         previous: MemberId | None = None,
         resumed: bytes | None = None,
     ) -> None:
-        """`previous`: the life whose checkpoint this one goes on from, if it does. `resumed`: that checkpoint, if its
-        life recorded it by `saving`."""
+        """`previous`: the life whose checkpoint this one resumes. `resumed`: that checkpoint, if its life recorded it
+        by `saving`."""
         self._sink = sink
         self._run = run
         self._cluster = cluster
@@ -111,8 +111,8 @@ class Recorder:
                     self.row("cutoff", t_ns, peer=peer, reason=error)
 
     def saving(self, checkpoint: bytes, t_ns: int) -> None:
-        """The checkpoint is about to go to disk. A process killed before it is there goes on from the one before: the
-        rows in between tell of deliveries that were never handed on, and the tokens say which those are."""
+        """The checkpoint is about to be written. A process killed before that resumes from the one before: the rows in
+        between tell of deliveries that were never handed on, and the tokens say which those are."""
         self.row("snapshot", t_ns, token=_token(checkpoint))
 
     def row(self, kind: str, t_ns: int, **fields: Unpack[Fields]) -> None:

@@ -90,7 +90,7 @@ def _check_trace(trace: Path, publishers: dict[str, str]) -> None:
     assert sum(row.kind == "leave" for row in rows) == 3
     back = {row.member.split("#")[0] for row in rows if row.kind == "ticket" and "released" in str(row.reason)}
     assert publishers["b"] in back  # a was the last coordinator: there was nobody to give it to
-    report = judge(rows, settled=True)
+    report = judge(rows)
     assert report.ok, report
 
 
@@ -356,7 +356,7 @@ def test_up_keeps_its_processes_alive_and_leaves_none_behind(start: Callable[...
     pids.append(nodes()[2]["pid"])
     assert up.end(signal.SIGINT) == 0 and up.err == []
     assert not any(alive(pid) for pid in pids)
-    report = judge(read_trace(trace), settled=False)
+    report = judge(read_trace(trace), complete=False)
     assert report.ok, report
 
 

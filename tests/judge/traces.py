@@ -59,6 +59,9 @@ def trace(seed: int, length: int = 60, *, wrong: bool = True) -> list[Row]:
     for member in members:
         made.row(member, "join", reason="genesis", order=order(member))
     publishers = members[: rng.randint(2, len(members))]
+    deaf = "deaf#1"  # has nothing of others
+    if wrong and rng.random() < 0.2:
+        made.row(deaf, "join", reason="genesis", order=order(deaf))
     got: dict[str, list[str]] = {m: [] for m in members}
     events: list[str] = []
     tokens, shared = 0, 99  # a ticket that changes hands
@@ -76,6 +79,8 @@ def trace(seed: int, length: int = 60, *, wrong: bool = True) -> list[Row]:
                 got[member].append(events[-1])
         elif dice < 0.88 and events:
             new = [e for e in events if e not in got[member]]
+            if wrong and rng.random() < 0.1:
+                made.row(member, "drop", event=rng.choice(events), reason="late")
             if rng.random() < tidy:
                 event = new[0] if new else ""
             else:

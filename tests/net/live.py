@@ -67,9 +67,9 @@ async def say(cluster: whence.Cluster, *payloads: bytes) -> str:
         return (await publisher.publish_many(payloads))[-1]
 
 
-def assert_causal(trace: MemoryTrace, complete: bool = True) -> None:
+def assert_causal(trace: MemoryTrace, settled: bool = True) -> None:
     """The causal oracle has nothing to say against what was recorded."""
-    report = judge(trace.rows, complete=complete)
+    report = judge(trace.rows, complete=settled)
     assert report.ok, report
 
 

@@ -109,7 +109,7 @@ def test_members_of_all_orders_live_together() -> None:
                     await two.publish(b"2/%d" % n)
                 events = await collect(clusters[0], 200)
                 assert len({e.id for e in events}) == 200
-        assert_causal(trace, complete=False)
+        assert_causal(trace, settled=False)
 
     run(main())
 

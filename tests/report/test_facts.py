@@ -15,12 +15,12 @@ from whence.cli.judged import found, write_page
 from whence.cli.simulate import find
 from whence.errors import TraceError
 from whence.judge import Finding
-from whence.report import Facts, Found, Suspect, gather, render, write
+from whence.report import Facts, Suspect, Verdicts, gather, render, write
 from whence.report.charts import ticks
 from whence.trace import Row
 
 
-def page(rows: list[Row], verdict: Found | None = None) -> Facts:
+def page(rows: list[Row], verdict: Verdicts | None = None) -> Facts:
     return gather(rows, verdict or found(rows), title="t", about="a")
 
 
@@ -72,7 +72,7 @@ def test_names_cannot_break_out_of_the_page() -> None:
     evil = "</script><script>alert(1)</script><!--script-->@a#1"
     rows = trace(("a#1", "publish", evil), ("a#1", "deliver", evil))
     text = render(
-        page(rows, Found(violations=1, findings=(Finding(rule="causal", sentence=evil, member="a#1", event=evil),)))
+        page(rows, Verdicts(violations=1, findings=(Finding(rule="causal", sentence=evil, member="a#1", event=evil),)))
     )
     assert "<script>alert" not in text
     assert len(re.findall(r"<script", text)) == 2
@@ -80,7 +80,7 @@ def test_names_cannot_break_out_of_the_page() -> None:
 
 def test_the_first_findings_are_seen_the_others_can_be() -> None:
     findings = tuple(Finding(rule="causal", sentence=f"wrong {n}", member="c#1", event="q@a#1") for n in range(12))
-    text = render(page(TRIANGLE, Found(violations=40, findings=findings)))
+    text = render(page(TRIANGLE, Verdicts(violations=40, findings=findings)))
     first, rest = text.partition('<section id="findings">')[2].partition("</section>")[0].split("<details>")
     assert first.count("<li>") == 5 and rest.count("<li>") == 7
     assert "<summary>7 more</summary>" in rest and "and 28 that are not listed" in rest

@@ -10,7 +10,7 @@ import numpy as np
 
 from whence.clock.probabilistic import Keys, Pending, ProbabilisticClock, Stamp
 from whence.scale.jit import kernel
-from whence.scale.network import Run, key_sets, travel
+from whence.scale.network import Prepared, key_sets, travel
 from whence.scale.random import RECEIVER, bits
 
 Decision = tuple[int, bool, bool, bool]
@@ -60,7 +60,7 @@ def arrivals_of(m: int, receivers: Any, send: Any, ways: Any) -> Any:
     return times
 
 
-def reference(run: Run) -> list[Process]:
+def reference(run: Prepared) -> list[Process]:
     """Run it all, message by message; sets instead of windows, the core's classes instead of arrays."""
     s, net = run.settings, run.net
     ways = tuple(net[1:])

@@ -50,8 +50,8 @@ class MemberDown(msgspec.Struct, frozen=True, gc=False):
 
 
 Vet = Callable[[Item, MemberId], None]
-"""Asked about an item seen for the first time, and its sender, before anything of the message counts: raises a
-`RemoteError` if the layers above will not have it. Who forwarded what others refuse would be cut off for it."""
+"""Asked about an item seen for the first time, and its sender, before anything of the message counts. Raises a
+`RemoteError` if the layers above refuse it: a member that forwards what others refuse would be cut off."""
 
 CastOutput = CastSend | First | Heard | MemberUp | MemberDown
 

@@ -42,7 +42,7 @@ _SLOTS = 32
 """Slots of a round, out of step. 64 lower a probability around 0.6 by 0.02, one around 0.95 by 0.002; 16 are too
 optimistic, 64 needlessly pessimistic."""
 _LONGEST = 60
-"""`choose` tries no longer terminations."""
+"""The longest termination that `choose` tries."""
 
 HISTORY_FLOOR = 1024
 """Keys: a fifth of a megabyte, and enough for a burst far beyond the load the formula was told."""

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from whence.judge import Finding
 from whence.judge.promises import NAMES
-from whence.report import Found, Suspect, gather, write
+from whence.report import Suspect, Verdicts, gather, write
 from whence.spark import ingest
 from whence.spark.tables import arrow_schema
 from whence.trace import Row
@@ -69,7 +69,7 @@ def _of(table: pa.Table, **wanted: str | int) -> pa.Table:
     return table
 
 
-def _found(chosen: _Run, members: pa.Table, wrong: pa.Table, out: Path) -> Found:
+def _found(chosen: _Run, members: pa.Table, wrong: pa.Table, out: Path) -> Verdicts:
     by_order: dict[str, Counter[str]] = {}
     for member in _of(members, run=chosen.run, cluster=chosen.cluster).to_pylist():
         counts = by_order.setdefault(member["order"], Counter())
@@ -79,7 +79,7 @@ def _found(chosen: _Run, members: pa.Table, wrong: pa.Table, out: Path) -> Found
     if suspects.num_rows:
         fine = pc.equal(suspects["verdict"], pa.scalar(NAMES[0]))
         suspects = suspects.filter(pc.invert(fine)).slice(0, MAX_SUSPECTS)
-    return Found(
+    return Verdicts(
         verdicts=sum(by_order.values(), Counter()),
         by_order=by_order,
         violations=wrong.num_rows,
@@ -98,7 +98,7 @@ def _found(chosen: _Run, members: pa.Table, wrong: pa.Table, out: Path) -> Found
     )
 
 
-def _rows(paths: Sequence[Path], chosen: _Run, found: Found) -> tuple[list[Row], int]:
+def _rows(paths: Sequence[Path], chosen: _Run, found: Verdicts) -> tuple[list[Row], int]:
     """The rows of this run, or a stretch of time of them; and how many were looked at."""
     pieces, _ = ingest.plan(ingest.find(paths))
     tables: list[pa.Table] = []
@@ -115,7 +115,7 @@ def _rows(paths: Sequence[Path], chosen: _Run, found: Found) -> tuple[list[Row],
     return [Row(**step) for step in _stretch(whole, found).to_pylist()], seen
 
 
-def _stretch(steps: pa.Table, found: Found) -> pa.Table:
+def _stretch(steps: pa.Table, found: Verdicts) -> pa.Table:
     """At most `MAX_ROWS` of them: those nearest in time to the first delivery that is not in order, or the first."""
     if steps.num_rows <= MAX_ROWS:
         return steps

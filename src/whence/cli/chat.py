@@ -1,4 +1,4 @@
-"""`whence chat`: people in a cluster. Whoever has something to say takes a ticket, and gives it back when silent."""
+"""`whence chat`: people in a cluster. A speaker takes a ticket and gives it back after a silence."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from whence.errors import NoTicket, UsageError
 SILENCE_S: Final = 20.0
 """Seconds without a word after which a ticket is given back: there are fewer tickets than people."""
 TICKET_S: Final = 10.0
-"""Seconds without a ticket after which the speaker is told that nobody hears them."""
+"""Seconds without a ticket after which the speaker is told."""
 MAX_TEXT: Final = 4096
 
 HELP: Final = "/who: who is here   /stats: what happened   /quit (or Ctrl-D): leave   anything else is said to all"

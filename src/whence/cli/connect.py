@@ -1,4 +1,4 @@
-"""What the live commands share: from arguments to `whence.join`, signals, and what is told on standard error."""
+"""What the live commands share: from arguments to `whence.join`, signal handling, notices on standard error."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 
-from whence.api import Cluster, Join, Options, OrderName, found, join, run
+from whence.api import Cluster, Join, Options, OrderName, bootstrap, found, join, run
 from whence.errors import UsageError
 from whence.net.keys import read_secret
 from whence.net.transport import Faults
@@ -23,7 +23,7 @@ TICKETS: Final = 8
 
 
 def joining(args: argparse.Namespace) -> Join:
-    """`whence.found` without `--join`, or with `--found`; else `whence.join`."""
+    """`whence.bootstrap` with `--peers`; `whence.found` without `--join`, or with `--found`; else `whence.join`."""
     if args.tls and args.udp:
         raise UsageError("--tls and --udp exclude each other: TLS protects streams only (--secret-file protects both)")
     chosen = choose(args)
@@ -35,23 +35,28 @@ def joining(args: argparse.Namespace) -> Join:
         "directory": args.directory,
         "trace": args.trace,
         "transport": "udp" if args.udp else "tcp",
-        "timeout": args.timeout,
         "advertise": args.advertise,
         "faults": Faults(args.drop, seed=time.time_ns()) if args.drop else None,
     }
     options.update(security(args))  # type: ignore[typeddict-item]
+    if args.timeout is not None:
+        options["timeout"] = args.timeout
+    if args.peers:
+        if args.join or args.found:
+            raise UsageError("--peers decides who founds and who joins: leave --join and --found out")
+        return bootstrap(args.cluster, [peer for peer in args.peers.split(",") if peer], args.listen, **options)
     if args.found or not args.join:
         return found(args.cluster, args.listen, seeds=args.join, **options)
     return join(args.cluster, args.join, args.listen, **options)
 
 
 def entered(cluster: Cluster) -> str:
-    """Which of the two this process did."""
+    """Whether this process founded or joined."""
     return f"has {'founded' if cluster.founded else 'joined'} {cluster.name!r}"
 
 
 class Chosen(NamedTuple):
-    """How a cluster is to be, by options or by a file."""
+    """The cluster's settings, from options or from a file."""
 
     order: str
     tickets: int
@@ -81,7 +86,7 @@ def choose(args: argparse.Namespace) -> Chosen:
 
 
 def security(args: argparse.Namespace) -> dict[str, Any]:
-    """Who may take part."""
+    """The security options."""
     if args.insecure:
         return {"insecure": True}
     if args.tls:
@@ -97,8 +102,8 @@ def security(args: argparse.Namespace) -> dict[str, Any]:
 
 
 class Notices(logging.Handler):
-    """What a command tells on standard error beside its results: a line for people, or a JSON object. What the package
-    logs is told the same way."""
+    """Notices on standard error: a line for people, or a JSON object. Log records of the package are printed the same
+    way."""
 
     def __init__(self, as_json: bool) -> None:
         super().__init__(logging.WARNING)

@@ -1,4 +1,4 @@
-"""`whence door`: a member that publishes for those who are none, and shows what is said in the cluster and beyond."""
+"""`whence door`: a member that publishes for clients that are not members, and prints deliveries."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def _door(args: argparse.Namespace) -> int:
     ):
         watch = None
         if args.metrics:
-            watch = MetricsServer(args.metrics, [cluster], Wishes(cluster, bool(args.join), False).checks)
+            watch = MetricsServer(args.metrics, [cluster], Wishes(cluster, bool(args.join or args.peers), False).checks)
             await watch.start()
         where = watch.address if watch else None
         notice(

@@ -6,11 +6,11 @@ from collections import Counter
 from pathlib import Path
 
 from whence.judge import Judged, Verdict, judge, rule_broken
-from whence.report import Found, Suspect, gather, write
+from whence.report import Suspect, Verdicts, gather, write
 from whence.trace import Row
 
 
-def write_page(rows: list[Row], path: Path, *, title: str, about: str, command: str) -> Found:
+def write_page(rows: list[Row], path: Path, *, title: str, about: str, command: str) -> Verdicts:
     """The page of a run, and what was found. Of several clusters it shows the one with most steps, and says so."""
     clusters = Counter(row.cluster for row in rows)
     cluster = clusters.most_common(1)[0][0] if clusters else ""
@@ -22,7 +22,7 @@ def write_page(rows: list[Row], path: Path, *, title: str, about: str, command: 
     return facts.found
 
 
-def found(rows: list[Row]) -> Found:
+def found(rows: list[Row]) -> Verdicts:
     """The verdict on one run of one cluster."""
     by_order: dict[str, Counter[str]] = {}
     suspect: dict[tuple[str, int], Suspect] = {}
@@ -34,7 +34,7 @@ def found(rows: list[Row]) -> Found:
             suspect[one.member, one.step] = Suspect(one.verdict.text, wrong)
 
     report = judge(rows, each=each)
-    return Found(
+    return Verdicts(
         verdicts=sum(by_order.values(), Counter()),
         by_order=by_order,
         violations=sum(report.broken.values()),

@@ -28,9 +28,9 @@ between machines, with the keys of `whence keys`:
   whence node --cluster lobby --listen 10.0.0.5:7001 --tls /etc/whence/keys alice --coordinate
   tail -f log | whence node --cluster lobby --listen 10.0.0.6:7001 --join 10.0.0.5:7001 --secret-file s.key --coordinate
 
-as a service, which survives kill -9 and is watched:
-  whence node --cluster lobby --listen 10.0.0.7:7001 --join 10.0.0.5:7001 --tls /etc/whence/keys carol --stay \\
-      --directory /var/lib/whence/lobby --metrics 127.0.0.1:9464
+as a service, which survives kill -9 and is watched; all nodes have the same list of peers (docs/operations.md):
+  whence node --cluster lobby --listen 10.0.0.7:7001 --peers 10.0.0.5:7001,10.0.0.6:7001,10.0.0.7:7001 \\
+      --tls /etc/whence/keys carol --coordinate --stay --directory /var/lib/whence/lobby --metrics 127.0.0.1:9464
 
 The first node founds the cluster: it has no --join. Lines of the standard input are events; the end of input ends the
 node, and so do Ctrl-C and SIGTERM: the ticket is given back and the others are told (a second Ctrl-C ends it at once).
@@ -62,7 +62,7 @@ KEYS = """\
 examples:
   whence keys init keys                        the cluster's CA, shared secret and publishers' key, in keys/
   whence keys issue keys alice                 what alice needs, in keys/alice/: copy that to her machine
-  whence keys issue keys wall --role receiver  may read, and nobody accepts an event from it
+  whence keys issue keys wall --role receiver  may only receive: its events are refused
 """
 
 
@@ -98,12 +98,17 @@ def add_connection(command: argparse.ArgumentParser) -> None:
     )
     where.add_argument("--found", action="store_true", help="found the cluster (implied when there is no --join)")
     where.add_argument(
-        "--timeout", type=positive, default=10.0, metavar="SECONDS", help="to find a member in (default 10)"
+        "--peers",
+        metavar="HOST:PORT,..",
+        help="instead of --join: the same list at every node, itself in it; one of them founds (docs/operations.md)",
+    )
+    where.add_argument(
+        "--timeout", type=positive, metavar="SECONDS", help="to find a member in (default 10; with --peers: no limit)"
     )
     who = command.add_argument_group("who may take part, one of").add_mutually_exclusive_group()
-    who.add_argument("--secret-file", type=Path, metavar="FILE", help="whoever holds this secret")
-    who.add_argument("--tls", nargs=2, metavar=("DIR", "NAME"), help="whoever has a certificate; ours is in DIR/NAME")
-    who.add_argument("--insecure", action="store_true", help="anybody on this machine")
+    who.add_argument("--secret-file", type=Path, metavar="FILE", help="shared by all members")
+    who.add_argument("--tls", nargs=2, metavar=("DIR", "NAME"), help="certificates; this member's is in DIR/NAME")
+    who.add_argument("--insecure", action="store_true", help="no protection; loopback only")
     how = command.add_argument_group("how")
     how.add_argument("--order", choices=ORDERS, help="of deliveries here (default causal, or what --settings says)")
     how.add_argument(

@@ -30,7 +30,7 @@ async def _node(args: argparse.Namespace) -> int:
     notice = Notices(args.json)
     async with joining(args) as cluster:
         latency = {args.cluster: Latency()}
-        wishes = Wishes(cluster, bool(args.join), args.coordinate)
+        wishes = Wishes(cluster, bool(args.join or args.peers), args.coordinate)
         watch = None
         if args.metrics:
             watch = MetricsServer(args.metrics, [cluster], wishes.checks, latency)
@@ -145,7 +145,7 @@ async def _exhaust(source: _Source) -> None:
 async def _input(args: argparse.Namespace, cluster: Cluster, notice: Notices) -> None:
     """Publish what comes in; leave when the input ends, unless the node is to stay."""
     lines = None
-    if args.coordinate or not args.stay:  # else the input is none of its business: it may run in the background
+    if args.coordinate or not args.stay:  # else it does not read its input: it may run in the background
         lines = Lines(sys.stdin.fileno(), DEFAULT.max_payload_bytes)
     source: _Source | None = lines
     if args.load:

@@ -1,13 +1,13 @@
 """The cct clock: one entry per ticket, each `(incarnation, seq)` (CCC11 section 5.1, docs/ring.md).
 
-Its size is the number of tickets, never the number of members. An incarnation is one owner's tenure of a
-ticket; seq restarts with each, so an id is never used twice across owners or restarts.
+Its size is the number of tickets, not of members. An incarnation is one owner's tenure of a ticket; seq restarts with
+each, so an id is never used twice across owners or restarts.
 
-Departs from the paper, whose entry is one counter per ticket: when an owner crashes, the next owner cannot know
-the last event of the tenure before. It **closes over** the last one it knows. Events of the old tenure beyond that
-are **orphans**: concurrent to the new tenure, though their entry is smaller. An order that may skip treats them
-as obsolete (a loss, never an inversion). An order that may not skip (`exact`) still delivers them: it remembers
-for recent tenures how far it has come, and says in its next frame that it depends on them.
+Departs from the paper, whose entry is one counter per ticket: when an owner crashes, the next one cannot know the last
+event of the tenure before. It **closes over** the last one it knows. Events of the old tenure beyond that are
+**orphans**: concurrent to the new tenure, though their entry is smaller. An order that may skip treats them as obsolete
+(a loss, never an inversion). An order that may not (`exact`) still delivers them: it remembers how far it has come in
+recent tenures, and its next frame names them as dependencies.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ class CctClock:
         return True
 
     def missing_of(self, ticket: int, inc: int, seq: int) -> Range | None:
-        """What is missing up to this event. A newer tenure is missing from its first event; what its first frame
-        closes over is found out when that frame is in hand."""
+        """What is missing up to this event. A newer tenure is missing from its first event on; what its first frame
+        closes over is known when that frame is here."""
         if self.has(ticket, inc, seq):
             return None
         at, upto = self.T[ticket]
@@ -144,11 +144,9 @@ class CctClock:
         self._prune(ticket)
 
     def give_up(self, deps: Sequence[Entry], orphans: Sequence[Orphan] = ()) -> None:
-        """Skip whatever of these dependencies is missing: `T[i] = max(T[i], t_e[i])` (deliver, CCC11 Algorithm 5).
-
-        What is skipped is in the past of what is delivered next, so it has to be named to others like what was
-        delivered; where a closure is not known, that means more than needed, which is safe.
-        """
+        """Skip whatever of these dependencies is missing: `T[i] = max(T[i], t_e[i])` (deliver, CCC11 Algorithm 5). What
+        is skipped is in the past of what is delivered next, so it has to be named to others; where a closure is not
+        known, more is named than needed, which is safe."""
         for ticket, (inc, seq) in enumerate(deps):
             if not self.has(ticket, inc, seq):
                 self._skip_to(ticket, inc, seq)
@@ -183,8 +181,7 @@ class CctClock:
             del self.orphans[ticket, inc]
 
     def settle(self, ticket: int, inc: int) -> None:
-        """Forget tenures below `inc` (at most the present one): bounded memory, at the price that their late events are
-        obsolete."""
+        """Forget tenures below `inc` (at most the present one), to bound memory: their late events are obsolete."""
         self.floor[ticket] = max(self.floor[ticket], inc)
         for table in (self.tails, self.orphans):
             for key in [k for k in table if k[0] == ticket and k[1] < inc]:

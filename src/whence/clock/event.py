@@ -1,8 +1,7 @@
-"""Members, events and frames: how they are named, and when they are valid.
+"""Members, events and frames: their names, and when they are valid.
 
-A **frame** is a run of consecutive events of one ticket under one dependency vector. It is the unit of
-everything that costs time: one causal check, one gossip entry, one recovery per frame. Frames are
-immutable and have the same boundaries at every member, so a frame is never split or joined on its way.
+A **frame** is a run of consecutive events of one ticket under one dependency vector. It is the unit of the causal
+check, of gossip and of recovery. Frames are immutable and the same at every member: never split or joined.
 """
 
 from __future__ import annotations
@@ -37,6 +36,16 @@ def address_of(member: MemberId) -> str:
 def boot_of(member: MemberId) -> int:
     """Which life of the process this is."""
     return int(member.rpartition("#")[2])
+
+
+def any_life(member: MemberId) -> MemberId:
+    """The process at a member's address, whichever its life: where to send what is not meant for one life alone."""
+    return member_id(address_of(member), 0)
+
+
+def reaches(to: MemberId, member: MemberId) -> bool:
+    """What is sent to `to` is for this member."""
+    return to == member or to == any_life(member)
 
 
 @lru_cache(maxsize=1 << 14)  # the same few hundred ids are in every message
@@ -155,15 +164,14 @@ class Body:
 
 
 class Frame(Body, msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
-    """Events `first .. first+count-1` of one incarnation of a ticket, all published at one point of the
-    owner's delivery order.
+    """Events `first .. first+count-1` of one incarnation of a ticket, all published at one point of the owner's
+    delivery order.
 
-    `deps` is the owner's causal present just before `first`. Its own entry `deps[ticket]` is the event that
-    precedes `first` on the ticket: seq `first-1` of the same incarnation or, when `first` is 1, the last event
-    of an earlier incarnation that this one **closes over** (docs/ring.md, "Tickets, incarnations, event ids").
-    `orphans` are events the owner has delivered that no closure covers: see `CctClock`. `prior`, in the first frame of
-    an incarnation, is the owner's last event under another one: an order per publisher follows publishers from ticket
-    to ticket.
+    `deps` is the owner's causal present just before `first`. Its own entry `deps[ticket]` is the event before `first`
+    on the ticket: seq `first-1` of the same incarnation or, when `first` is 1, the last event of an earlier incarnation
+    that this one **closes over** (docs/ring.md, "Tickets, incarnations, event ids"). `orphans` are events the owner has
+    delivered that no closure covers (`CctClock`). `prior`, in the first frame of an incarnation, is the owner's last
+    event under another one: `fifo` follows publishers from ticket to ticket.
     """
 
     ticket: int
@@ -243,8 +251,8 @@ class Frame(Body, msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1)
 
 
 class Digest(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What a member has delivered, in one line: its `T` and the orphans beyond it. It travels with every gossip
-    message, so that the last events of a burst are missed, and pulled, even when nothing follows them."""
+    """What a member has delivered: its `T` and the orphans beyond it. It travels with every gossip message, so that a
+    lost last event of a burst is missed, and pulled, even when nothing follows it."""
 
     T: tuple[Entry, ...]
     orphans: tuple[tuple[int, int, int], ...] = ()

@@ -1,9 +1,7 @@
-"""Frames of a cluster without tickets: stamped by an (N, R, K) clock, or by a mechanism of the SURVEY, and named by
-their owner alone.
+"""Frames of a cluster without tickets: stamped by an (N, R, K) clock or by a mechanism of the SURVEY.
 
-Nobody grants anybody the right to publish, so an event is `<owner, seq>`, and the owner (which says which life of
-its process it is) counts its own frames. What clocks count are frames: one frame is one message of PCO17 or the
-SURVEY.
+Everybody may publish, so an event is `<owner, seq>`, and each owner counts its own frames. What clocks count are
+frames: one frame is one message of PCO17 or the SURVEY.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from whence.errors import BadFrame
 
 GENESIS = 0
 """The generation that a cluster begins with. Later ones are `number << 32 | salt`: of two that were begun at the same
-time with the same number, the higher one wins everywhere, without a word between anybody."""
+time with the same number, the higher one wins everywhere, without any agreement."""
 
 FrameRange = tuple[MemberId, int, int]
 """`(owner, first, last)`: consecutive frames of one owner, ends included."""
@@ -110,12 +108,9 @@ class OwnFrame(Body, msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 class FreeFrame(OwnFrame, frozen=True, array_like=True, gc=False, tag=3):
     """Frame `number` of its owner: events `first .. first+count-1`, published at one point of the owner's delivery
-    order (a run of PCO17's messages that share one timestamp).
-
-    `vector` is `m.V` and `keys` is `f(owner)`, both of `generation`, which the owner entered with its frame `opened`.
-    `older` are the owner's vectors of earlier generations, where they have moved of late: the frame depends on
-    those messages, too.
-    """
+    order (messages of PCO17 that share one timestamp). `vector` is `m.V` and `keys` is `f(owner)`, both of
+    `generation`, which the owner entered with its frame `opened`. `older` are the owner's vectors of earlier
+    generations that changed lately: the frame depends on those messages, too."""
 
     generation: int
     opened: int
@@ -150,9 +145,9 @@ class FreeFrame(OwnFrame, frozen=True, array_like=True, gc=False, tag=3):
 
 
 class StampedFrame(OwnFrame, frozen=True, array_like=True, gc=False, tag=4):
-    """Frame `number` of its owner, one multicast of a mechanism of the SURVEY: `stamp` is its control information,
-    encoded. Process `i` in it is the member `processes[i]`: nobody agrees on numbers for members, so that every frame
-    says whom it means."""
+    """Frame `number` of its owner, one multicast of a mechanism of the SURVEY: `stamp` is its encoded control
+    information. Process `i` in it is the member `processes[i]`: members have no agreed numbers, so every frame names
+    them."""
 
     processes: tuple[MemberId, ...]
     stamp: bytes
@@ -174,7 +169,7 @@ class StampedFrame(OwnFrame, frozen=True, array_like=True, gc=False, tag=4):
 
     @property
     def named(self) -> int:
-        """Bytes of the names that the stamp needs: what it costs that nobody agrees on numbers."""
+        """Bytes of the names that the stamp needs: the price of having no agreed numbers."""
         return sum(len(p) + 1 for p in self.processes)
 
     @property

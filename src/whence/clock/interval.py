@@ -249,7 +249,7 @@ def encode(stamp: Stamp) -> bytes:
     return bits.done()
 
 
-@lru_cache(maxsize=4096)  # a message in hand is looked at again and again; trees are never changed
+@lru_cache(maxsize=4096)  # a held message is checked many times; trees never change
 def decode(data: bytes) -> Stamp:
     """The inverse of `encode`; `BadMessage` for anything that is no stamp in normal form."""
     bits = _Bits(data)

@@ -1,6 +1,6 @@
-"""The conformance kit: what breaks causal broadcast, tried on any system that speaks JSON lines (docs/conform.md).
+"""The conformance kit: tests causal broadcast of any system that speaks JSON lines (docs/conform.md).
 
-This room knows nothing of the protocol: it judges ours as it judges others.
+It does not import the protocol: it judges whence like any other system.
 """
 
 from whence.conform.history import Event, History

@@ -1,10 +1,10 @@
-"""What the nodes were asked and what they said: the only thing that is judged.
+"""The requests to the nodes and their replies, which is all that is judged.
 
-**Happened-before**, as an application sees it: an event's past is what its node had *said* it had delivered when the
-kit asked it to publish, what it had published before, and the pasts of those. What a node delivers while a publish is
-under way may be a cause or not; it is not counted, so nobody is blamed for it.
+**Happened-before**, as an application sees it: an event's past is what its node had *reported* as delivered when the
+kit asked it to publish, what it had published before, and the pasts of those. What a node delivers during a publish may
+or may not be a cause; it is not counted.
 
-An event is known by its value, which the kit chooses and never uses twice; its id is the system's.
+An event is identified by its value, which the kit chooses and never reuses; its id is the system's.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from whence.trace import Row
 
 @dataclass(eq=False)
 class Event:
-    """Something that a node was asked to publish."""
+    """An event that a node was asked to publish."""
 
     value: str
     node: str
     life: int
     causes: tuple[str, ...]
-    """Values its node had delivered or published, in that order."""
+    """Values that its node had delivered or published, in that order."""
     past: dict[str, None]
     """All values that happened before it."""
     id: str | None = None
-    """None: the node has not answered."""
+    """None: no reply yet."""
     refused: bool = False
-    """The node said that it would never be published."""
+    """The node refused to publish it."""
 
 
 class Step(NamedTuple):
-    """A line of a node's story."""
+    """One step of a node."""
 
     kind: str
     """`join`, `publish`, `deliver`, `crash`, `fault`."""
@@ -46,39 +46,39 @@ class Step(NamedTuple):
 
 
 @dataclass
-class Life:
-    """A node between its start and its end."""
+class Incarnation:
+    """A node from one start to its end."""
 
     node: str
     number: int
     steps: list[Step] = field(default_factory=list)
     fresh: bool = True
-    """It begins with nothing, or with the state of others; else where its former life ended."""
+    """It starts empty or with the state of others; otherwise it resumes its previous incarnation."""
     alive: bool = True
 
     @property
     def member(self) -> str:
-        """Its name in a trace."""
+        """Its member id in a trace."""
         return f"{self.node}#{self.number}"
 
     def delivered(self) -> list[Said]:
-        """What it said it has delivered, or was given as state, in order."""
+        """What it reported as delivered or as initial state, in order."""
         return [Said(s.id, s.value) for s in self.steps if s.kind == "deliver"]
 
 
 class History:
-    """All that happened in one scenario."""
+    """The history of one scenario."""
 
     def __init__(self) -> None:
         self.events: dict[str, Event] = {}
-        self.lives: dict[str, list[Life]] = {}
+        self.lives: dict[str, list[Incarnation]] = {}
 
-    # -- what happens
+    # -- recording
 
     def started(self, node: str, again: bool) -> None:
-        """A node begins; `again`: it was killed before, and goes on unless it says what it begins with."""
+        """A node starts. `again`: it was killed before, and resumes unless it reports an initial state."""
         lives = self.lives.setdefault(node, [])
-        lives.append(Life(node, len(lives) + 1, fresh=not again))
+        lives.append(Incarnation(node, len(lives) + 1, fresh=not again))
         self._step(node, "join")
 
     def ended(self, node: str) -> None:
@@ -87,7 +87,7 @@ class History:
         self.lives[node][-1].alive = False
 
     def asked(self, node: str, value: str) -> Event:
-        """The kit asks a node to publish: from here on the past of the event is fixed."""
+        """The kit asks a node to publish; this fixes the past of the event."""
         causes = [s.value for s in self.view(node) if s.kind in ("publish", "deliver") and s.value in self.events]
         past: dict[str, None] = {}
         for cause in causes:
@@ -103,18 +103,18 @@ class History:
         event.id = id
 
     def refused(self, event: Event) -> None:
-        """It is not published and never will be: it has not happened."""
+        """It will never be published: remove it."""
         event.refused = True
         del self.events[event.value]
         life = self.lives[event.node][event.life - 1]
         life.steps = [s for s in life.steps if (s.kind, s.value) != ("publish", event.value)]
 
     def delivered(self, node: str, said: Said, reason: str = "") -> None:
-        """A node says it has delivered an event."""
+        """A node reports a delivery."""
         self._step(node, "deliver", said.value, said.id, reason)
 
     def installed(self, node: str, state: list[Said]) -> bool:
-        """A node says with which events it begins; False if it is too late for that."""
+        """A node reports its initial state; False if it is too late for that."""
         life = self.lives[node][-1]
         if any(s.kind in ("deliver", "publish") for s in life.steps):
             return False
@@ -124,14 +124,14 @@ class History:
         return True
 
     def fault(self, node: str, reason: str) -> None:
-        """The kit did something to the messages for this node."""
+        """The kit interfered with messages for this node."""
         if self.lives.get(node):
             self._step(node, "fault", reason=reason)
 
-    # -- what is known
+    # -- reading
 
     def view(self, node: str) -> list[Step]:
-        """The story of a node as its application knows it: also that of former lives, if it goes on from them."""
+        """The steps of a node as its application knows them, with those of incarnations that it resumes."""
         steps: list[Step] = []
         for life in reversed(self.lives[node]):
             steps = life.steps + steps
@@ -140,15 +140,15 @@ class History:
         return steps
 
     def has(self, node: str, value: str) -> bool:
-        """The node has said that it delivered it."""
+        """Whether the node has reported its delivery."""
         return any(s.kind == "deliver" and s.value == value for s in self.view(node))
 
     def alive(self) -> list[str]:
-        """The nodes that are there."""
+        """The live nodes."""
         return [node for node, lives in self.lives.items() if lives[-1].alive]
 
     def deliveries(self) -> dict[str, list[str]]:
-        """Per life: the values, in the order of delivery."""
+        """Per incarnation: the values, in the order of delivery."""
         return {life.member: [s.value for s in life.delivered()] for lives in self.lives.values() for life in lives}
 
     def _step(self, node: str, kind: str, value: str = "", id: str = "", reason: str = "") -> None:
@@ -157,9 +157,9 @@ class History:
     # -- as a trace
 
     def rows(self, run: str, order: str) -> list[Row]:
-        """The trace of the scenario. Its event ids are ours (`ticket:incarnation:seq@member`, docs/trace.md), so that
-        every reader of traces knows them; the system's own id and the value are in `reason`."""
-        names: dict[str, str] = {}  # the system's id -> ours; an id that is used twice has one name
+        """The trace of the scenario. Event ids have whence's format (`ticket:incarnation:seq@member`, docs/trace.md),
+        which every trace reader knows; the system's own id and the value are in `reason`."""
+        names: dict[str, str] = {}  # the system's id -> ours; a reused id has one name
         origins: dict[str, str] = {}
         for event in self.events.values():
             member = f"{event.node}#{event.life}"

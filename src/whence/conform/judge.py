@@ -1,4 +1,4 @@
-"""The verdict: which of its claims a system broke, and how one sees it."""
+"""Judges which of its claims a system broke, and why."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 from whence.conform.history import History
 
 SHOWN = 5
-"""Findings of each rule that are told; the rest is counted."""
+"""Findings shown per rule; the rest is counted."""
 
 
 class Finding(NamedTuple):
@@ -22,7 +22,7 @@ class Finding(NamedTuple):
 
 
 def judge(history: History, claims: Sequence[str]) -> list[Finding]:
-    """What is wrong, the worst first. `integrity` is promised by everybody: only what was published is delivered, once,
+    """The violations, the worst first. Every system promises `integrity`: only published events are delivered, once,
     under one id. A claim of `causal` includes `fifo`."""
     found = _few([*_ids(history), *_integrity(history)])
     if "causal" in claims:
@@ -35,14 +35,14 @@ def judge(history: History, claims: Sequence[str]) -> list[Finding]:
 
 
 def _few(found: Iterable[Finding]) -> list[Finding]:
-    """The first ones, and how many more there are."""
+    """The first findings, and the number of further ones."""
     every = list(found)
     few, more = every[:SHOWN], every[SHOWN:]
     return [*few, Finding(more[0].rule, "", f"and {len(more)} more")] if more else few
 
 
 def _ids(history: History) -> Iterator[Finding]:
-    """No id is given to two events."""
+    """Ids that are given to two events."""
     first: dict[str, str] = {}
     for event in history.events.values():
         if event.id is None:
@@ -83,7 +83,7 @@ def _integrity(history: History) -> Iterator[Finding]:
 
 
 def _inverted(history: History, rule: str) -> Iterator[Finding]:
-    """An effect before its cause; `fifo` looks only at causes from the same node."""
+    """Effects delivered before their causes; `fifo` considers only causes from the same node."""
     for node in history.lives:
         had: list[str] = []
         for step in history.view(node):
@@ -105,7 +105,7 @@ def _inverted(history: History, rule: str) -> Iterator[Finding]:
 
 
 def _missing(history: History) -> Iterator[Finding]:
-    """What was accepted and is not delivered somewhere."""
+    """Accepted events that some node did not deliver."""
     for node in history.alive():
         for event in history.events.values():
             if event.id is None or history.has(node, event.value):
@@ -124,7 +124,7 @@ def _delivered(history: History, node: str) -> list[str]:
 
 
 def explain(history: History, cause: str, effect: str) -> str:
-    """Why `cause` happened before `effect`, by the shortest way: `n1 published q; n2 delivered q, then published a`."""
+    """The shortest causal chain: `n1 published q; n2 delivered q, then published a`."""
     ways: list[list[str]] = [[effect]]
     reached = {effect: None}
     for way in ways:  # grows: breadth first

@@ -1,6 +1,6 @@
 """Maelstrom's message format: one JSON object a line, `{"src": ..., "dest": ..., "body": {...}}` (docs/conform.md).
 
-What a node sends to the client is checked here; what nodes send to each other is their own affair and passes unread.
+Messages to the client are checked here. Messages between nodes are passed on unread.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from whence.errors import AdapterError
 Body = dict[str, Any]
 
 CLIENT: Final = "c1"
-"""Who the kit is in the system's eyes."""
+"""The kit's name as a client."""
 LINE_LIMIT: Final = 1 << 20
-"""Bytes of one line. A node that writes a longer one is not understood."""
+"""The longest line in bytes."""
 
 FEATURES: Final = {
     "fifo": "events of one node are delivered in the order in which it published them",
@@ -27,16 +27,16 @@ FEATURES: Final = {
     "late-join": "a node that is started later gets all that was delivered before",
     "restart": "a node that is killed can be started again, and goes on",
 }
-"""What a system may claim."""
+"""The claims that a system can make."""
 DEFAULT_CLAIMS: Final = ("fifo", "causal", "reliable")
-"""What a system is taken to claim when its `init_ok` has no `features`."""
+"""The claims of a system whose `init_ok` has no `features`."""
 
 UNAVAILABLE: Final = 11
-"""Maelstrom's code for "definitely not now": the kit asks again."""
+"""Maelstrom's code for "temporarily unavailable": the kit retries."""
 
 
 class Envelope(msgspec.Struct, frozen=True):
-    """A message as it travels."""
+    """A message on the wire."""
 
     src: str
     dest: str
@@ -44,7 +44,7 @@ class Envelope(msgspec.Struct, frozen=True):
 
 
 class Said(msgspec.Struct, frozen=True):
-    """An event as a node names it."""
+    """An event as reported by a node."""
 
     id: str
     value: str
@@ -59,8 +59,8 @@ def decode(line: bytes, node: str) -> Envelope:
         envelope = _decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise AdapterError(
-            f'{node} wrote what is no message: {shown(line)} ({error}); every line of standard output is {{"src": ..., '
-            '"dest": ..., "body": {...}}, anything else belongs on standard error'
+            f"{node} wrote a line that is not a message: {shown(line)} ({error}); every line of standard output is "
+            '{"src": ..., "dest": ..., "body": {...}}, anything else belongs on standard error'
         ) from None
     if envelope.src != node:
         raise AdapterError(f"{node} sent a message as {envelope.src!r}: {shown(line)}")
@@ -68,16 +68,16 @@ def decode(line: bytes, node: str) -> Envelope:
 
 
 def encode(envelope: Envelope) -> bytes:
-    """The line, with its end."""
+    """The line, with its newline."""
     return msgspec.json.encode(envelope) + b"\n"
 
 
 def features_of(body: Body, node: str) -> tuple[str, ...]:
-    """What this `init_ok` claims."""
+    """The claims in this `init_ok`."""
     said = body.get("features", list(DEFAULT_CLAIMS))
     if not isinstance(said, list) or (unknown := [f for f in said if f not in list(FEATURES)]):
         what = unknown if isinstance(said, list) else said
-        raise AdapterError(f"{node} claims features that nobody knows: {what!r} (known: {', '.join(FEATURES)})")
+        raise AdapterError(f"{node} claims unknown features: {what!r} (known: {', '.join(FEATURES)})")
     return tuple(f for f in FEATURES if f in said)
 
 
@@ -90,6 +90,6 @@ def said(body: Body, node: str) -> Said:
 
 
 def shown(line: bytes) -> str:
-    """Enough of a line to recognise it."""
+    """A shortened line, for error messages."""
     text = repr(line.decode("utf-8", "replace").rstrip("\n"))
     return text if len(text) <= 120 else text[:117] + "..."

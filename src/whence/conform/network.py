@@ -1,6 +1,6 @@
-"""The network between the nodes: the kit's own, so that it decides what arrives, when, how often.
+"""The network between the nodes, controlled by the kit: what arrives, when, and how often.
 
-Nothing here takes time. A message is handed over when it is sent, or held back until the scenario lets it go, or lost.
+Nothing here takes time. A message is passed on when it is sent, held until the scenario releases it, or lost.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Final, NamedTuple
 from whence.errors import AdapterError
 
 MAX_KEPT: Final = 50_000
-"""Messages held back at a time, and messages remembered for a replay (of those the oldest are forgotten)."""
+"""The most messages held at a time, and the most remembered for a replay (the oldest are dropped)."""
 
 Link = tuple[str, str]
-"""From whom to whom."""
+"""(source, destination)."""
 
 
 class Parcel(NamedTuple):
-    """A message on its way."""
+    """A message in transit."""
 
     src: str
     dest: str
@@ -29,7 +29,7 @@ class Parcel(NamedTuple):
 
 @dataclass
 class Counts:
-    """What became of the messages."""
+    """Counts of messages."""
 
     sent: int = 0
     handed: int = 0
@@ -42,7 +42,7 @@ class Network:
     """Links in one direction each, `pass`, `hold`, `lose` or `twice`."""
 
     def __init__(self, hand_over: Callable[[str, bytes], bool], note: Callable[[str, str], None]) -> None:
-        """`hand_over(dest, line)` says whether anybody is there; `note(dest, text)` is told what is done to a link."""
+        """`hand_over(dest, line)` returns whether the node is running; `note(dest, text)` records changes of a link."""
         self.counts = Counts()
         self.handed: dict[Link, int] = {}
         """Messages handed over so far."""
@@ -55,7 +55,7 @@ class Network:
         self._past: deque[Parcel] = deque(maxlen=MAX_KEPT)
 
     def route(self, parcel: Parcel) -> None:
-        """A node sends something to another."""
+        """A node sends a message to another."""
         self.counts.sent += 1
         link = (parcel.src, parcel.dest)
         match self._modes.get(link, "pass"):
@@ -75,13 +75,13 @@ class Network:
                 self._hand(parcel)
 
     def set(self, mode: str, links: list[Link]) -> None:
-        """From now on; what is held stays held."""
+        """Set the mode of links; held messages stay held."""
         for link in links:
             self._modes[link] = mode
             self._note(link[1], f"{mode} {link[0]} -> {link[1]}")
 
     def release(self, links: list[Link], newest_first: bool = False) -> None:
-        """Hand over what is held on these links, which pass from now on."""
+        """Pass on what is held on these links, and let them pass from now on."""
         self.set("pass", links)
         free = [p for p in self._held if (p.src, p.dest) in links]
         self._held = [p for p in self._held if (p.src, p.dest) not in links]
@@ -89,7 +89,7 @@ class Network:
             self._hand(parcel)
 
     def replay(self, dest: str) -> int:
-        """Hand over once more, the newest first, all that this node was ever handed."""
+        """Repeat all messages to this node, the newest first."""
         again = [p for p in self._past if p.dest == dest]
         self._note(dest, f"replay {len(again)} messages")
         for parcel in reversed(again):

@@ -1,4 +1,4 @@
-"""A node of the system under test: one process, its lines in and out, and its certain end."""
+"""A node of the system under test: one process, and its lines of input and output."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from whence.conform.messages import LINE_LIMIT
 from whence.errors import AdapterError
 
 MAX_UNREAD: Final = 16 << 20
-"""Bytes that wait to be read by a node; one that lets more gather is taken to hang."""
+"""The most unread bytes of a node's input; beyond that it is considered hung."""
 STDERR_SHOWN: Final = 800
 
 
 class Process:
-    """One life of one node. It is the leader of a process group of its own: what it started dies with it."""
+    """A running node. It leads its own process group, so its children die with it."""
 
     def __init__(self, name: str, process: asyncio.subprocess.Process, errors: Path) -> None:
         self.name = name
@@ -37,7 +37,7 @@ class Process:
         line: Callable[[str, bytes], None],
         failed: Callable[[AdapterError], None],
     ) -> Process:
-        """`line` gets every line of its output; `failed` is told when it goes away by itself."""
+        """`line` gets every line of its output; `failed` is called when it ends by itself."""
         try:
             with errors.open("ab") as stderr:
                 process = await asyncio.create_subprocess_exec(
@@ -65,28 +65,28 @@ class Process:
                 code = await self._process.wait()
                 how = f"ended with exit code {code}" if code >= 0 else f"was ended by signal {-code}"
                 failed(self.error(f"{how}, though nobody had told it to"))
-        except ValueError:  # what asyncio makes of a line beyond its limit
+        except ValueError:  # asyncio raises this for a line beyond its limit
             failed(self.error(f"wrote a line longer than {LINE_LIMIT} bytes"))
         except AdapterError as error:
             failed(error)
 
     def error(self, what: str) -> AdapterError:
-        """Something that this node did, with the end of what it wrote to standard error."""
+        """An error about this node, with the end of its standard error."""
         text = self._errors.read_bytes()[-STDERR_SHOWN:].decode("utf-8", "replace").strip()
         return AdapterError(f"{self.name} {what}" + (f"; its standard error ends with:\n{text}" if text else ""))
 
     def write(self, line: bytes) -> None:
-        """One line for its standard input."""
+        """Write one line to its standard input."""
         stdin = self._process.stdin
         assert stdin is not None
-        if self.gone or stdin.is_closing():  # closed by the other end: the reader will see what became of it
+        if self.gone or stdin.is_closing():  # closed by the node; the reader reports why
             return
         if stdin.transport.get_write_buffer_size() > MAX_UNREAD:
             raise self.error("does not read its standard input")
         stdin.write(line)
 
     async def kill(self) -> None:
-        """End it now (SIGKILL), with all that it has started."""
+        """Send SIGKILL to its process group, and wait."""
         self.gone = True
         with suppress(ProcessLookupError, PermissionError):  # it is gone already, and so is its group
             os.killpg(self._process.pid, signal.SIGKILL)

@@ -1,8 +1,7 @@
-"""The six ways in which causal broadcast breaks, each as a story in which the kit is the network.
+"""Six scenarios in which causal broadcast typically breaks. The kit is the network.
 
-A scenario never looks into a message between nodes. It only holds, loses, repeats or reorders them, as far as the
-system says that it can stand it: where it claims neither `datagrams` nor `loss`, links are FIFO streams that may be
-slow.
+A scenario never reads messages between nodes. It only holds, loses, repeats or reorders them, as far as the system
+claims to tolerate it: without `datagrams` and `loss`, links are FIFO streams that may be slow.
 """
 
 from __future__ import annotations
@@ -16,19 +15,19 @@ from whence.conform.system import System
 
 @dataclass(frozen=True)
 class Scenario:
-    """A story, and what a system has to claim to be told it."""
+    """A scenario, and the claims it needs."""
 
     name: str
     needs: tuple[str, ...]
     story: str
     """What happens."""
     breaks: str
-    """The usual mistake that it finds."""
+    """The typical mistake that it finds."""
     run: Callable[[System], Awaitable[None]]
 
 
 async def _begin(s: System, names: list[str], *publishers: str) -> None:
-    """Start these nodes. Those that will publish do so once, over perfect links: then the system is ready."""
+    """Start these nodes. Each publisher publishes once over perfect links, so the system is ready."""
     await s.start(names)
     for name in publishers:
         await s.has(await s.publish(name, f"ready-{name}"))
@@ -37,12 +36,12 @@ async def _begin(s: System, names: list[str], *publishers: str) -> None:
 async def triangle(s: System) -> None:
     asker, answerer, reader = s.names[:3]
     await _begin(s, s.names, asker, answerer)
-    # Both ways: a reader that says what it has, in the moment in which the answer may pass, is sent the question too.
+    # Both directions: a reader that reports what it has when the answer may pass would be sent the question too.
     s.network.set("hold", s.links(dest=[reader]) + s.links(src=[reader]))
     question = await s.publish(asker, "question")
     await s.has(question, answerer)
-    await s.fence([answerer])  # what the reader had said before is answered, and the answer held
-    if s.claims("datagrams"):  # what the answerer forwarded of the question stays held: only the answer gets through
+    await s.fence([answerer])  # replies to earlier messages of the reader are held too
+    if s.claims("datagrams"):  # the forwarded question stays held: only the answer passes
         s.network.set("pass", [(answerer, reader)])
     else:
         s.network.release([(answerer, reader)])
@@ -53,11 +52,11 @@ async def triangle(s: System) -> None:
     def got_something() -> bool:
         return s.network.handed.get((answerer, reader), 0) > before
 
-    if not await s.until(got_something, s.settings.hold_s / 2):  # perhaps it sends only what it is asked for
+    if not await s.until(got_something, s.settings.hold_s / 2):  # perhaps it sends only on request
         s.network.release([(reader, answerer)])
     if not await s.until(got_something, s.settings.hold_s):
         s.notes.append(f"{answerer} sent {reader} nothing while the question was withheld: little was shown")
-    s.network.set("hold", [(answerer, reader)])  # nor can it be had by asking
+    s.network.set("hold", [(answerer, reader)])  # and requests cannot get it
     await s.fence([reader])
     if s.history.has(reader, question.value):
         s.notes.append(f"{reader} got the question along with the answer: nothing could be withheld from it")

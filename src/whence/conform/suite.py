@@ -1,4 +1,4 @@
-"""All scenarios against one system, and what came out."""
+"""Runs all scenarios against one system."""
 
 from __future__ import annotations
 
@@ -21,35 +21,35 @@ PASS, FAIL, NOT_SUPPORTED = "pass", "fail", "not supported"
 
 @dataclass
 class Verdict:
-    """What came out of one scenario."""
+    """The result of one scenario."""
 
     scenario: str
     verdict: str
     """`pass`, `fail` or `not supported`."""
     reasons: list[str] = field(default_factory=list)
-    """Broken rules, each with who delivered what before what; or the features that are not claimed."""
+    """The violations, or the missing claims."""
     notes: list[str] = field(default_factory=list)
     deliveries: dict[str, list[str]] = field(default_factory=dict)
-    """What each life of each node delivered, in order."""
+    """What each incarnation of each node delivered, in order."""
     network: dict[str, int] = field(default_factory=dict)
-    """What became of the messages between the nodes."""
+    """Counts of the messages between the nodes."""
     seconds: float = 0.0
 
 
 @dataclass
 class Report:
-    """What came out of all."""
+    """The result of all scenarios."""
 
     command: list[str]
     features: list[str]
-    """What the system claims."""
+    """The system's claims."""
     verdicts: list[Verdict]
     error: str | None = None
-    """Why the suite could not be finished."""
+    """Why the suite was aborted."""
 
     @property
     def ok(self) -> bool:
-        """Nothing failed."""
+        """Whether nothing failed."""
         return self.error is None and not any(v.verdict == FAIL for v in self.verdicts)
 
     def as_dict(self) -> dict[str, Any]:
@@ -57,7 +57,7 @@ class Report:
 
 
 def chosen(only: Sequence[str]) -> list[Scenario]:
-    """The scenarios of these names; all, if none is named."""
+    """The scenarios with these names, or all."""
     for name in only:
         if name not in SCENARIOS:
             raise UsageError(f"no scenario {name!r}: there are {', '.join(SCENARIOS)}")
@@ -71,9 +71,9 @@ async def run_suite(
     trace: Path | None = None,
     progress: Callable[[str], None] = lambda name: None,
 ) -> Report:
-    """Run the scenarios one after the other, each with processes of its own; none is left when this returns.
+    """Run the scenarios one after the other, each with its own processes, which have ended when this returns.
 
-    What the adapter does wrong is in `Report.error`; the scenarios before it are judged all the same.
+    An error of the adapter is in `Report.error`; earlier scenarios are judged anyway.
     """
     if not command:
         raise UsageError("which system? Give the command that starts one node of it")
@@ -99,7 +99,7 @@ async def run_suite(
 
 
 def not_supported(scenario: Scenario, missing: Sequence[str]) -> Verdict:
-    """The system does not claim what the scenario is about."""
+    """The result if the system lacks claims."""
     return Verdict(scenario.name, NOT_SUPPORTED, [f"needs {', '.join(missing)}, which the system does not claim"])
 
 
@@ -110,7 +110,7 @@ async def run_scenario(
     claims: tuple[str, ...] | None = None,
     trace: Path | None = None,
 ) -> tuple[Verdict, tuple[str, ...]]:
-    """One scenario with processes of its own, and what the system claims. Raises AdapterError."""
+    """Run one scenario; returns its result and the system's claims. Raises AdapterError."""
     began = time.monotonic()
     reasons: list[str] = []
     with tempfile.TemporaryDirectory(prefix="whence-conform-") as directory:
@@ -126,7 +126,7 @@ async def run_scenario(
             if trace is not None:
                 _write(system, scenario, trace, Path(directory))
     found = judge(system.history, system.features)
-    reasons = [f"{f.rule}: {f.text}" for f in found] or reasons  # what is found says more
+    reasons = [f"{f.rule}: {f.text}" for f in found] or reasons  # findings are more specific
     verdict = Verdict(
         scenario.name,
         FAIL if reasons else PASS,
@@ -147,10 +147,10 @@ def _make_directory(trace: Path) -> None:
 
 
 def _write(system: System, scenario: Scenario, trace: Path, directory: Path) -> None:
-    """The history as `SCENARIO.jsonl`, and what the nodes wrote to standard error."""
+    """Write the history as `SCENARIO.jsonl`, and the nodes' standard error."""
     path = trace / f"{scenario.name}.jsonl"
     try:
-        path.unlink(missing_ok=True)  # of an earlier run: a JSON trace is appended to
+        path.unlink(missing_ok=True)  # of an earlier run: JSON traces are appended to
         with JsonlTrace(path) as writer:
             writer.append_many(system.history.rows(f"conform-{scenario.name}", system.order()))
         for errors in sorted(directory.glob("*.err")):

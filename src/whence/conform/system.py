@@ -1,8 +1,7 @@
-"""The system under test as a scenario sees it: nodes to start, ask and kill, a network to play with, a history.
+"""The system under test, for scenarios: nodes to start, ask and kill, a network, a history.
 
-A scenario decides by what the nodes say, never by the clock, with two exceptions that are real time because a foreign
-system has timers of its own: how long something that must happen may take (`timeout_s`), and how long a message is
-withheld from a node that must not go on without it (`hold_s`).
+Scenarios depend on what nodes report, not on time, with two exceptions, since a foreign system has its own timers: how
+long something may take (`timeout_s`), and how long a message is withheld from a node that must wait for it (`hold_s`).
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from whence.conform.process import Process
 from whence.errors import AdapterError, UsageError
 
 RETRY_S = 0.05
-"""Before a publish that was refused for the moment is asked for again."""
+"""Seconds before a refused publish is retried."""
 MAX_SAID = 100_000
-"""Deliveries that the nodes may report in one scenario, which publishes a dozen events."""
+"""The most deliveries that nodes may report in one scenario, which publishes a dozen events."""
 
 
 @dataclass(frozen=True)
@@ -30,15 +29,15 @@ class Settings:
     """How a system is tested."""
 
     nodes: int = 3
-    """How many nodes; with fewer than three nothing causal can break."""
+    """Number of nodes; with fewer than three, causal order cannot break."""
     timeout_s: float = 10.0
-    """What must happen has so long. A system that passes never waits for it."""
+    """How long an expected event may take."""
     hold_s: float = 1.0
-    """How long a cause is withheld from a node that has its effect. Longer: a system that gives up later is found out;
-    every scenario that withholds takes so long."""
+    """How long a cause is withheld from a node that has its effect. Longer values find systems that give up later, but
+    scenarios take longer."""
 
     start_s: float = 30.0
-    """A node has so long to answer its first message: some take long to start."""
+    """How long a node may take to start."""
 
     def __post_init__(self) -> None:
         if not 3 <= self.nodes <= 100:
@@ -52,7 +51,7 @@ class Settings:
 
 
 class Failed(Exception):
-    """The scenario cannot go on, because the system did not do what it must; says what."""
+    """The scenario cannot continue, because the system did not do what it must."""
 
 
 class NoAnswer(AdapterError):
@@ -68,7 +67,7 @@ class Unsupported(Exception):
 
 
 class System:
-    """One cluster of the system under test, from its first process to its last."""
+    """One cluster of the system under test."""
 
     def __init__(
         self,
@@ -78,7 +77,7 @@ class System:
         needs: Sequence[str] = (),
         features: tuple[str, ...] | None = None,
     ) -> None:
-        """`directory`: where the nodes' disks and standard errors go. `features`: what it has claimed before."""
+        """`directory`: for the nodes' disks and standard errors. `features`: earlier claims."""
         self.command = command
         self.settings = settings
         self.names = [f"n{i}" for i in range(1, settings.nodes + 1)]
@@ -86,7 +85,7 @@ class System:
         self.history = History()
         self.network = Network(self._hand_over, self.history.fault)
         self.notes: list[str] = []
-        """What a reader of a passed scenario should know."""
+        """Remarks about a passed scenario."""
         self._needs = needs
         self._claimed = features is not None
         self._directory = directory
@@ -100,7 +99,7 @@ class System:
     # -- nodes --------------------------------------------------------------------------------------------------
 
     async def start(self, names: Sequence[str], join: bool = False) -> None:
-        """Start these nodes. `join`: the cluster is there already, and they know of all of its nodes."""
+        """Start these nodes. `join`: the cluster exists already, and they know all of its nodes."""
         known = [n for n in self.names if n in names or n in self.history.lives]
         for name in names:
             errors = self._directory / f"{name}.err"
@@ -125,38 +124,38 @@ class System:
             raise Unsupported(missing)
 
     async def kill(self, name: str) -> None:
-        """The node dies, as by `kill -9`; what is on its disk stays."""
+        """Kill a node (`kill -9`); its disk stays."""
         await self._processes.pop(name).kill()
         self.history.ended(name)
         for key in [k for k in self._asked if k[0] == name]:
             self._asked.pop(key).cancel()
 
     async def close(self) -> None:
-        """Nothing of it runs after this."""
+        """Kill all nodes."""
         await asyncio.gather(*(process.kill() for process in self._processes.values()))
         self._processes.clear()
 
     def claims(self, feature: str) -> bool:
-        """The system says that it can do this."""
+        """Whether the system claims a feature."""
         return feature in self.features
 
     def order(self) -> str:
-        """The strongest order that it claims, as a trace names it."""
+        """The strongest claimed order, as named in traces."""
         if "causal" in self.features:
             return "reliable" if "reliable" in self.features else "causal"
         return "fifo" if "fifo" in self.features else "unordered"
 
-    # -- asking -------------------------------------------------------------------------------------------------
+    # -- requests -------------------------------------------------------------------------------------------------
 
     async def publish(self, name: str, value: str) -> Event:
-        """Have a node publish; a node that cannot do it now is asked again."""
+        """Let a node publish; retries while it is temporarily unavailable."""
         deadline = self._now() + self.settings.timeout_s
         while True:
             event = self.history.asked(name, value)
             try:
                 answer = await self._ask(name, {"type": "publish", "value": value}, errors=True)
             except NoAnswer:
-                await self.fence([name])  # who answers nothing at all hangs; who answers this is only too slow
+                await self.fence([name])  # a node that does not reply to this is hung
                 raise Failed(f"{name} did not publish {value} within {self.settings.timeout_s:g} s") from None
             if answer.get("type") != "error":
                 id = answer.get("id")
@@ -174,12 +173,12 @@ class System:
             await asyncio.sleep(RETRY_S)
 
     async def fence(self, names: Sequence[str] | None = None) -> None:
-        """Everything that these nodes were handed before is dealt with, and what they said of it is known."""
+        """Wait until these nodes have processed all earlier messages, and their reports have arrived."""
         for name in names or self.history.alive():
             await self._ask(name, {"type": "echo", "echo": "fence"})
 
     async def until(self, done: Callable[[], bool], within_s: float | None = None) -> bool:
-        """Wait until it is so; False if it does not come to be."""
+        """Wait for a condition; False on a timeout."""
         deadline = self._now() + (self.settings.timeout_s if within_s is None else within_s)
         while True:
             if self._failure is not None:
@@ -194,7 +193,7 @@ class System:
                 await asyncio.wait_for(self._changed.wait(), left)
 
     async def has(self, event: Event, *names: str) -> None:
-        """These nodes (all) have delivered it: over links on which nothing is wrong it has to arrive."""
+        """Wait until these nodes (default: all) have delivered the event; over perfect links they must."""
         for name in names or self.history.alive():
             if not await self.until(lambda name=name: self.history.has(name, event.value)):  # type: ignore[misc]
                 raise Failed(
@@ -202,14 +201,14 @@ class System:
                 )
 
     async def gets(self, event: Event, *names: str) -> None:
-        """These nodes have delivered it, if the system promises that at all."""
+        """Wait until these nodes have delivered the event, if the system promises that."""
         if self.claims("reliable"):
             await self.has(event, *names)
         else:
             await self.until(lambda: all(self.history.has(n, event.value) for n in names), self.settings.hold_s)
 
     async def settle(self) -> None:
-        """All nodes have all events, as far as the system promises that, and nothing more is on its way."""
+        """Wait until all nodes have all events, as far as promised, and nothing is in transit."""
 
         def complete() -> bool:
             events = [e.value for e in self.history.events.values() if e.id is not None]
@@ -222,16 +221,16 @@ class System:
             raise Failed(f"not everything was delivered everywhere within {self.settings.timeout_s:g} s")
 
     async def pause(self) -> None:
-        """So long that timers of the system run out."""
+        """Wait long enough for the system's timers to expire."""
         await self.until(lambda: False, self.settings.hold_s)
 
     # -- links --------------------------------------------------------------------------------------------------
 
     def links(self, src: Sequence[str] | None = None, dest: Sequence[str] | None = None) -> list[Link]:
-        """The links from some nodes to some, from or to all if not said."""
+        """The links from `src` to `dest` (default: all nodes)."""
         return [(a, b) for a in src or self.names for b in dest or self.names if a != b]
 
-    # -- what comes in ------------------------------------------------------------------------------------------
+    # -- input ------------------------------------------------------------------------------------------
 
     def _line(self, name: str, line: bytes) -> None:
         envelope = decode(line, name)
@@ -244,7 +243,7 @@ class System:
         self._changed.set()
 
     def _said(self, name: str, body: Body) -> None:
-        """A node says something to the client."""
+        """A message from a node to the client."""
         reply = body.get("in_reply_to")
         if reply is not None:
             if (name, reply) in self._given_up:
@@ -278,7 +277,7 @@ class System:
         return True
 
     def _fail(self, error: AdapterError) -> None:
-        """A node broke the rules or died: everything that waits ends with this."""
+        """A node broke the rules or died: all waiters get the error."""
         if self._failure is None:
             self._failure = error
         self._changed.set()
@@ -288,7 +287,7 @@ class System:
         self._asked.clear()
 
     def _ask(self, name: str, body: Body, errors: bool = False) -> asyncio.Task[Body]:
-        """Send a request; the task ends with the answer."""
+        """Send a request; the task returns the reply."""
         if self._failure is not None:
             raise self._failure
         self._msg_id += 1
@@ -316,7 +315,7 @@ class System:
         return asyncio.create_task(answer())
 
     async def _all(self, tasks: list[asyncio.Task[Body]]) -> list[Body]:
-        """All answers; if one fails, nobody waits for the others."""
+        """All replies; the first error cancels the rest."""
         try:
             return await asyncio.gather(*tasks)
         finally:

@@ -39,13 +39,7 @@ class Process:
     """One child process. It can be started again after it has ended."""
 
     def __init__(
-        self,
-        name: str,
-        module: str,
-        *,
-        label: str = "",
-        prefix: Sequence[str] = (),
-        cwd: Path | None = None,
+        self, name: str, module: str, *, label: str = "", prefix: Sequence[str] = (), cwd: Path | None = None
     ) -> None:
         self.name = name
         """Its name in messages."""

@@ -13,8 +13,8 @@ never arrives it is a gap. What q has skipped so far are its holes: everything u
 What makes it fast: a unit keeps only the **news** in its past, the entries that rose since its origin published last.
 When q has all of (o, s-1), and X_q is closed under happened-before, only the news of (o, s) have to be compared.
 
-What the state grows with: units published (keys and news), members x origins, states taken, and ranges of what was
-skipped. Not with deliveries.
+What the state grows with: units published (keys and news), members x origins, states taken, ranges of what was
+skipped, and what members dropped. Not with deliveries.
 """
 
 from __future__ import annotations
@@ -100,6 +100,8 @@ class Life(State, array_like=True, kw_only=True):
     """Its past as of its last publish."""
     seen: list[int] = []
     """What it had delivered before it installed another state."""
+    dropped: set[str] = set()
+    """Events that it said it will not deliver, since it began or installed a state."""
     delivered: int = 0
     """Events, whatever the verdict."""
     counts: list[int] = msgspec.field(default_factory=lambda: [0] * len(Verdict))
@@ -220,7 +222,7 @@ class Causality:
             state = self.lives.get(peer)
         if how != "genesis" and state is None and not unclear:
             raise UsageError(f"{member} cannot join by {how!r} from peer {peer!r} with token {token!r}: unknown here")
-        life.alive = True
+        life.alive, life.dropped = True, set()
         if life.order != UNTOLD:
             life.order = order
         if mine and peer in self.lives and peer != member:
@@ -263,7 +265,7 @@ class Causality:
         life.seen = _maximum(life.seen, life.X)
         life.X = [0] * len(self.origins)
         life.holes, life.passed, life.sure = {}, {}, set()
-        life.taint, life.other_taint = {}, NONE
+        life.taint, life.other_taint, life.dropped = {}, NONE, set()
 
     def life(self, member: str) -> Life:
         life = self.lives.get(member)

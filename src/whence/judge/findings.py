@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from whence.judge.promises import AGREEMENT, GAP, INTEGRITY, REUSED_ID
+from whence.judge.promises import AGREEMENT, DROP, GAP, INTEGRITY, REUSED_ID, SILENCE
 
 
 class Event(NamedTuple):
@@ -111,6 +111,18 @@ def missed(member: str, first: Event, more: int, holder: str | None, doubt: str 
     whose = f"{holder} did" if holder else "its publisher is alive"
     said = f"{member} never delivered {first}{rest}; {whose}"
     return Finding(rule=AGREEMENT, member=member, event=first.id, witnesses=(first.id,), sentence=said, doubt=doubt)
+
+
+def silent(member: str, events: int, doubt: str | None = None) -> Finding:
+    """A live member has nothing of others, of so many events that other live members have."""
+    said = f"{member} delivered nothing of others; {events:,} events that other live members have were due to it"
+    return Finding(rule=SILENCE, member=member, sentence=said, doubt=doubt)
+
+
+def after_drop(member: str, step: int | None, event: str) -> Finding:
+    """A delivery of what the member has dropped."""
+    said = f"{member} delivered {event}, which it had dropped"
+    return Finding(rule=DROP, member=member, step=step, event=event, witnesses=(event,), sentence=said)
 
 
 def reused(member: str, step: int | None, event: str, used: str) -> Finding:

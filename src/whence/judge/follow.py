@@ -28,7 +28,7 @@ CHECKPOINTS: Final = 16
 on from the last or the one before. Those taken for others are all kept."""
 ROOT: Final = "checkpoint "  # how the tokens of a member's own checkpoints begin (recorder)
 
-KINDS: Final = frozenset(("publish", "deliver", "join", "snapshot", "leave", "crash", "ticket"))
+KINDS: Final = frozenset(("publish", "deliver", "drop", "join", "snapshot", "leave", "crash", "ticket"))
 """Rows of other kinds only count as steps."""
 
 ACTS: Final = frozenset(("publish", "deliver", "join", "snapshot"))
@@ -239,6 +239,8 @@ class Follower:
                 if unknown and step.event is not None and (member, *cause) not in self._released:
                     return cause
                 self._deliver(queue, step)
+            case "drop" if step.event is not None:
+                self.causality.life(member).dropped.add(step.event)
             case "publish" if step.event is not None:
                 self._publish(queue, step.event, step.t)
             case "ticket":
@@ -332,7 +334,10 @@ class Follower:
             if finding is not None:
                 self._findings.append(finding)
             cause = causality.event(causality.cause) if causality.cause is not None else None
-        order, seq = causality.lives[member].order, None if unit is None else unit[1]
+        life = causality.lives[member]
+        if step.event in life.dropped:
+            self._findings.append(findings.after_drop(member, number, step.event or ""))
+        order, seq = life.order, None if unit is None else unit[1]
         self._out.append(Judged(member, number, step.event, origin, seq, verdict, order, cause))
 
     # -- what is wrong

@@ -10,6 +10,8 @@ causal     inverted             `causal`, `reliable`                   no effect
 gap        over a gap           `reliable`                             nothing in the past of an event is skipped
 agreement  never delivered      `reliable`                             what a live member has, or a live publisher
                                                                        published, arrives
+silence    nothing delivered    all others                             a live member gets something of others
+drop       after a drop         everybody                              what a member dropped it does not deliver
 reused id  -                    everybody                              an event id is used once
 two owners -                    everybody                              a ticket has one owner at a time
 ========== ==================== ====================================== ===========================================
@@ -57,8 +59,13 @@ NAMES: Final = tuple(dict.fromkeys(_TEXTS))
 INVERSIONS: Final = frozenset((Verdict.INVERTED, Verdict.FIFO_INVERTED))
 
 INTEGRITY, FIFO, CAUSAL, GAP = "integrity", "fifo", "causal", "gap"
-AGREEMENT, REUSED_ID, TWO_OWNERS = "agreement", "reused id", "two owners"
-RULES: Final = (CAUSAL, FIFO, INTEGRITY, GAP, AGREEMENT, REUSED_ID, TWO_OWNERS)
+AGREEMENT, SILENCE, DROP = "agreement", "silence", "drop"
+REUSED_ID, TWO_OWNERS = "reused id", "two owners"
+RULES: Final = (CAUSAL, FIFO, INTEGRITY, GAP, AGREEMENT, SILENCE, DROP, REUSED_ID, TWO_OWNERS)
+
+SILENT: Final = 20
+"""A member may lose events. One that has none of others is only held silent if other live members have at least so
+many that were due to it: fewer may have been lost one by one, or have been under way at the end."""
 
 
 class Promise(NamedTuple):

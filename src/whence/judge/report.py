@@ -10,12 +10,12 @@ from functools import cached_property
 from whence.judge import findings
 from whence.judge.causality import Causality, Life
 from whence.judge.findings import Doubt, Finding
-from whence.judge.promises import AGREEMENT, REUSED_ID, RULES, TWO_OWNERS, Verdict, promise
+from whence.judge.promises import AGREEMENT, DROP, REUSED_ID, RULES, SILENCE, SILENT, TWO_OWNERS, Verdict, promise
 
 Ranges = list[tuple[int, int]]
 KEPT = 5
 """Findings of each rule that are explained. All are counted."""
-_COUNTED_HERE = (AGREEMENT, REUSED_ID, TWO_OWNERS)  # the others are counted by verdict
+_COUNTED_HERE = (AGREEMENT, SILENCE, DROP, REUSED_ID, TWO_OWNERS)  # the others are counted by verdict
 
 
 @dataclass
@@ -142,7 +142,7 @@ def report(
             broken[rule] += life.counts[verdict] - (life.doubted if verdict is Verdict.UNKNOWN else 0)
     kept: dict[str, list[Finding]] = {}
     doubtful = Counter(missing or {})
-    lost = _lost(judged, members, complete) if settled else ()
+    lost = [*_lost(judged, members, complete), *_silent(judged, complete)] if settled else []
     for events, finding in [*((1, f) for f in found), *lost]:
         if finding.doubt is not None:
             doubtful[finding.doubt] += events
@@ -204,6 +204,17 @@ def _lost(judged: Causality, members: dict[str, Counts], complete: bool) -> Iter
                 event = judged.event((o, first))
                 events = judged.size(o, [(first, upto)])
                 yield events, findings.missed(life.name, event, events - 1, holder, doubt)
+
+
+def _silent(judged: Causality, complete: bool) -> Iterator[tuple[int, Finding]]:
+    """Live members without agreement that have nothing of others; and 1 each."""
+    live = [life for life in judged.lives.values() if life.alive]
+    most = [max(seqs) for seqs in zip(*(life.X for life in live), strict=True)]
+    for life in live:
+        others = [o for o in range(len(most)) if o != life.origin]
+        events = sum(most[o] for o in others)
+        if events >= SILENT and not promise(life.order).agreement and not any(life.X[o] for o in others):
+            yield 1, findings.silent(life.name, events, None if complete and life.sure is None else life.name)
 
 
 def _intersect(a: Ranges, b: Ranges) -> Ranges:

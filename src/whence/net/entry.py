@@ -21,6 +21,7 @@ from whence.clock import MemberId, address_of
 from whence.config import MS, Config
 from whence.errors import ConfigError, NotJoined, UsageError
 from whence.member import Checkpoint, Member
+from whence.net.bootstrap import meet
 from whence.net.disk import Journal, Saved
 from whence.net.host import Host
 from whence.net.node import Node
@@ -124,6 +125,8 @@ SEED_RETRY = 0.5
 """Seconds between two questions to a seed."""
 KNOWN_PEERS_WAIT = 2.0
 """Seconds that a restarted founder looks for the peers of its last life."""
+FOUNDING_NS = 60_000_000_000
+"""More than joining and the quarantine of a founder take."""
 MAX_KNOWN_PEERS = 256
 PEERS_EVERY = 2.0
 """Seconds between two looks whether the peers kept in a directory have changed."""
@@ -146,6 +149,10 @@ class Entry:
     timeout: float
     on_alert: Callable[[Any], None] | None = None
     on_contract: Callable[[Contracted], None] | None = None
+    peers: Sequence[str] = ()
+    """The same list at every node (`net.bootstrap`), instead of seeds; then `founder` is decided by asking them."""
+    patience: float | None = None
+    """Seconds until it gives up waiting for the peers; None: never."""
     journal: Journal | None = None
     contacts: Sequence[MemberId] = ()
     """Members that answered."""
@@ -180,6 +187,8 @@ class Entry:
         )
         if saved is not None:
             node.resume(saved)
+            if saved.checkpoint is not None:
+                node.remembers = msgspec.msgpack.decode(saved.checkpoint, type=Checkpoint).epoch
         self.host.attach(node)
         return node, saved
 
@@ -221,6 +230,18 @@ class Entry:
 
     async def start(self, node: Node, saved: Saved | None) -> None:
         """Find somebody to start from, and start."""
+        if self.peers:
+            cluster = self.config.cluster
+            self.contacts, self.founder = await meet(self.host, cluster, self.peers, node.remembers, self.patience)
+            if self.founder:
+                node.founds_until = time.monotonic_ns() + FOUNDING_NS
+        else:
+            await self._find_seeds(saved)
+        node.feed(Start(tuple(self.contacts)))
+        if self.founder:
+            node.feed(FoundRing())
+
+    async def _find_seeds(self, saved: Saved | None) -> None:
         goes_on = saved is not None and saved.checkpoint is not None
         known = self.known_peers() if goes_on else []
         if self.seeds or known:
@@ -231,9 +252,6 @@ class Entry:
             except NotJoined:
                 if not may_be_alone:
                     raise
-        node.feed(Start(tuple(self.contacts)))
-        if self.founder:
-            node.feed(FoundRing())
 
     # -- peers of the last life -----------------------------------------------------------------------------------
 
@@ -283,8 +301,8 @@ async def find(host: Host, cluster: str, seeds: Sequence[str], timeout: float) -
             began = time.monotonic()
             answer = await host.ask(seed, cluster, SEED_RETRY)
             if answer is not None:
-                heard[seed] = answer
-            if not answer:
+                heard[seed] = answer.member
+            if not heard[seed]:
                 await asyncio.sleep(max(0.0, began + SEED_RETRY / 4 - time.monotonic()))
 
     tasks = [asyncio.create_task(knock(seed)) for seed in heard]
@@ -292,6 +310,9 @@ async def find(host: Host, cluster: str, seeds: Sequence[str], timeout: float) -
         if tasks:
             await asyncio.wait(tasks, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
             await asyncio.wait(tasks, timeout=0.05)
+        for task in tasks:
+            if task.done():
+                task.result()  # settings that cannot work together
     finally:
         for task in tasks:
             task.cancel()

@@ -33,6 +33,8 @@ class Ask(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=2):
     cluster: str
     address: str
     nonce: int
+    settings: dict[str, str] = {}
+    """The asker's (`net.agreement`)."""
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=3):
@@ -41,6 +43,11 @@ class Answer(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=3):
     cluster: str
     nonce: int
     member: MemberId = ""
+    settings: dict[str, str] = {}
+    epoch: int = -1
+    """The highest epoch that its disk remembers; -1: none."""
+    holds: bool = False
+    """It holds a ticket, or is about to found."""
 
 
 Hello = Greeting | Ask | Answer

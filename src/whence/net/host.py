@@ -13,14 +13,15 @@ import os
 import secrets
 import ssl
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 import msgspec
 
-from whence.clock import MemberId, address_of, member_id
+from whence.clock import MemberId, address_of, member_id, reaches
 from whence.errors import RemoteError, UsageError
+from whence.net.agreement import differences, settings_of
 from whence.net.guard import Guard, Plain, SecretGuard, TlsGuard
 from whence.net.hello import (
     DIRECTED,
@@ -36,6 +37,7 @@ from whence.net.hello import (
 from whence.net.keys import Keys
 from whence.net.keys import load as load_keys
 from whence.net.memory import MemoryNetwork
+from whence.net.standing import holds
 from whence.net.tcp import TcpTransport
 from whence.net.tls import Pins, contexts
 from whence.net.transport import Connection, Faults, Lossy, NetStats, Transport, is_loopback, is_wildcard, parse_address
@@ -54,6 +56,10 @@ _BOOTTIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
 INBOX_BYTES = 256 << 10
 """Bytes of packets that wait for a node before no more are read: one step's worth, so that steps stay short."""
+
+
+MAX_TOLD = 64
+"""Peers whose settings differ, and of which that is logged."""
 
 
 def lease_ns() -> int:
@@ -103,7 +109,8 @@ class Host:
         self._transport: Transport | None = None
         self._tcp: TcpTransport | None = None
         self._nodes: dict[str, Node] = {}
-        self._answers: dict[int, asyncio.Future[MemberId]] = {}
+        self._answers: dict[int, asyncio.Future[Answer]] = {}
+        self._told: set[tuple[str, str]] = set()
         self._dirty: dict[str, Node] = {}
         self._scheduled = False
         self._held = False
@@ -342,7 +349,7 @@ class Host:
         node = self._nodes.get(header.cluster)
         if node is None:
             stats.no_cluster += 1
-        elif target is not None and target != node.me:
+        elif target is not None and not reaches(target, node.me):
             stats.other_life += 1
         else:
             node.receive(header.sender, header.body, target is not None, connection)
@@ -364,13 +371,11 @@ class Host:
                     connection.peer = hello.address
                     connection.urgent = hello.urgent
             case Ask():
-                node = self._nodes.get(hello.cluster)
-                member = node.me if node is not None and node.how is not None else ""
-                self._say(hello.address, Answer(hello.cluster, hello.nonce, member))
+                self._say(hello.address, self._answer(hello))
             case Answer():
                 waiting = self._answers.get(hello.nonce)
                 if waiting is not None and not waiting.done():
-                    waiting.set_result(hello.member)
+                    waiting.set_result(hello)
 
     def _claim(self, address: str, name: str) -> None:
         try:
@@ -399,14 +404,43 @@ class Host:
         """Why there is no answer from this address, as far as it is known."""
         return "" if self._transport is None else self._transport.why_unreached(address)
 
-    async def ask(self, address: str, cluster: str, timeout: float) -> MemberId | None:
-        """Who the host at this address is in the cluster: `""` if it is not in it, None if there was no answer."""
+    def _answer(self, ask: Ask) -> Answer:
+        node = self._nodes.get(ask.cluster)
+        if node is None:
+            return Answer(ask.cluster, ask.nonce)
+        mine = self.settings(node)
+        self.differ(ask.cluster, mine, ask.settings, ask.address)
+        member = node.me if node.how is not None else ""
+        return Answer(ask.cluster, ask.nonce, member, mine, node.remembers, holds(node, time.monotonic_ns()))
+
+    def settings(self, node: Node) -> dict[str, str]:
+        """What has to be the same at all members."""
+        return settings_of(node.member.config, self._kind if isinstance(self._kind, str) else "memory")
+
+    def differ(self, cluster: str, mine: Mapping[str, str], theirs: Mapping[str, str], there: str) -> str:
+        """Log, once a peer, how its settings differ; returns that where the two cannot work together."""
+        said, decisive = differences(mine, theirs, there)
+        if said and (there, said) not in self._told and len(self._told) < MAX_TOLD:
+            self._told.add((there, said))
+            log.warning("%s: settings differ: %s; give all members the same", cluster, said)
+        return said if decisive else ""
+
+    async def ask(self, address: str, cluster: str, timeout: float) -> Answer | None:
+        """Who the host at this address is in the cluster (no `member`: it is not in it); None: there was no answer.
+        Raises UsageError if their settings cannot work together."""
         nonce = secrets.randbits(48)
-        answer = self._answers[nonce] = asyncio.get_running_loop().create_future()
+        waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._answers[nonce] = waiting
+        node = self._nodes.get(cluster)
+        mine = {} if node is None else self.settings(node)
         try:
-            self._say(address, Ask(cluster, self.address, nonce))
-            return await asyncio.wait_for(answer, timeout)
+            self._say(address, Ask(cluster, self.address, nonce, mine))
+            answer = await asyncio.wait_for(waiting, timeout)
         except TimeoutError:
             return None
         finally:
             del self._answers[nonce]
+        differ = self.differ(cluster, mine, answer.settings, address)
+        if differ:
+            raise UsageError(f"{cluster!r} cannot be joined: {differ}. Give all members the same settings")
+        return answer

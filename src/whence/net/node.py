@@ -117,6 +117,14 @@ class MemberChange(msgspec.Struct, frozen=True):
 class Node:
     """One member at work. `ship` is given the parcels of each step; `wanted` is called when a step is due."""
 
+    remembers = -1
+    """The highest epoch that its disk knows of; -1: it has none."""
+    founds_until = 0
+    """Until then whoever asks is told that it is about to found, so that nobody else does."""
+    silent_since: int | None = None
+    """When it could last publish, in the member's time; None while it can, and until it first could."""
+    _could_publish = False
+
     def __init__(
         self,
         member: Member,
@@ -146,9 +154,6 @@ class Node:
         self.refused = ""
         """Why it will never join."""
         self._lost_at: int | None = None
-        self.silent_since: int | None = None
-        """When it could last publish, in the member's time; None while it can, and until it first could."""
-        self._could_publish = False
         self.watchers: list[Callable[[MemberChange], None]] = []
         """Called for each member that comes or goes."""
         self._view: dict[MemberId, None] = {}
@@ -449,14 +454,6 @@ class Node:
                 self.silent_since = None if self._could_publish else self._now
             self.changed.tell()
 
-    def owners(self) -> dict[int, MemberId]:
-        """Ticket -> owner, without those that are gone: a dead owner stays in the ring's table until it is excluded. A
-        partial view does not show who is gone."""
-        ring, known = self.member.ring.coordinators(), self.member.members()
-        if self.member.config.cast.view == "partial":
-            return ring
-        return {ticket: owner for ticket, owner in ring.items() if owner in known}
-
     def _say_contract(self, said: Contracted) -> None:
         self.contract = said
         log.log(
@@ -484,6 +481,7 @@ class Node:
 
     def _say_ticket(self, said: Ticket) -> None:
         """Log the loss of the right to publish, and its return: nothing else may show it to a silent application."""
+        self.founds_until = 0
         if said.change == "lost":
             self.lost = said.reason
             if self._lost_at is None:

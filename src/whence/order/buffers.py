@@ -1,4 +1,4 @@
-"""`B`, the recovery buffer: what this member can give back to others (CCC11 Algorithm 5)."""
+"""`B`, the recovery buffer: frames that this member can give to others (CCC11 Algorithm 5)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class RecoveryBuffer(Generic[O, F]):
         return (frame for frame, _ in self._frames.values())
 
     def add(self, key: FrameKey[O], frame: F) -> None:
-        """Insert; the oldest go when it is full."""
+        """Insert; when full, the oldest frames are evicted."""
         if key in self._frames:
             return
         size = frame.size

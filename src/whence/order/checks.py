@@ -1,4 +1,4 @@
-"""Clusters with tickets: timestamps that no honest peer sends, and who holds which incarnation, to tell forgers."""
+"""Clusters with tickets: absurd timestamps, and who owns which incarnation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from whence.clock import CctClock, Entry, MemberId, leq
 from whence.errors import AbsurdClock
 
 MAX_OWNERS = 16  # tenures remembered per ticket
-MAX_EPOCHS = 1024  # a ring founded anew that often behind our back is absurd
+MAX_EPOCHS = 1024  # refoundings of the ring that this member may have missed
 
 
 def check_jump(vector: Sequence[Entry], clock: CctClock, max_jump: int) -> None:
@@ -27,7 +27,7 @@ def check_jump(vector: Sequence[Entry], clock: CctClock, max_jump: int) -> None:
 
 
 class Owners:
-    """Who holds a tenure: whom to ask, and whom to believe. The first name heard stays."""
+    """The owner of each recent tenure: whom to ask, whom to believe. The first name heard stays."""
 
     def __init__(self, tickets: int) -> None:
         self._tables: list[dict[int, MemberId]] = [{} for _ in range(tickets)]

@@ -10,16 +10,15 @@ delivered while held  yes          no      no      no
 gaps are skipped      yes          yes     yes     no
 ====================  ===========  ======  ======  ========
 
-An unordered member delivers at first sight and keeps the frame in `H` only to know what it still misses.
-
-Rules, as in the paper unless said otherwise:
+`unordered` delivers on arrival and keeps the frame in `H` only to know what is missing. Rules, as in the paper unless
+said otherwise:
 
 1. create: `t_e = T with entry j := seq`, into `B`, delivered locally at once.
-2. receive: into `B`; nothing missing -> deliver and drain; obsolete -> count (duplicate, or late); else into `H`.
-3. `time_to_terminate` later what is still missing is asked for (`recovery.py`).
-4. `time_to_recover` after that: deliver, in causal order, everything in `H` that precedes e, then e, then drain. (The
+2. receive: into `B`; nothing missing: deliver and drain; obsolete: count it (duplicate, or late); else into `H`.
+3. After `time_to_terminate`, ask for what is still missing (`recovery.py`).
+4. `time_to_recover` after that, deliver everything in `H` that precedes e, in causal order, then e, then drain. (The
    pseudo-code says "that can be delivered", the text all of them; the other reading throws away events in hand.)
-5. `R`, the recovered, are kept with `H`: nothing distinguishes them but a flag.
+5. `R`, the recovered, are kept with `H`; only a flag distinguishes them.
 6. A digest of a peer's `T` that shows something unknown is pursued like a gap (closes the paper's silent tail).
 """
 
@@ -113,7 +112,7 @@ class TicketOrdering(Layer[int, Frame]):
             return
         check_jump(frame.deps, self.clock, self.config.max_jump)
         owner = self.owners.of(frame.ticket, frame.inc)
-        if owner is not None and owner != frame.owner == sender:  # whoever passes a forgery on is not to blame
+        if owner is not None and owner != frame.owner == sender:  # forwarding a forgery is no fault
             self.stats.two_owners += 1
             tenure = f"ticket {frame.ticket}, tenure {Incarnation.unpack(frame.inc)}"
             raise ForgedTicket(f"{sender} published on {tenure}, which is {owner}'s")
@@ -179,8 +178,8 @@ class TicketOrdering(Layer[int, Frame]):
         self.stats.held_peak = max(self.stats.held_peak, len(self.held))
 
     def _overflow(self, newest: Key, now: int, out: list[OrderOutput]) -> None:
-        """`H` is full. Skipping orders give up the oldest gap; the blocking one lets the newest frame go and asks for
-        it again, unless it is one that others in `H` wait for."""
+        """`H` is full. Orders that skip give up the oldest gap. `reliable` drops the newest frame, which is asked for
+        again, unless others in `H` wait for it."""
         self.stats.overflow_frames += 1
         if not self.blocking:
             self._skip(next(iter(self.held)), "overflow", now, out)
@@ -257,8 +256,8 @@ class TicketOrdering(Layer[int, Frame]):
         return self.clock.missing(frame.deps, frame.orphans)
 
     def _watch_first(self, key: Key, held: Held, missing: list[Range]) -> None:
-        """Look at a held frame again only when the first run of events that it misses is there: a busy ticket moves
-        often, and much may wait for the end of what is on its way."""
+        """Check a held frame again only when the first run of events that it misses has come: a busy ticket moves
+        often."""
         ticket, inc, _, last = missing[0]
         held.watch = (ticket, (inc, last))
         heap = self._watch[ticket]
@@ -334,7 +333,7 @@ class TicketOrdering(Layer[int, Frame]):
         return gaps
 
     def _from_own_buffer(self, now: int, out: list[OrderOutput]) -> None:
-        """What `H` had no room for may still be in our own `B`."""
+        """A frame that `H` had no room for may still be in the own `B`."""
         for (ticket, inc), pursuit in list(self.pursuits.by_count.items()):
             if pursuit.next_at <= now:
                 for gap in self._gaps(ticket, inc, pursuit.upto):
@@ -342,7 +341,7 @@ class TicketOrdering(Layer[int, Frame]):
                         self._accept(frame, self.me, 0, now, False, out)
 
     def _abandon(self, now: int, out: list[OrderOutput]) -> None:
-        """`reliable`: neither the source nor any holder lives; say so and go on."""
+        """`reliable`: neither the source nor any holder is alive. Report it and go on."""
         for tenure in self.pursuits.hopeless(now, self.members()):
             pursuit = self.pursuits.end(tenure)
             gaps = self._gaps(*tenure, pursuit.upto)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MAX_COUNT = 1 << 62
 """A count in a snapshot; more would not fit on the wire for long."""
 MAX_AHEAD = 1 << 16
-"""Generations begun behind our back: more is absurd."""
+"""Generations that a frame may be ahead of ours."""
 
 
 class KeyCursor(Cursor):

@@ -1,18 +1,17 @@
-"""Several (N, R, K) clocks side by side: how a cluster moves to other R and K without stopping and without agreeing.
+"""Several (N, R, K) clocks side by side: a cluster moves to other R and K without stopping and without agreement.
 
-1. A **generation** is one choice of R and K, with counts of its own that begin at zero. Anybody may begin one; its id
-   is higher than all it knows, and distinct. The highest id wins: whoever sees a frame of a higher generation publishes
-   in that one from then on, and draws keys anew.
-2. Frames of all generations are delivered, each by the counts of its own. The last `MAX_GENERATIONS` are kept; a
-   frame of an older one is delivered at once, with an alert.
+1. A **generation** is one choice of R and K, with its own counts from zero. Any member may begin one; its id is
+   distinct and higher than all it knows. The highest id wins: a member that sees a frame of a higher generation
+   publishes in that one from then on, with new keys.
+2. Frames of all generations are delivered, each by the counts of its own. The last `MAX_GENERATIONS` are kept; a frame
+   of an older one is delivered at once, with an alert.
 3. A frame never depends on a higher generation: its owner would have moved before it delivered such a frame.
-4. A frame depends on lower generations by the vectors in its `older`: an owner attaches its vector of a lower
-   generation when that has changed since its last frame, and for a while after it changed (else one lost frame
-   would take the dependency with it). What an owner does not attach, one of its earlier frames said, and frames of one
-   owner are taken in order.
-5. What a blocked frame lacks can be given up without knowing whose it is: the counts are **raised** to what the
-   frame claims, or everything after would wait for ever. The difference is **owed**: if a frame comes after all, and it
-   is old enough to be one of those, it is delivered but does not count again.
+4. A frame depends on lower generations by the vectors in its `older`. An owner attaches its vector of a lower
+   generation when that has changed since its last frame, and for a while after (else one lost frame would lose the
+   dependency). What is not attached one of its earlier frames said, and frames of one owner are taken in order.
+5. What a blocked frame lacks can be given up without knowing whose it is: the counts are **raised** to what the frame
+   claims, or everything after would wait for ever. The difference is **owed**: a frame that comes late, and is old
+   enough to be one of those, is delivered but does not count again.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ from whence.order.stats import OrderStats
 
 
 class Seal(Protocol):
-    """Roles: whoever may publish holds the key that signs; everybody verifies. Handed in, because keys are not the
-    protocol's business."""
+    """Roles: publishers hold the key that signs, everybody verifies. Handed in, because keys are not the protocol's
+    business."""
 
     @property
     def may_publish(self) -> bool:
@@ -65,14 +65,14 @@ class Ordering(ABC):
 
     @abstractmethod
     def vet(self, frame: AnyFrame, sender: MemberId) -> None:
-        """Raise a `BadFrame` for what no honest peer sends: to be asked before the frame is kept or forwarded. That it
-        agrees with itself the wire has checked (`frame.check`)."""
+        """Raise a `BadFrame` for what no honest peer sends, before the frame is kept or forwarded. The wire has checked
+        that it does not contradict itself (`frame.check`)."""
 
     @abstractmethod
     def receive(
         self, frame: AnyFrame, sender: MemberId, age: int, now: int, recovered: bool = False
     ) -> list[OrderOutput]:
-        """A vetted frame that gossip saw for the first time, or that a peer gave back."""
+        """A vetted frame, seen by gossip for the first time or recovered."""
 
     # -- peers --------------------------------------------------------------------------------------------------
 
@@ -86,11 +86,11 @@ class Ordering(ABC):
 
     @abstractmethod
     def heard(self, sender: MemberId, digest: object, now: int) -> None:
-        """A peer's digest: whatever it has that this member has not is pursued."""
+        """A peer's digest: pursue what the peer has and this member has not."""
 
     @abstractmethod
     def digest(self) -> Digest | tuple[tuple[MemberId, int], ...] | None:
-        """What to tell peers of the own deliveries; None while joining."""
+        """What this member has delivered, for its peers; None while joining."""
 
     # -- time ---------------------------------------------------------------------------------------------------
 
@@ -110,15 +110,15 @@ class Ordering(ABC):
 
     @abstractmethod
     def begin(self, now: int) -> list[OrderOutput]:
-        """Start from the clock as it is (zero, a snapshot's, a checkpoint's), with what has arrived meanwhile."""
+        """Start from the present clock (zero, a snapshot's, a checkpoint's), with the frames that arrived meanwhile."""
 
     @abstractmethod
     def state(self) -> OrderState:
-        """What this member goes on from after a restart."""
+        """The state to restart from."""
 
     def admit(self, joiner: MemberId, weaker: bool = False) -> OrderState:
-        """What a joiner starts from. `weaker`: its order promises more than this member's. `UsageError`: this member
-        has nothing to share."""
+        """The state for a joiner. `weaker`: the joiner's order promises more than this member's. `UsageError`: this
+        member cannot admit others."""
         return self.state()
 
     @abstractmethod
@@ -142,7 +142,7 @@ class Ordering(ABC):
     # -- tickets; without them there is nothing to do -----------------------------------------------------------
 
     blocking: bool = False
-    """It waits for what is missing rather than skip it (`reliable`)."""
+    """It waits for missing events instead of skipping them (`reliable`)."""
 
     @property
     def T(self) -> Sequence[Entry]:
@@ -175,5 +175,5 @@ class Ordering(ABC):
         return {}
 
     def move(self, R: int, K: int, now: int) -> list[OrderOutput]:
-        """Begin a generation of R entries and K keys: publish under it from now on, and so will whoever sees it."""
+        """Begin a generation of R entries and K keys: publish under it from now on, as will all who see it."""
         raise UsageError("this cluster has tickets or a mechanism, and no (N, R, K) clock")

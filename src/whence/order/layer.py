@@ -1,4 +1,4 @@
-"""What every order layer does alike, whatever its clock: `B`, questions and answers, the lobby of a joiner."""
+"""What all order layers share, whatever their clock: the recovery buffer `B`, questions and answers, the lobby."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class Layer(Ordering, Generic[O, F]):
         out.append(Arrived(frame, sender, age, recovered))
 
     def _obsolete(self, frame: F, sender: MemberId, age: int, recovered: bool, out: list[OrderOutput]) -> None:
-        """The frame came before, or was given up: then it is late, and lost here (but others may still need it)."""
+        """The frame came before, or was given up. Given up: it is late, and lost here, but others may still need it."""
         key: FrameKey[O] = _key(frame)
         if key in self.buffer or not any(r[:2] == key[:2] and r[2] <= key[2] <= r[3] for r in self._given_up):
             self.stats.duplicate_frames += 1
@@ -135,7 +135,7 @@ class Layer(Ordering, Generic[O, F]):
         """A frame came again."""
 
     def _late(self, frame: F, out: list[OrderOutput]) -> None:
-        """A frame comes after something that follows it was delivered."""
+        """The frame comes after something that follows it was delivered."""
         self.stats.late += frame.count
         out.append(Dropped(frame, "late"))
 
@@ -149,7 +149,7 @@ class Layer(Ordering, Generic[O, F]):
         out.append(Deliver(frame, over_gap, alert, suspects))
 
     def _open_lobby(self, now: int, out: list[OrderOutput]) -> None:
-        """Take what has arrived while there was no clock to judge it by."""
+        """Take the frames that arrived while there was no clock."""
         self.joining = False
         lobby, self._lobby = self._lobby, {}
         for frame, sender, age in lobby.values():
@@ -274,7 +274,7 @@ class Layer(Ordering, Generic[O, F]):
 
 def check_body(frame: AnyFrame) -> None:
     """`BadFrame` for a body that the application could not read: such a frame is not delivered, kept or forwarded. The
-    wire looks only at how the body begins, because most frames received are duplicates."""
+    wire checks only how the body begins, because most frames received are duplicates."""
     try:
         frame.payloads()
     except BadFrame as error:

@@ -1,15 +1,15 @@
 """The delivery engine of a cluster without tickets: `probabilistic`, and beside it `fifo` and `unordered` (PCO17).
 
-The paper assumes a reliable broadcast. Gossip loses, so two steps stand before the paper's queue:
+The paper assumes a reliable broadcast. Gossip loses, so there are two steps:
 
-1. **Taking.** An owner numbers its frames, and they are taken in that order: duplicates fall out, gaps show. What is
-   missing is recovered (`recovery.py`); a digest of the owners' last numbers shows lost last frames, too. After
-   `time_to_terminate + time_to_recover` a gap is skipped: it counts as delivered, with its owner's keys, or the counts
-   would stay short for ever and block everything after it. (That one owner's frames are in order costs nothing, departs
-   from the paper, and takes away the errors between them.)
+1. **Taking.** An owner numbers its frames, and they are taken in that order, which shows duplicates and gaps. A gap is
+   recovered (`recovery.py`); a digest of the owners' last numbers shows lost last frames, too. After `time_to_terminate
+   + time_to_recover` a gap is skipped: it counts as delivered, with its owner's keys, or the counts would stay short
+   and block everything after it. (Departs from the paper: frames of one owner are in order, without errors between
+   them.)
 2. **Delivering.** A taken frame goes through the paper's queue (`clock.probabilistic.Pending`), generation by
-   generation (`generations.py`). What still waits after twice that time is delivered, after all that waits
-   and precedes it, over counts that are raised (`generations.py`, rule 5).
+   generation (`generations.py`). After twice that time it is delivered anyhow, after all that waits and precedes it,
+   over counts that are raised (`generations.py`, rule 5).
 
 ======================  ===========  ====  =============
 question                unordered    fifo  probabilistic
@@ -18,9 +18,9 @@ delivered when          received     taken counts suffice
 alerts                  no           no    Algorithms 4, 5
 ======================  ===========  ====  =============
 
-Members of the weaker orders stamp with the highest vector that they have seen, so that the others can order by it.
-An owner is remembered while there is room (`MAX_OWNERS`; those silent longest and not in the view go first). Once
-anybody was forgotten, the missing frames of an owner that seems new are skipped without counting them.
+Members of the weaker orders stamp with the highest vector that they have seen, so that others can order by it. At most
+`MAX_OWNERS` owners are remembered; those silent longest and not in the view are forgotten first. Once one was
+forgotten, the missing frames of an owner that seems new are skipped without counting them.
 """
 
 from __future__ import annotations

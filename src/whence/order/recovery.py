@@ -1,8 +1,8 @@
-"""Who is asked for what is missing, and when (CCC11 Algorithm 5, `time_to_terminate` over).
+"""Whom to ask for missing events, and when (CCC11 Algorithm 5, `time_to_terminate` over).
 
-Departs from the paper in the unit: a **pursuit** follows one tenure of one ticket, and asks for ranges, not single ids.
-(Where there are no tickets, one owner's frames.) It asks once per id where the order may skip, and again with growing
-pauses where it may not (`reliable`), or where nothing else will ever show the loss (the silent tail).
+Departs from the paper in the unit: a **pursuit** follows one tenure of a ticket (without tickets, one owner's frames)
+and asks for ranges, not single ids. It asks once per id where the order may skip. It retries with backoff where the
+order may not skip (`reliable`), or where no later event would show the loss (the silent tail).
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ class Pursuits(Generic[O]):
             out.extend(OrderSend(peer, message) for peer in targets)
 
     def progress(self, ticket: O, inc: int, now: int) -> None:
-        """An answer brought something: where asking again is allowed, ask for the rest without a pause."""
+        """An answer brought something: where retries are allowed, ask for the rest soon."""
         pursuit = self.by_count.get((ticket, inc))
         if pursuit is not None and (self.blocking or pursuit.tail):
             pursuit.attempts = 0
@@ -212,8 +212,8 @@ class Pursuits(Generic[O]):
                 pursuit.denied[peer] = now
 
     def hopeless(self, now: int, members: Sequence[MemberId]) -> list[Count[O]]:
-        """`reliable`: tenures of which nobody known holds what is missing, asked for long enough. The source counts as
-        gone once it is no member any more."""
+        """`reliable`: tenures that have been asked for long enough and that every known member has denied to hold. The
+        source counts as gone once it is no longer a member."""
         if not self.blocking:
             return []
         return [

@@ -1,22 +1,19 @@
-"""Any mechanism of the SURVEY as the order of a cluster without tickets: `survey.Process` behind the stack's interface.
+"""Any mechanism of the SURVEY as the order of a cluster without tickets: `survey.Process` behind `Ordering`.
 
-The mechanism decides what waits for what; the rest is the stack's: gossip carries the frames, recovery brings back what
-it lost, a joiner gets a snapshot, a peer that breaks the protocol is cut off. What that takes, as rules:
+The mechanism decides what waits for what. Gossip, recovery, snapshots and cut-offs are those of the stack. Rules:
 
-1. **Numbers.** A mechanism knows processes by natural numbers, and nobody agrees on those here. Every member numbers
-   the others as it meets them, a frame says whom its stamp means (`StampedFrame.processes`), and stamps are renumbered
-   on arrival. A member that restarts is another process; its old number is never used again.
-2. **Recovery.** Received frames are counted per owner, and peers' digests compared: what is missing is asked for, also
-   where the mechanism cannot name it (interval trees). What a held message waits for is asked for after
-   `time_to_terminate`.
-3. **Skipping.** What is still missing `time_to_recover` later (or twice that, where it cannot be named) is given up: it
-   is never delivered here, and what waits for it goes on (`Process.force`). So nothing is blocked for ever by what
-   nobody has any more. Departs from the SURVEY, whose mechanisms stand on reliable links (P1-P4: `survey/reliable.py`).
+1. **Numbers.** A mechanism knows processes by natural numbers, on which nobody agrees here. Every member numbers the
+   others as it meets them, a frame says whom its stamp means (`StampedFrame.processes`), and stamps are renumbered on
+   arrival. A restarted member is another process; its old number is never used again.
+2. **Recovery.** Frames are counted per owner and compared with peers' digests: gaps are recovered even where the
+   mechanism cannot name them (interval trees). What a held message waits for is asked for after `time_to_terminate`.
+3. **Skipping.** What is missing `time_to_recover` later (or twice that, where it cannot be named) is given up, and what
+   waits for it goes on (`Process.force`). Departs from the SURVEY, whose mechanisms assume reliable links (P1-P4).
    Where a stamp leaves out what others imply, what follows a skipped frame is dropped up to an anchor, which each
    member sends now and then (`SurveyConfig.anchor_every`).
-4. **Stability.** Who carries messages until all have them (`first-unstable`) goes by the digests of the members it
-   knows. There may be others, so what it does not carry any more it still names.
-5. **Clocks.** What would wait for longer than `abandon_ns`, because its clock is that far ahead of ours, is dropped.
+4. **Stability.** `first-unstable`, which carries messages until all have them, goes by the digests of the members it
+   knows. There may be others, so what it no longer carries it still names.
+5. **Clocks.** A message whose clock is more than `abandon_ns` ahead of ours is dropped.
 6. **Joining.** A snapshot is what `admit` gives, with how far each owner's frames are in it; what the giver holds back
    the joiner recovers.
 """
@@ -45,7 +42,7 @@ from whence.order.survey.process import Process
 from whence.order.survey.registry import make
 
 MAX_STAMP_BYTES = 2 << 20
-"""Of a stamp or a state: as the wire has it, more would not arrive."""
+"""Of a stamp or a state, as on the wire."""
 MAX_PLAIN_BYTES = 128 << 10
 """Of a stamp that carries no messages: `MAX_OWNERS` dated counts."""
 UNKNOWN: Span[str] = ("", 0, 1, 1)
@@ -55,7 +52,7 @@ ME: ProcessId = 0
 
 
 class Content(Body, msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A frame without owner, number and stamp: what another frame carries of it (first generation)."""
+    """A frame without owner, number and stamp, as another frame carries it (first generation)."""
 
     first: int
     count: int
@@ -95,7 +92,7 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
         self.codec = Codec(self.mechanism, MAX_STAMP_BYTES)
 
     def found(self, others: Sequence[MemberId]) -> None:
-        """Everybody who is there at the beginning has the same list, and so the same shares of what is shared out."""
+        """All founders have the same list, and so the same shares of the interval."""
         self._begin_with(sorted({self.me: None, **dict.fromkeys(others)}))
 
     # -- numbers (rule 1) ---------------------------------------------------------------------------------------
@@ -198,8 +195,8 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
         self.buffer.add(frame.key, frame)  # perhaps only its content came, carried by another one
 
     def _make_room(self, frame: StampedFrame, out: list[OrderOutput]) -> bool:
-        """`H` and the names are bounded. Blocking mechanisms give up the oldest gap; those that wait for time, the
-        newest frame."""
+        """`H` and the names are bounded. Blocking mechanisms give up the oldest gap; timed ones drop the newest
+        frame."""
         unknown = sum(name not in self.numbers for name in dict.fromkeys((frame.owner, *frame.processes)))
         if len(self.names) + unknown > MAX_OWNERS:
             self.stats.overflow_frames += 1
@@ -258,7 +255,7 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
         return frame
 
     def _pass(self, owner: MemberId, number: int, out: list[OrderOutput]) -> bool:
-        """A frame of the owner is delivered: what is missing before it never will be. Was there anything?"""
+        """A frame of the owner is delivered: give up what is missing before it. Was there anything?"""
         cursor = self._cursor(owner)
         gaps = self._gaps(owner, 0, number - 1)
         if gaps:
@@ -385,7 +382,7 @@ def _named(processes: Sequence[MemberId], index: int) -> MemberId:
 
 
 def _absorb(cursor: Cursor) -> None:
-    """What was beyond a gap, and is not any longer."""
+    """Move past the early frames that are no longer beyond a gap."""
     for number in [n for n in cursor.early if n <= cursor.taken]:
         del cursor.early[number]
     while cursor.taken + 1 in cursor.early:
@@ -394,7 +391,7 @@ def _absorb(cursor: Cursor) -> None:
 
 
 def _check_carried(messages: Sequence[Carried], config: OrderConfig) -> None:
-    """A carried message is delivered without ever passing the wire's checks: they are made here."""
+    """A carried message is delivered without passing the wire's checks: make them here."""
     for carried in messages:
         try:
             content = _content.decode(carried.body)

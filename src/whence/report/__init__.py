@@ -1,7 +1,7 @@
-"""The page a person looks at: what happened in a run, and whether order held."""
+"""The HTML report of a run: what happened, and whether order held."""
 
 from whence.report.diagram import Suspect
-from whence.report.facts import Facts, Found, gather
+from whence.report.facts import Facts, Verdicts, gather
 from whence.report.page import render, write
 
-__all__ = ["Facts", "Found", "Suspect", "gather", "render", "write"]
+__all__ = ["Facts", "Suspect", "Verdicts", "gather", "render", "write"]

@@ -1,4 +1,4 @@
-"""Pictures as SVG text: they need no script, scale to any width, and take their colours from the page."""
+"""Charts as SVG text: they need no script, scale to any width, and use the page's colours."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from html import escape
 from whence.report.facts import Load, Mark, Tenure, Window
 
 W, LEFT, RIGHT, TOP, BOTTOM = 460, 50, 14, 12, 30
-"""Narrow enough that the letters are still read when a phone shrinks the picture to its width."""
+"""Narrow enough that text stays readable on a phone."""
 OWNER_COLOURS = 8
 
 
@@ -26,7 +26,7 @@ def _text(x: float, y: float, text: str, anchor: str = "middle", cls: str = "tic
 
 
 def _line(x1: float, y1: float, x2: float, y2: float, cls: str, title: str = "") -> str:
-    """`title` is shown under the pointer."""
+    """`title` is the tooltip."""
     told = f"><title>{escape(title)}</title></line>" if title else "/>"
     return f'<line class="{cls}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"{told}'
 
@@ -42,7 +42,7 @@ def ticks(top: float, most: int = 5) -> list[float]:
 
 
 def short(value: float) -> str:
-    """A number as a tick says it."""
+    """A number for an axis tick."""
     if value >= 1e6:
         return f"{value / 1e6:g}M"
     if value >= 10_000:
@@ -51,7 +51,7 @@ def short(value: float) -> str:
 
 
 def span(ms: float) -> str:
-    """A time as a person says it."""
+    """A time with its unit."""
     if ms < 1:
         return f"{ms * 1000:.3g} µs"
     return f"{ms:.3g} ms" if ms < 1000 else f"{ms / 1000:.3g} s"
@@ -68,7 +68,7 @@ def _seconds_axis(seconds: float, height: int, x0: float = LEFT) -> tuple[list[s
 
 
 def _marks(marks: list[Mark], scale: float, height: int) -> list[str]:
-    """A thin line each; those that fall together are one, which says what it stands for."""
+    """A thin line per mark; marks at the same place share one line and its tooltip."""
     together: dict[tuple[int, bool], list[Mark]] = {}
     for mark in sorted(marks, key=lambda mark: not mark.fault)[:400]:
         together.setdefault((round((LEFT + mark.at_s * scale) / 2), mark.fault), []).append(mark)
@@ -82,7 +82,7 @@ def _marks(marks: list[Mark], scale: float, height: int) -> list[str]:
 
 
 def latency(sorted_ms: list[float]) -> str:
-    """How long from publish to delivery, on a logarithmic axis."""
+    """A histogram of the time from publish to delivery, on a logarithmic axis."""
     if not sorted_ms:
         return "<p class='none'>Nothing was delivered to another member.</p>"
     height, count = 220, len(sorted_ms)
@@ -110,7 +110,7 @@ def latency(sorted_ms: list[float]) -> str:
         ms = sorted_ms[min(count - 1, int(q * count))]
         x = LEFT + (math.log10(max(ms, 0.01)) - low) / (high - low) * width
         body.append(_line(x, TOP - 4 + 16 * row, x, floor, "mark"))
-        anchor = "end" if x > W - 90 else "start"  # each on a line of its own: they may be near to each other
+        anchor = "end" if x > W - 90 else "start"  # separate lines, since the labels may be close
         y = TOP + 4 + 16 * row
         body.append(_text(x + (4 if anchor == "start" else -4), y, f"{name} {span(ms)}", anchor, "note"))
     body.append(_line(LEFT, floor, W - RIGHT, floor, "axis"))
@@ -118,7 +118,7 @@ def latency(sorted_ms: list[float]) -> str:
 
 
 def over_time(windows: list[Window], seconds: float, marks: list[Mark]) -> str:
-    """Deliveries and publishes a second, and below them what was dropped and recovered."""
+    """Deliveries and publishes per second; below them, dropped and recovered events."""
     if not any(w.published or w.delivered for w in windows):
         return "<p class='none'>Nothing was published, nothing delivered.</p>"
     height, split = 240, 150
@@ -154,7 +154,7 @@ def over_time(windows: list[Window], seconds: float, marks: list[Mark]) -> str:
 
 
 def evenness(loads: list[Load]) -> str:
-    """What each member delivered, in the order of their names, and the mean."""
+    """The deliveries of each member, by name, and the mean."""
     if not loads:
         return "<p class='none'>There is no member.</p>"
     height = 200
@@ -182,7 +182,7 @@ def evenness(loads: list[Load]) -> str:
 
 
 def ring(tenures: list[Tenure], seconds: float, marks: list[Mark]) -> str:
-    """Who held which ticket when: pale while it waits for its turn, solid while it may publish."""
+    """Who held which ticket when: pale while granted, solid while it may publish."""
     tickets = sorted({t.ticket for t in tenures})
     if not tickets:
         return "<p class='none'>No ticket was granted.</p>"

@@ -1,4 +1,4 @@
-"""The steps of a run as columns of numbers, for the space-time diagram in the page."""
+"""The steps of a run as columns of numbers, for the page's space-time diagram."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Suspect(NamedTuple):
     """The member's order forbids it."""
 
 
-class Life(msgspec.Struct):
-    """One life of a member: a stretch of a lane, and the steps that belong to it."""
+class Segment(msgspec.Struct):
+    """One incarnation of a member: a segment of a lane, and its steps."""
 
     name: str
     lane: int
@@ -37,14 +37,15 @@ class Life(msgspec.Struct):
     begin_ms: float
     end_ms: float
     base: tuple[int, int] | None = None
-    """(life, steps of it) whose deliveries this one began with: a snapshot's, or its own former life's."""
+    """(segment, number of its steps) whose deliveries this one starts with: of a snapshot, or of its previous
+    incarnation."""
 
 
 class Diagram(msgspec.Struct):
-    """A step is a publish or a delivery. Columns are little-endian arrays in base64, one entry a step, by life."""
+    """A step is a publish or a delivery. Columns are little-endian arrays in base64, one entry per step, by segment."""
 
     lanes: list[str]
-    lives: list[Life]
+    lives: list[Segment]
     events: list[str]
     """Event ids; steps name them by index."""
     whole: bool
@@ -54,7 +55,7 @@ class Diagram(msgspec.Struct):
     at_ms: str
     """float32: since the start of the run."""
     held_ms: str
-    """float32: how long it waited here before it was delivered; -1 for a publish."""
+    """float32: how long it waited before delivery; -1 for a publish."""
     flags: str
     """uint8: 1 recovered, 2 delivered over a gap, bits 2 to 4 the verdict (an index into `verdicts`), 32 forbidden by
     the member's order."""
@@ -66,7 +67,8 @@ _FINE = Suspect(NAMES[0], False)
 
 
 def draw(steps: list[Row], start: int, suspect: Mapping[tuple[str, int], Suspect], most: int) -> Diagram:
-    """`steps` by member and `lseq`. Too many: a window of time, around the first suspect if there is any."""
+    """`steps` are sorted by member and `lseq`. If there are too many: a window of time around the first suspect, if
+    any."""
     chosen = [row for row in steps if row.kind in ("publish", "deliver") and row.event is not None]
     whole = len(chosen) <= most
     if not whole:
@@ -74,8 +76,8 @@ def draw(steps: list[Row], start: int, suspect: Mapping[tuple[str, int], Suspect
     keep = {(row.member, row.lseq) for row in chosen}
     lanes: dict[str, int] = {}
     events: dict[str, int] = {}
-    lives: dict[str, Life] = {}
-    tokens: dict[str, tuple[str, int]] = {}  # snapshot -> (life, its steps so far)
+    lives: dict[str, Segment] = {}
+    tokens: dict[str, tuple[str, int]] = {}  # snapshot -> (member, its steps so far)
     received: dict[tuple[str, str], tuple[int, bool]] = {}
     event, flags, at, held = array("I"), array("B"), array("f"), array("f")
     for row in steps:
@@ -84,7 +86,7 @@ def draw(steps: list[Row], start: int, suspect: Mapping[tuple[str, int], Suspect
         if life is None:
             name = row.member.rpartition("#")[0] or row.member
             lane = lanes.setdefault(name, len(lanes))
-            life = lives[row.member] = Life(row.member, lane, "", len(event), len(event), ms, ms)
+            life = lives[row.member] = Segment(row.member, lane, "", len(event), len(event), ms, ms)
         life.end_ms = max(life.end_ms, ms)
         if row.kind == "join":
             life.order = row.order or ""
@@ -102,7 +104,7 @@ def draw(steps: list[Row], start: int, suspect: Mapping[tuple[str, int], Suspect
         code = NAMES.index(verdict) << VERDICT_SHIFT
         flags.append(recovered * RECOVERED + (row.reason == "gap") * SKIPPED + code + wrong * WRONG)
         life.last = len(event)
-    _found(steps, lives, tokens)
+    _set_bases(steps, lives, tokens)
     return Diagram(
         lanes=list(lanes),
         lives=list(lives.values()),
@@ -120,8 +122,8 @@ def _packed(column: bytes) -> str:
     return base64.b64encode(column).decode("ascii")
 
 
-def _found(steps: list[Row], lives: dict[str, Life], tokens: dict[str, tuple[str, int]]) -> None:
-    """What each life began with."""
+def _set_bases(steps: list[Row], lives: dict[str, Segment], tokens: dict[str, tuple[str, int]]) -> None:
+    """Set what each segment starts with."""
     names = {name: index for index, name in enumerate(lives)}
     for row in steps:
         if row.kind != "join" or row.reason not in ("snapshot", "checkpoint"):
@@ -135,7 +137,7 @@ def _found(steps: list[Row], lives: dict[str, Life], tokens: dict[str, tuple[str
 
 
 def _window(chosen: list[Row], suspect: Mapping[tuple[str, int], Suspect], most: int) -> list[Row]:
-    """The `most` steps nearest in time to the first suspect; the first ones of the run if there is none."""
+    """The `most` steps nearest in time to the first suspect, or the first ones of the run."""
     bad = [row.t_ns for row in chosen if (row.member, row.lseq) in suspect]
     centre = min(bad) if bad else min(row.t_ns for row in chosen)
     nearest = sorted(range(len(chosen)), key=lambda i: abs(chosen[i].t_ns - centre))[:most]

@@ -1,7 +1,4 @@
-"""What the page shows, gathered from the rows of a trace and the verdicts on them.
-
-The verdicts come from `whence.judge`, through the audit or directly: this room judges nothing.
-"""
+"""The contents of the page, gathered from the rows of a trace and the judge's verdicts."""
 
 from __future__ import annotations
 
@@ -18,11 +15,11 @@ from whence.trace import Row
 WINDOWS = 60
 """Points of the curves over time."""
 MAX_STEPS = 120_000
-"""Publishes and deliveries in the diagram; what a browser pans without a stutter."""
+"""The most steps in the diagram that a browser pans smoothly."""
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """What the judge found. The counts are of the whole trace, also when the page is given only a part of its rows."""
+class Verdicts(msgspec.Struct, frozen=True, kw_only=True):
+    """The judge's verdicts. Counts are of the whole trace, even if the page gets only a part of its rows."""
 
     verdicts: Mapping[str, int] = {}
     """Verdict -> deliveries."""
@@ -36,7 +33,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tenure(msgspec.Struct):
-    """One ticket in one hand for a while."""
+    """The time in which one owner held a ticket."""
 
     ticket: int
     owner: str
@@ -45,11 +42,11 @@ class Tenure(msgspec.Struct):
     """When it could publish."""
     end_s: float | None = None
     how: str = ""
-    """released, lost, or gone with its owner."""
+    """released, lost, or ended with its owner."""
 
 
 class Load(msgspec.Struct):
-    """One member's share."""
+    """One member's counts."""
 
     member: str
     published: int = 0
@@ -59,7 +56,7 @@ class Load(msgspec.Struct):
 
 
 class Window(msgspec.Struct):
-    """A stretch of time."""
+    """Counts in an interval of time."""
 
     start_s: float
     published: int = 0
@@ -69,13 +66,13 @@ class Window(msgspec.Struct):
 
 
 class Mark(msgspec.Struct):
-    """Something that happened to a member, worth a line on the time axis."""
+    """An incident of a member, marked on the time axis."""
 
     at_s: float
     member: str
     what: str
     fault: bool
-    """Something was done to it; else it came, or left."""
+    """A fault; otherwise it joined or left."""
 
 
 class Facts(msgspec.Struct, kw_only=True):
@@ -83,22 +80,22 @@ class Facts(msgspec.Struct, kw_only=True):
 
     title: str
     about: str
-    """Where it comes from, in a line."""
+    """The source, in one line."""
     command: str = ""
-    """What makes this page again."""
+    """The command that makes this page."""
     seconds: float
     members: int
     lives: int
     published: int
     delivered: int
     dropped: dict[str, int]
-    """Why -> events that a member received and did not deliver."""
+    """Reason -> events that a member received and did not deliver."""
     lost: int
-    """Deliveries that were due to a member that was there to the end, and never came."""
+    """Missing deliveries at members that were present to the end."""
     recovered: int
     asked: int
     given_up: int
-    found: Found
+    found: Verdicts
     latency_ms: list[float]
     """Publish to delivery at another member, sorted; a sample if there are many."""
     windows: list[Window]
@@ -108,8 +105,8 @@ class Facts(msgspec.Struct, kw_only=True):
     diagram: Diagram
 
 
-def gather(rows: Iterable[Row], found: Found, *, title: str, about: str, command: str = "") -> Facts:
-    """All facts about one run of one cluster. Steps are ordered by member and `lseq`; times only place them."""
+def gather(rows: Iterable[Row], found: Verdicts, *, title: str, about: str, command: str = "") -> Facts:
+    """Gather the facts about one run of one cluster. Steps are ordered by member and `lseq`; times only place them."""
     steps = sorted(rows, key=lambda row: (_natural(row.member), row.lseq))
     start = min((row.t_ns for row in steps), default=0)
     end = max((row.t_ns for row in steps), default=0)
@@ -141,7 +138,7 @@ def gather(rows: Iterable[Row], found: Found, *, title: str, about: str, command
 
 
 def _marks(steps: list[Row], start: int) -> list[Mark]:
-    """What is in the rows; and of whoever was killed, which leaves no row, its last step."""
+    """Marks from the rows; a killed member leaves no row, so its last step is marked."""
     found = [
         (row.t_ns, Mark((row.t_ns - start) / 1e9, row.member, _what(row), row.kind in ("fault", "crash", "cutoff")))
         for row in steps
@@ -156,7 +153,8 @@ def _marks(steps: list[Row], start: int) -> list[Mark]:
 
 
 def _ended(steps: list[Row]) -> set[str]:
-    """Lives that are over: they said so, or the same process has a later one. `steps` have earlier lives first."""
+    """Members that have ended: by a row, or because the same process has a later one. `steps` have earlier ones
+    first."""
     lives: dict[str, list[str]] = {}
     for member in dict.fromkeys(row.member for row in steps):
         lives.setdefault(address(member), []).append(member)
@@ -176,7 +174,7 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 
 def address(member: str) -> str:
-    """The process whose life this is: `address#boot` -> `address`."""
+    """The process of a member: `address#boot` -> `address`."""
     return member.rpartition("#")[0] or member
 
 
@@ -219,10 +217,10 @@ def _loads(steps: list[Row]) -> list[Load]:
 
 
 def _tenures(steps: list[Row], start: int, end: int) -> list[Tenure]:
-    """From `ticket` rows (`granted`, `owner`, `released`, `lost`); one that is never closed ends with its owner.
+    """From `ticket` rows (`granted`, `owner`, `released`, `lost`); a tenure without an end row ends with its owner.
 
-    A killed owner leaves no row. But whoever lives delivers what is published: if much came after its last step, it
-    was gone by then.
+    A killed owner leaves no row. But live members deliver what is published: an owner without a step while much was
+    published had ended by then.
     """
     found: list[Tenure] = []
     open_: dict[tuple[str, int], Tenure] = {}
@@ -252,7 +250,7 @@ def _tenures(steps: list[Row], start: int, end: int) -> list[Tenure]:
 
 
 def _lost(steps: list[Row]) -> int:
-    """Counted for members that began with nothing and never ended: to all of them every event was due."""
+    """Counted for members that started empty and never ended, since they should have got every event."""
     ended = _ended(steps)
     began = {row.member for row in steps if row.kind == "join" and row.reason == "genesis"}
     events = {row.event for row in steps if row.kind == "publish"}

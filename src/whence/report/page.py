@@ -1,4 +1,4 @@
-"""The page: one self-contained file that opens from disk, light and dark, on a phone and on a desk."""
+"""The page: one self-contained HTML file, with light and dark colours."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from whence.report import charts
 from whence.report.facts import Facts
 
 FIRST = 5
-"""Findings that are seen at once."""
+"""Findings shown without unfolding."""
 
 
 def write(facts: Facts, path: Path) -> None:
-    """The page as a file; it gets its name when it is complete."""
+    """Write the page; the file is renamed when it is complete."""
     partial = path.with_name(f".{path.name}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         partial.write_text(render(facts), encoding="utf-8")
         partial.replace(path)
-    except BaseException as error:  # also Ctrl-C: no half page is left behind
+    except BaseException as error:  # also Ctrl-C: leave no partial file
         with suppress(OSError):
             partial.unlink()
         if not isinstance(error, OSError):
@@ -40,7 +40,7 @@ def render(facts: Facts) -> str:
     """The page as text."""
     assets = files("whence.report")
     page = assets.joinpath("page.html").read_text(encoding="utf-8")
-    # No "<" inside the script element: an event may be called anything, also something that would end it.
+    # No "<" inside the script element: an event's name could end it.
     data = msgspec.json.encode(facts.diagram).decode().replace("<", "\\u003c")
     parts = {
         "title": escape(facts.title),

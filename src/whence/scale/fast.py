@@ -1,21 +1,18 @@
-"""The fast engine: the paper's network only, and the vectors of nobody.
+"""The fast engine: only the paper's network, and without storing the processes' vectors.
 
-1. A vector is only a count over what was delivered. If all of m's past has arrived before m, m is delivered on
-   arrival, and correctly (PCO17 Corollary 1). Nothing has to be counted, queued or sorted for it: that is 98 of 100
-   deliveries.
-2. When a copy arrives is a hash of message and receiver. So what a sender had delivered needs only the sender's own
-   arrivals (`arrived`, then `pasts`, one pass over the messages); after that, receivers have nothing to do with each
-   other (`judge`, in any order).
-3. Say m arrives at r while some of its past is missing, and T is the arrival of the last of that. Until T the only
-   unusual thing that can happen is that m is delivered too early. Then there is a p in m's past, later than m here,
-   and either the sender of m had skipped p too, or every entry of p is covered by messages that arrived by T and that
-   the sender of m had not delivered. That is a cheap test, and most fail it. (In `Pending` the waiting messages are
-   tried from the oldest on after each delivery, so the first of m's past that is undelivered when m is delivered
-   cannot have arrived before m.)
-4. What is left is replayed: from the last moment at which nothing waited at r, message by message, with the core's own
-   rules.
+1. A vector only counts deliveries. If all of m's past has arrived before m, m is delivered on arrival, and correctly
+   (PCO17 Corollary 1). This needs no counting, queueing or sorting, and is true of 98 in 100 deliveries.
+2. A copy's arrival time is a hash of message and receiver. So what a sender had delivered depends only on its own
+  arrivals (`arrived`, then `pasts`, one pass over the messages); after that, receivers are independent (`judge`, in any
+  order).
+3. Say m arrives at r while some of its past is missing, and T is the arrival of the last missing message. Until T the
+  only irregularity is that m may be delivered too early. Then some p in m's past arrives later than m here, and either
+  the sender of m had skipped p too, or every entry of p is covered by messages that arrived by T and that the sender of
+  m had not delivered. This is a cheap test that most fail. (`Pending` retries waiting messages from the oldest on after
+  each delivery, so the first undelivered message of m's past cannot have arrived before m.)
+4. The rest is replayed message by message with the core's own rules, from the last moment at which nothing waited at r.
 
-Sets of messages are bits: bit i of a set of m stands for message m - window + i. Older ones have arrived everywhere.
+Sets of messages are bits: bit i of a set of m is message m - window + i. Older messages have arrived everywhere.
 """
 
 from __future__ import annotations
@@ -27,7 +24,7 @@ import numpy.typing as npt
 
 from whence.scale.general import DELIVERED, EARLY, ERRORS, OVERTAKEN, SEEN
 from whence.scale.jit import kernel, lowest, span, threaded
-from whence.scale.network import Run
+from whence.scale.network import Prepared
 from whence.scale.random import hashed, normal
 from whence.scale.sets import add, has, join, piece
 
@@ -35,38 +32,38 @@ I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
 
 LANES = 64
-"""Receivers that are judged together: enough for the vector registers, few enough for the caches."""
+"""Receivers that are processed together: enough for the vector registers, few enough for the caches."""
 
 TOGETHER = 256
-"""Messages whose senders' arrivals one thread looks at in one go."""
+"""Messages whose senders' arrivals one thread computes together."""
 
 TOO_LONG = 15
-"""Column of the counts: replays that would have to begin too long ago. Then nearly always something waits, and this
-engine is the wrong one: it stops at once."""
+"""Column of the counts: replays that would have to start too long ago. Then something waits nearly always, and this
+engine is unsuitable: it stops at once."""
 
 REPLAYED = 100
 """A replay of more arrivals than this is too long."""
 
 
 class Past(NamedTuple):
-    """What is known about messages; an argument of compiled functions."""
+    """Tables about messages; an argument of compiled functions."""
 
     window: int
     had: U64
-    """[m, .] what the sender had delivered (or sent) when it sent m: what the stamp counts."""
+    """[m, .] what the sender had delivered or sent when it sent m, as counted by the stamp."""
     past: U64
-    """[m, .] the true past: that, and the past of all that."""
+    """[m, .] the true past: the transitive closure of `had`."""
     covers: U64
     """[process, R / 64] f(p) as bits."""
     keys: npt.NDArray[np.int32]
     """[process, K] f(p)."""
     sent: npt.NDArray[np.int32]
-    """[m] when it was sent: the lower 32 bits. Times are compared by their difference, which is far less."""
+    """[m] the send time, lower 32 bits. Only differences are used, which are far smaller."""
 
 
 @kernel
 def _close(m: int, window: int, had: Any, past: Any) -> None:
-    """past[m] from had[m]: newest first, because whatever is in the past of another brings nothing new."""
+    """past[m] from had[m], newest first: a message in the past of a newer one adds nothing."""
     for w in range(past.shape[1]):
         past[m, w] = 0
     for i in range(window - 1, -1, -1):
@@ -80,8 +77,9 @@ def _close(m: int, window: int, had: Any, past: Any) -> None:
 
 @kernel
 def _ready(y: int, low: int, high: int, window: int, held: Any, had: Any, sender: Any, keys: Any, count: Any) -> Any:
-    """Algorithm 2 without vectors: in no entry may what y's sender had, and is missing here, outnumber what is here
-    and it had not. `held` is the set of what is delivered here, from message `low` on; `count` is scratch: zeros."""
+    """PCO17 Algorithm 2 without vectors: in no entry may the messages that y's sender had and are missing here
+    outnumber those that are here and it had not. `held` is the set of messages delivered here, from `low` on; `count`
+    is scratch, all zeros."""
     first = y - window
     missing = 0
     for w in range(had.shape[1]):
@@ -98,7 +96,7 @@ def _ready(y: int, low: int, high: int, window: int, held: Any, had: Any, sender
     for w in range((high - first + 63) >> 6):
         word = piece(held, first + 64 * w - low)
         if w < had.shape[1]:
-            word &= ~had[y, w]  # bit `window`, and what is behind it, is never set: later than y
+            word &= ~had[y, w]  # bits from `window` on are never set: later than y
         while word != 0:
             x = first + 64 * w + lowest(word)
             word &= word - np.uint64(1)
@@ -131,11 +129,11 @@ def _replay(
     keys: Any,
     count: Any,
 ) -> Any:
-    """Process r from a quiet moment, when nothing waits, until `target` is delivered, or up to and without `until`.
+    """Replay process r from a quiet moment, when nothing waits, until `target` is delivered or time `until`.
 
-    False if that would take too long. `when[x - low]` is the arrival of message x, for low <= x < high. Afterwards
-    `held` is the set of what is delivered, from `low` on, and `known` that and its past, without what target's delivery
-    adds to `known`. Where `doubt` is not, all of the past was here first.
+    False if that takes too long. `when[x - low]` is the arrival of message x, for low <= x < high. Afterwards `held` is
+    the set of delivered messages from `low` on, and `known` those and their past, without what target's delivery adds.
+    `doubt` is False for messages whose past was complete on arrival.
     """
     events = 0
     for w in range(len(held)):
@@ -153,7 +151,7 @@ def _replay(
                 return False
     for w in range(len(held)):
         known[w] = held[w]
-    waiting = 0  # the front of `order` is free again as soon as it is read: what waits is kept there
+    waiting = 0  # waiting messages are kept in the part of `order` already read
     for e in range(events):
         order[waiting] = order[e]
         waiting += 1
@@ -190,7 +188,7 @@ def _arrivals(r: int, low: int, high: int, when: Any, receiver: Any, net: Any) -
 
 @kernel
 def _quiet(low: int, high: int, now: int, window: int, when: Any, past: Any, coming: Any) -> Any:
-    """The last moment before `now` at which everything that had arrived had its past here too."""
+    """The last moment before `now` at which the past of everything that had arrived was complete."""
     while True:
         earliest = now
         some = 0
@@ -214,7 +212,7 @@ def _quiet(low: int, high: int, now: int, window: int, when: Any, past: Any, com
 
 @threaded
 def arrived(p: Any, net: Any, receiver: Any, begin: int, end: int) -> None:
-    """What had arrived at the senders of messages begin .. end-1: nearly always what they had delivered, too."""
+    """What had arrived at the senders of messages begin .. end-1; nearly always the same as what they had delivered."""
     window, had = p.window, p.had
     send, sender = net.send, net.sender
     for block in span(-(-(end - begin) // TOGETHER)):
@@ -231,8 +229,8 @@ def arrived(p: Any, net: Any, receiver: Any, begin: int, end: int) -> None:
 
 @kernel
 def pasts(p: Any, net: Any, receiver: Any, begin: int, end: int, lookback: int, counts: Any) -> None:
-    """From what had arrived (`had`) at the senders of messages begin .. end-1 to what they had delivered, and to the
-    true past of these messages."""
+    """Turn what had arrived (`had`) at the senders of messages begin .. end-1 into what they had delivered, and compute
+    the true past of these messages."""
     window, had, past, _, keys, _ = p
     send, sender = net.send, net.sender
     when, doubt = np.zeros(lookback, np.int64), np.ones(lookback, np.bool_)
@@ -247,29 +245,13 @@ def pasts(p: Any, net: Any, receiver: Any, begin: int, end: int, lookback: int, 
             clean &= had[m, w] == past[m, w]
         if clean:
             continue
-        # Something has arrived here before its past: it waits, or slipped through. Only a replay can tell.
+        # Something arrived before its past: it waits, or was delivered too early. Only a replay can tell.
         low = max(0, m - lookback)
         _arrivals(s, low, m, when, receiver, net)
         quiet = _quiet(low, m, send[m] + 1, window, when, past, coming)
         far = low > 0 and quiet - (send[m] - send[m - window]) <= send[low]
         if far or not _replay(
-            s,
-            -1,
-            low,
-            m,
-            quiet,
-            send[m] + 1,
-            window,
-            when,
-            doubt,
-            held,
-            known,
-            order,
-            had,
-            past,
-            sender,
-            keys,
-            count,
+            s, -1, low, m, quiet, send[m] + 1, window, when, doubt, held, known, order, had, past, sender, keys, count
         ):
             counts[0, TOO_LONG] += 1
             return
@@ -280,7 +262,7 @@ def pasts(p: Any, net: Any, receiver: Any, begin: int, end: int, lookback: int, 
 
 @kernel
 def _fill(x: int, row: int, first: int, lanes: int, arrive: Any, receiver: Any, sent: Any, net: Any) -> Any:
-    """When x arrives at each receiver of a block; the least and the greatest delay."""
+    """The arrivals of x at each receiver of a block; returns the least and the greatest delay."""
     word1, word2, skew = net.key1[x], net.key2[x], net.skew
     mean = np.int32(net.base[0, 0] + net.apart[x])
     begin = sent[x]
@@ -297,8 +279,8 @@ def _fill(x: int, row: int, first: int, lanes: int, arrive: Any, receiver: Any, 
 
 @kernel
 def _covered(m: int, lane: int, late: Any, now: int, arrive: Any, rivals: Any, p: Any, sender: Any, cover: Any) -> Any:
-    """Can m have been delivered too early? See the third idea above. `rivals`: what of its past may come later than
-    m."""
+    """Whether m may have been delivered too early (idea 3 above). `rivals`: messages of its past that may arrive
+    later."""
     window, had, covers, sent = p.window, p.had, p.covers, p.sent
     mask = len(arrive) - 1
     mine = arrive[m & mask, lane]
@@ -348,14 +330,14 @@ def _settle(
     scratch: Any,
     counts: Any,
 ) -> Any:
-    """Replay receiver first + lane until m is delivered: was that an error? `early` and `lates` are the messages of
-    this lane that came before their past, and for how long it was missing."""
+    """Replay receiver first + lane until m is delivered; returns whether that was an error. `early` and `lates` are the
+    messages of this lane that arrived before their past, and how long it was missing."""
     window, had, past, sent = p.window, p.had, p.past, p.sent
     when, doubt, order, count, held, known = scratch
     mask = len(arrive) - 1
     mine = arrive[m & mask, lane]
     quiet, moved = np.int32(0), True
-    while moved:  # from the last moment before m came at which nothing can have waited
+    while moved:  # the last moment before m arrived at which nothing can have waited
         moved = False
         for e in range(earlies[lane] - 1, max(-1, earlies[lane] - 1 - early.shape[1]), -1):
             y = early[lane, e & (early.shape[1] - 1)]
@@ -367,7 +349,7 @@ def _settle(
     low = m
     while low > begin and np.int32(sent[low - 1] - mine) >= quiet - longest:
         low -= 1
-    oldest = m  # of those that are tried: what its sender had, or had not, is to be seen too
+    oldest = m  # the oldest message to try; a window before it is needed too
     for e in range(earlies[lane] - 1, max(-1, earlies[lane] - 1 - early.shape[1]), -1):
         y = early[lane, e & (early.shape[1] - 1)]
         if y < low:
@@ -444,8 +426,8 @@ def _block(
     counts: Any,
     log: Any,
 ) -> None:
-    """The receivers first .. first+lanes-1: messages judge .. end-1, after those from `begin` on for what is still
-    under way."""
+    """Judge messages judge .. end-1 at the receivers first .. first+lanes-1. Messages from `begin` on are filled in,
+    since they may still be in flight."""
     window, past, sent = p.window, p.past, p.sent
     sender, total = net.sender, len(net.send)
     arrive = np.zeros((ring, LANES), np.int32)
@@ -528,7 +510,7 @@ def _block(
 def judge(
     p: Any, net: Any, receiver: Any, tasks: Any, longest: int, bounds: Any, ring: int, counts: Any, log: Any
 ) -> None:
-    """Every task (first receiver, how many, first message to fill, first to judge, end) on whatever thread is free."""
+    """Run every task (first receiver, number, first message to fill in, first to judge, end) on any free thread."""
     for t in span(len(tasks)):
         _block(
             tasks[t, 0],
@@ -548,10 +530,10 @@ def judge(
 
 
 class Fast:
-    """A run, step by step: first the pasts, then the receivers."""
+    """A run of the fast engine, step by step: first the pasts, then the receivers."""
 
-    def __init__(self, run: Run, part: tuple[int, int] = (0, 1), log: bool = False) -> None:
-        """`part`: (i, n) does only the i-th n-th of the receivers. `log`: keep every error, for tests."""
+    def __init__(self, run: Prepared, part: tuple[int, int] = (0, 1), log: bool = False) -> None:
+        """`part` (i, n): only the i-th n-th of the receivers. `log`: keep every error, for tests."""
         self.run = run
         N, total, W = run.settings.processes, len(run.net.send), run.window
         words = -(-W // 64)
@@ -569,7 +551,7 @@ class Fast:
         self.known, self.judged = 0, run.first
 
     def step(self, messages: int) -> bool:
-        """Go on by so many messages; False when all of the run is done."""
+        """Process this many more messages; False when the run is complete."""
         run, W, total = self.run, self.run.window, len(self.run.net.send)
         begin, end = self.judged, min(self.judged + messages, run.last + W, total)
         if begin >= end or self.counts[TOO_LONG]:

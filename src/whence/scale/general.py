@@ -1,28 +1,27 @@
-"""The general engine: every process's vector, queue and list, as the core keeps them, in arrays.
+"""The general engine: every process's vector, queue and list, as in the core, in arrays.
 
-A process is advanced only when somebody needs to know its state: when it sends. Between two of its sends nothing that
-it does can be seen by others. So one pass over the messages in the order of sending, advancing only the sender of
-each, is a correct simulation, with no event queue. Every `stride` messages all processes catch up, each independent of
-the others: that is where nearly all work is done, on as many threads as there are.
+A process is advanced only when it sends: between two sends its actions are invisible to others. So one pass over the
+messages in sending order, advancing only each sender, is a correct simulation without an event queue. Every `stride`
+messages all processes catch up, independently of each other; nearly all work is done there, on all threads.
 
-The oracle. The true past of a message is everything its sender had delivered or sent, and the past of all that. Older
-than the longest delay it is delivered everywhere, so a set of bits over the recent messages is exact. Message `x` has
-bit `x mod S`:
+The oracle. The true past of a message is everything its sender had delivered or sent, and the past of all that.
+Messages older than the longest delay are delivered everywhere, so a set of bits over the recent messages is exact.
+Message `x` has bit `x mod S`:
 
-    missing[p]   sent, and not delivered at p
-    heard[p]     missing, but in the past of something delivered at p
-    past[m]      what the sender of m knew: all but what was missing and not heard of (the paper's vector clock with its
-                 maximum)
+    missing[p]   sent, and not delivered at p heard[p]     missing, but in the past of something delivered at p past[m]
+    what the sender of m knew: everything except what was missing and not heard of (the paper's vector clock with its
+    maximum)
 
     an error     m is delivered while past[m] & missing[p] is not empty
     overtaken    m is in heard[p] when it is delivered: something that depends on it came first (eps_max counts it)
     seen wrong   not overtaken, and past[m] & missing[p] is not within heard[p] (eps_min counts only these)
 
-Little is missing at any time, and what is missing is recent: a delivery looks at the words of bits from the oldest
-missing message on, nearly always one or two. If they have nothing in common with past[m] it is ready, and right (PCO17
-Corollary 1); only otherwise the R entries are compared. Algorithm 4 needs only the K entries of the sender. What
-Algorithm 5 asks about two messages, whether the stamp of one reaches the entries that the other set, is the same at
-all processes: it is a set of bits per message too (`claims`), which meets that of the list L (`listed`).
+Few messages are missing at any time, and those are recent: a delivery looks at the words of bits from the oldest
+missing message on, nearly always one or two. If they have nothing in common with past[m], m is ready, and correct
+(PCO17 Corollary 1); only otherwise the R entries are compared. Algorithm 4 needs only the K entries of the sender.
+Algorithm 5 asks of two messages whether the stamp of one reaches the entries that the other set. The answer is the same
+at all processes, so it is a set of bits per message (`claims`), which is intersected with that of the list L
+(`listed`).
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ import numpy.typing as npt
 
 from whence.errors import ConfigError
 from whence.scale.jit import kernel, span, threaded
-from whence.scale.network import Run, key_sets, travel
+from whence.scale.network import Prepared, key_sets, travel
 from whence.scale.random import RECEIVER, bits
 
 I64 = npt.NDArray[np.int64]
@@ -49,7 +48,7 @@ ERROR, COVERED, WITNESSED = 1, 2, 4
 """Bits of a logged decision, below the message's number."""
 
 LOG = 3
-"""How many bits those are."""
+"""The number of those bits."""
 
 SCANNED, COMING, WAITING, NEXT, LOGGED, OLDEST = range(6)
 """Columns of `State.sizes`."""
@@ -61,15 +60,14 @@ NUMBER = 32
 """Bits of a message's number in `State.waiting`; above them is the entry it waits for."""
 
 LANES = 16
-"""So many entries of a vector are compared at once."""
+"""Entries of a vector that are compared at once."""
 
 
 class State(NamedTuple):
     """All processes and the recent messages, in arrays; `p` is a process, `m` a message, `H` and `S` powers of two."""
 
     limits: I64
-    """Messages FIRST .. LAST-1 at processes LOW .. HIGH-1 are counted; the WINDOW; SHIFT: bits of a message's
-    number."""
+    """Messages FIRST .. LAST-1 at processes LOW .. HIGH-1 are counted; the WINDOW; SHIFT, the bits of a number."""
     V: I32
     """[p, R] the vector."""
     missing: U64
@@ -79,20 +77,20 @@ class State(NamedTuple):
     listed: U64
     """[p, S / 64] the recent ones of the list L."""
     sizes: I64
-    """[p, .] messages before SCANNED have been looked at; how long `coming` and `waiting` are; the NEXT place in L; how
-    much is LOGGED; nothing is missing before the word of bits OLDEST."""
+    """[p, .] messages before SCANNED are processed; the lengths of `coming` and `waiting`; the NEXT place in L; the
+    length LOGGED; nothing is missing before the word of bits OLDEST."""
     coming: I64
-    """[p, .] what is on its way: arrival time and number in one integer, ascending."""
+    """[p, .] messages in flight: arrival time and number in one integer, ascending."""
     waiting: I64
-    """[p, .] arrived and not ready, in order of arrival: an entry that is too small, and the number."""
+    """[p, .] arrived and not ready, in order of arrival: an entry of V that is too small, and the number."""
     recent: I64
     """[p, .] the list L, a ring; -1: empty."""
     receiver: U32
-    """[p] the hash under which it gets its copies."""
+    """[p] its hash, which determines its delays."""
     keys: I32
     """[p, K] f(p)."""
     need: I32
-    """[m mod H, R] what V has to reach before m: its stamp, less one in the sender's entries."""
+    """[m mod H, R] what V must reach before m: its stamp, less one in the sender's entries."""
     stamp: I32
     """[m mod H, R] m.V itself."""
     sets: I32
@@ -110,7 +108,7 @@ class State(NamedTuple):
 
 @kernel
 def _blocker(p: int, row: int, V: Any, need: Any) -> Any:
-    """Algorithm 2: an entry of V that is too small for a message, or -1 (the sign survives the or)."""
+    """PCO17 Algorithm 2: an entry of V that is too small for a message, or -1 (`or` keeps the sign)."""
     for x in range(0, V.shape[1], LANES):
         short = np.int32(0)
         for i in range(LANES):
@@ -124,7 +122,7 @@ def _blocker(p: int, row: int, V: Any, need: Any) -> Any:
 
 @kernel
 def _hear(p: int, row: int, past: Any, missing: Any, heard: Any) -> Any:
-    """Something is delivered before its past, of which p hears by that; was anything of it new?"""
+    """A message is delivered before its past, which p now knows of; returns whether any of it was new."""
     new = np.uint64(0)
     for w in range(past.shape[1]):
         behind = past[row, w] & missing[p, w]
@@ -135,7 +133,7 @@ def _hear(p: int, row: int, past: Any, missing: Any, heard: Any) -> Any:
 
 @kernel
 def _witnessed(p: int, row: int, claims: Any, listed: Any) -> Any:
-    """Algorithm 5: does a recent delivery depend on the values that the message sets?"""
+    """PCO17 Algorithm 5: whether a recent delivery depends on the values that the message sets."""
     found = np.uint64(0)
     for w in range(claims.shape[1]):
         found |= claims[row, w] & listed[p, w]
@@ -144,7 +142,7 @@ def _witnessed(p: int, row: int, claims: Any, listed: Any) -> Any:
 
 @kernel
 def _list(p: int, m: int, scanned: int, listed: Any, recent: Any, sizes: Any) -> None:
-    """Append m to L; the oldest falls out."""
+    """Append m to L and drop the oldest."""
     last = 64 * listed.shape[1] - 1
     at = sizes[p, NEXT]
     old = recent[p, at]
@@ -159,7 +157,7 @@ def _list(p: int, m: int, scanned: int, listed: Any, recent: Any, sizes: Any) ->
 def _count(
     p: int, late: bool, wrong: bool, new: bool, overtaken: bool, covered: bool, witnessed: bool, counts: Any
 ) -> None:
-    """Most deliveries are nothing but that."""
+    """Count a delivery; most only add to DELIVERED."""
     counts[p, DELIVERED] += 1
     if covered or late or wrong or overtaken:
         counts[p, ERRORS] += wrong
@@ -174,7 +172,7 @@ def _count(
 
 @kernel
 def _expect(p: int, key: int, coming: Any, at: int) -> None:
-    """Note that something will arrive, besides `at` others."""
+    """Insert an arrival among `at` others."""
     while at > 0 and coming[p, at - 1] > key:
         coming[p, at] = coming[p, at - 1]
         at -= 1
@@ -183,19 +181,19 @@ def _expect(p: int, key: int, coming: Any, at: int) -> None:
 
 @kernel
 def _scan(s: Any, net: Any, p: int, until: int) -> None:
-    """Look at the messages sent before number `until`: when does each arrive here?"""
+    """Compute the arrivals of the messages sent before number `until`."""
     missing, listed, coming, sizes = s.missing, s.listed, s.coming, s.sizes
     shift, receiver = s.limits[SHIFT], s.receiver[p]
     send, sender, apart, key1, key2, base, city, skew, lost, retry = net
     last = missing.shape[1] - 1
     begin, size = sizes[p, SCANNED], sizes[p, COMING]
     room = coming[p, size:]
-    for m in range(begin, until):  # apart from the rest, so that it runs in whole vector registers
+    for m in range(begin, until):  # a separate loop, so that it is vectorised
         time = travel(m, p, receiver, sender, apart, key1, key2, base, city, skew, lost, retry)
         room[m - begin] = ((send[m] + time) << shift) | m
     for m in range(begin, until):
         key = room[m - begin]
-        if m & 63 == 0:  # the next word still says something about messages long gone
+        if m & 63 == 0:  # the next word still refers to old messages
             listed[p, ((m >> 6) + 1) & last] = 0
         if sender[m] == p:
             continue
@@ -208,9 +206,9 @@ def _scan(s: Any, net: Any, p: int, until: int) -> None:
 
 @kernel
 def _take(s: Any, p: int, end: int, at: int) -> None:
-    """Everything that arrives at p before `end`; after a delivery what waits is tried, first come first, from the start
-    again after each success, to a fixed point. `at`: the first of them to try now."""
-    # Read once: every look at a field of a tuple counts references, which costs more than a delivery.
+    """Process everything that arrives at p before `end`. After a delivery, waiting messages are retried in order of
+    arrival, from the start after each success, to a fixed point. `at`: the first one to try now."""
+    # Read fields once: each access counts references, which costs more than a delivery.
     limits, V, missing, heard, listed, sizes = s.limits, s.V, s.missing, s.heard, s.listed, s.sizes
     coming, waiting, recent, need, sets, own = s.coming, s.waiting, s.recent, s.need, s.sets, s.own
     past, claims, counts, log = s.past, s.claims, s.counts, s.log
@@ -275,15 +273,16 @@ def _take(s: Any, p: int, end: int, at: int) -> None:
 
 @kernel
 def _advance(s: Any, net: Any, p: int, until: int) -> None:
-    """Process `p` up to the moment at which message `until` is sent: everything that arrives before."""
+    """Advance `p` to the time at which message `until` is sent."""
     _scan(s, net, p, until)
     _take(s, p, (net.send[until] << s.limits[SHIFT]) | until, s.sizes[p, WAITING])
 
 
 @kernel
 def _claim(m: int, window: int, stamp: Any, sets: Any, own: Any, claims: Any) -> None:
-    """Algorithm 5 between m and the messages before it, both ways. Of messages farther apart than the window the sender
-    of the later one had the earlier: its stamp is smaller, and where the later one is delivered the earlier was."""
+    """PCO17 Algorithm 5 between m and the messages before it, in both directions. If two messages are farther apart
+    than the window, the sender of the later one had the earlier one: its stamp is smaller, and wherever the later one
+    is delivered the earlier one was."""
     rows, words = len(stamp) - 1, claims.shape[1] - 1
     row, K = m & rows, sets.shape[1]
     claims[row] = 0
@@ -303,7 +302,7 @@ def _claim(m: int, window: int, stamp: Any, sets: Any, own: Any, claims: Any) ->
 
 @kernel
 def _send(s: Any, net: Any, m: int) -> None:
-    """Algorithm 1. What is older than the window is no longer part of a past: everybody has it."""
+    """PCO17 Algorithm 1. Messages older than the window are left out of the past: everybody has them."""
     p = net.sender[m]
     _advance(s, net, p, m)
     V, missing, heard, past, window = s.V, s.missing, s.heard, s.past, s.limits[WINDOW]
@@ -324,14 +323,14 @@ def _send(s: Any, net: Any, m: int) -> None:
     past[row, (begin >> 6) & words] &= ~np.uint64(0) << np.uint64(begin & 63)
     past[row, (m >> 6) & words] &= (np.uint64(1) << np.uint64(m & 63)) - np.uint64(1)
     _scan(s, net, p, m + 1)
-    if s.sizes[p, WAITING] > 0:  # an own send counts too, and can set free what waits
+    if s.sizes[p, WAITING] > 0:  # an own send may make waiting messages ready
         _take(s, p, (net.send[m] << s.limits[SHIFT]) | m, 0)
 
 
 @kernel
 def _replace(s: Any, net: Any, p: int, sponsor: int, now: int, receiver: Any, keys: Any) -> None:
-    """Just before message `now` a process leaves; a new one copies the sponsor's state, and will get what the sponsor
-    has not got yet."""
+    """Just before message `now` a process leaves. A new one copies the sponsor's state, and gets what the sponsor has
+    not received yet."""
     _advance(s, net, p, now)
     _advance(s, net, sponsor, now)
     logged = s.sizes[p, LOGGED]
@@ -354,8 +353,8 @@ def _replace(s: Any, net: Any, p: int, sponsor: int, now: int, receiver: Any, ke
 
 @threaded
 def steps(s: Any, net: Any, begin: int, end: int, stride: int, changes: Any) -> None:
-    """Messages begin .. end-1. The changes: just before which message, who is replaced, from whose state, new hash and
-    keys."""
+    """Process messages begin .. end-1. Each change: the message it precedes, the replaced process, the sponsor, the new
+    hash and keys."""
     at, who, sponsors, receivers, keys = changes
     change = np.searchsorted(at, begin)
     for start in range(begin, end, stride):
@@ -370,16 +369,16 @@ def steps(s: Any, net: Any, begin: int, end: int, stride: int, changes: Any) -> 
 
 
 class General:
-    """A run, step by step."""
+    """A run of the general engine, step by step."""
 
-    def __init__(self, run: Run, part: tuple[int, int] = (0, 1), log: bool = False) -> None:
-        """`part`: (i, n) counts only the i-th n-th of the receivers. `log`: keep every decision, for tests."""
+    def __init__(self, run: Prepared, part: tuple[int, int] = (0, 1), log: bool = False) -> None:
+        """`part` (i, n): count only the i-th n-th of the receivers. `log`: keep every decision, for tests."""
         self.run = run
         s, N, W = run.settings, run.settings.processes, run.window
         self.stride = min(256, max(16, N // 8))
         self.total = len(run.net.send)
         self.done = 0
-        slots = _power(2 * W + self.stride + 130)  # what can matter to a delivery, and two words of bits to clear
+        slots = _power(2 * W + self.stride + 130)  # everything a delivery may need, and two words of bits to clear
         words = slots // 64
         R = -(-s.entries // LANES) * LANES  # the rest stays 0
         low, high = (N * i // part[1] for i in (part[0], part[0] + 1))
@@ -410,7 +409,7 @@ class General:
             log=np.zeros((N, self.total + W * int((run.replaced >= 0).sum()) if log else 0), np.int64),
         )
         at = np.nonzero(run.replaced >= 0)[0]
-        names = N + np.arange(len(at))  # a new process is a new name
+        names = N + np.arange(len(at))  # a new process has a new number
         self.changes = (
             at,
             run.replaced[at],
@@ -420,7 +419,7 @@ class General:
         )
 
     def step(self, messages: int) -> bool:
-        """Go on by so many messages; False when all of the run is done."""
+        """Process this many more messages; False when the run is complete."""
         if self.done >= self.total:
             return False
         end = min(self.done + messages, self.total)

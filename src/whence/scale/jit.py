@@ -1,4 +1,4 @@
-"""numba's decorators, typed: what they make of a function is called like the function."""
+"""numba's decorators, with types."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ span = numba.prange
 
 
 def kernel(function: F) -> F:
-    """Compiled; the machine code is kept on disk, so that only the first start is slow."""
+    """Compile a function. The machine code is cached on disk."""
     return numba.njit(cache=True, boundscheck=False, error_model="numpy")(function)  # type: ignore[return-value]
 
 
 def threaded(function: F) -> F:
-    """Compiled, with every `span` spread over the threads."""
+    """Compile a function; each `span` runs on all threads."""
     return numba.njit(cache=True, parallel=True, boundscheck=False, error_model="numpy")(function)  # type: ignore[return-value]
 
 
@@ -35,4 +35,4 @@ def _lowest(context, word):  # type: ignore[no-untyped-def]
 
 
 lowest: Any = _lowest
-"""The number of the lowest bit that is set in a 64-bit word (of no bit: 64)."""
+"""The index of the lowest set bit of a 64-bit word (64 if there is none)."""

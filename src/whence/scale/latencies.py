@@ -8,7 +8,7 @@ from pathlib import Path
 from whence.errors import ConfigError
 
 CITIES = Path(__file__).parents[1] / "scenarios" / "wonderproxy.csv"
-"""Round-trip times between 217 cities; where they come from stands in the file beside it."""
+"""Round-trip times between 217 cities; the file beside it names the source."""
 
 
 def read_latencies(path: Path) -> tuple[tuple[float, ...], ...]:

@@ -1,12 +1,12 @@
-"""What is simulated: the settings of a run, its messages and how long each copy of one travels.
+"""The settings of a run, its messages, and the delay of each copy.
 
 The model of PCO17 section 5.4: `N` processes, each a Poisson sender. A message has its own propagation time
 `d ~ N(delay, spread^2)`, and reaches each receiver after `N(d, skew^2)`. All times are whole microseconds.
 
-What the paper leaves open, and how it is closed here:
-* a negative delay is 0: no copy arrives before it was sent;
-* normal numbers end at 5.2 sigma, so that there is a longest delay;
-* two things at the same microsecond happen in the order in which their messages were sent.
+Where the paper is silent:
+* a negative delay is 0;
+* normal numbers end at 5.2 sigma, so there is a longest delay;
+* events at the same microsecond happen in the order in which their messages were sent.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ I32 = npt.NDArray[np.int32]
 U32 = npt.NDArray[np.uint32]
 
 TRIES = 8
-"""A copy is lost at most so many times; the next try always arrives."""
+"""The most losses of one copy; the next try always arrives."""
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -56,12 +56,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     entries: int = 100
     """`R`: counters in a vector. A message carries all of them."""
     keys: int = 4
-    """`K`: entries of each process, drawn at random; `K = 1, R = N` is the vector clock: each its own entry (see also
-    `publishers`)."""
+    """`K`: entries of each process, drawn at random. `K = 1, R = N` is the vector clock (see also `publishers`)."""
     deliveries: float = 1e8
-    """Count at least so many deliveries: `ceil(deliveries / (N - 1))` messages."""
+    """Count at least this many deliveries: `ceil(deliveries / (N - 1))` messages."""
     rate: float = 200.0
-    """Messages a second, sent by all processes together: about what each of them receives."""
+    """Messages a second of all processes together."""
     delay: float = 100.0
     """Mean propagation time of a message, ms."""
     spread: float = 20.0
@@ -69,26 +68,26 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     skew: float = 20.0
     """Standard deviation between the receivers of one message (the paper's sigma_m), ms."""
     loss: float = 0.0
-    """Probability that a copy is lost. It is sent again `retry` later, as often as that takes (8 times at most)."""
+    """Probability that a copy is lost. It is sent again after `retry`, at most 8 times."""
     retry: float = 100.0
     """Time until a lost copy is sent again, ms."""
     churn: float = 0.0
-    """Processes that leave, a second; each is at once replaced by a new one that copies the state of another."""
+    """Processes that leave per second; each is replaced at once by a new one that copies another's state."""
     memory: int = 0
     """Length of the list `L` of Algorithm 5; 0: `2 * rate * delay`, what arrives in two propagation times."""
     latencies: tuple[tuple[float, ...], ...] = ()
-    """Recorded round-trip times between cities, ms, instead of `delay` (half of one is the way); processes are spread
-    over the cities at random."""
+    """Recorded round-trip times between cities in ms; half of one replaces `delay`. Processes are assigned to cities at
+    random."""
     seed: int = 0
     """Same seed, same result, on any number of threads."""
     publishers: int = 0
-    """Only the first so many processes send; 0: all. `K = 1, R = publishers` is then the clock of as many tickets: each
-    publisher its own entry."""
+    """How many processes send, from the first on; 0: all. With `K = 1, R = publishers` it is the clock of as many
+    tickets, one entry per publisher."""
     alerts: bool = False
-    """Also judge every delivery by Algorithms 4 and 5 (the general engine)."""
+    """Also apply Algorithms 4 and 5 to every delivery (general engine)."""
 
     def check(self) -> None:
-        """Refuse what makes no sense."""
+        """Raise ConfigError for invalid settings."""
         wants = (
             ("processes", 2 <= self.processes <= 1_000_000, "from 2 to 1,000,000"),
             ("entries", 1 <= self.entries <= 100_000, "from 1 to 100,000"),
@@ -103,7 +102,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ("churn", 0 <= self.churn <= self.rate, f"from 0 to the rate, {self.rate:g} a second"),
             ("memory", 0 <= self.memory <= 100_000, "from 0 to 100,000"),
             ("publishers", 0 <= self.publishers <= self.processes, f"from 0 to the processes, {self.processes}"),
-            ("publishers", not (self.publishers and self.churn), "for processes that are replaced: no churn with it"),
+            ("publishers", not (self.publishers and self.churn), "possible together with churn"),
             ("seed", 0 <= self.seed < 2**63, "from 0 to 2^63 - 1"),
         )
         for name, fits, want in wants:
@@ -112,7 +111,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if any(len(row) != len(self.latencies) for row in self.latencies):
             raise ConfigError("latencies: not a square matrix")
         if self.messages > 2**27:
-            raise ConfigError(f"deliveries: {self.messages:,} messages are more than an engine holds; 2^27 is the most")
+            raise ConfigError(f"deliveries: {self.messages:,} messages are too many; at most 2^27")
 
     @property
     def messages(self) -> int:
@@ -126,12 +125,12 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def plain(self) -> bool:
-        """The paper's network and nothing else."""
+        """Whether it is the paper's network, without extensions."""
         return not (self.loss or self.churn or self.latencies or self.alerts)
 
 
 class Network(NamedTuple):
-    """How long copies travel; an argument of compiled functions."""
+    """The delays of copies; an argument of compiled functions."""
 
     send: I64
     """When each message is sent, microseconds, ascending."""
@@ -147,27 +146,27 @@ class Network(NamedTuple):
     skew: I32
     """Table of normal numbers."""
     lost: U32
-    """A hash below entry i: the copy was lost more than i times."""
+    """A copy with a hash below entry i is lost more than i times."""
     retry: int
 
 
-class Run(NamedTuple):
-    """A run, prepared: everything that does not depend on deliveries."""
+class Prepared(NamedTuple):
+    """A prepared run: everything that does not depend on deliveries."""
 
     settings: Settings
     net: Network
     receiver: U32
-    """Hash of each process, under which it gets its copies."""
+    """Hash of each process, which determines its delays."""
     keys: I32
     """`f(p)` of each process."""
     first: int
-    """Messages before this one warm the run up and are not counted."""
+    """Messages before this one are the warm-up and not counted."""
     last: int
-    """Messages from this one on cool it down and are not counted."""
+    """Messages from this one on are the cool-down and not counted."""
     longest: int
     """Longest delay, microseconds."""
     window: int
-    """At most so many messages are sent within the longest delay: what is older has arrived everywhere."""
+    """The most messages sent within the longest delay: older ones have arrived everywhere."""
     replaced: I32
     """Per message: the process that is replaced just before it is sent, or -1."""
     sponsor: I32
@@ -189,7 +188,7 @@ def travel(
     lost: Any,
     retry: int,
 ) -> Any:
-    """How long the copy of message `m` travels to a process, microseconds (the arrays are those of `Network`)."""
+    """The delay of message `m` to a process in microseconds (the arrays are those of `Network`)."""
     word = hashed(receiver, key1[m], key2[m])
     time = max(np.int64(0), np.int64(base[city[sender[m]], city[to]]) + apart[m] + normal(word, skew))
     if len(lost) > 0:
@@ -201,9 +200,8 @@ def travel(
     return time
 
 
-def prepare(settings: Settings) -> Run:
-    """The messages of a run. Before those that count come as many as are sent in two longest delays, and after them
-    too."""
+def prepare(settings: Settings) -> Prepared:
+    """The messages of a run, with those of two longest delays before and after the ones that count."""
     s = settings
     s.check()
     base = _base(s)
@@ -234,7 +232,7 @@ def prepare(settings: Settings) -> Run:
     )
     replaced, sponsor = _churn(s, count)
     everybody = np.arange(s.processes)
-    return Run(
+    return Prepared(
         s,
         net,
         bits(s.seed, RECEIVER, everybody).astype(np.uint32),
@@ -264,7 +262,7 @@ def _churn(s: Settings, count: int) -> tuple[I32, I32]:
 
 
 def key_sets(s: Settings, who: Any) -> I32:
-    """`f(p)` for each number of a process (or of one that replaces it): Algorithm 3, for all of them at once."""
+    """`f(p)` of each process (or of one that replaces it): PCO17 Algorithm 3, vectorised."""
     who = np.asarray(who)
     R, K = s.entries, s.keys
     if K == 1 and R in (s.processes, s.publishers):

@@ -1,8 +1,8 @@
-"""Counter-based randomness: every random number is a hash of what it is for, so that nobody has to draw it first.
+"""Counter-based randomness: every random number is a hash of its purpose.
 
-A number depends on the seed, on a stream (what it is for) and on a counter (which one). Threads and partitions may ask
-in any order, again and again, and get the same. The delay of message `m` to receiver `r` is a keyed hash of `r` under
-the two 32-bit keys of `m`: a sender's past needs only the sender's own arrivals, never those of all.
+A number depends on the seed, a stream (its purpose) and a counter. Threads and partitions may ask in any order and get
+the same numbers. The delay of message `m` to receiver `r` is a keyed hash of `r` under the two 32-bit keys of `m`, so a
+sender's past needs only the sender's own arrivals.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ GAP, SENDER, PROPAGATION, COPY, RECEIVER, KEYS, CHURN, SPONSOR, CITY = range(9)
 """Streams: what a random number is for."""
 
 BITS = 12
-"""A normal number is the sum of two table entries, each picked by so many bits of a hash: 2^24 values, up to 5.2
+"""A normal number is the sum of two table entries, each picked by this many bits of a hash: 2^24 values, up to 5.2
 sigma."""
 
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -55,9 +55,8 @@ def below(hashed: U64, n: int) -> npt.NDArray[np.int64]:
 def normal_table(sigma_us: float) -> I32:
     """Quantiles of N(0, sigma^2 / 2) in whole microseconds: the sum of two independent entries is N(0, sigma^2).
 
-    Entry i is the mean of the i-th of 4096 equally likely slices; the whole is scaled to the exact variance. The sum
-    ends at
-    5.2 sigma: what lies beyond has a probability of 2e-7.
+    Entry i is the mean of the i-th of 4096 equally likely slices, scaled to the exact variance. The sum ends at 5.2
+    sigma, beyond which the probability is 2e-7.
     """
     if sigma_us <= 0:
         return np.zeros(1 << BITS, np.int32)

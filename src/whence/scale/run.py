@@ -24,51 +24,51 @@ from whence.scale.general import (
     UNALERTED5,
     General,
 )
-from whence.scale.network import Run, Settings, prepare
+from whence.scale.network import Prepared, Settings, prepare
 
 Progress = Callable[[float, str], None]
-"""Is told how much is done, from 0 to 1, and what is being done."""
+"""Called with the share that is done, and the current step."""
 
 SAMPLE = 1e6
-"""The fast engine raises no alerts: they are counted by the general one, on so many of the same deliveries."""
+"""The fast engine has no alerts: the general one counts them on this many of the same deliveries."""
 
 STEP = 2e7
-"""Deliveries between two looks at the clock and the keyboard."""
+"""Deliveries between two progress reports."""
 
 
 class Result(msgspec.Struct, frozen=True):
-    """What became of a run."""
+    """The result of a run."""
 
     deliveries: int
-    """Counted: messages after the warm-up and before the cool-down, at every receiver but their sender."""
+    """Counted deliveries: after the warm-up and before the cool-down, at every receiver but the sender."""
     errors: int
-    """Delivered while something of their true past was not."""
+    """Deliveries while some of the message's true past was missing."""
     exact_rate: float
     """errors / deliveries."""
     eps_min: float
     """The paper's lower estimate: wrong by a vector clock that takes the maximum after each error (PCO17 5.4.1)."""
     eps_max: float
-    """The paper's upper estimate: those, and every delivery that an earlier error had overtaken."""
+    """The paper's upper estimate: those, and every delivery overtaken by an earlier error."""
     alerts4: int | None
     """Deliveries on which Algorithm 4 raised an alert, of `alerts_deliveries`."""
     alerts5: int | None
     """Deliveries on which Algorithm 5 did."""
     seconds: float
-    """Time the engine took: pasts, deliveries and oracle; not the making of the messages, the sample for alerts, or
+    """Time of the engine: pasts, deliveries and oracle, without preparing messages, the sample for alerts, or
     compiling."""
     deliveries_per_s: float
     alerts_deliveries: int
-    """On how many deliveries alerts were counted: all, or the first of the same run (see `alerts` of the settings)."""
+    """Deliveries on which alerts were counted: all, or the first of the same run (see `Settings.alerts`)."""
     overtaken: int
-    """Delivered after something that depends on them: what the alerts are there to find."""
+    """Delivered after something that depends on them; alerts should detect these."""
     unalerted4: int | None
-    """Overtaken among `alerts_deliveries`, and Algorithm 4 said nothing. Must be 0."""
+    """Overtaken among `alerts_deliveries`, without an alert of Algorithm 4. Must be 0."""
     unalerted5: int | None
     """The same of Algorithm 5: the message that came too early was no longer in the list L."""
     overtaken_sample: int | None
     """Overtaken among `alerts_deliveries`."""
     p_nc: float
-    """Share of messages that arrive before some of their past: the paper's P_nc."""
+    """Share of deliveries that arrive before some of their past: the paper's P_nc."""
     in_flight: float
     """X: messages sent during one propagation time."""
     theory: float
@@ -78,11 +78,11 @@ class Result(msgspec.Struct, frozen=True):
     threads: int
     messages: int
     total_seconds: float
-    """All of it, with compiling."""
+    """Total time, with compiling."""
 
 
 def bound(p_nc: float, R: int, K: int, X: float) -> float:
-    """PCO17 section 5.3: a message overtakes one of its past, and concurrent ones cover all K entries of that."""
+    """PCO17 section 5.3: a message overtakes one of its past, and concurrent ones cover all of its K entries."""
     covered: float = (1 - (1 - 1 / R) ** (K * X)) ** K
     return p_nc * covered
 
@@ -95,10 +95,10 @@ def run(
     progress: Progress | None = None,
     sample: bool = True,
 ) -> Result:
-    """Run it. `part` (i, n): only the i-th n-th of the receivers; the counts of all parts add up to those of the whole.
+    """Run one setting. `part` (i, n): only the i-th n-th of the receivers; the counts of all parts add up to the whole.
 
-    `sample`: where the fast engine ran, count alerts on a part of the run. `engine`: `fast` does only the paper's
-    network, `general` everything; `auto` takes the fast one where it can.
+    `sample`: after the fast engine, count alerts on a part of the run. `engine`: `fast` supports only the paper's
+    network, `general` everything; `auto` prefers the fast one.
     """
     settings.check()
     if engine not in ("auto", "fast", "general"):
@@ -106,7 +106,7 @@ def run(
     if not 0 <= part[0] < part[1] <= settings.processes:
         raise ConfigError(f"part: {part[0]} of {part[1]}: want 0 <= i < n <= processes")
     if engine == "fast" and not settings.plain:
-        raise ConfigError("engine: the fast one knows no loss, churn, recorded latencies or alerts on every delivery")
+        raise ConfigError("engine: fast does not support loss, churn, recorded latencies or alerts on every delivery")
     most: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
     if threads is not None and not 1 <= threads <= most:
         raise ConfigError(f"threads: {threads} is not from 1 to {most}")
@@ -124,7 +124,7 @@ def run(
             counts, used = worker.counts, "fast"
             judged = _sample(settings, part, tell) if sample else None
         elif engine == "fast":
-            raise ConfigError("rate: so many messages are in flight that the fast engine cannot; take the general one")
+            raise ConfigError("rate: too many messages in flight for the fast engine; use the general one")
     if counts is None:
         _load(general.steps, tell)
         worker = General(made, part)
@@ -134,7 +134,7 @@ def run(
 
 
 def _load(function: Any, tell: Progress) -> None:
-    """Compile before the clock starts, or load what an earlier start compiled."""
+    """Compile, or load the cached code, before the time is measured."""
     if not function.signatures:
         tell(0.0, "loading the engine (the first time it is compiled: half a minute)")
         tiny = prepare(Settings(processes=40, entries=8, keys=2, deliveries=2000))
@@ -142,7 +142,7 @@ def _load(function: Any, tell: Progress) -> None:
         worker.step(10)
 
 
-def _drive(worker: Any, made: Run, tell: Progress) -> float:
+def _drive(worker: Any, made: Prepared, tell: Progress) -> float:
     step = max(1000, round(STEP / made.settings.processes))
     began = time.perf_counter()
     done = 0
@@ -153,7 +153,7 @@ def _drive(worker: Any, made: Run, tell: Progress) -> float:
 
 
 def _sample(settings: Settings, part: tuple[int, int], tell: Progress) -> Any:
-    """The first messages of the same run once more, with alerts."""
+    """Repeat the first messages of the run with alerts."""
     few = msgspec.structs.replace(settings, deliveries=min(settings.deliveries, SAMPLE), alerts=True)
     _load(general.steps, tell)
     worker = General(prepare(few), part)
@@ -161,7 +161,7 @@ def _sample(settings: Settings, part: tuple[int, int], tell: Progress) -> Any:
     return worker.counts
 
 
-def _result(s: Settings, c: Any, judged: Any, seconds: float, used: str, made: Run, total: float) -> Result:
+def _result(s: Settings, c: Any, judged: Any, seconds: float, used: str, made: Prepared, total: float) -> Result:
     deliveries = int(c[DELIVERED])
     each = max(1, deliveries)
     p_nc = float(c[EARLY]) / each

@@ -1,7 +1,7 @@
 """Sets of messages as bits, for compiled functions.
 
-Bit i of row m of `sets` stands for message m - window + i: what is older has arrived everywhere. `held` is a single set
-whose bit i stands for whatever its owner says.
+Bit i of row m of `sets` is message m - window + i; older messages have arrived everywhere. `held` is a single set; its
+owner defines its bits.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from whence.scale.jit import kernel
 
 @kernel
 def has(sets: Any, m: int, x: int, window: int) -> Any:
-    """Is message x < m in the set of m? What is older than the window always is."""
+    """Whether message x < m is in the set of m. Messages older than the window always are."""
     i = x - m + window
     return i < 0 or (sets[m, i >> 6] >> np.uint64(i & 63)) & np.uint64(1) != 0
 
 
 @kernel
 def join(into: Any, m: int, sets: Any, y: int) -> None:
-    """Add the set of y < m to a set of m: the same bits, further down."""
+    """Add the set of y < m to a set of m, shifting its bits."""
     by = m - y
     skip, shift = by >> 6, np.uint64(by & 63)
     words = sets.shape[1]
@@ -35,7 +35,7 @@ def join(into: Any, m: int, sets: Any, y: int) -> None:
 
 @kernel
 def piece(held: Any, at: int) -> Any:
-    """64 bits of a set, from bit `at` on; what is before its first or behind its last word is not in it."""
+    """64 bits of a set, from bit `at` on; bits outside its words are 0."""
     w, shift = at >> 6, np.uint64(at & 63)
     bits = held[w] >> shift if 0 <= w < len(held) else np.uint64(0)
     if shift != 0 and -1 <= w < len(held) - 1:
@@ -45,7 +45,7 @@ def piece(held: Any, at: int) -> Any:
 
 @kernel
 def add(held: Any, at: int, bits: Any) -> None:
-    """Add 64 bits to a set, from bit `at` on; what is before its first or behind its last word is left out."""
+    """Add 64 bits to a set, from bit `at` on; bits outside its words are ignored."""
     w, shift = at >> 6, np.uint64(at & 63)
     if 0 <= w < len(held):
         held[w] |= bits << shift

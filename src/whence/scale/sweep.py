@@ -1,4 +1,4 @@
-"""One point of a parameter sweep: what a worker of the Spark sweep calls."""
+"""One point of a sweep on the array engine."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from whence.scale.run import run
 
 
 def point(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings by name, as `whence scale` takes them (and `threads`, `engine`, `sample`: see `run`); the result by
-    name, the settings with it."""
+    """Run one point: settings by name, as for `whence scale` (and `threads`, `engine`, `sample`, see `run`), in;
+    settings and results by name out."""
     given = dict(settings)
     threads, engine = given.pop("threads", 1), given.pop("engine", "auto")
     sample = given.pop("sample", True)

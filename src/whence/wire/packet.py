@@ -3,9 +3,9 @@
     magic  version  len(cluster) cluster  len(sender) sender  message
       1       1          1          ..         1        ..      ..
 
-The version comes first, so that any later version can tell an old peer from noise. The cluster is named, so that
-several clusters share one port. The header is plain bytes: a packet for another cluster is passed on, or dropped,
-without its message being decoded. It says nothing about the target: the same bytes go to every peer.
+The version comes first, so that a later version can tell an old peer from noise. The header is plain bytes: several
+clusters share a port, and a packet for another cluster is passed on or dropped without decoding its message. It does
+not name the target: the same bytes go to every peer.
 """
 
 from __future__ import annotations

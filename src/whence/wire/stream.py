@@ -19,11 +19,9 @@ def frame_stream(data: bytes, limits: Limits = DEFAULT) -> bytes:
 
 
 class StreamDecoder:
-    """Cuts a stream back into packets, whatever the chunks. Between two calls it holds less than one packet.
-
-    A wrong length is refused as soon as its four bytes are there, before any room is made for what it announces.
-    The decoder is broken from then on: there is no way to find the next packet, the peer is to be cut off.
-    """
+    """Cuts a stream back into packets, whatever the chunks. Between two calls it holds less than one packet. A bad
+    length is refused as soon as its four bytes are there, before any allocation. After that the decoder is broken: cut
+    off the peer."""
 
     __slots__ = ("_broken", "_buffer", "_cap")
 

@@ -16,9 +16,9 @@ from tests.sim.runs import Run
 from whence.errors import UnknownOrder
 from whence.judge import Counts, Doubt, Finding, Follower
 from whence.judge.batch import audited, tables
-from whence.judge.findings import NO_TRACE
+from whence.judge.findings import NO_TRACE, OPEN_END
 from whence.judge.follow import step_of
-from whence.judge.promises import AGREEMENT
+from whence.judge.promises import AGREEMENT, SILENCE, SILENT
 from whence.sim.scenario import Loaded, parse
 from whence.trace import Row
 
@@ -42,9 +42,11 @@ def agree(rows: list[Row], complete: bool = False) -> Counts:
     table = tables.verdicts(a, "r", "c").to_pylist()
     assert {(v["member"], v["lseq"]): tuple(v[name] for name in names) for v in table} == expected
     assert len(table) == len(expected)
-    assert _set(f for f in audited.found(a) if f.rule != AGREEMENT) == _set(f for f in found if f.doubt is None)
+    of_steps = _set(f for f in audited.found(a) if f.rule not in (AGREEMENT, SILENCE))
+    assert of_steps == _set(f for f in found if f.doubt is None)
     report = follower.report(found)
     assert audited.doubts(a) == report.doubts
+    assert [f for f in audited.found(a) if f.rule == SILENCE] == [f for f in report.findings if f.rule == SILENCE]
     agreement = {f.sentence for f in audited.found(a) if f.rule == AGREEMENT}
     assert {f.sentence for f in report.findings if f.rule == AGREEMENT} <= agreement
     lacking = zip(a.losses.member.tolist(), a.losses.first.tolist(), a.losses.last.tolist(), strict=True)
@@ -276,3 +278,31 @@ def test_a_publisher_without_a_trace_leaves_a_doubt() -> None:
     left = [row for row in rows if row.member != "b#1"]
     assert violations(left) == []
     assert audited.doubts(judge(left)) == [Doubt("b#1", NO_TRACE, 2)]
+
+
+# -- what is missed easily
+
+
+def test_an_event_that_was_dropped_is_not_delivered() -> None:
+    q = [step("q#1", 0, "join", order="causal", reason="genesis"), step("q#1", 1, "drop", A, reason="late")]
+    rows = triangle(*q, step("q#1", 2, "deliver", A))
+    assert [(v["rule"], v["member"], v["lseq"], v["event"]) for v in violations(rows)] == [("drop", "q#1", 2, A)]
+    assert [(v["verdict"], v["violation"]) for v in verdicts(rows, "q#1")] == [("in order", True)]
+    assert violations(triangle(*q, step("q#1", 2, "deliver", B))) == []
+    again = triangle(*q, step("q#1", 2, "join", reason="snapshot", token="never taken"), step("q#1", 3, "deliver", A))
+    assert violations(again) == [], "it goes on from a state in which the event is still due"
+    torn = triangle(*q, step("q#1", 3, "deliver", A))
+    assert violations(torn) == [], "it may have gone on from such a state in step 2"
+
+
+def test_a_member_that_has_nothing_of_others() -> None:
+    ids = [f"0:1.0.1:{k + 1}@a#1" for k in range(SILENT)]
+    rows = [step(m, 0, "join", order="causal", reason="genesis") for m in ("a#1", "b#1", "q#1")]
+    rows += [step("a#1", k + 1, "publish", event) for k, event in enumerate(ids)]
+    rows += [step("b#1", k + 1, "deliver", event) for k, event in enumerate(ids)]
+    (found,) = violations(rows, complete=True)
+    assert (found["rule"], found["member"]) == ("silence", "q#1") and "20 events" in found["detail"]
+    assert violations(rows) == [] and audited.doubts(judge(rows)) == [Doubt("q#1", OPEN_END, 1)]
+    assert violations([*rows, step("q#1", 1, "deliver", ids[-1])], complete=True) == [], "causal may lose"
+    assert violations([*rows, step("q#1", 1, "leave")], complete=True) == []
+    assert violations([row for row in rows if row.event != ids[-1]], complete=True) == [], "too few to tell"

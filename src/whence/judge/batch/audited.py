@@ -18,7 +18,7 @@ from whence.judge.batch.doubts import Publishers
 from whence.judge.batch.owners import two_owners
 from whence.judge.batch.verdicts import IN_ORDER, UNKNOWN, Found, Losses, States, judge, losses, states
 from whence.judge.findings import MISSING_STEPS, OPEN_END, UNKNOWN_START, Doubt, Event, Finding
-from whence.judge.promises import Verdict, promise
+from whence.judge.promises import SILENT, Verdict, promise
 
 
 class Audited(NamedTuple):
@@ -125,8 +125,7 @@ def doubts(a: Audited) -> list[Doubt]:
     for finding in two_owners(coded, a.found.ends):
         if finding.doubt is not None:
             count[finding.doubt, trace.why(finding.doubt)] += 1
-    if len(a.losses.member):
-        count.update(agreement_doubts(everybody(a)))
+    count.update(loss_doubts(everybody(a)))
     return [Doubt(member, why, n) for (member, why), n in sorted(count.items())]
 
 
@@ -141,9 +140,8 @@ def id_on(coded: Coded, row: int) -> str | None:
 
 def found(a: Audited) -> list[Finding]:
     """Every broken promise."""
-    agreement = of_agreement(everybody(a)) if len(a.losses.member) else ()
     owners = (finding for finding in two_owners(a.coded, a.found.ends) if finding.doubt is None)
-    return [*_of_deliveries(a), *agreement, *_of_ids(a), *owners]
+    return [*_of_deliveries(a), *_of_drops(a), *of_losses(everybody(a)), *_of_ids(a), *owners]
 
 
 def _of_deliveries(a: Audited) -> Iterator[Finding]:
@@ -172,6 +170,12 @@ def _event(a: Audited, e: int) -> Event:
     o = int(a.past.origin[e])
     name = str(a.coded.members[int(a.coded.member_of[o])])
     return Event(str(a.coded.events[int(a.coded.ids[e])]), name, e - int(a.past.base[o]) + 1)
+
+
+def _of_drops(a: Audited) -> Iterator[Finding]:
+    coded = a.coded
+    for row, m in zip(coded.dropped.tolist(), members_of(coded, coded.dropped).tolist(), strict=True):
+        yield findings.after_drop(str(coded.members[m]), int(coded.lseq[row]), str(id_on(coded, row)))
 
 
 def _of_ids(a: Audited) -> Iterator[Finding]:
@@ -206,24 +210,42 @@ def everybody(a: Audited) -> Everybody:
     )
 
 
-def of_agreement(a: Everybody) -> Iterator[Finding]:
-    """What a reliable member lacks, and another has."""
+def of_losses(a: Everybody) -> Iterator[Finding]:
+    """What a reliable member lacks, and another has; and members that have nothing of others."""
     for m, first, last in _lacking(a):
         if a.complete and not a.ends.vague[m]:
             o = int(a.past.origin[first])
             origin = str(a.members[int(a.member_of[o])])
             event = Event(str(a.ids[first]), origin, first - int(a.past.base[o]) + 1)
             yield findings.missed(str(a.members[m]), event, last - first, _holder(a, first))
+    for m, events in _silent(a):
+        if a.complete and not a.ends.vague[m]:
+            yield findings.silent(str(a.members[m]), events)
 
 
-def agreement_doubts(a: Everybody) -> Counter[tuple[str, str]]:
-    """Member and reason -> events that a reliable member may have delivered in a part of its trace that is not here."""
+def loss_doubts(a: Everybody) -> Counter[tuple[str, str]]:
+    """Member and reason -> events that a reliable member may have delivered in a part of its trace that is not here;
+    and 1 for a member that has nothing of others."""
     count: Counter[tuple[str, str]] = Counter()
-    for m, first, last in _lacking(a):
+    for m, n in [*((m, last - first + 1) for m, first, last in _lacking(a)), *((m, 1) for m, _ in _silent(a))]:
         if not a.complete or a.ends.vague[m]:
             why = MISSING_STEPS if a.missing[m] else UNKNOWN_START if a.complete else OPEN_END
-            count[str(a.members[m]), why] += last - first + 1
+            count[str(a.members[m]), why] += n
     return count
+
+
+def _silent(a: Everybody) -> Iterator[tuple[int, int]]:
+    """Live members without agreement that have nothing of others, and how many events the others have."""
+    live = np.flatnonzero(a.alive)
+    if not len(live) or not len(a.member_of):
+        return
+    most = a.ends.X[live].max(axis=0)
+    few = live[np.count_nonzero(a.ends.X[live], axis=1) <= 1]  # at most its own
+    for m in few.tolist():
+        others = a.member_of != m
+        events = int(most[others].sum())
+        if events >= SILENT and not promise(a.order[m]).agreement and not a.ends.X[m, others].any():
+            yield m, events
 
 
 def _lacking(a: Everybody) -> Iterator[tuple[int, int, int]]:

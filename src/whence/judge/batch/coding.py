@@ -31,6 +31,7 @@ _KINDS: Final = {
     "leave": kernel.GONE,
     "crash": kernel.GONE,
     "ticket": kernel.TICKET,
+    "drop": kernel.DROP,
 }
 _HOW: Final = {"genesis": kernel.GENESIS, "snapshot": kernel.INSTALLED, "checkpoint": kernel.CHECKPOINT}
 
@@ -105,6 +106,8 @@ class Coded(NamedTuple):
     """The rows of all members are here, to the end, but for missing steps."""
     reused: Longs
     """Steps that publish an id (whoever its owner is) once more."""
+    dropped: Longs
+    """Steps that deliver what the member has dropped."""
     tickets: Tickets
     repeated: int
     """Rows that were there twice, and alike."""
@@ -158,7 +161,8 @@ def _translated(name: Ints, rank: Ints, code: Ints, kind_of: Small, event: Ints)
     member, kind, what = np.empty(n, np.int32), np.empty(n, np.int8), np.empty(n, np.int32)
     for r in range(n):
         member[r], kind[r] = rank[name[r]], kind_of[code[r]]
-        what[r] = event[r] if kind[r] == kernel.PUBLISH or kind[r] == kernel.DELIVER else -1
+        named = kind[r] == kernel.PUBLISH or kind[r] == kernel.DELIVER or kind[r] == kernel.DROP
+        what[r] = event[r] if named else -1
     return member, kind, what
 
 
@@ -221,6 +225,8 @@ def _numbered(kind: Small, what: Ints, number_of: Ints, row_of: Longs) -> tuple[
                 numbers[r] = -1
             else:
                 numbers[r] = number_of[what[r]]
+        elif kind[r] == kernel.DROP:
+            event[r], numbers[r] = what[r], -1
     for k in range(len(row_of)):
         numbers[row_of[k]] = k
     return numbers, event
@@ -298,6 +304,7 @@ def code(table: pa.Table, needed: Needed | None = None, known: Known | None = No
         closed=rows.closed,
         complete=complete,
         reused=_reused(kind, event, events, row, rows.t),
+        dropped=_after_drops(begin, kind, event, torn, len(events)),
         tickets=_tickets(rows, row[kind == kernel.TICKET]),
         repeated=repeated,
         conflicts=conflicts,
@@ -462,6 +469,26 @@ def _reused(kind: Small, event: Ints, events: pa.Array[Any], row: Longs, t: Long
     by_time = np.lexsort((steps, t[row[steps]], bare))
     again = np.append(False, bare[by_time][1:] == bare[by_time][:-1])
     return np.sort(steps[by_time[again]])
+
+
+@compiled
+def _after_drops(begin: Longs, kind: Small, event: Ints, torn: Bytes, ids: int) -> Longs:
+    """Steps that deliver what the member has dropped since it joined or steps are missing."""
+    found, n = np.empty(len(kind), np.int64), 0
+    if not (kind == kernel.DROP).any():
+        return found[:0].copy()
+    dropped, now = np.zeros(ids, np.int64), 0
+    for m in range(len(begin) - 1):
+        now += 1
+        for r in range(begin[m], begin[m + 1]):
+            if torn[r] or kind[r] == kernel.JOIN:
+                now += 1
+            if kind[r] == kernel.DROP and event[r] >= 0:
+                dropped[event[r]] = now
+            elif kind[r] == kernel.DELIVER and event[r] >= 0 and dropped[event[r]] == now:
+                found[n] = r
+                n += 1
+    return found[:n].copy()
 
 
 def _alive(kind: Small, begin: Longs, superseded: Bytes) -> Bytes:

@@ -26,8 +26,8 @@ import numpy as np
 
 from whence.judge.batch.compiled import Bytes, Ints, Longs, Small, compiled
 
-OTHER, PUBLISH, DELIVER, JOIN, SNAPSHOT, GONE, TICKET = range(7)
-"""Kinds of rows. TICKET is nothing to this kernel."""
+OTHER, PUBLISH, DELIVER, JOIN, SNAPSHOT, GONE, TICKET, DROP = range(8)
+"""Kinds of rows. TICKET and DROP are nothing to this kernel."""
 
 GENESIS, INSTALLED, CHECKPOINT, UNCLEAR = range(4)
 """How a member joins. UNCLEAR: in no known way, or after a life whose end may be cut off."""

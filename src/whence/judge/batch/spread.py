@@ -123,7 +123,7 @@ def _taken(s: States, which: Any) -> States:
 def at_the_end(
     shared: Shared, pieces: list[Ended], complete: bool = False
 ) -> tuple[pa.Table, list[Finding], list[Doubt]]:
-    """The table `members` of all pieces, with losses; what breaks agreement; and all doubts."""
+    """The table `members` of all pieces, with losses; what members lack, where that is wrong; and all doubts."""
     members = pa.concat_tables([piece.members for piece in pieces])
     order = pc.sort_indices(members["member"]).to_numpy()
     members = members.take(order)
@@ -145,7 +145,7 @@ def at_the_end(
     named = members["member"].combine_chunks()
     torn = np.array(members["missing"].to_pylist(), np.int64)
     found = Everybody(named, orders, alive, torn, member_of, shared.known.ids, shared.past, ends, lost, complete)
-    return members, list(audited.of_agreement(found)), _all_doubts(pieces, audited.agreement_doubts(found))
+    return members, list(audited.of_losses(found)), _all_doubts(pieces, audited.loss_doubts(found))
 
 
 def _joined(all_: list[States]) -> States:

@@ -94,6 +94,8 @@ def verdicts(a: Audited, run: str, cluster: str) -> pa.Table:
     constant = _constants(len(rows), run, cluster, *orders[:1])
     wrong = np.zeros(len(rows), bool)
     wrong[suspects] = broken(a, rows[suspects], member[suspects])
+    if len(coded.dropped):
+        wrong |= np.isin(rows, coded.dropped)
     columns = [
         *constant[:2],
         coded_texts(member, coded.members),

@@ -1,20 +1,19 @@
-"""What every mechanism of the SURVEY is: the rules of one causal order, without links, buffers or clocks of their own.
+"""The protocol of a mechanism of the SURVEY: the rules of one causal order, without links, buffers or clocks.
 
-A **mechanism** is the knowledge of one process: it stamps the process's own multicasts with control information, says
-of a message in hand what it still waits for, and learns from each delivery. `Process` (process.py) drives any of them:
-it holds messages back, drops what is obsolete and delivers what is ready. Whoever carries the messages (a simulator, a
-live node) gets from `Wait` what to recover and when to look again.
+A **mechanism** is the knowledge of one process: it stamps the process's own multicasts, says what a message in hand
+still waits for, and learns from each delivery. `Process` drives any of them: it holds messages back, drops obsolete
+ones and delivers ready ones. The driver gets from `Wait` what to recover and when to look again.
 
-Numbered rules that every mechanism keeps:
+Rules that every mechanism keeps:
 
-1. A message is named `(sender, seq)`; a sender's own messages are counted from 1 without holes.
+1. A message is named `(sender, seq)`; a sender's messages are counted from 1 without holes.
 2. `stamp()` does not deliver: the own message is delivered through `deliver()` like any other (at once by `Process`;
-   after the acknowledgements when delivery is uniform, reliable.py).
+   after the acknowledgements when delivery is uniform, paper/survey/reliable.py).
 3. `deliver()` is called only for what is not `obsolete()` and does not `wait()`.
-4. A joiner starts from what `admit()` of one member gave, which is taken at one point of that member's delivery order.
-5. A **chained** mechanism leaves out of a stamp what the past of other messages implies: the sender's last one, or
-   those that it names. Where such a message is given up (`skip`), what it implied is not known any more. What follows
-   it in its chain is then `broken`, and is given up too, until an **anchor** comes: a stamp that leaves nothing out.
+4. A joiner starts from what one member's `admit()` gave at one point of its delivery order.
+5. A **chained** mechanism leaves out of a stamp what the past of other messages implies. If such a message is given up
+   (`skip`), what it implied is lost; what follows it in its chain is `broken`, and is given up too, until an **anchor**
+   comes: a stamp that leaves nothing out.
 6. `leave()` is called when every remaining member has delivered the same messages of the process that left (a flush).
 """
 
@@ -61,9 +60,8 @@ class MechanismState(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Wait(msgspec.Struct, frozen=True, gc=False):
-    """Why a message is not delivered now. `missing`: what must come before it, as far as the mechanism can name it
-    (empty: it knows only that something is missing). `until`: when time alone makes it deliverable; None: it never
-    does."""
+    """Why a message is not delivered now. `missing`: what must come before it, as far as the mechanism can name it.
+    `until`: when time alone makes it deliverable; None: never."""
 
     missing: tuple[Gap, ...] = ()
     until: int | None = None
@@ -123,12 +121,11 @@ class Mechanism(ABC):
         return wait is not None and any(p == a.sender and first <= a.seq <= last for p, first, last in wait.missing)
 
     def skip(self, message: Message, now: int) -> None:  # noqa: B027 - two mechanisms wait for time only
-        """What the message waits for is given up: it is never delivered here (it is obsolete when it comes), and what
-        is multicast from now on has it in its past. The message waits no longer. Not for what time alone makes
-        deliverable."""
+        """Give up what the message waits for: it is obsolete if it comes, and in the past of what is multicast from now
+        on. Not for messages that wait for time."""
 
     def beyond(self, stamp: Stamp) -> int:
-        """How far the stamp is beyond all that is known here, in messages, where `wait` does not name them."""
+        """How many messages the stamp is ahead of all that is known here, where `wait` does not name them."""
         return 0
 
     @abstractmethod
@@ -169,8 +166,8 @@ def control_bytes(stamp: Stamp) -> int:
 
 
 class Delivered:
-    """What was delivered, for a mechanism that may skip: a count per process, and which ids below it never were (at
-    most `MAX_SKIPPED`, oldest forgotten first: they count as duplicates then)."""
+    """What was delivered, for a mechanism that may skip: a count per process, and which ids below it were skipped (at
+    most `MAX_SKIPPED`; the oldest are forgotten and count as duplicates)."""
 
     MAX_SKIPPED = 10_000
 

@@ -1,7 +1,4 @@
-"""Messages and states of one mechanism as bytes, and back. What a peer sends is one of these, or a named error.
-
-Inside another message a message or a state is looked at last: which type it has only the mechanism knows.
-"""
+"""Messages and states of one mechanism as bytes, and back. Bytes of a peer are one of these, or a named error."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ MAX_NUMBER = (1 << 62) - 1
 
 
 class _Envelope(msgspec.Struct, frozen=True, array_like=True):
-    """A message whose control information is not looked at yet."""
+    """A message whose control information is not decoded yet."""
 
     sender: int
     seq: int

@@ -1,12 +1,12 @@
 """Deadlines (Delta-causal order; Yavatkar 92, Baldoni, Mostefaoui and Raynal 96; SURVEY 3.4 on media streams).
 
-A message lives for `lifetime` after its multicast. Until then it is waited for; after that it is not, and where it
-comes in later it is discarded. A message therefore waits at most until its youngest predecessor has expired, which is
-before its own deadline: what arrives in time is delivered in time.
+A message is waited for until `lifetime` after its multicast, and discarded if it comes later. So a message waits at
+most until its youngest predecessor has expired, which is before its own deadline: what arrives in time is delivered in
+time.
 
-The clocks of the processes decide what is lost, never what is inverted: a predecessor that was given up is *skipped*,
-and what was skipped is not delivered later. Send times follow causality even where clocks do not: a message is dated
-after all that its sender has delivered.
+Clocks decide what is lost, never what is inverted: a predecessor that was given up is *skipped*, and not delivered
+later. A message is dated after all that its sender has delivered, so send times follow causality even where clocks do
+not.
 """
 
 from __future__ import annotations

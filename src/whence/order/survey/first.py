@@ -1,12 +1,11 @@
 """First generation (SURVEY Fig. 3; CBCAST 87): precedent messages travel with a new one, whole.
 
-As Fig. 3 has it: those delivered since the last own multicast. "The underlying multicast service is FIFO": here that is
-a wait for the sender's message before, the only wait there is. Over links that are FIFO it never happens.
+As in Fig. 3: those delivered since the last own multicast. "The underlying multicast service is FIFO" is here a wait
+for the sender's message before, the only wait there is.
 
-With `until_stable`, as CBCAST 87 had it ("a set of precedent messages not yet delivered in all system processes",
-SURVEY 5): all that is not known to be delivered everywhere (`settle`), own messages too. Then there is nothing to wait
-for over any links: a message that was lost comes with the next one, of whoever has it. It costs more bytes, and
-somebody has to find out what is stable.
+With `until_stable`, as in CBCAST 87 ("a set of precedent messages not yet delivered in all system processes", SURVEY
+5): all that is not known to be delivered everywhere (`settle`), own messages too. Then nothing waits over any links,
+because a lost message comes with the next one; it costs more bytes, and somebody has to find out what is stable.
 
 Departs from the letter of Fig. 3, which would append a process's own message when it is delivered at home: Fig. 4 does
 not have it (`m4` travels as <m2, m3, m4> though p1 delivered its own m1), and FIFO order makes it needless.
@@ -21,7 +20,7 @@ import msgspec
 
 from whence.errors import ConfigError
 from whence.order.survey.base import Mechanism, MechanismState, Message, Stamp, Wait
-from whence.order.survey.counts import Counts, Id, ProcessId, Renumber, dense, gaps, renumbered, sparse
+from whence.order.survey.counts import Counts, Id, ProcessId, Renumber, dense, gaps, renumbered, renumbered_ids, sparse
 
 
 class Carried(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -36,15 +35,14 @@ class Carried(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class FirstStamp(Stamp, frozen=True, array_like=True, gc=False, tag=1):
-    """`previousDelivered`, in the order in which the sender delivered it. `after`: what must be there before it though
-    it is not carried, because there was too much of it, or because it precedes the state that the sender joined
-    with."""
+    """`previousDelivered`, in the sender's delivery order. `after`: what must come before it but is not carried,
+    because there was too much of it or because it precedes the state that the sender joined with."""
 
     carried: tuple[Carried, ...] = ()
     after: tuple[Id, ...] = ()
 
     def renumbered(self, to: Renumber) -> Self:
-        return type(self)(tuple(c.renumbered(to) for c in self.carried), tuple((to(p), n) for p, n in self.after))
+        return type(self)(tuple(c.renumbered(to) for c in self.carried), renumbered_ids(self.after, to))
 
 
 class FirstState(MechanismState, frozen=True, array_like=True, gc=False, tag=1):
@@ -57,7 +55,7 @@ class FirstState(MechanismState, frozen=True, array_like=True, gc=False, tag=1):
     broken: tuple[Id, ...] = ()
 
     def renumbered(self, to: Renumber) -> Self:
-        after, broken = (tuple((to(p), n) for p, n in ids) for ids in (self.after, self.broken))
+        after, broken = renumbered_ids(self.after, to), renumbered_ids(self.broken, to)
         return type(self)(renumbered(self.delivered, to), tuple(c.renumbered(to) for c in self.previous), after, broken)
 
 
@@ -73,9 +71,8 @@ class FirstGeneration(Mechanism):
     def __init__(
         self, me: ProcessId, max_carried: int = 10_000, until_stable: bool = False, max_bytes: int = 1 << 20
     ) -> None:
-        """`until_stable`: see above. `max_carried`, `max_bytes`: messages carried by one, and what they weigh. Beyond
-        that the oldest are only named, and have to be waited for: more would never end in a process that listens and
-        seldom speaks."""
+        """`until_stable`: see above. `max_carried`, `max_bytes`: what one message carries. Beyond that the oldest are
+        only named, and have to be waited for."""
         if max_carried < 0 or max_bytes < 0:
             raise ConfigError(f"max_carried and max_bytes must not be negative: {max_carried}, {max_bytes}")
         self.me = me
@@ -105,8 +102,8 @@ class FirstGeneration(Mechanism):
         self._name(message.sender, message.seq)  # it may be in the past of what is delivered later, which is carried
 
     def stamp(self, seq: int, now: int) -> FirstStamp:
-        # Whoever delivers this one has delivered the last own one that it does not bring along, with all that that one
-        # named; what it does bring along has no stamp of its own any more, so what that one named is named again.
+        # A process that delivers this message has delivered the last own one that this one does not carry, with all
+        # that it named. Carried messages have lost their stamps, so what they named is named again.
         waited = self._waited()
         self.after = {p: (n, said) for p, (n, said) in self.after.items() if said > waited}
         stamp = FirstStamp(tuple(self.previous), self._named())

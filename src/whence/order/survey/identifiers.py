@@ -10,7 +10,18 @@ from __future__ import annotations
 from typing import Self
 
 from whence.order.survey.base import Mechanism, MechanismState, Message, Stamp, Wait
-from whence.order.survey.counts import Counts, Gap, Id, ProcessId, Renumber, dense, gaps, renumbered, sparse
+from whence.order.survey.counts import (
+    Counts,
+    Gap,
+    Id,
+    ProcessId,
+    Renumber,
+    dense,
+    gaps,
+    renumbered,
+    renumbered_ids,
+    sparse,
+)
 
 
 class IdStamp(Stamp, frozen=True, array_like=True, gc=False, tag=2):
@@ -19,7 +30,7 @@ class IdStamp(Stamp, frozen=True, array_like=True, gc=False, tag=2):
     after: tuple[Id, ...]
 
     def renumbered(self, to: Renumber) -> Self:
-        return type(self)(tuple((to(p), n) for p, n in self.after))
+        return type(self)(renumbered_ids(self.after, to))
 
 
 class IdState(MechanismState, frozen=True, array_like=True, gc=False, tag=2):
@@ -30,7 +41,7 @@ class IdState(MechanismState, frozen=True, array_like=True, gc=False, tag=2):
     dead: tuple[Id, ...] = ()
 
     def renumbered(self, to: Renumber) -> Self:
-        leaves, dead = (tuple((to(p), n) for p, n in ids) for ids in (self.leaves, self.dead))
+        leaves, dead = renumbered_ids(self.leaves, to), renumbered_ids(self.dead, to)
         return type(self)(renumbered(self.delivered, to), leaves, dead)
 
 

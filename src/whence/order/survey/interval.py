@@ -1,12 +1,11 @@
-"""Interval tree clocks as a causal order (SURVEY 3.2, Almeida et al. 2008): membership without global ids or a view
-change.
+"""Interval tree clocks as a causal order (SURVEY 3.2, Almeida et al. 2008): no global ids, no view changes.
 
-A message carries its sender's stamp just **before** the multicast. The receiver computes the event itself, so one stamp
-says both what must come before the message (all of `before` is known here) and what the message is (`event(before)`). A
-joiner gets half of a member's interval with its snapshot; a leaver's share goes to an heir. Nobody else is told.
+A message carries its sender's stamp just **before** the multicast; the receiver computes the event itself. So one stamp
+says what must come before the message (all of `before`) and what the message is (`event(before)`). A joiner gets half
+of a member's interval with its snapshot; a leaver's share goes to an heir. Nobody else is told.
 
-What it cannot do: name what is missing. Whoever recovers has to compare what peers have delivered. The share of a
-process that crashes is lost, and stays in the trees.
+It cannot name what is missing: recovery has to compare what peers have delivered. The share of a process that crashes
+is lost, and stays in the trees.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class IntervalState(MechanismState, frozen=True, array_like=True, gc=False, tag=
 
 
 class IntervalTree(Mechanism):
-    """Causal order by interval tree clocks. A founder starts from the whole interval (`share`); who joins has none
+    """Causal order by interval tree clocks. A founder starts from the whole interval (`share`); a joiner has none
     until it installs what a member gave it."""
 
     name = "interval"

@@ -1,17 +1,16 @@
 """Physical timestamps inside a subgroup (Kawanami et al. 2004, Prakash and Baldoni; SURVEY 3.4): no vector, no
 membership.
 
-A message is stamped with its sender's clock and delivered when the own clock says `now >= time + bound`, in the order
-of the timestamps. The **assumption**: any two clocks of the subgroup differ by at most `skew`, and a message arrives
-within `delay` of its multicast; then with `bound = skew + delay` whatever has a smaller timestamp is already here.
-Since the own clock has passed `time + bound` at delivery, own multicasts after it are stamped later: timestamps follow
-causality as long as no clock goes back. Hybrid logical clocks (the default) do not need that either.
+A message is stamped with its sender's clock and delivered when the own clock says `now >= time + bound`, by timestamp.
+The **assumption**: any two clocks differ by at most `skew`, and a message arrives within `delay`; then with `bound =
+skew + delay` everything with a smaller timestamp is already here. The own clock has passed `time + bound` at delivery,
+so later own multicasts are stamped later: timestamps follow causality as long as no clock goes back. Hybrid logical
+clocks (the default) do not need that either.
 
-When the assumption is broken, the order is not: a message that comes after one with a larger timestamp was delivered is
-**late**, dropped and counted: lost here. (With `keep_late` it is delivered all the same, may be an inversion, and is
-counted in `delivered_late`.) A timestamp further ahead of the own clock than `skew` is counted in `ahead`: somebody's
-clock is wrong. A bare clock that went back shows as `inverted`: an own multicast stamped below something delivered
-before it.
+If the assumption is broken, the order is not: a message that comes after one with a larger timestamp was delivered is
+**late**, dropped and counted. (With `keep_late` it is delivered, may be an inversion, and is counted in
+`delivered_late`.) A timestamp more than `skew` ahead is counted in `ahead`. A bare clock that went back shows as
+`inverted`: an own multicast stamped below something delivered before it.
 """
 
 from __future__ import annotations

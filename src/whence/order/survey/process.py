@@ -28,11 +28,8 @@ class ProcessStats:
 
 
 class Process:
-    """A mechanism with a hold-back buffer of at most `capacity` messages.
-
-    When it is full the newcomer is dropped and counted: it will be recovered when it is missed, whereas what is held
-    may be what everything else waits for.
-    """
+    """A mechanism with a hold-back buffer of at most `capacity` messages. When it is full the newcomer is dropped and
+    counted: it will be recovered when it is missed, while a held message may be what everything else waits for."""
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import ClassVar, Self
 
 from whence.order.survey.base import Mechanism, MechanismState, Message, Stamp, Wait
-from whence.order.survey.counts import Counts, Id, ProcessId, Renumber, dense, gaps, renumbered, sparse
+from whence.order.survey.counts import Counts, Id, ProcessId, Renumber, dense, gaps, renumbered, renumbered_ids, sparse
 
 
 class VectorStamp(Stamp, frozen=True, array_like=True, gc=False, tag=3):
@@ -31,7 +31,7 @@ class CompactStamp(Stamp, frozen=True, array_like=True, gc=False, tag=4):
     entries: tuple[Id, ...]
 
     def renumbered(self, to: Renumber) -> Self:
-        return type(self)(tuple((to(p), n) for p, n in self.entries))
+        return type(self)(renumbered_ids(self.entries, to))
 
 
 class VectorState(MechanismState, frozen=True, array_like=True, gc=False, tag=3):
@@ -41,7 +41,7 @@ class VectorState(MechanismState, frozen=True, array_like=True, gc=False, tag=3)
     broken: tuple[Id, ...] = ()
 
     def renumbered(self, to: Renumber) -> Self:
-        return type(self)(renumbered(self.clock, to), tuple((to(p), n) for p, n in self.broken))
+        return type(self)(renumbered(self.clock, to), renumbered_ids(self.broken, to))
 
 
 class VectorClock(Mechanism):

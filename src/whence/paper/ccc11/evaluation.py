@@ -36,12 +36,7 @@ LATENCY_MS, LATENCY_SD_MS = 1.5, 0.4
 """One way: the paper's round trips took 1 to 5 ms."""
 PAYLOAD = 16
 """Bytes of an event (not in the paper). Its clock is many times as large."""
-VARIANTS = {
-    "gossip": ("unordered", "off"),
-    "causal": ("causal", "off"),
-    "R1": ("causal", "R1"),
-    "R4": ("causal", "Rk"),
-}
+VARIANTS = {"gossip": ("unordered", "off"), "causal": ("causal", "off"), "R1": ("causal", "R1"), "R4": ("causal", "Rk")}
 """Figure 5's curves: order, recovery."""
 PATIENT = "patient"
 """A causal layer without recovery that waits before it skips a gap as long as the others wait for a reply. (Ours skips

@@ -18,9 +18,7 @@ def run(context: Context) -> Outcome:
     claims = [
         Claim("a loss of 1 % at least doubles the error rate", rate[0.01] >= 2 * rate[0.0], {"rates": rate}),
         Claim(
-            "the error rate grows with the loss",
-            all(rate[a] < rate[b] for a, b in pairwise(LOSSES)),
-            {"rates": rate},
+            "the error rate grows with the loss", all(rate[a] < rate[b] for a, b in pairwise(LOSSES)), {"rates": rate}
         ),
         never_unalerted(rows),
         bounded("the bound, with the measured P_nc, still holds", rows, "loss"),

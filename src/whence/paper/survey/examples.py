@@ -206,9 +206,7 @@ def comparisons() -> list[Comparison]:
         Comparison("identifiers only: delivered as under vector clocks", vector.delivered, ids.delivered),
         Comparison("Ex2, Fig. 4: the sequence of each multicast", EX2_SEQUENCES, _sequences(first)),
         Comparison(
-            "Ex2: what is delivered together",
-            EX2_TOGETHER,
-            tuple(step for step in first.delivered if len(step[2]) > 1),
+            "Ex2: what is delivered together", EX2_TOGETHER, tuple(step for step in first.delivered if len(step[2]) > 1)
         ),
         Comparison(
             "Ex2: m1 -> m2 -> m3 -> m4 at every process",
