@@ -104,6 +104,12 @@ class Tickets:
         if ring.state is State.FOUNDING:
             return "the ring is being founded: it waits until every lease of an earlier one has expired"
         known = owners(node.member)
+        if not known and node.lost:
+            return (
+                f"this member lost its ticket ({node.lost}), and no other coordinator is left. If all of the last ones "
+                "live and reach each other, the ring comes back by itself within a minute. Otherwise start one member "
+                "again with --found, or a listed one with --peers (docs/operations.md, a lost ring)"
+            )
         if not known:
             return (
                 "no coordinator is known yet. A new ring takes some seconds: if the founder runs, wait longer. If it "

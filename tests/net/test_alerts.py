@@ -102,6 +102,9 @@ async def tickets_taken() -> None:
         c.abandon()
         await until(lambda: metric(a, "whence_tickets_taken") == 0, "the alert")
         assert metric(a, "whence_may_publish") == 0
+        with pytest.raises(whence.NoTicket, match=r"lost its ticket .*, and no other coordinator is left.* --found"):
+            async with a.publisher(timeout=1) as publisher:
+                await publisher.publish(b"x")
 
 
 async def _lost_cause(x: Cluster, order: Any) -> whence.Cluster:

@@ -172,9 +172,9 @@ class World:
         if wake is not None and wake != proc.wake_at:
             proc.wake_at = wake
             self.at(proc.true(wake), self._wake, member, wake)
-        found = self.watch.step(member, outputs, self.rings)
-        nows = {m: p.local(self.now) for m, p in self.procs.items()}
-        found += violations(self.rings, nows)
+        seated = {m: p.ring for m, p in self.procs.items() if p.ring.ctx.holder is not None}  # who can be wrong
+        nows = {m: self.procs[m].local(self.now) for m in seated}
+        found = self.watch.step(member, outputs, seated) + violations(seated, nows)
         if found:
             raise Violation(f"at {self.now / ROUND:.3f}: {found}\n" + "\n".join(self.log[-60:]))
 

@@ -30,8 +30,8 @@ examples, each line in its own terminal:
   whence door --cluster lobby --join 127.0.0.1:7001 --insecure --open 127.0.0.1:7102
   whence publish --cluster lobby --via 127.0.0.1:7101,127.0.0.1:7102 --insecure hello
 
-A member that publishes for those who are none, protected as members are. Deliveries go to standard output without
-headings, each once: where it was born and by whom, a tab, the payload; or JSON.
+A member that publishes for clients that are not members. Clients use the same keys as members. Deliveries go to
+standard output, each once: cluster and publisher, a tab, the payload; or JSON.
 """
 
 PUBLISH = """\
@@ -120,9 +120,9 @@ def _bridge(command: argparse.ArgumentParser) -> None:
     option("--advertise", metavar="HOST:PORT", help="how others reach it, if not by the --listen address")
     option("--join", metavar="HOST:PORT", help="a member to join through; may be repeated")
     option("--timeout", type=positive, metavar="SECONDS", help="to find a member in (default 10)")
-    option("--secret-file", type=Path, metavar="FILE", help="whoever holds this secret may take part")
-    option("--tls", nargs=2, metavar=("DIR", "NAME"), help="whoever has a certificate; ours is in DIR/NAME")
-    option("--insecure", nargs=0, help="anybody on this machine")
+    option("--secret-file", type=Path, metavar="FILE", help="shared by all members")
+    option("--tls", nargs=2, metavar=("DIR", "NAME"), help="certificates; this member's is in DIR/NAME")
+    option("--insecure", nargs=0, help="no protection; loopback only")
     option("--tickets", type=int, metavar="N", help="of the cluster, the same as for all its members (8)")
     option("--order", choices=("causal", "reliable"), help="of deliveries to the bridge (default reliable)")
     option("--udp", nargs=0, help="gossip by datagrams, the same for all")
@@ -167,7 +167,7 @@ def _publish(command: argparse.ArgumentParser) -> None:
     how = command.add_argument_group("how")
     how.add_argument("--everywhere", action="store_true", help="global scope: bridges bring it to other clusters")
     how.add_argument("--copies", type=int, metavar="K", help="members that must have it (default 2, if there are two)")
-    how.add_argument("--client", metavar="NAME", help="who publishes (default: somebody new)")
+    how.add_argument("--client", metavar="NAME", help="who publishes (default: a new name)")
     how.add_argument(
         "--last", type=int, default=0, metavar="N", help="the last number this client has used (default 0)"
     )

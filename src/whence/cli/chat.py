@@ -1,4 +1,4 @@
-"""`whence chat`: people in a cluster. Whoever has something to say takes a ticket, and gives it back when silent."""
+"""`whence chat`: people in a cluster. A speaker takes a ticket and gives it back after a silence."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from whence.api import Cluster, Event
-from whence.bridge import Reader, Said
+from whence.bridge import Reader, Said, local
 from whence.cli.connect import Notices, entered, joining, run_until_stopped
 from whence.cli.streams import Lines, Output, printable
 from whence.cli.terminal import Prompt
@@ -22,7 +22,7 @@ from whence.errors import NoTicket, UsageError
 SILENCE_S: Final = 20.0
 """Seconds without a word after which a ticket is given back: there are fewer tickets than people."""
 TICKET_S: Final = 10.0
-"""Seconds without a ticket after which the speaker is told that nobody hears them."""
+"""Seconds without a ticket after which the speaker is told."""
 MAX_TEXT: Final = 4096
 
 HELP: Final = "/who: who is here   /stats: what happened   /quit (or Ctrl-D): leave   anything else is said to all"
@@ -111,7 +111,7 @@ class _Talk:
             try:
                 async with self.cluster.publisher(timeout=TICKET_S) as publisher:
                     while words:
-                        await publisher.publish_many(words)
+                        await publisher.publish_many(list(map(local, words)))
                         words = []
                         if more:
                             words, more = await self._words(lines, SILENCE_S)

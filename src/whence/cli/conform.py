@@ -28,7 +28,7 @@ def conform(args: argparse.Namespace) -> int:
         _teach(args.json)
         return 0
     if args.timeout is None:
-        args.timeout, args.start = 10.0, args.start or 30.0
+        args.timeout, args.start = 10.0, 30.0 if args.start is None else args.start
     if args.store is not None:
         return _store(args)
     settings = Settings(args.nodes, args.timeout, args.hold, args.timeout if args.start is None else args.start)

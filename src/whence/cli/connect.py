@@ -1,4 +1,4 @@
-"""What the live commands share: from arguments to `whence.join`, signals, and what is told on standard error."""
+"""What the live commands share: from arguments to `whence.join`, signal handling, notices on standard error."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def joining(args: argparse.Namespace) -> Join:
 
 
 def entered(cluster: Cluster) -> str:
-    """Which of the two this process did."""
+    """Whether this process founded or joined."""
     return f"has {'founded' if cluster.founded else 'joined'} {cluster.name!r}"
 
 
 class Chosen(NamedTuple):
-    """How a cluster is to be, by options or by a file."""
+    """The cluster's settings, from options or from a file."""
 
     order: str
     tickets: int
@@ -86,7 +86,7 @@ def choose(args: argparse.Namespace) -> Chosen:
 
 
 def security(args: argparse.Namespace) -> dict[str, Any]:
-    """Who may take part."""
+    """The security options."""
     if args.insecure:
         return {"insecure": True}
     if args.tls:
@@ -102,8 +102,8 @@ def security(args: argparse.Namespace) -> dict[str, Any]:
 
 
 class Notices(logging.Handler):
-    """What a command tells on standard error beside its results: a line for people, or a JSON object. What the package
-    logs is told the same way."""
+    """Notices on standard error: a line for people, or a JSON object. Log records of the package are printed the same
+    way."""
 
     def __init__(self, as_json: bool) -> None:
         super().__init__(logging.WARNING)

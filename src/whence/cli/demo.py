@@ -53,7 +53,7 @@ def demo(args: argparse.Namespace) -> int:
 
 
 def _make_room(out: Path) -> None:
-    """An empty directory. What an earlier demo left goes; what anybody else left stays, and is complained about."""
+    """Empty the directory if an earlier demo made it; refuse any other that is not empty."""
     try:
         if (out / MARKER).exists():
             shutil.rmtree(out)
@@ -94,7 +94,7 @@ def _show(page: Path) -> None:
 
 def _judged(args: argparse.Namespace) -> int:
     """The page, by the built-in oracle."""
-    rows = list(read(args.out / "trace", on_bad="collect"))  # whoever was killed may have left half a line
+    rows = list(read(args.out / "trace", on_bad="collect"))  # a killed process may have left half a line
     page = args.out / "report.html"
     found = write_page(rows, page, title="whence demo", about=ABOUT, command="whence demo --no-audit")
     _show(page)

@@ -1,4 +1,4 @@
-"""`whence door`: a member that publishes for those who are none, and shows what is said in the cluster and beyond."""
+"""`whence door`: a member that publishes for clients that are not members, and prints deliveries."""
 
 from __future__ import annotations
 

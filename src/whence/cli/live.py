@@ -62,7 +62,7 @@ KEYS = """\
 examples:
   whence keys init keys                        the cluster's CA, shared secret and publishers' key, in keys/
   whence keys issue keys alice                 what alice needs, in keys/alice/: copy that to her machine
-  whence keys issue keys wall --role receiver  may read, and nobody accepts an event from it
+  whence keys issue keys wall --role receiver  may only receive: its events are refused
 """
 
 
@@ -106,9 +106,9 @@ def add_connection(command: argparse.ArgumentParser) -> None:
         "--timeout", type=positive, metavar="SECONDS", help="to find a member in (default 10; with --peers: no limit)"
     )
     who = command.add_argument_group("who may take part, one of").add_mutually_exclusive_group()
-    who.add_argument("--secret-file", type=Path, metavar="FILE", help="whoever holds this secret")
-    who.add_argument("--tls", nargs=2, metavar=("DIR", "NAME"), help="whoever has a certificate; ours is in DIR/NAME")
-    who.add_argument("--insecure", action="store_true", help="anybody on this machine")
+    who.add_argument("--secret-file", type=Path, metavar="FILE", help="shared by all members")
+    who.add_argument("--tls", nargs=2, metavar=("DIR", "NAME"), help="certificates; this member's is in DIR/NAME")
+    who.add_argument("--insecure", action="store_true", help="no protection; loopback only")
     how = command.add_argument_group("how")
     how.add_argument("--order", choices=ORDERS, help="of deliveries here (default causal, or what --settings says)")
     how.add_argument(

@@ -1,4 +1,4 @@
-"""Standard input and output for an event loop: whoever types slowly or reads slowly holds up nobody else.
+"""Standard input and output for an event loop: a slow terminal or pipe does not block the loop.
 
 Neither can be waited for by every kind of loop (a file, /dev/null and a terminal differ), so each has a thread, which
 is a daemon: one that is stuck in a read or a write does not keep the process alive.
@@ -36,7 +36,7 @@ class Lines:
         """The next lines, without their ends; None at the end of input."""
         batch = await self._batches.get()
         if batch is None:
-            self._batches.put_nowait(None)  # for whoever asks again
+            self._batches.put_nowait(None)  # for the next call
         self._taken.release()
         return batch
 
@@ -69,7 +69,7 @@ class Lines:
 
     def _hand_over(self, batch: list[bytes] | None) -> None:
         self._taken.acquire()
-        with suppress(RuntimeError):  # the loop is closed: nobody wants it any more
+        with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._batches.put_nowait, batch)
 
 
@@ -84,7 +84,7 @@ class Output:
         self._thread: threading.Thread | None = None
 
     async def write(self, data: bytes) -> None:
-        """Raises BrokenPipeError when nobody reads any more, another OSError when the disk is full."""
+        """Raises BrokenPipeError when the reader has closed the pipe, another OSError when the disk is full."""
         if not self._waiting and len(data) <= SMALL and select.select([], [self._fd], [], 0)[1]:
             with _named():
                 os.write(self._fd, data)

@@ -102,7 +102,7 @@ def numbers(result: object, prefix: str = "") -> dict[str, float]:
 
 
 def _bar() -> Progress:
-    """On standard error, if somebody looks."""
+    """A progress bar on standard error, on a terminal only."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     return Progress(
         *columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()

@@ -1,4 +1,4 @@
-"""A line that is being typed while others talk: what they say appears above it."""
+"""A prompt: output appears above the line that is being typed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Prompt:
         os.write(self._out, self._shown())
 
     def close(self) -> None:
-        """The terminal as it was."""
+        """Restore the terminal."""
         self._loop.remove_reader(self._in)
         termios.tcsetattr(self._in, termios.TCSADRAIN, self._saved)
         os.write(self._out, b"\r\x1b[K")

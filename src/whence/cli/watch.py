@@ -84,7 +84,7 @@ class _Show:
             self._status.stop()
 
     def say(self, text: str) -> None:
-        """What is going on, if somebody looks."""
+        """Progress, on a terminal only."""
         if self._status is not None:
             self._status.update(text)
 

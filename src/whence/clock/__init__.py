@@ -13,10 +13,12 @@ from whence.clock.event import Frame as Frame
 from whence.clock.event import Key as Key
 from whence.clock.event import MemberId as MemberId
 from whence.clock.event import address_of as address_of
+from whence.clock.event import any_life as any_life
 from whence.clock.event import body_size as body_size
 from whence.clock.event import boot_of as boot_of
 from whence.clock.event import is_member_id as is_member_id
 from whence.clock.event import member_id as member_id
+from whence.clock.event import reaches as reaches
 from whence.clock.free import GENESIS as GENESIS
 from whence.clock.free import AnyFrame as AnyFrame
 from whence.clock.free import FrameRange as FrameRange

@@ -38,6 +38,16 @@ def boot_of(member: MemberId) -> int:
     return int(member.rpartition("#")[2])
 
 
+def any_life(member: MemberId) -> MemberId:
+    """The process at a member's address, whichever its life: where to send what is not meant for one life alone."""
+    return member_id(address_of(member), 0)
+
+
+def reaches(to: MemberId, member: MemberId) -> bool:
+    """What is sent to `to` is for this member."""
+    return to == member or to == any_life(member)
+
+
 @lru_cache(maxsize=1 << 14)  # the same few hundred ids are in every message
 def is_member_id(text: str) -> bool:
     """At most 255 visible ASCII characters of the form `address#boot`, the boot in canonical decimal: two spellings

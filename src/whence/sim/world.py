@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from whence import ports
-from whence.clock import MemberId, address_of, boot_of
+from whence.clock import MemberId, address_of, reaches
 from whence.config import Config
 from whence.errors import RemoteError
 from whence.member import Member
@@ -323,10 +323,10 @@ class World:
         return data
 
     def _arrive(self, host: Host, cluster: int, sender: MemberId, to: MemberId | None, message: Any) -> None:
-        """A datagram reaches the current member at the address; a stream (`to`) only the member it was opened to, if it
-        names one (boot 0: any)."""
+        """A datagram reaches the current member at the address; a stream (`to`) only the member it was opened to,
+        unless it was opened to any life."""
         instance = host.instances.get(cluster)
-        if instance is None or (to is not None and to != instance.id and boot_of(to)):
+        if instance is None or (to is not None and not reaches(to, instance.id)):
             self.tally.dead_letters += 1
             return
         if self.scenario.wire:

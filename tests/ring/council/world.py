@@ -208,6 +208,7 @@ def form(
         agreed = all(ring.councils.now.number == top for ring in w.rings.values())  # type: ignore[attr-defined]
         return w.everybody() and len(w.councils[top]) == full and agreed
 
-    assert w.run(60, stands), f"not formed: {w.states()} {w.councils}"
+    w.run(40, stands)
+    assert w.everybody(), f"not formed: {w.states()} {w.councils}"
     w.run(w.rng.uniform(1, 4))
     return w

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from whence.clock import MemberId, address_of, member_id
+from whence.clock import MemberId, any_life
 from whence.ring.context import Context
 from whence.ring.interface import Remember
 from whence.ring.messages import Council, RingMessage, Voter
@@ -64,7 +64,7 @@ class Councils:
         if voter == self.me.member:
             self.inbox.append(message)
         else:
-            self.ctx.send(member_id(address_of(voter), 0), message)
+            self.ctx.send(any_life(voter), message)
 
     def answer(self, sender: MemberId, message: RingMessage) -> None:
         """To the very life that asked."""
