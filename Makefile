@@ -21,6 +21,7 @@ help:
 	@echo "make soak     1000 seeds of the hostile scenario (SEEDS=n for another number)"
 	@echo "make soak-mechanisms  the same under every mechanism of the survey (SEEDS=n each)"
 	@echo "make soak-live        real processes killed, cut apart, editing (SECONDS=n, EDITING=trace)"
+	@echo "make soak-hostile     liars and strangers against a TLS cluster with roles (SECONDS=n)"
 	@echo "make histories-long   100,000 generated client histories against brute force"
 	@echo "make lock     pin the newest versions again"
 
@@ -81,6 +82,10 @@ soak-mechanisms: setup
 # Real processes: killed, cut apart, editing. EDITING is a concurrent editing trace; without one a synthetic session.
 SECONDS ?= 120
 EDITING ?=
+.PHONY: soak-hostile
+soak-hostile: setup
+	$(BIN)/python -m soak.hostile --seconds $(SECONDS)
+
 .PHONY: soak-live
 soak-live: setup
 	$(BIN)/python -m soak.kill --seconds $(SECONDS)

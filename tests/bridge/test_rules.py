@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whence.bridge.envelope import MARK, Asked, Crossed, Probe, Reader, Said, everywhere, unwrap, wrap
+from whence.bridge.envelope import MARK, Asked, Crossed, Probe, Reader, Said, everywhere, local, unwrap, wrap
 from whence.bridge.gateway import MAX_TENURES, Forward, Gateway, Passed
 from whence.clock import EventId
 from whence.errors import BadMessage, CorruptJournal, CyclicTopology, UsageError
@@ -184,7 +184,7 @@ def probe_round(bridges: list[Gateway]) -> list[str]:
             if bridge is sender or to not in bridge.clusters or bridge.bridge in gone:
                 continue
             try:
-                sent += [(bridge, f.to, f.payload) for f in bridge.look(to, payload)]
+                sent += [(bridge, f.to, f.payload) for f in bridge.look(to, payload, sender.bridge + "#1")]
             except CyclicTopology as error:
                 assert " - " in str(error)
                 gone.append(bridge.bridge)
@@ -284,3 +284,36 @@ def test_a_client_has_numbers_of_its_own_in_each_cluster() -> None:
     assert reader.read("a", wrap(Asked("ann", 1), b"")) is not None
     assert reader.read("b", wrap(Crossed("e", ("A",), (0, 1, 1, "a#1"), "ann", 1), b"")) is not None
     assert reader.read("c", wrap(Crossed("f", ("A",), (0, 1, 2, "a#1"), "ann", 1), b"")) is None
+
+
+# Headings in the payloads of those who are neither bridge nor door
+
+
+@given(st.binary(max_size=60))
+def test_any_payload_can_be_a_local_event(data: bytes) -> None:
+    for payload in (data, MARK + data, wrap(Asked("ann", 9), data), everywhere(data)):
+        said = Reader("a").read("1:1.0.1:1@p:1#1", local(payload))
+        assert said is not None and (said.payload, said.scope, said.client) == (payload, "local", "")
+    gateway = Gateway(("a", "b"), "b1")
+    gateway.starting = False
+    assert gateway.read("a", EventId(1, 1, 1, "p:1#1"), local(everywhere(data))) == []
+
+
+def test_headings_of_bridges_and_doors_count_only_from_those_who_are_known() -> None:
+    reader = Reader("a", trusted=["door:1", "bridge:1"])
+    for forged in (Asked("ann", 9), Crossed("1:1.0.1:1@x:1#1", ("hall",), (1, 1, 1, "x:1#1"), "ann", 9)):
+        assert reader.read("1:1.0.1:1@eve:1#1", wrap(forged, b"forged")) is None
+    assert reader.forged == 2
+    for number in (1, 2, 3):
+        said = reader.read(f"0:1.0.1:{number}@door:1#7", wrap(Asked("ann", number), b"hello"))
+        assert said is not None and said.number == number, "the forged number 9 has not made them copies"
+    assert reader.read("1:1.0.1:2@eve:1#1", everywhere(b"all")) is not None, "everybody may publish for all"
+
+
+def test_a_forged_probe_does_not_end_a_bridge_that_knows_the_others() -> None:
+    gateway = Gateway(("a", "b"), "b1", trusted={"a": ["other:1"]})
+    probe = wrap(Probe("b1", ("b",), "b1"), b"")
+    assert gateway.look("a", probe, "eve:1#1") == []
+    assert gateway.read("a", EventId(1, 1, 1, "eve:1#1"), probe) == [] and gateway.stats["a"].forged == 1
+    with pytest.raises(CyclicTopology):
+        gateway.look("a", probe, "other:1#1")

@@ -6,6 +6,7 @@ import asyncio
 import random
 import socket
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -183,6 +184,25 @@ def test_nobody_speaks_for_another_member() -> None:
             await seat.publish(b"x")
             assert [e.payload for e in await collect(b, 1)] == [b"x"]
             assert len(a._node.member.cut_off) == 1
+
+    run(main())
+
+
+def test_a_replayed_greeting_opens_a_connection_that_soon_ends() -> None:
+    """Recorded on its way to another member: here the greeting is new, but nothing forged follows for long."""
+    from whence.net.guard import SecretGuard
+
+    async def main() -> None:
+        async with whence.found("live", secret=SECRET, settings=fast()) as a:
+            greeting = frame_stream(SecretGuard(SECRET).seal(encode_hello(Greeting("127.0.0.1:1"))))
+            reader, writer = await asyncio.open_connection(*parse_address(a.address))
+            writer.write(greeting)
+            await until(lambda: a._host._transport.accepted and not a._host._transport.strangers)
+            writer.write(b"".join(frame_stream(b"%d" % n * 30) for n in range(100, 2100)))
+            with suppress(ConnectionError):
+                assert await asyncio.wait_for(reader.read(), 10) == b""
+            assert a.stats()["net.unauthentic"] < 20 and not a._host._transport.accepted
+            writer.close()
 
     run(main())
 

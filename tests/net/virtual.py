@@ -29,6 +29,7 @@ class Clock:
         with (
             patch("time.monotonic", lambda: self.now_ns / 1e9),
             patch("time.monotonic_ns", lambda: self.now_ns),
+            patch("time.clock_gettime_ns", lambda clock: self.now_ns),
             patch("time.time", lambda: (self.wall_ns + self.now_ns) / 1e9),
             patch("time.time_ns", lambda: self.wall_ns + self.now_ns),
         ):

@@ -1,20 +1,23 @@
 """What an event says of itself beyond its payload: how far it goes, where it comes from, who had it published.
 
-The scope is the publisher's choice (SURVEY 3.4). A **local** event is the payload as it is: who knows nothing of
-bridges publishes and reads those. All others begin with a **heading**,
+The scope is the publisher's choice (SURVEY 3.4). A **local** event is the payload as it is; applications that know
+nothing of bridges publish and read those. All others begin with a **heading**,
 
     SOH "whence:" JSON STX payload
 
-and a plain member sees exactly these bytes. The wire, the clocks and the audit know nothing of it.
+and a plain member sees exactly these bytes. The wire, the clocks and the audit know nothing of it. A local payload that
+happens to begin like a heading is escaped (`local`). A heading says something only if a bridge or a door wrote it:
+where publishers are not trusted, name those to the `Reader` and the `Bridge` (`trusted`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Container
 from typing import Final
 
 import msgspec
 
-from whence.clock import EventId
+from whence.clock import EventId, address_of
 from whence.errors import BadMessage, UsageError
 
 MARK: Final = b"\x01whence:"
@@ -62,7 +65,11 @@ class Asked(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=4):
     everywhere: bool = False
 
 
-Heading = Everywhere | Crossed | Probe | Asked
+class Local(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=5):
+    """Born here, for this cluster: the escape of a payload that begins like a heading."""
+
+
+Heading = Everywhere | Crossed | Probe | Asked | Local
 
 _encode = msgspec.json.Encoder().encode
 _decoder = msgspec.json.Decoder(Heading)
@@ -102,7 +109,7 @@ def _check(heading: Heading) -> None:
             texts, wrong = (bridge, newest, *path), not bridge
         case Asked(client, number):
             texts, numbers, wrong = (client,), (number,), not client or number < 1
-        case Everywhere():
+        case Everywhere() | Local():
             wrong = False
     if wrong or len(texts) > MAX_PATH + 4:
         raise BadMessage("a heading that no bridge and no member writes")
@@ -113,6 +120,17 @@ def _check(heading: Heading) -> None:
 def everywhere(payload: bytes) -> bytes:
     """The payload of an event for all clusters that bridges join: `await seat.publish(everywhere(b"hello"))`."""
     return wrap(Everywhere(), payload)
+
+
+def local(payload: bytes) -> bytes:
+    """The payload of an event for this cluster, escaped if it would be read as a heading. For bytes that come from
+    somewhere else: `await publisher.publish(local(line))`."""
+    return wrap(Local(), payload) if payload.startswith(MARK) else payload
+
+
+def believed(heading: Heading | None, owner: str, trusted: Container[str] | None) -> bool:
+    """Whether this member may write this heading: those of bridges and doors only they may."""
+    return trusted is None or not isinstance(heading, Crossed | Probe | Asked) or address_of(owner) in trusted
 
 
 class Said(msgspec.Struct, frozen=True, gc=False):
@@ -144,10 +162,14 @@ class Reader:
     state of a reader: `state` and `restore` are for an application that gives its own to joiners.
     """
 
-    def __init__(self, cluster: str, max_clients: int = 65_536) -> None:
+    def __init__(self, cluster: str, max_clients: int = 65_536, trusted: Collection[str] | None = None) -> None:
         """`max_clients`: how many are remembered; then the one that was silent longest is forgotten, and what it may
-        still have under way could be read twice."""
+        still have under way could be read twice. `trusted`: the addresses of the bridges and doors of this cluster;
+        without it, every publisher can write what only they should."""
         self.cluster = cluster
+        self.trusted = trusted
+        self.forged = 0
+        """Headings of bridges and doors that others wrote."""
         self.max_clients = max_clients
         self.last: dict[tuple[str, str], int] = {}
         """By client, and the cluster where it had it published: the last number read."""
@@ -162,8 +184,11 @@ class Reader:
         except BadMessage:
             self.malformed += 1
             return None
+        if not believed(heading, event.partition("@")[2], self.trusted):
+            self.forged += 1
+            return None
         match heading:
-            case None:
+            case None | Local():
                 return Said(body, self.cluster, event)
             case Everywhere():
                 return Said(body, self.cluster, event, scope="global")

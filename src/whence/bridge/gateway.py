@@ -16,12 +16,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import msgspec
 
-from whence.bridge.envelope import MAX_PATH, Asked, Crossed, Everywhere, Heading, Probe, hop_of, unwrap, wrap
+from whence.bridge.envelope import (
+    MAX_PATH,
+    Asked,
+    Crossed,
+    Everywhere,
+    Heading,
+    Local,
+    Probe,
+    believed,
+    hop_of,
+    unwrap,
+    wrap,
+)
 from whence.clock import EventId, MemberId
 from whence.errors import BadMessage, CorruptJournal, CyclicTopology, UsageError
 
@@ -73,6 +85,8 @@ class GatewayStats:
     """Not forwarded: with the heading they are larger than an event may be."""
     malformed: int = 0
     """Not forwarded: a heading that is none."""
+    forged: int = 0
+    """Not forwarded: a heading of a bridge or a door that another member wrote."""
     probes: int = 0
 
     @property
@@ -99,9 +113,18 @@ _ledger = msgspec.msgpack.Decoder(Ledger)
 class Gateway:
     """One bridge between two or more clusters."""
 
-    def __init__(self, clusters: Sequence[str], bridge: str, *, unmarked: str = "local", max_payload: int = 1 << 20):
+    def __init__(
+        self,
+        clusters: Sequence[str],
+        bridge: str,
+        *,
+        unmarked: str = "local",
+        max_payload: int = 1 << 20,
+        trusted: Mapping[str, Collection[str]] | None = None,
+    ) -> None:
         """`bridge`: this start of it, greater than those before. `unmarked`: the scope of events without a heading;
-        `global` where the publishers know nothing of bridges. `max_payload`: bytes of an event."""
+        `global` where the publishers know nothing of bridges. `max_payload`: bytes of an event. `trusted`: by cluster,
+        the addresses of its bridges and doors, whose headings count; without it those of all publishers do."""
         if len(clusters) < 2:
             raise UsageError("a bridge joins at least two clusters")
         if unmarked not in ("local", "global"):
@@ -112,6 +135,7 @@ class Gateway:
         self.bridge = bridge
         self.unmarked = unmarked
         self.max_payload = max_payload
+        self.trusted = trusted or {}
         self.starting = True
         """Nothing is forwarded but probes: the own one may still come round."""
         self.lives: dict[str, dict[MemberId, None]] = {c: {} for c in clusters}
@@ -136,13 +160,15 @@ class Gateway:
         """To begin with: one of two clusters is enough, a circle can be walked both ways."""
         return [Forward(c, wrap(Probe(self.bridge, (), self.bridge), b"")) for c in self.clusters[:-1]]
 
-    def look(self, cluster: str, payload: bytes) -> list[Forward]:
+    def look(self, cluster: str, payload: bytes, owner: MemberId) -> list[Forward]:
         """At the start: an event of others that is not read yet. Only probes count."""
         try:
             heading, _ = unwrap(payload)
         except BadMessage:
             return []
-        return list(self._probe(cluster, heading)) if isinstance(heading, Probe) else []
+        if not isinstance(heading, Probe) or not believed(heading, owner, self.trusted.get(cluster)):
+            return []
+        return list(self._probe(cluster, heading))
 
     def read(self, cluster: str, event: EventId, payload: bytes) -> list[Output]:
         """The next event of a cluster, in its order. `CyclicTopology` if it is the own probe on a way of its own."""
@@ -153,6 +179,9 @@ class Gateway:
             return []
         if event.owner in self.lives[cluster]:
             return self._learn(cluster, event, heading)
+        if not believed(heading, event.owner, self.trusted.get(cluster)):
+            self.stats[cluster].forged += 1
+            return []
         if isinstance(heading, Probe):
             return list(self._probe(cluster, heading))
         crossed = self._crossed(cluster, event, heading)
@@ -173,7 +202,7 @@ class Gateway:
                 return Crossed(str(event), (cluster,), hop_of(event), client, number)
             case Everywhere():
                 return Crossed(str(event), (cluster,), hop_of(event))
-            case None if self.unmarked == "global":
+            case None | Local() if self.unmarked == "global":
                 return Crossed(str(event), (cluster,), hop_of(event))
         return None
 

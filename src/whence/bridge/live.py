@@ -14,7 +14,7 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
@@ -54,13 +54,17 @@ class Bridge:
         unmarked: str = "local",
         probe: float = PROBE_S,
         trace: str | os.PathLike[str] | None = None,
+        trusted: Mapping[str, Collection[str]] | None = None,
     ) -> None:
         """`clusters`: by name, what `whence.join` needs for each (`order`: reliable unless causal is said).
         `directory`: what survives a crash; without it a crash loses what was under way. `unmarked`: `global` brings
         over what has no scope, too. `probe`: seconds to look for a circle in. `trace`: a directory for what every
-        member did, and for which event was which (`crossings.ndjson`, see merge.py)."""
+        member did, and for which event was which (`crossings.ndjson`, see merge.py). `trusted`: by cluster, the
+        addresses of its other bridges and its doors; without it, every publisher can write their headings."""
         started = f"{time.time_ns() // 1_000_000:015d}-{secrets.token_hex(4)}"
-        self.gateway = Gateway(tuple(clusters), started, unmarked=unmarked, max_payload=DEFAULT.max_payload_bytes)
+        self.gateway = Gateway(
+            tuple(clusters), started, unmarked=unmarked, max_payload=DEFAULT.max_payload_bytes, trusted=trusted
+        )
         self.clusters: dict[str, Cluster] = {}
         self.directory = None if directory is None else Path(directory)
         self.open = False
@@ -146,7 +150,7 @@ class Bridge:
                 for event in reader.waiting():
                     if (name, event.id) not in seen and event.origin not in self.gateway.lives[name]:
                         seen[name, event.id] = None
-                        for forward in self.gateway.look(name, event.payload):
+                        for forward in self.gateway.look(name, event.payload, event.origin):
                             await self._publishers[forward.to].publish(forward.payload)
             await asyncio.sleep(LOOK_S)
         self.gateway.starting = False

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from whence.api import Cluster, Event
-from whence.bridge import Reader, Said
+from whence.bridge import Reader, Said, local
 from whence.cli.connect import Notices, entered, joining, run_until_stopped
 from whence.cli.streams import Lines, Output, printable
 from whence.cli.terminal import Prompt
@@ -111,7 +111,7 @@ class _Talk:
             try:
                 async with self.cluster.publisher(timeout=TICKET_S) as publisher:
                     while words:
-                        await publisher.publish_many(words)
+                        await publisher.publish_many(list(map(local, words)))
                         words = []
                         if more:
                             words, more = await self._words(lines, SILENCE_S)

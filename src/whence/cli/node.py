@@ -12,7 +12,7 @@ from collections.abc import Coroutine
 from typing import Any, Protocol
 
 from whence.api import Cluster, Event
-from whence.bridge import Reader, Said
+from whence.bridge import Reader, Said, local
 from whence.cli.connect import Notices, entered, joining, run_until_stopped
 from whence.cli.streams import Lines, Output, printable
 from whence.clock import address_of
@@ -157,7 +157,7 @@ async def _input(args: argparse.Namespace, cluster: Cluster, notice: Notices) ->
             under = "without a ticket" if publisher.ticket is None else f"under ticket {publisher.ticket}"
             notice(f"may publish, {under}", ticket=publisher.ticket)
             while (batch := await source.next()) is not None:
-                await publisher.publish_many(batch)
+                await publisher.publish_many(list(map(local, batch)))
             if lines is not None and lines.too_long:
                 notice(f"{lines.too_long} lines were too long: an event has at most {DEFAULT.max_payload_bytes} bytes")
             if args.stay:  # keep the ticket: a service has /dev/null as its input, and is to stay a coordinator

@@ -49,12 +49,23 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("whence.net")
 
+MAX_FORGED = 8
+"""Packets that the guard refuses on one connection before it is closed. On a stream of an honest peer there are none,
+unless its clock is off."""
+_BOOTTIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+
 INBOX_BYTES = 256 << 10
 """Bytes of packets that wait for a node before no more are read: one step's worth, so that steps stay short."""
 
 
 MAX_TOLD = 64
 """Peers whose settings differ, and of which that is logged."""
+
+
+def lease_ns() -> int:
+    """The members' clock. It is never set, and counts the time that the machine sleeps, where the system has such a
+    clock: with `time.monotonic_ns`, which Linux stops meanwhile, a resumed laptop would still own its ticket."""
+    return time.clock_gettime_ns(_BOOTTIME) if _BOOTTIME is not None else time.monotonic_ns()
 
 
 class Host:
@@ -232,7 +243,7 @@ class Host:
         if self._transport is None:
             return
         dirty, self._dirty = self._dirty, {}
-        now, wall = time.monotonic_ns(), time.time_ns()
+        now, wall = lease_ns(), time.time_ns()
         for node in dirty.values():
             node.step(now, wall)
             self._sleep(node)
@@ -257,7 +268,7 @@ class Host:
             if planned[0] <= wake_at:
                 return
             planned[1].cancel()
-        delay = max(0, wake_at - time.monotonic_ns()) / 1e9
+        delay = max(0, wake_at - lease_ns()) / 1e9
         timer = asyncio.get_running_loop().call_later(delay, self._wake, node)
         self._timers[node.cluster] = (wake_at, timer)
 
@@ -266,7 +277,7 @@ class Host:
         wake_at = node.wake_at
         if wake_at is None:
             return
-        if wake_at > time.monotonic_ns():  # put off in the meantime
+        if wake_at > lease_ns():  # put off in the meantime
             self._sleep(node)
         else:
             self.wants_step(node.cluster)
@@ -308,6 +319,10 @@ class Host:
             if connection.streams and connection.peer is None:
                 plain = data[:1] == bytes((HELLO,))
                 connection.refuse("it greets without any protection" if plain else str(error))
+            elif connection.streams:  # whoever replays a greeting has nothing true to say after it
+                connection.forged += 1
+                if connection.forged >= MAX_FORGED:
+                    connection.refuse(str(error))
             return
         try:
             kind = packet[0] if packet else -1

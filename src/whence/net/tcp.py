@@ -515,6 +515,8 @@ class _Accepted(asyncio.Protocol, Connection):
                 data = self._greet(data)
             for packet in self._decoder.feed(data) if data else ():
                 owner.received(packet, self)
+                if self._transport.is_closing():
+                    return
         except RemoteError as error:
             owner.stats.bad_stream += 1
             log.debug("connection of %s closed: %s", self.peer or "a stranger", error)

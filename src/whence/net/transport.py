@@ -19,7 +19,7 @@ from whence.errors import UsageError
 class Connection:
     """Where a packet came from."""
 
-    __slots__ = ("may_publish", "name", "peer", "urgent", "waiting")
+    __slots__ = ("forged", "may_publish", "name", "peer", "urgent", "waiting")
 
     def __init__(self, peer: str | None = None) -> None:
         self.peer = peer
@@ -30,6 +30,8 @@ class Connection:
         """Its certificate does not say that it only receives."""
         self.urgent = False
         """It is the lane for the small and reliable packets."""
+        self.forged = 0
+        """Packets on it that the guard refused."""
         self.waiting = 0
         """Bytes of its urgent packets that wait for a node."""
 

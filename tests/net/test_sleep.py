@@ -1,0 +1,42 @@
+"""A machine that sleeps: leases go on running."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+import whence
+from tests.net.live import fast, run, until
+from whence.net.host import lease_ns
+from whence.net.memory import MemoryNetwork
+
+
+@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="this system has no clock that counts suspension")
+def test_the_clock_of_leases_counts_suspension() -> None:
+    before = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    assert before <= lease_ns() <= time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="this system has no clock that counts suspension")
+def test_who_slept_longer_than_its_lease_has_no_ticket_when_it_wakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`time.monotonic` stands still while the machine sleeps, and so do the timers of the event loop."""
+
+    async def main() -> None:
+        net = MemoryNetwork()
+        async with (
+            whence.found("live", "a:1", transport=net, settings=fast()) as a,
+            whence.join("live", ["a:1"], "b:1", transport=net, settings=fast()) as b,
+            whence.join("live", ["a:1"], "c:1", transport=net, settings=fast()) as c,
+            a.publisher() as one,
+            b.publisher() as two,
+            c.publisher() as three,
+        ):
+            for publisher in (one, two, three):
+                await publisher.ready()
+            assert not any(cluster._node.lost for cluster in (a, b, c))
+            awake = time.clock_gettime_ns
+            monkeypatch.setattr(time, "clock_gettime_ns", lambda clock: awake(clock) + 3_600 * 10**9)
+            await until(lambda: all("lease" in cluster._node.lost for cluster in (a, b, c)), "they know it")
+
+    run(main())
