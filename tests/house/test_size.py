@@ -29,7 +29,6 @@ CYCLES = {
     *("whence.order.free", "whence.order.probabilistic"),
     *("whence.sim.checks", "whence.sim.faults", "whence.sim.hostile"),
     *("whence.sim.operator", "whence.sim.tally", "whence.sim.world"),
-    *("whence.spark.audit", "whence.spark.giant"),
 }
 
 

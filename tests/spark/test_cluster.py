@@ -23,7 +23,7 @@ from tests.spark.cluster import WAIT, Cluster
 from tests.spark.session import spark  # noqa: F401
 from whence.cli import main
 
-pytestmark = pytest.mark.xdist_group("spark-apart")
+pytestmark = [pytest.mark.xdist_group("spark-apart"), pytest.mark.long]
 
 KEYS = {
     "verdicts": ("run", "cluster", "member", "lseq"),
@@ -69,7 +69,6 @@ keys = [2, 3]
 """
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("grid", [SIM, SCALE], ids=["sim", "scale"])
 def test_a_sweep(cluster: Cluster, spark: SparkSession, tmp_path: Path, grid: str) -> None:  # noqa: F811
     """Points run on the workers, with our package shipped to them, and give what they give here. Here first: what numba
@@ -95,7 +94,6 @@ def test_a_sweep(cluster: Cluster, spark: SparkSession, tmp_path: Path, grid: st
         assert theirs <= ours
 
 
-@pytest.mark.long
 @pytest.mark.skipif(find_spec("grpc") is None, reason="Spark Connect needs the packages of pyspark[connect]")
 def test_spark_connect(cluster: Cluster, spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
     """An audit by way of a server that knows nothing of us: our package is sent to it."""

@@ -264,7 +264,7 @@ def test_what_is_no_record_is_kept_with_its_reason(spark: SparkSession, tmp_path
     ]
     assert "not UTF-8" in rows[0][2] and "empty" in rows[1][2] and rows[2][3] == "starting up"
     assert "no entry for its own host 'a'" in rows[3][2] and rows[3][3] == 'a {"b": 1}'
-    assert "no JSON object" in rows[4][2] and "finds no record" in rows[5][2]
+    assert "not a JSON object" in rows[4][2] and "finds no record" in rows[5][2]
     assert summary.quarantined == 6 and summary.files == 5 and summary.runs == 2
 
 
