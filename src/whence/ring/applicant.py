@@ -33,6 +33,8 @@ class Applicant:
         self.hints: dict[int, MemberId] = {}
         self.members: list[MemberId] = []
         self.tried: list[MemberId] = []
+        self.epoch_ends = True
+        """A higher epoch ends all tenures of a lower one. Not with a council: a claim under it may have failed."""
         self.asked: tuple[int, MemberId] | None = None
         """Nonce and receiver of the CJOIN that waits for its answer."""
         self.asked_at = 0
@@ -164,12 +166,15 @@ class Applicant:
         ctx.table.merge(m.rows)
         granted = Holder(ctx.me, *m.yours)
         ctx.table.note(granted)
-        if m.yours in ctx.done or ctx.table.over(granted) or ctx.table.epoch > granted.epoch:
+        if m.yours in ctx.done or ctx.table.over(granted) or self._older_ring(granted):
             self.decline(sender, m.nonce, m.yours)
             self.later()
             return False
         self.joined_by = m.nonce
         return True
+
+    def _older_ring(self, granted: Holder) -> bool:
+        return self.epoch_ends and self.ctx.table.epoch > granted.epoch
 
     def decline(self, to: MemberId, nonce: int, tenure: Tenure) -> None:
         self.ctx.finish(tenure)

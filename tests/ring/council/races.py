@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 from tests.ring.council.world import CouncilWorld, names, settings
-from tests.ring.world import ROUND, Make
-from whence.clock import MemberId, address_of
+from tests.ring.world import ROUND, Make, Violation
+from whence.clock import Incarnation, MemberId, address_of
 from whence.ring import CouncilRing
 from whence.ring.council.voting import Book
-from whence.ring.messages import Accept, Begin, Known, Prepare, RingMessage, Voter, Vouch
+from whence.ring.messages import Accept, Begin, Known, Prepare, RingMessage, Sit, Tenure, Voter, Vouch
 
 
 def members(seed: int, make: Make, *willing: bool) -> CouncilWorld:
@@ -162,4 +162,20 @@ def leaver(seed: int, make: Make = CouncilRing) -> None:
     eager(w, "p3", 2)
 
 
-RACES = {race.__name__: race for race in (clocks, slow_answers, late_accept, not_asked, half_begun, restart, leaver)}
+def old_incarnation(seed: int, make: Make = CouncilRing) -> None:
+    """A poll of an older incarnation arrives when the vouch for the newer one has run out."""
+    w = members(seed, make, True, False, False)
+    me, number = w.lives["p0"], max(w.councils)
+    new, old = Incarnation(1, 2, 1).packed, Incarnation(1, 1, 1).packed
+    for sender, inc in (("x#1", new), ("y#1", old)):
+        poll = Sit(number, 1, Tenure(3, inc), 0)
+        w.act(me, lambda ring, now, sender=sender, poll=poll: ring.receive(sender, poll, now))
+        w.run(3)
+    if w.ring(me).voting.book.row(3).top != new:
+        raise Violation("C3: the highest incarnation vouched for went back")
+
+
+RACES = {
+    race.__name__: race
+    for race in (clocks, slow_answers, late_accept, not_asked, half_begun, restart, leaver, old_incarnation)
+}

@@ -261,6 +261,11 @@ def test_chaos(block: int) -> None:
         assert result.took is not None or not result.hope, f"seed {seed} is stuck"
 
 
+def test_a_claim_that_failed_keeps_nobody_out() -> None:
+    """Its epoch was used for one ticket; grants under the ring's own, lower epoch were declined for ever."""
+    assert chaos(20122).took is not None
+
+
 def test_chaos_with_a_copy_of_a_grant() -> None:
     """A copy of ACKCJOIN was declined by the very process that had taken what it grants."""
     chaos(1256)

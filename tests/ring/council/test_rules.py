@@ -176,7 +176,7 @@ RULES = {
     "no tie-break": off("C1", "councils", NoTieBreak, "2 publishers, the other one killed for good"),
     "dated by arrival": off("C2", "seat.lease", FromArrival, "slow_answers", [12]),
     "no drift": off("C3", "voting", NoDrift, "clocks"),
-    "forgets older": off("C3", "voting", ForgetsOlder, "chaos", [5]),
+    "forgets older": off("C3", "voting", ForgetsOlder, "old_incarnation"),
     "over the living": off("C4", "voting", OverTheLiving, "chaos", [5]),
     "an era twice": off("C4", "voting", EraTwice, "chaos", [5]),
     "no mending": off("C5", "reading", NoMending, "rolling restart of 5, no disk"),

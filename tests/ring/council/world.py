@@ -93,6 +93,8 @@ class CouncilWorld(World):
             self.coordinate(self.lives[name])
 
     def drop(self, name: str) -> None:
+        if self.now < self.paused.get(name, 0):
+            return  # else it would do so when it goes on, whatever it was told since
         self.wants[name] = False
         if name in self.lives:
             self.resign(self.lives[name])

@@ -48,6 +48,7 @@ class CouncilRing(Ring):
         self._memory = memory
         self._owner_answered = False
         applicant.when_waiting.append(self._waiting)
+        applicant.epoch_ends = False
 
     # --- what others ask ---
 
