@@ -62,13 +62,19 @@ def sweep(args: argparse.Namespace) -> int:
     return 1 if summary["failed"] else 0
 
 
+POINT = {"point", "seed_number", "seed", "setting", "error", "seconds"}
+"""The columns of the results that are neither a setting nor a figure (`whence.spark.sweep.results`)."""
+
+
 def _results(rows: Sequence[Mapping[str, Any]]) -> Table:
     """Each setting, with the mean over its seeds of every number in the results: what differs between settings first,
     as many columns as fit."""
     found: dict[str, list[dict[str, float]]] = {}
     for row in rows:
-        if row["result"] is not None:
-            found.setdefault(row["setting"], []).append(numbers(json.loads(row["result"])))
+        if row["error"] is None:
+            known = POINT | {name.replace(".", "_") for name in json.loads(row["setting"])}
+            figures = {name: value for name, value in row.items() if name not in known}
+            found.setdefault(row["setting"], []).append(numbers(figures))
     settings = {setting: json.loads(setting) for setting in found}
     varied = [key for key in next(iter(settings.values()), {}) if len({str(s.get(key)) for s in settings.values()}) > 1]
     means = {
