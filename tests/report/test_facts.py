@@ -34,6 +34,12 @@ def test_counts_and_the_inversion() -> None:
     assert "published the former with the latter in its past" in text
 
 
+def test_an_incomplete_trace_is_not_called_clean() -> None:
+    assert "Order held: every promise was kept" in render(page(TRIANGLE, Verdicts()))
+    text = render(page(TRIANGLE, Verdicts(doubts=2)))
+    assert "No violation found; the trace of 2 members is incomplete" in text and "Order held" not in text
+
+
 def test_columns_hold_every_step_in_order() -> None:
     diagram = page(TRIANGLE).diagram
     event = array("I", base64.b64decode(diagram.event))

@@ -83,6 +83,7 @@ def _found(chosen: _Run, members: pa.Table, wrong: pa.Table, out: Path) -> Verdi
         verdicts=sum(by_order.values(), Counter()),
         by_order=by_order,
         violations=wrong.num_rows,
+        doubts=_table(out, "doubts", chosen).num_rows,
         findings=tuple(
             Finding(
                 rule=v["rule"],

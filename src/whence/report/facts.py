@@ -26,6 +26,8 @@ class Verdicts(msgspec.Struct, frozen=True, kw_only=True):
     by_order: Mapping[str, Mapping[str, int]] = {}
     """Promised order -> verdict -> deliveries."""
     violations: int = 0
+    doubts: int = 0
+    """Members whose trace is absent or incomplete, so that something could not be judged."""
     findings: tuple[Finding, ...] = ()
     """The first of them."""
     suspect: Mapping[tuple[str, int], Suspect] = {}

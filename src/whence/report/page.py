@@ -72,6 +72,8 @@ def _verdict(facts: Facts) -> str:
         kind, text = "bad", f"Order broke: {_n(facts.found.violations, 'violation')}"
     elif facts.delivered == 0:
         kind, text = "empty", "Nothing was delivered"
+    elif facts.found.doubts:
+        kind, text = "empty", f"No violation found; the trace of {_n(facts.found.doubts, 'member')} is incomplete"
     else:
         kind, text = "good", "Order held: every promise was kept"
     said = (
