@@ -101,11 +101,11 @@ def test_the_extra_of_the_command_is_named(tmp_path: Path) -> None:
 def test_the_results_of_a_sweep_are_shown() -> None:
     assert numbers({"a": {"b": 1, "ok": True, "s": "x"}, "c": [2.5, 3]}) == {"a.b": 1, "c.0": 2.5, "c.1": 3}
     rows = [
-        {"setting": f'{{"loss": {loss}, "n": 5}}', "seed": seed, "result": json.dumps({"lost": loss * seed})}
+        {"setting": f'{{"loss": {loss}, "n": 5}}', "seed": seed, "error": None, "lost": loss * seed}
         for loss in (1, 2)
         for seed in (1, 3)
     ]
-    table = _results([*rows, {"setting": '{"loss": 1, "n": 5}', "seed": 9, "result": None}])
+    table = _results([*rows, {"setting": '{"loss": 1, "n": 5}', "seed": 9, "error": "KeyError: x", "lost": None}])
     assert [str(column.header) for column in table.columns] == ["loss", "seeds", "lost"]
     assert [list(column.cells) for column in table.columns] == [["1", "2"], ["2", "2"], ["2", "4"]]
 

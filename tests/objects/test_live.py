@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -231,12 +233,12 @@ def test_the_replay_example(transport: str) -> None:
     assert all(r["same"] and r["operations"] == 6 for r in rows)
 
 
-def test_the_replay_example_says_when_a_text_is_not_the_recorded_one(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_replay_example_says_when_a_text_is_not_the_recorded_one(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     txns = [{"parents": [], "agent": 0, "patches": [[0, 0, "a"]]}]
     path.write_text(json.dumps({"endContent": "b", "numAgents": 1, "txns": txns}))
-    assert example().main([str(path), "--watchers", "1", "--json"]) == 1
-    assert [json.loads(line)["same"] for line in capsys.readouterr().out.splitlines()] == [False, False]
-    assert example().main([str(tmp_path / "none.json")]) == 2
+    program = [sys.executable, str(Path(__file__).parents[2] / "examples" / "replay_editing.py")]
+    done = subprocess.run([*program, path, "--watchers", "1", "--json"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1, done.stderr
+    assert [json.loads(line)["same"] for line in done.stdout.splitlines()] == [False, False]
+    assert subprocess.run([*program, tmp_path / "none.json"], capture_output=True, timeout=120).returncode == 2

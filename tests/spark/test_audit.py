@@ -317,10 +317,10 @@ def test_input_that_makes_no_sense(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_the_command_without_java(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "t.jsonl").write_text("")
+    write(make(200, runs=1, origins=2, members=5, wrongs=0)[0], tmp_path / "trace")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setattr(SparkSession, "getActiveSession", classmethod(lambda cls: None))
-    exit_code, _, said = audit_command(capsys, tmp_path / "t.jsonl", "--out", tmp_path / "out")
+    exit_code, _, said = audit_command(capsys, tmp_path / "trace", "--out", tmp_path / "out")
     assert exit_code == 2 and "Java 17" in said.splitlines()[-1]
 
 
