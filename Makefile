@@ -14,7 +14,7 @@ PIP_TOOLS := pip-tools==7.6.2
 help:
 	@echo "make setup    a virtualenv in $(VENV) with the pinned versions of requirements.lock"
 	@echo "make demo     a live cluster in trouble, audited; ends with a page to look at"
-	@echo "make test     lint, types, tests (6 minutes on two cores)"
+	@echo "make test     lint, types, tests (about 13 minutes on two cores)"
 	@echo "make test-long  what takes longer: more seeds, larger clusters, the papers' quick figures"
 	@echo "make explore  the tests with new examples, where they are generated (TESTS=files)"
 	@echo "make bench    measure, one table (BENCH='--json' or names of benchmarks)"
