@@ -76,7 +76,7 @@ class World:
         return ready
 
     def force(self, q: Member, frame: Frame) -> None:
-        """time_to_recover is over: skip what is missing, then deliver (spec section 3)."""
+        """time_to_recover is over: skip what is missing, then deliver."""
         if not q.clock.has(frame.ticket, frame.inc, frame.first) and not self.receive(q, frame):
             q.skipped = True
             q.clock.give_up(frame.deps, frame.orphans)

@@ -118,7 +118,7 @@ def test_a_strong_joiner_is_not_served_by_a_weak_member_unless_there_is_no_other
 def test_restart_from_a_checkpoint_goes_on_where_it_stopped() -> None:
     for order in ORDERS:
         net = MemberNet([order] * 4)
-        net.coordinators(0, 1, 2)  # with three, one crash is survived (ring.md rule 8)
+        net.coordinators(0, 1, 2)  # with three, one crash is survived (docs/ring.md, rule 8)
         for i in range(10):
             net.publish(i % 2)
             net.run(30 * MS)
