@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -39,6 +40,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return FIRST.index(group.args[0]) if group.args[0] in FIRST else len(FIRST)
 
     items.sort(key=place)
+
+
+_CLOCKS = {name: getattr(time, name) for name in ("monotonic", "monotonic_ns", "clock_gettime_ns", "time", "time_ns")}
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown() -> Iterator[None]:
+    """A test that leaves a patched clock behind stops the time of all later ones: it fails itself."""
+    yield
+    left = [name for name, clock in _CLOCKS.items() if getattr(time, name) is not clock]
+    for name in left:
+        setattr(time, name, _CLOCKS[name])
+    assert not left, f"the test left its own time.{', time.'.join(left)} behind"
 
 
 @pytest.fixture
