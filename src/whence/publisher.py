@@ -11,7 +11,8 @@ Rules of this file:
    with what is left of it, before any later call.
 3. Publishing waits for slow peers, and for the own application to read (backpressure); but never for a reader that is
    itself waiting for this publish.
-4. A publish that need not wait does not suspend: what is published in one turn of the loop leaves at its end, in frames
+4. `copies=k` waits after that until k members hold the event (`order.copies`). The calls behind it do not wait for it.
+5. A publish that need not wait does not suspend: what is published in one turn of the loop leaves at its end, in frames
    of many events. When a frame is full, the publisher lets the loop turn.
 """
 
@@ -26,7 +27,7 @@ from typing import Any, Self
 
 from whence.clock import Incarnation
 from whence.clock.event import fitting
-from whence.errors import ClusterClosed, LostTicket, NoTicket, NotPublished, UsageError
+from whence.errors import ClusterClosed, LostTicket, NoTicket, NotPublished, TooFewCopies, UsageError
 from whence.events import reading
 from whence.net.batch import Batch
 from whence.net.host import Host, lease_ns
@@ -42,6 +43,8 @@ RELEASE_TIMEOUT = 5.0
 """Seconds to wait for the ring to take a ticket back."""
 COMPLAIN_EVERY = 10.0
 """Seconds without a ticket after which a publisher logs the reason, and then again."""
+COPIES_TIMEOUT = 10.0
+"""Seconds to wait for copies."""
 PART_FRAMES = 8
 """Full frames published at a time, so that backpressure works inside a large `publish_many`."""
 
@@ -136,6 +139,31 @@ class Tickets:
             return None
         return node.begin(lease_ns())
 
+    def check_copies(self, copies: int) -> None:
+        """Raise TooFewCopies if there can never be so many, before anything is published."""
+        if type(copies) is not int or copies < 1:
+            raise UsageError(f"copies is a number of members, 1 or more (this one counts), not {copies!r}")
+        members = len(self.node.member.members())
+        if copies > members:
+            raise TooFewCopies(
+                f"{copies} copies wanted, but this member knows only {members} member{'s' * (members > 1)} of "
+                f"{self.node.cluster!r}, itself included; nothing was published. Ask for fewer, or start more members"
+            )
+
+    async def copied(self, ids: Sequence[str], copies: int, timeout: float) -> None:
+        """Rule 4."""
+        self.check_open()
+        command, done = self.node.copies.ask(ids, copies, int(timeout * 1e9))
+        self.node.feed(command)
+        copied = await done
+        if not copied.enough:
+            error = TooFewCopies(
+                f"{copied.copies} of {copies} copies after {timeout:g} s: the event is published, and others may still "
+                "get it. Do not publish it again; wait longer (timeout=...), or see whether the other members are up"
+            )
+            error.published, error.copies = tuple(ids), copied.copies
+            raise error
+
     async def room(self, for_reader: bool) -> Batch | None:
         """Rule 3. Where to publish into, if there is room after one attempt to wait for it."""
         node = self.node
@@ -161,25 +189,41 @@ class Outlet:
         self._tickets = tickets
         self._cap = tickets.node.member.config.limits.max_payload_bytes
 
-    async def publish(self, payload: bytes) -> str:
+    async def publish(self, payload: bytes, *, copies: int = 1, timeout: float = COPIES_TIMEOUT) -> str:
         """Publish one event; returns its id when it is on its way, and in the journal if there is one.
+
+        `copies`: return only when so many members hold the event, this one among them. With 2 it survives the crash of
+        any one member. Raises TooFewCopies after `timeout` seconds, which says how many hold it; it is published then.
 
         Waits for slow peers and for the own application to read; else it returns at once, and the event leaves at the
         end of this turn of the loop. Cancelled before the event is accepted, it publishes nothing; cancelled later, the
         event is out: `published` tells the two apart."""
         data = checked(payload, self._cap)
-        batch = self._batch()
+        batch = self._batch() if copies == 1 else None
         if batch is None:
-            return (await self.publish_many((data,)))[0]
+            return (await self.publish_many((data,), copies=copies, timeout=timeout))[0]
         event_id = batch.add(data)
         self.published += 1
         if batch.full or batch.waits:
             await self._turn_loop(batch)
         return event_id
 
-    async def publish_many(self, payloads: Sequence[bytes]) -> list[str]:
+    async def publish_many(
+        self, payloads: Sequence[bytes], *, copies: int = 1, timeout: float = COPIES_TIMEOUT
+    ) -> list[str]:
         """Publish events in this order, many in one frame. Returns their ids. An error that is a `NotPublished` has in
-        its `published` the ids of those that were published before it."""
+        its `published` the ids of those that were published before it. `copies` and `timeout` as in `publish`, for all
+        of them."""
+        events = self._checked(payloads)
+        if copies != 1:
+            self._tickets.check_copies(copies)
+        ids = await self._publish(events)
+        if copies > 1 and ids:
+            await self._tickets.copied(ids, copies, timeout)
+        return ids
+
+    async def _publish(self, events: Sequence[bytes]) -> list[str]:
+        """Have all of them accepted."""
         raise NotImplementedError
 
     def _batch(self) -> Batch | None:
@@ -193,7 +237,7 @@ class Outlet:
         self.published += len(part)  # rule 1
 
     async def _turn_loop(self, batch: Batch) -> None:
-        """Rule 4; and where there is a journal, it has to have the events first."""
+        """Rule 5; and where there is a journal, it has to have the events first."""
         if batch.waits:
             await batch.stored()
         elif batch.full:
@@ -217,8 +261,8 @@ class Seat(Outlet):
         """None in a cluster without tickets."""
         self.inc: Incarnation | None = tickets.node.incarnation
 
-    async def publish_many(self, payloads: Sequence[bytes]) -> list[str]:
-        events, ids = self._checked(payloads), list[str]()
+    async def _publish(self, events: Sequence[bytes]) -> list[str]:
+        ids: list[str] = []
         self._check()
         while len(ids) < len(events):
             batch = self._tickets.batch() or await self._tickets.room(self.waits_for_reader)
@@ -319,8 +363,7 @@ class Publisher(Outlet):
             reason = self._tickets.why_none()
             raise NoTicket(f"no ticket of {self._tickets.node.cluster!r} within {self._timeout:g} s: {reason}")
 
-    async def publish_many(self, payloads: Sequence[bytes]) -> list[str]:
-        events = self._checked(payloads)
+    async def _publish(self, events: Sequence[bytes]) -> list[str]:
         self._check()
         self._calls += 1
         call, ids = self._calls, list[str]()

@@ -25,6 +25,7 @@ from whence.errors import ClusterClosed, RemoteError
 from whence.member import Member
 from whence.net.backlog import Backlog
 from whence.net.batch import Batch
+from whence.net.copies import CopyCounts
 from whence.net.disk import Journal, Saved
 from whence.net.hello import direct
 from whence.net.signal import Signal
@@ -33,6 +34,7 @@ from whence.order.messages import AckRecover
 from whence.ports import (
     BadBytes,
     Contracted,
+    Copied,
     CutOff,
     Deliver,
     Input,
@@ -69,7 +71,6 @@ SAVE_EVENTS = 4096
 SAVE_NS = 1_000_000_000
 """The application's state goes to disk after so many events or so long. More: less to write, a longer replay after a
 restart."""
-
 
 MAX_SHUT_OUT = 1024
 """Certificates of peers cut off that are remembered; the oldest is forgotten first."""
@@ -176,6 +177,7 @@ class Node:
         self._commands: list[Input] = []
         self.batch: Batch | None = None
         """The events published since the last step; None: there are none, and `begin` opens one."""
+        self.copies = CopyCounts()
         self.waiting_bytes = 0
         """Bytes of packets that wait for a step."""
         self._inbox: deque[tuple[MemberId, bytes | memoryview, Connection]] = deque()
@@ -379,9 +381,11 @@ class Node:
 
     def _refuse_batch(self) -> None:
         batch, self.batch = self.batch, None
+        why = f": {self.failure}" if self.failure is not None else ""
+        stopped = ClusterClosed(f"the node of {self.cluster} has stopped{why}")
         if batch is not None:
-            why = f": {self.failure}" if self.failure is not None else ""
-            batch.settle(ClusterClosed(f"the node of {self.cluster} has stopped{why}"))
+            batch.settle(stopped)
+        self.copies.close(stopped)
 
     # -- out ----------------------------------------------------------------------------------------------------
 
@@ -398,8 +402,6 @@ class Node:
             self._save(self._journal, checkpoint, out)  # likewise
         for o in out:
             match o:
-                case Send():
-                    pass
                 case Deliver():
                     self.backlog.add(o)
                     changed = True
@@ -415,6 +417,8 @@ class Node:
                 case Ticket():
                     changed = True
                     self._say_ticket(o)
+                case Copied():
+                    self.copies.tell(o)
                 case Refused(what="join"):
                     self.refused, changed = o.reason, True
                 case CutOff():
