@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from whence import ports
-from whence.sim import hostile
+from whence.sim import hostile, lies
 from whence.sim.actions import (
     Action,
     Clock,
@@ -16,6 +16,7 @@ from whence.sim.actions import (
     Found,
     Hostile,
     Leave,
+    Lie,
     Move,
     Partition,
     Publish,
@@ -72,6 +73,9 @@ def carry_out(world: World, action: Action) -> None:
         case Hostile(who=who, cluster=cluster):
             for instance in _instances(world, who, cluster):
                 hostile.attack(world, instance, action)
+        case Lie(who=who, cluster=cluster, messages=messages):
+            for instance in _instances(world, who, cluster):
+                lies.lie(world, instance, messages)
 
 
 def _instances(world: World, who: str, cluster: str) -> list[Instance]:
