@@ -122,6 +122,8 @@ class Member:
                 pass
             case ports.Publish():
                 self._publish(input.payloads, now, out)
+            case ports.CountCopies(token, events, copies, patience):
+                self._order(self.ordering.count_copies(token, events, copies, patience, now), out)
             case ports.SnapshotTaken():
                 self._snapshot_taken(input, out)
             case ports.Start():

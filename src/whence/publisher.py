@@ -11,6 +11,7 @@ Rules of this file:
    what is left of it, before any later call.
 3. Publishing waits for slow peers, and for the own application to read (backpressure); but never for a reader that is
    itself waiting for this publish.
+4. `copies=k` waits after that until k members hold the event (`order.copies`). The calls behind it do not wait for it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Any, Self
 
 from whence.clock import Incarnation
 from whence.clock.event import fitting
-from whence.errors import ClusterClosed, LostTicket, NoTicket, NotPublished, UsageError
+from whence.errors import ClusterClosed, LostTicket, NoTicket, NotPublished, TooFewCopies, UsageError
 from whence.events import reading
 from whence.net.host import Host
 from whence.net.node import Node
@@ -39,6 +40,8 @@ RELEASE_TIMEOUT = 5.0
 """Seconds to wait for the ring to take a ticket back."""
 COMPLAIN_EVERY = 10.0
 """Seconds without a ticket after which a publisher logs the reason, and then again."""
+COPIES_TIMEOUT = 10.0
+"""Seconds to wait for copies."""
 PART_FRAMES = 8
 """Full frames published at a time, so that backpressure works inside a large `publish_many`."""
 
@@ -132,6 +135,31 @@ class Tickets:
         finally:
             outlet.published += len(ask.ids)  # rule 1
 
+    def check_copies(self, copies: int) -> None:
+        """Raise TooFewCopies if there can never be so many, before anything is published."""
+        if type(copies) is not int or copies < 1:
+            raise UsageError(f"copies is a number of members, 1 or more (this one counts), not {copies!r}")
+        members = len(self.node.member.members())
+        if copies > members:
+            raise TooFewCopies(
+                f"{copies} copies wanted, but this member knows only {members} member{'s' * (members > 1)} of "
+                f"{self.node.cluster!r}, itself included; nothing was published. Ask for fewer, or start more members"
+            )
+
+    async def copied(self, ids: Sequence[str], copies: int, timeout: float) -> None:
+        """Rule 4."""
+        self.check_open()
+        command, done = self.node.copies.ask(ids, copies, int(timeout * 1e9))
+        self.node.feed(command)
+        copied = await done
+        if not copied.enough:
+            error = TooFewCopies(
+                f"{copied.copies} of {copies} copies after {timeout:g} s: the event is published, and others may still "
+                "get it. Do not publish it again; wait longer (timeout=...), or see whether the other members are up"
+            )
+            error.published, error.copies = tuple(ids), copied.copies
+            raise error
+
     @property
     def has_room(self) -> bool:
         """Neither peers nor the own application are behind."""
@@ -156,16 +184,32 @@ class Outlet:
     def __init__(self, tickets: Tickets) -> None:
         self._tickets = tickets
 
-    async def publish(self, payload: bytes) -> str:
+    async def publish(self, payload: bytes, *, copies: int = 1, timeout: float = COPIES_TIMEOUT) -> str:
         """Publish one event; returns its id when it is on its way, and in the journal if there is one.
+
+        `copies`: return only when so many members hold the event, this one among them. With 2 it survives the crash of
+        any one member. Raises TooFewCopies after `timeout` seconds, which says how many hold it; it is published then.
 
         Waits for slow peers and for the own application to read. Cancelled before the event is stamped, it publishes
         nothing; cancelled later, the event is out: `published` tells the two apart."""
-        return (await self.publish_many((payload,)))[0]
+        return (await self.publish_many((payload,), copies=copies, timeout=timeout))[0]
 
-    async def publish_many(self, payloads: Sequence[bytes]) -> list[str]:
+    async def publish_many(
+        self, payloads: Sequence[bytes], *, copies: int = 1, timeout: float = COPIES_TIMEOUT
+    ) -> list[str]:
         """Publish events in this order, many in one frame: far cheaper than one by one. Returns their ids. An error
-        that is a `NotPublished` has in its `published` the ids of those that were published before it."""
+        that is a `NotPublished` has in its `published` the ids of those that were published before it. `copies` and
+        `timeout` as in `publish`, for all of them."""
+        events = self._checked(payloads)
+        if copies != 1:
+            self._tickets.check_copies(copies)
+        ids = await self._publish(events)
+        if copies > 1 and ids:
+            await self._tickets.copied(ids, copies, timeout)
+        return ids
+
+    async def _publish(self, events: Sequence[bytes]) -> list[str]:
+        """Have all of them stamped."""
         raise NotImplementedError
 
     def _checked(self, payloads: Sequence[bytes]) -> list[bytes]:
@@ -187,8 +231,8 @@ class Seat(Outlet):
         """None in a cluster without tickets."""
         self.inc: Incarnation | None = tickets.node.incarnation
 
-    async def publish_many(self, payloads: Sequence[bytes]) -> list[str]:
-        events, ids = self._checked(payloads), list[str]()
+    async def _publish(self, events: Sequence[bytes]) -> list[str]:
+        ids: list[str] = []
         self._check()
         while len(ids) < len(events):
             await self._tickets.room(self.waits_for_reader)
@@ -281,8 +325,7 @@ class Publisher(Outlet):
             reason = self._tickets.why_none()
             raise NoTicket(f"no ticket of {self._tickets.node.cluster!r} within {self._timeout:g} s: {reason}")
 
-    async def publish_many(self, payloads: Sequence[bytes]) -> list[str]:
-        events = self._checked(payloads)
+    async def _publish(self, events: Sequence[bytes]) -> list[str]:
         self._check()
         self._calls += 1
         call, ids = self._calls, list[str]()

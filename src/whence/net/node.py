@@ -23,7 +23,7 @@ from whence.clock import Incarnation, MemberId, address_of
 from whence.clock.event import fitting
 from whence.errors import ClusterClosed, LostTicket, RemoteError
 from whence.member import Member
-from whence.net.asks import Ask
+from whence.net.asks import Ask, CopyCounts
 from whence.net.backlog import Backlog
 from whence.net.disk import Journal, Saved
 from whence.net.hello import direct
@@ -33,6 +33,7 @@ from whence.order.messages import AckRecover
 from whence.ports import (
     BadBytes,
     Contracted,
+    Copied,
     CutOff,
     Deliver,
     Input,
@@ -69,7 +70,6 @@ SAVE_EVENTS = 4096
 SAVE_NS = 1_000_000_000
 """The application's state goes to disk after so many events or so long. More: less to write, a longer replay after a
 restart."""
-
 
 MAX_SHUT_OUT = 1024
 """Certificates of peers cut off that are remembered; the oldest is forgotten first."""
@@ -175,6 +175,7 @@ class Node:
         self._now = self._saved_at = 0
         self._commands: list[Input] = []
         self._asks: list[Ask] = []
+        self.copies = CopyCounts()
         self.waiting_bytes = 0
         """Bytes of packets that wait for a step."""
         self._inbox: deque[tuple[MemberId, bytes | memoryview, Connection]] = deque()
@@ -394,10 +395,12 @@ class Node:
 
     def _refuse_asks(self) -> None:
         asks, self._asks = self._asks, []
+        why = f": {self.failure}" if self.failure is not None else ""
+        stopped = ClusterClosed(f"the node of {self.cluster} has stopped{why}")
         for ask in asks:
-            why = f": {self.failure}" if self.failure is not None else ""
-            ask.error = ClusterClosed(f"the node of {self.cluster} has stopped{why}")
+            ask.error = stopped
             ask.tell()
+        self.copies.close(stopped)
 
     # -- out ----------------------------------------------------------------------------------------------------
 
@@ -414,8 +417,6 @@ class Node:
             self._save(self._journal, checkpoint, out)  # likewise
         for o in out:
             match o:
-                case Send():
-                    pass
                 case Deliver():
                     self.backlog.add(o)
                     changed = True
@@ -431,6 +432,8 @@ class Node:
                 case Ticket():
                     changed = True
                     self._say_ticket(o)
+                case Copied():
+                    self.copies.tell(o)
                 case Refused(what="join"):
                     self.refused, changed = o.reason, True
                 case CutOff():

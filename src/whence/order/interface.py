@@ -92,6 +92,12 @@ class Ordering(ABC):
     def digest(self) -> Digest | tuple[tuple[MemberId, int], ...] | None:
         """What this member has delivered, for its peers; None while joining."""
 
+    @abstractmethod
+    def count_copies(
+        self, token: int, events: Sequence[str], copies: int, patience: int, now: int
+    ) -> list[OrderOutput]:
+        """Find out whether so many members hold these own events (`order.copies`)."""
+
     # -- time ---------------------------------------------------------------------------------------------------
 
     @property

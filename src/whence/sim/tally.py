@@ -99,6 +99,7 @@ class Tally:
         self.not_published: Counter[str] = Counter()
         self.tickets: Counter[str] = Counter()
         self.how_joined: Counter[str] = Counter()
+        self.copies: Counter[str] = Counter()
         self.refusals: Counter[str] = Counter()
         self.high: dict[str, tuple[int, int]] = {}
         self._lines: dict[tuple[int, str], Line] = {}
@@ -171,6 +172,9 @@ class Tally:
 
     def asked(self, instance: Instance, out: ports.Asked) -> None:
         self.line(instance).asked += len(out.ranges)
+
+    def copied(self, instance: Instance, out: ports.Copied) -> None:
+        self.copies["enough" if out.enough else "too few"] += 1
 
     def gave_up(self, instance: Instance, out: ports.GaveUp) -> None:
         self.line(instance).given_up += sum(last - first + 1 for _, _, first, last in out.ranges)

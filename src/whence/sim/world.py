@@ -88,6 +88,7 @@ class World:
             ports.Asked: self.tally.asked,
             ports.GaveUp: self._on_gave_up,
             ports.Ticket: self.tally.ticket,
+            ports.Copied: self.tally.copied,
             ports.Moved: self.tally.moved,
             ports.Contracted: self.tally.contracted,
             ports.TakeSnapshot: self._on_take_snapshot,
