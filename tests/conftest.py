@@ -24,10 +24,22 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+FIRST = ("spark", "history", "scale")
+"""Groups of tests in the order in which workers take them. Spark's takes longest. The kernels that tests of histories
+compile are there, on disk, when Spark's workers need them."""
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The groups that stay on one worker come first, Spark's among them: begun last, the longest would run alone."""
-    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
+    """Groups stay on one worker, and come first: begun last, the longest would run alone."""
+
+    def place(item: pytest.Item) -> int:
+        group = item.get_closest_marker("xdist_group")
+        if group is None:
+            return len(FIRST) + 1
+        return FIRST.index(group.args[0]) if group.args[0] in FIRST else len(FIRST)
+
+    items.sort(key=place)
 
 
 _CLOCKS = {name: getattr(time, name) for name in ("monotonic", "monotonic_ns", "clock_gettime_ns", "time", "time_ns")}
