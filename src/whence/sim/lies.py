@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import msgspec
 
+from whence.clock import MemberId
 from whence.errors import RemoteError, UsageError
 from whence.ring.messages import RingMessage, RingNews, by_receiver
 from whence.wire import Message, unpack
 from whence.wire.packet import header
-
-if TYPE_CHECKING:
-    from whence.sim.host import Instance
-    from whence.sim.world import World
 
 EXTREMES = (0, 1, 2, 3, 7, 255, 1 << 24, (1 << 24) - 1, 1 << 40, (1 << 40) - 1, 1 << 48, 1 << 48 | 1, (1 << 64) - 1)
 EXTREME = 0.1
@@ -92,22 +89,12 @@ def _kinds(union: Any) -> list[Any]:
     return list(info.types) if isinstance(info, msgspec.inspect.UnionType) else [info]
 
 
-def lie(world: World, instance: Instance, messages: int) -> None:
-    """The member sends so many lies, each to some other member. Every second liar is careful."""
-    name, me = world.clusters[instance.cluster].name, instance.id
-    names = [host.id for host in world.hosts.values()]
-    invented = [f"{host}#{boot}" for host in world.hosts for boot in (1, (1 << 64) - 1)]
-    liar = Liar(world.rng(f"lie/{world.now}/{me}"), [*names, *invented, "nobody#1"])
-    careful = world.scenario.names.index(instance.host.name) % 2 == 0
+def lies(liar: Liar, cluster: str, me: MemberId, messages: int, careful: bool) -> Iterator[bytes]:
+    """So many packets of the member, fewer if it is careful and nothing comes to mind."""
+    packet = header(cluster, me)
     for _ in range(messages):
-        others = [i for h in world.hosts.values() if (i := h.instances.get(instance.cluster)) and i is not instance]
-        if not others:
-            return
-        packet = header(name, me)
-        told = liar.careful(packet) if careful else liar.message()
-        world.tally.lies += bool(told)
-        if told:
-            world.receive_bytes(liar.rng.choice(others), me, packet + told)
+        if told := liar.careful(packet) if careful else liar.message():
+            yield packet + told
 
 
 class Key:
