@@ -89,10 +89,11 @@ class Member:
         context = OrderContext(me, config.ordering, dice, self.cast.members, self.cast.sample, seal)
         self.ordering: Ordering = make_ordering(context)
         self._checkpoint = msgspec.msgpack.decode(checkpoint, type=Checkpoint) if checkpoint is not None else None
+        votes = seal is None or seal.may_publish
         self.ring: Ring | NoRing = NoRing()
         if not config.free:
             memory = None if self._checkpoint is None else self._checkpoint.ring
-            self.ring = make_ring(me, config.ring, random.Random(rng.getrandbits(64)), memory, disk)
+            self.ring = make_ring(me, config.ring, random.Random(rng.getrandbits(64)), memory, disk, votes)
         self.started = False
         self.left = False
         self.cut_off: dict[MemberId, str] = {}
