@@ -78,8 +78,10 @@ class Member:
         checkpoint: bytes | None = None,
         seal: Seal | None = None,
         disk: bool = False,
+        memory: says.Memory | None = None,
     ) -> None:
-        """`checkpoint`: what the last life left on its disk. `disk`: this life has one, too."""
+        """`checkpoint`: what the last life left on its disk. `disk`: this life has one, too, at least for its memory as
+        a voter. `memory`: what the last life left of that, if there is no checkpoint."""
         self.me = me
         self.config = config
         self.rng = rng
@@ -91,8 +93,9 @@ class Member:
         self._checkpoint = msgspec.msgpack.decode(checkpoint, type=Checkpoint) if checkpoint is not None else None
         self.ring: Ring | NoRing = NoRing()
         if not config.free:
-            memory = None if self._checkpoint is None else self._checkpoint.ring
-            self.ring = make_ring(me, config.ring, random.Random(rng.getrandbits(64)), memory, disk)
+            memory = memory if self._checkpoint is None else self._checkpoint.ring
+            votes = seal is None or seal.may_publish  # rule C10
+            self.ring = make_ring(me, config.ring, random.Random(rng.getrandbits(64)), memory, disk, votes)
         self.started = False
         self.left = False
         self.cut_off: dict[MemberId, str] = {}

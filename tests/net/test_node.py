@@ -22,7 +22,26 @@ from whence.net.transport import Connection
 from whence.order.messages import AckRecover
 from whence.ports import Deliver, FoundRing, Resign, Start, TakeSnapshot
 from whence.recorder import Recorder
-from whence.ring.messages import CJoin, NackCoord, Poll, Reject, RingMessage, Tenure, Update, Witness
+from whence.ring.messages import (
+    Ballot,
+    Begin,
+    CJoin,
+    Claim,
+    Council,
+    Known,
+    Ledger,
+    NackCoord,
+    Poll,
+    Prepare,
+    Reject,
+    RingMessage,
+    Sit,
+    Tenure,
+    Update,
+    Volunteer,
+    Voter,
+    Witness,
+)
 from whence.trace import MemoryTrace
 from whence.wire import encode, read_header, unpack
 
@@ -218,6 +237,12 @@ RECEIVERS_LIES: list[RingMessage] = [
     Update(1, Tenure(1, 2), Tenure(0, 1 << 48), 9, (), (Tenure(0, (1 << 64) - 1),)),
     NackCoord(1, Tenure(0, 1 << 48), (1 << 40) - 1),
     CJoin(1),
+    Known(Council(9, (Voter("b:1#1", True),), ())),
+    Begin(Council(9, (Voter("b:1#1", True),), ()), Ledger(0, (), ())),
+    Prepare(1, Ballot(1 << 30, "b:1#1")),
+    Sit(1, 1, Tenure(0, 1 << 48), 0),
+    Claim(1, 1, 1 << 24, (0, 1, 2)),
+    Volunteer(Voter("b:1#1", True)),
 ]
 
 
