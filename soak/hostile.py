@@ -20,14 +20,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 import whence
 from whence.net import keys, tls
 from whence.net.hello import Greeting, direct, encode_hello
 from whence.net.transport import parse_address
-from whence.ring.messages import RingNews
-from whence.wire import Message, frame_stream
+from whence.sim.lies import Liar
+from whence.wire import frame_stream
 from whence.wire.packet import header
 
 MAX_GROWTH_MB = 192
@@ -37,55 +35,6 @@ MAX_TASKS = 400
 MAX_DELAY_S = 20.0
 """Bounds of the oracle. Memory: three members with 64 strangers each, at 0.6 MB for a TLS handshake under way, the
 attacker's own side in this process included. Time: far above any on a free machine, below a ring founded again."""
-
-INTS = (0, 1, 2, 3, 7, 255, 1 << 24, (1 << 24) - 1, 1 << 40, (1 << 40) - 1, 1 << 48, 1 << 48 | 1, (1 << 64) - 1)
-
-
-class Liar:
-    """Makes bytes of every message of the wire, by its types."""
-
-    def __init__(self, rng: random.Random, names: list[str]) -> None:
-        self.rng = rng
-        self.names = names
-        self._messages = _kinds(Message)
-        self._news = _kinds(RingNews)
-
-    def message(self) -> bytes:
-        return msgspec.msgpack.encode(self.value(self.rng.choice(self._messages)))
-
-    def value(self, kind: Any, name: str = "") -> Any:
-        """A value of the type, as builtins."""
-        rng, of = self.rng, msgspec.inspect
-        match kind:
-            case of.StructType(fields=fields):
-                tag = [kind.tag] if kind.tag is not None else []
-                return [*tag, *(self.value(field.type, field.name) for field in fields)]
-            case of.UnionType(types=types):
-                return self.value(rng.choice(types), name)
-            case of.NamedTupleType(fields=fields):
-                return [self.value(field.type, field.name) for field in fields]
-            case of.TupleType(item_types=types):
-                return [self.value(one, name) for one in types]
-            case of.VarTupleType(item_type=one) | of.ListType(item_type=one):
-                return [self.value(one, name) for _ in range(rng.choice((0, 0, 1, 1, 2, 4)))]
-            case of.IntType():
-                return rng.choice(INTS) if rng.random() < 0.1 else rng.randrange(1, 4)
-            case of.StrType():
-                return rng.choice(self.names)
-            case of.BytesType():
-                news = name == "body" and rng.random() < 0.5
-                return msgspec.msgpack.encode(self.value(rng.choice(self._news))) if news else rng.randbytes(8)
-            case of.BoolType():
-                return rng.random() < 0.5
-            case of.FloatType():
-                return rng.random()
-            case _:
-                return None
-
-
-def _kinds(union: Any) -> list[Any]:
-    info = msgspec.inspect.type_info(union)
-    return list(info.types) if isinstance(info, msgspec.inspect.UnionType) else [info]
 
 
 class Attack:
