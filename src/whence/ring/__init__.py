@@ -21,7 +21,7 @@ def make(
     votes: bool = True,
 ) -> Ring:
     """The ring of the protocol that the settings name. `memory`: what the last life of the process left on its disk;
-    `disk`: there is one for this life; `votes`: it may be a voter of the council."""
+    `disk`: there is one for this life; `votes`: it may be a voter of the council (rule C10)."""
     match config.protocol:
         case "council":
             return CouncilRing(me, config, rng, memory, disk, votes)

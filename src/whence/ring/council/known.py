@@ -62,6 +62,8 @@ class Councils:
         believed, a voter of a higher generation (rule C0), and anybody while no council is known. Otherwise it is a
         hint: ask the voters, and believe it only if none of them speaks for some rounds. So one lie about the council,
         told to whomever, stops nobody."""
+        if not council.number:
+            return False  # whoever may only receive cannot tell
         known = self.now
         higher = council.number >> GENERATION > known.number >> GENERATION and votes(sender, council.voters)
         same = council.number == known.number and votes(sender, known.before)

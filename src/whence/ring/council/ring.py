@@ -47,7 +47,7 @@ class CouncilRing(Ring):
         self.councils = Councils(ctx, me if memory is None else memory.voter, disk)
         self.voting = Voting(ctx, self.councils)
         self.reform = Reform(ctx, self.councils, self.voting)
-        self.reform.willing = votes
+        self.reform.willing = self.votes = votes
         self.seat = Seat(ctx, self.councils, applicant, self.founding)
         self.reading = Reading(ctx, self.councils, applicant, self.seat)
         self.forced = False
@@ -168,7 +168,7 @@ class CouncilRing(Ring):
                 self.applicant.on_reject(sender, m)
                 self._owner_answered = False
             case msg.Who():
-                if self.councils.now.number and self.reform.willing:
+                if self.councils.now.number and self.votes:
                     self.ctx.send(sender, msg.Known(self.councils.now))
                 self.seat.reject(sender, m.nonce, self.reading.question is not None)
             case msg.NewSucc():
@@ -182,6 +182,8 @@ class CouncilRing(Ring):
                 pass  # the neighbourhood protocol's
 
     def _in_council(self, sender: MemberId, m: msg.CouncilMessage) -> None:
+        if not self.votes and not isinstance(m, msg.Known | msg.Begin):
+            return  # others would cut it off for voting (rule C10)
         match m:
             case msg.Sit():
                 self.voting.on_sit(sender, m)
@@ -291,7 +293,7 @@ class CouncilRing(Ring):
         ctx.after(ctx.config.round_ns, Timer.COUNCIL)
         if not councils.now.number:
             self._look_for_council()
-        elif self.applicant.members and self.reform.willing:
+        elif self.applicant.members and self.votes:
             ctx.send(ctx.rng.choice(self.applicant.members), msg.Known(councils.now))
         councils.consider_hint()
         self.reform.attend()
