@@ -54,6 +54,13 @@ class BadBytes(_In, frozen=True, gc=False):
     error: str
 
 
+class Unreachable(_In, frozen=True, gc=False):
+    """The runtime lost its connection to this address, or could not make one: a hint that its member crashed. A
+    runtime without connections has none to give; time-outs find out later."""
+
+    address: str
+
+
 class Wake(_In, frozen=True, gc=False):
     """Time has passed."""
 
@@ -97,7 +104,20 @@ class SnapshotTaken(_In, frozen=True, gc=False):
     state: bytes
 
 
-Input = Start | Received | BadBytes | Wake | Publish | FoundRing | Coordinate | Resign | Leave | Move | SnapshotTaken
+Input = (
+    Start
+    | Received
+    | BadBytes
+    | Unreachable
+    | Wake
+    | Publish
+    | FoundRing
+    | Coordinate
+    | Resign
+    | Leave
+    | Move
+    | SnapshotTaken
+)
 
 
 class _Out(msgspec.Struct, frozen=True, gc=False):
