@@ -16,6 +16,7 @@ from whence.order.messages import AnySpan as AnySpan
 from whence.order.outputs import Arrived as Arrived
 from whence.order.outputs import Asked as Asked
 from whence.order.outputs import Contracted as Contracted
+from whence.order.outputs import Copied as Copied
 from whence.order.outputs import Deliver as Deliver
 from whence.order.outputs import Dropped as Dropped
 from whence.order.outputs import GaveUp as GaveUp
@@ -71,6 +72,16 @@ class Publish(_In, frozen=True, gc=False):
     payloads: tuple[bytes, ...]
 
 
+class CountCopies(_In, frozen=True, gc=False):
+    """Find out whether so many members, this one among them, hold these own events; after `patience` nanoseconds, how
+    many do. `Copied` with the same `token` is the answer."""
+
+    token: int
+    events: tuple[str, ...]
+    copies: int
+    patience: int
+
+
 class FoundRing(_In, frozen=True, gc=False):
     """Found the ring: only the designated process, by decision of an operator, never on a time-out (docs/ring.md).
     `force`: with a council, also when one is remembered; the operator says that it is lost for good."""
@@ -111,6 +122,7 @@ Input = (
     | Unreachable
     | Wake
     | Publish
+    | CountCopies
     | FoundRing
     | Coordinate
     | Resign
