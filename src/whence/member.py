@@ -144,6 +144,9 @@ class Member:
                 self._leave(now, out)
             case ports.Move():
                 self._move(input, now, out)
+            case ports.Unreachable():
+                if self.started:
+                    self._cast(self.cast.unreachable(input.address, now), now, out)
             case ports.BadBytes():
                 self._cut(input.sender, input.error, out)
             case _:
@@ -455,7 +458,8 @@ class Member:
         if order_at is not None and order_at <= now:
             self._order(self.ordering.wake(now), out)
         if self.cast.wake_at <= now:
-            self._cast(self.cast.wake(now, self.ordering.digest()), now, out)
+            digest = self.ordering.digest() if self.cast.round_at <= now else None
+            self._cast(self.cast.wake(now, digest), now, out)
         if self._join.retry_at is not None and self._join.retry_at <= now:
             self._ask_for_snapshot(now, out)
         if self._closes is not None:

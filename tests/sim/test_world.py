@@ -55,7 +55,7 @@ batch = 2
 """
 
 
-@pytest.mark.parametrize("mode", ["rounds", "eager"])
+@pytest.mark.parametrize("mode", ["rounds", "eager", "tree"])
 @pytest.mark.parametrize("order", ["fifo", "causal", "reliable"])
 def test_without_faults_nothing_is_lost_and_all_is_in_causal_order(order: str, mode: str) -> None:
     """CCC11 Lemma 5.1. The world's own checks compare every application's state with what was published."""

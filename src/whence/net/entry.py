@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from whence.clock import MemberId, address_of
-from whence.config import MS, Config
+from whence.config import MS, Config, Mode
 from whence.errors import ConfigError, NotJoined, UsageError
 from whence.member import Checkpoint, Member
 from whence.net.bootstrap import meet
@@ -51,7 +51,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Probability that gossip alone reaches everybody."""
     rate: float = 64.0
     """Frames a round in the whole cluster."""
-    mode: Literal["rounds", "eager"] = "eager"
+    mode: Mode = "eager"
+    """How events spread: `eager`, `tree` (large clusters) or `rounds` (docs/protocols.md)."""
     round_ns: int = 200 * MS
     latency_ns: int | None = 5 * MS
     """A usual one-way delay."""
