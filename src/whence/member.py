@@ -78,8 +78,10 @@ class Member:
         checkpoint: bytes | None = None,
         seal: Seal | None = None,
         disk: bool = False,
+        memory: says.Memory | None = None,
     ) -> None:
-        """`checkpoint`: what the last life left on its disk. `disk`: this life has one, too."""
+        """`checkpoint`: what the last life left on its disk. `disk`: this life has one, too, at least for its memory as
+        a voter. `memory`: what the last life left of that, if there is no checkpoint."""
         self.me = me
         self.config = config
         self.rng = rng
@@ -92,7 +94,7 @@ class Member:
         votes = seal is None or seal.may_publish
         self.ring: Ring | NoRing = NoRing()
         if not config.free:
-            memory = None if self._checkpoint is None else self._checkpoint.ring
+            memory = memory if self._checkpoint is None else self._checkpoint.ring
             self.ring = make_ring(me, config.ring, random.Random(rng.getrandbits(64)), memory, disk, votes)
         self.started = False
         self.left = False
@@ -142,6 +144,9 @@ class Member:
                 self._leave(now, out)
             case ports.Move():
                 self._move(input, now, out)
+            case ports.Unreachable():
+                if self.started:
+                    self._cast(self.cast.unreachable(input.address, now), now, out)
             case ports.BadBytes():
                 self._cut(input.sender, input.error, out)
             case _:
@@ -453,7 +458,8 @@ class Member:
         if order_at is not None and order_at <= now:
             self._order(self.ordering.wake(now), out)
         if self.cast.wake_at <= now:
-            self._cast(self.cast.wake(now, self.ordering.digest()), now, out)
+            digest = self.ordering.digest() if self.cast.round_at <= now else None
+            self._cast(self.cast.wake(now, digest), now, out)
         if self._join.retry_at is not None and self._join.retry_at <= now:
             self._ask_for_snapshot(now, out)
         if self._closes is not None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from whence.config import Config
+from whence.config import Config, Mode
 from whence.errors import ConfigError
 from whence.order import Contract, SurveyConfig
 from whence.ring import RingName
@@ -56,13 +56,14 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """One order for all, or a table order -> number or share of members; the first order takes the rest."""
     order_of: dict[str, str] = {}
     """Process -> order; overrides `order`."""
-    mode: Literal["rounds", "eager"] = "rounds"
+    mode: Mode = "rounds"
+    """How events spread (docs/protocols.md)."""
     view: Literal["full", "partial"] = "full"
     recovery: Literal["off", "R1", "Rk"] = "R1"
     k: Positive | None = None
     """Members asked per missing range with Rk."""
     ring: RingName | None = None
-    """Who decides who may publish (docs/ring.md): `council`, `neighbours` (default) or `basic`."""
+    """Who decides who may publish (docs/ring.md): `council` (default), `neighbours` or `basic`."""
     ring_k: Positive | None = None
     """Crashes in one neighbourhood, or in the council, that the ring survives (docs/ring.md)."""
     target: Share | None = None
