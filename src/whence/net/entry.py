@@ -25,6 +25,7 @@ from whence.net.bootstrap import meet
 from whence.net.disk import Journal, Saved
 from whence.net.host import Host
 from whence.net.node import Node
+from whence.net.scribe import in_thread, inline
 from whence.order import Contract, Seal, SurveyConfig
 from whence.order.config import OrderName, Recovery
 from whence.order.messages import TicketState
@@ -189,6 +190,7 @@ class Entry:
             state=self.state,
             restore=self.restore,
             journal=self.journal,
+            disk=inline if self.host.in_memory else in_thread,
             max_events=self.settings.queue_events,
             max_bytes=self.settings.queue_bytes,
         )

@@ -147,6 +147,11 @@ class Host:
         return self.advertise or self._transport.address
 
     @property
+    def in_memory(self) -> bool:
+        """All of its peers are in this process, and time may be virtual."""
+        return isinstance(self._kind, MemoryNetwork)
+
+    @property
     def started(self) -> bool:
         return self._transport is not None
 
