@@ -14,7 +14,7 @@ from whence.order.config import OrderConfig, OrderName, Recovery
 from whence.order.contract import Contract
 from whence.order.sizing import buffer_size, needed_rounds
 from whence.order.survey.registry import SurveyConfig
-from whence.ring import RingConfig, RingName
+from whence.ring import DEFAULT_RING, RingConfig, RingName
 from whence.wire.limits import DEFAULT, Limits
 
 MS = 1_000_000
@@ -79,10 +79,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         max_events: int = 20,
         history: int = 0,
         buffer: int | None = None,
+        buffer_bytes: int = 64 << 20,
         hold: int | None = None,
         time_to_terminate: float | None = None,
         time_to_recover: float | None = None,
-        ring: RingName = "neighbours",
+        ring: RingName = DEFAULT_RING,
         ring_k: int = 1,
         ring_round_ns: int | None = None,
         delta_ns: int | None = None,
@@ -168,6 +169,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
                 time_to_terminate_ns=max(1, terminate_ns),
                 time_to_recover_ns=max(1, recover_ns),
                 buffer=buffer,
+                buffer_bytes=buffer_bytes,
                 hold=hold if hold is not None else max(1024, buffer),
                 abandon_ns=abandon_ns,
                 memory_ns=2 * abandon_ns,
