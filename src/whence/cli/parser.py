@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import whence
-from whence.cli import beyond, history, importer, kit, live, papers, pipeline
+from whence.cli import beyond, history, kit, live, others, papers, pipeline
 from whence.cli.later import later
 
 CONTENTS = {
@@ -70,7 +70,7 @@ def parser() -> argparse.ArgumentParser:
     live.add(commands)
     beyond.add(commands)
     pipeline.add(commands)
-    importer.add(commands)
+    others.add(commands)
     history.add(commands)
     papers.add(commands)
     kit.add(commands)
