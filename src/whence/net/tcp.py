@@ -100,6 +100,7 @@ class TcpTransport:
         *,
         closed: Callable[[Connection], None] = lambda connection: None,
         proved: Callable[[str, str], None] = lambda address, name: None,
+        unreachable: Callable[[str], None] = lambda address: None,
         server_tls: ssl.SSLContext | None = None,
         client_tls: ssl.SSLContext | None = None,
         settings: TcpSettings | None = None,
@@ -111,6 +112,8 @@ class TcpTransport:
         self.client_tls = client_tls
         self.closed = closed
         self.proved = proved
+        self.unreachable = unreachable
+        """Told of each address whose connection broke or could not be made."""
         self.loop: asyncio.AbstractEventLoop
         self.received: Received
         self.accepted: dict[_Accepted, None] = {}
@@ -295,6 +298,7 @@ class Peer(asyncio.Protocol):
         self._paused_at: float | None = None
         self._left_when_paused = 0
         self._over: asyncio.Future[None] | None = None
+        self._closed = False  # by ourselves
 
     @property
     def behind(self) -> bool:
@@ -367,6 +371,7 @@ class Peer(asyncio.Protocol):
             log.debug("%s cannot be reached (%s), not before %.2f s", self.address, error, wait)
             owner.failed(self.address, self._why(error))
             self._discard()
+            owner.unreachable(self.address)
         finally:
             self._dialling = False
 
@@ -421,6 +426,8 @@ class Peer(asyncio.Protocol):
         if self._over is not None and not self._over.done():
             self._over.set_result(None)
         self.owner.eased()
+        if not self._closed:
+            self.owner.unreachable(self.address)
 
     def _why_closed(self, error: Exception | None) -> str:
         """It closed the connection soon after our greeting. Over TLS 1.3 that may be its verdict on our certificate."""
@@ -458,6 +465,7 @@ class Peer(asyncio.Protocol):
 
     def close(self) -> asyncio.Future[None] | None:
         """What is written goes out, then it is over; the future says when."""
+        self._closed = True
         if self._transport is None:
             self._discard()
             return None
