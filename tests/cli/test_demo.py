@@ -18,7 +18,6 @@ from tests.long import few
 from whence.cli.demo import MARKER
 
 PATIENCE_S = 240
-pytestmark = pytest.mark.xdist_group("demo")
 
 
 def command(out: Path, *options: str) -> list[str]:

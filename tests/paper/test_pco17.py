@@ -15,8 +15,6 @@ from whence.paper.frame import Context, measure
 from whence.paper.pco17 import fig3
 from whence.scale import CITIES, read_latencies
 
-pytestmark = pytest.mark.xdist_group("scale")  # the kernels are compiled once
-
 ROOT = Path(__file__).parents[2]
 POINT = {"processes": 50, "entries": 20, "keys": 2, "rate": 100.0, "deliveries": 40_000.0, "sample": False}
 
