@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import ssl
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -23,7 +22,7 @@ from struct import Struct
 from typing import Any, cast
 
 from whence.errors import RemoteError, UsageError
-from whence.net.listener import Listener, descriptor_share
+from whence.net.listener import Listener, descriptor_share, tune
 from whence.net.refusals import Refusals, failed_handshake, foreign_greeting
 from whence.net.roles import PUBLISHER
 from whence.net.tls import peer as tls_peer
@@ -398,7 +397,7 @@ class Peer(asyncio.Protocol):
         self._transport = mine
         self._over = owner.loop.create_future()
         mine.set_write_buffer_limits(high=owner.settings.high_water, low=owner.settings.high_water // 4)
-        _tune(transport, owner.settings)
+        tune(transport, owner.settings.kernel_buffer, owner.settings.stall_timeout)
         tls = transport.get_extra_info("ssl_object")
         if tls is not None:
             with suppress(RemoteError):
@@ -512,7 +511,7 @@ class _Accepted(asyncio.Protocol, Connection):
                 owner.stats.unauthentic += 1
                 self.refuse(str(error))
                 return
-        _tune(transport, owner.settings)
+        tune(transport, owner.settings.kernel_buffer, owner.settings.stall_timeout)
 
     def data_received(self, data: bytes) -> None:
         owner = self._owner
@@ -591,17 +590,3 @@ class _Accepted(asyncio.Protocol, Connection):
         self._owner.listener.gone(self)
         if self._transport is not None:
             self._transport.abort()
-
-
-def _tune(transport: asyncio.BaseTransport, settings: TcpSettings) -> None:
-    """Send at once, and find out when the other end has vanished."""
-    sock = transport.get_extra_info("socket")
-    if sock is None:
-        return
-    with suppress(OSError):
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        if settings.kernel_buffer:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, settings.kernel_buffer)
-        if hasattr(socket, "TCP_USER_TIMEOUT"):
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(settings.stall_timeout * 1000))
