@@ -24,8 +24,9 @@ import msgspec
 from whence.clock import MemberId, address_of
 from whence.errors import ClusterClosed, NotJoined, TimedOut, UsageError
 from whence.events import Event, Events, MemberChanges
+from whence.net.council import CouncilStatus, CouncilVoter, council_of
 from whence.net.entry import Entry, Settings, near
-from whence.net.host import Host
+from whence.net.host import Host, lease_ns
 from whence.net.keys import Keys
 from whence.net.keys import load as load_keys
 from whence.net.node import MemberChange, Node
@@ -137,6 +138,12 @@ class Cluster:
         """Ticket -> owner, as far as known here: a member that only receives does not see a living owner lose its
         ticket."""
         return owners(self._node.member)
+
+    @property
+    def council(self) -> CouncilStatus | None:
+        """The voters that decide who may publish: which do not answer, and how many more may be lost. None where no
+        council decides: in a cluster without tickets, or with another ring (docs/ring.md)."""
+        return council_of(self._node.member, lease_ns())
 
     def cut_off(self) -> dict[MemberId, str]:
         """The members that broke the protocol, and how: this one takes nothing from them and sends them nothing."""
@@ -413,6 +420,8 @@ __all__ = [
     "Cluster",
     "Contract",
     "Coordination",
+    "CouncilStatus",
+    "CouncilVoter",
     "Event",
     "Events",
     "Host",

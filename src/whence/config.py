@@ -14,7 +14,7 @@ from whence.order.config import OrderConfig, OrderName, Recovery
 from whence.order.contract import Contract
 from whence.order.sizing import buffer_size, needed_rounds
 from whence.order.survey.registry import SurveyConfig
-from whence.ring import RingConfig, RingName
+from whence.ring import DEFAULT_RING, RingConfig, RingName
 from whence.wire.limits import DEFAULT, Limits
 
 MS = 1_000_000
@@ -82,7 +82,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         hold: int | None = None,
         time_to_terminate: float | None = None,
         time_to_recover: float | None = None,
-        ring: RingName = "neighbours",
+        ring: RingName = DEFAULT_RING,
         ring_k: int = 1,
         ring_round_ns: int | None = None,
         delta_ns: int | None = None,

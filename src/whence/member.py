@@ -78,8 +78,10 @@ class Member:
         checkpoint: bytes | None = None,
         seal: Seal | None = None,
         disk: bool = False,
+        memory: says.Memory | None = None,
     ) -> None:
-        """`checkpoint`: what the last life left on its disk. `disk`: this life has one, too."""
+        """`checkpoint`: what the last life left on its disk. `disk`: this life has one, too, at least for its memory as
+        a voter. `memory`: what the last life left of that, if there is no checkpoint."""
         self.me = me
         self.config = config
         self.rng = rng
@@ -92,7 +94,7 @@ class Member:
         votes = seal is None or seal.may_publish
         self.ring: Ring | NoRing = NoRing()
         if not config.free:
-            memory = None if self._checkpoint is None else self._checkpoint.ring
+            memory = memory if self._checkpoint is None else self._checkpoint.ring
             self.ring = make_ring(me, config.ring, random.Random(rng.getrandbits(64)), memory, disk, votes)
         self.started = False
         self.left = False

@@ -30,7 +30,8 @@ from whence.order.config import OrderName, Recovery
 from whence.order.messages import TicketState
 from whence.ports import Contracted, FoundRing, Start
 from whence.recorder import Recorder
-from whence.ring import RingName
+from whence.ring import DEFAULT_RING, RingName
+from whence.ring.messages import Voter
 from whence.trace import JsonlTrace, TraceWriter, open_trace
 
 log = logging.getLogger("whence.net")
@@ -70,7 +71,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Rounds until what is missing is asked for."""
     time_to_recover: float | None = 10.0
     """Rounds until a gap is skipped."""
-    ring: RingName = "neighbours"
+    ring: RingName = DEFAULT_RING
     """Who decides who may publish (docs/ring.md): `council`, `neighbours` or `basic`."""
     ring_k: int = 3
     ring_round_ns: int | None = 1000 * MS
@@ -231,16 +232,27 @@ class Entry:
 
     async def start(self, node: Node, saved: Saved | None) -> None:
         """Find somebody to start from, and start."""
+        force = False
         if self.peers:
             cluster = self.config.cluster
-            self.contacts, self.founder = await meet(self.host, cluster, self.peers, node.remembers, self.patience)
+            met = await meet(self.host, cluster, self.peers, node.remembers, self.patience)
+            self.contacts, self.founder = met.members, met.founds
             if self.founder:
                 node.founds_until = time.monotonic_ns() + FOUNDING_NS
+                voters = self._voters(saved)
+                force = {address_of(v.member) for v in voters} <= {*self.peers} and met.lost(voters)
         else:
             await self._find_seeds(saved)
         node.feed(Start(tuple(self.contacts)))
         if self.founder:
-            node.feed(FoundRing())
+            node.feed(FoundRing(force))
+
+    def _voters(self, saved: Saved | None) -> Sequence[Voter]:
+        """The council that the disk remembers."""
+        if saved is None or saved.checkpoint is None:
+            return ()
+        memory = msgspec.msgpack.decode(saved.checkpoint, type=Checkpoint).ring
+        return () if memory is None else memory.known.voters
 
     async def _find_seeds(self, saved: Saved | None) -> None:
         goes_on = saved is not None and saved.checkpoint is not None

@@ -63,7 +63,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     k: Positive | None = None
     """Members asked per missing range with Rk."""
     ring: RingName | None = None
-    """Who decides who may publish (docs/ring.md): `council`, `neighbours` (default) or `basic`."""
+    """Who decides who may publish (docs/ring.md): `council` (default), `neighbours` or `basic`."""
     ring_k: Positive | None = None
     """Crashes in one neighbourhood, or in the council, that the ring survives (docs/ring.md)."""
     target: Share | None = None
