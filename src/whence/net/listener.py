@@ -15,6 +15,7 @@ import resource
 import socket
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Protocol, cast
 
 from whence.errors import UsageError
