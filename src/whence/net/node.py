@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from whence.cast.messages import Gossip, News
+from whence.cast.messages import Gossip, IHave, News
 from whence.clock import Incarnation, MemberId, address_of
 from whence.clock.event import fitting
 from whence.errors import ClusterClosed, RemoteError
@@ -339,6 +339,8 @@ class Node:
         if isinstance(message, AckRecover):
             self.stats.shed += len(message.frames)
             return None if message.frames else message
+        if isinstance(message, IHave):  # it would ask for what it cannot take
+            return IHave()
         if not isinstance(message, Gossip):
             return message
         kept = [(i, a) for i, a in zip(message.items, message.ages, strict=False) if isinstance(i, News)]
