@@ -26,6 +26,7 @@ from whence.errors import (
 
 if TYPE_CHECKING:
     from whence.api import (
+        Batches,
         Clock,
         Cluster,
         Contract,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Batches",
     "Clock",
     "Cluster",
     "ClusterClosed",

@@ -23,7 +23,7 @@ import msgspec
 
 from whence.clock import MemberId, address_of
 from whence.errors import ClusterClosed, NotJoined, TimedOut, UsageError
-from whence.events import Event, Events, MemberChanges
+from whence.events import Batches, Event, Events, MemberChanges
 from whence.net.council import CouncilStatus, CouncilVoter, council_of
 from whence.net.entry import Entry, Settings, near
 from whence.net.force import force_found
@@ -209,6 +209,17 @@ class Cluster:
         stopped; while another one waits for an event it is an error."""
         self._reader = Events(self._node, self._entry.on_alert, self._reader)
         return self._reader
+
+    def batches(self, frames: int = 8) -> Batches:
+        """The same in batches, up to so many frames at a time, for applications that read many events a second:
+
+            async for batch in cluster.batches():
+                for event in batch: ...
+
+        A batch counts as processed when the next one is asked for."""
+        if type(frames) is not int or frames < 1:
+            raise UsageError(f"batches of 1 frame or more, not {frames!r}")
+        return Batches(self.events(), frames)
 
     # -- publishing ---------------------------------------------------------------------------------------------
 
@@ -427,6 +438,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 
 __all__ = [
+    "Batches",
     "Clock",
     "Cluster",
     "Contract",

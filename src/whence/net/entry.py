@@ -69,6 +69,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     k: int = 4
     """Members that are asked for what is missing (recovery `Rk`)."""
     buffer: int | None = 4096
+    buffer_bytes: int | None = None
+    """Bytes of recent frames kept for others' recovery. None: 16 MiB, and 64 MiB for `reliable`, which has nobody else
+    to ask. More: a member may be behind for longer, or its application slower, before it misses something for good."""
     hold: int | None = None
     time_to_terminate: float | None = 0.5
     """Rounds until what is missing is asked for."""
@@ -114,6 +117,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def config(self, name: str, order: OrderName, tickets: int) -> Config:
         """The configuration of a member."""
         given = {field: getattr(self, field) for field in self.__struct_fields__ if not field.startswith("queue_")}
+        if self.buffer_bytes is None:
+            given["buffer_bytes"] = (64 if order == "reliable" else 16) << 20
         try:
             return Config.sized(**given, cluster=name, order=order, tickets=tickets)
         except TypeError as error:

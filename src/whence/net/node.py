@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from whence.cast.messages import Gossip, News
+from whence.cast.messages import Gossip, IHave, News
 from whence.clock import Incarnation, MemberId, address_of
 from whence.clock.event import fitting
 from whence.errors import ClusterClosed, RemoteError
@@ -33,6 +33,7 @@ from whence.net.transport import Connection
 from whence.net.votes import Votes
 from whence.order.messages import AckRecover
 from whence.ports import (
+    Arrived,
     BadBytes,
     Contracted,
     Copied,
@@ -75,6 +76,8 @@ restart."""
 
 MAX_SHUT_OUT = 1024
 """Certificates of peers cut off that are remembered; the oldest is forgotten first."""
+_ELSEWHERE = frozenset((Send, Arrived, Published))
+"""Outputs that only the network or the trace is about: the most frequent ones."""
 UNKNOWN = Connection()
 """Where packets come from when nothing is known of it."""
 
@@ -123,6 +126,8 @@ class Node:
     """The highest epoch that its disk knows of; -1: it has none."""
     founds_until = 0
     """Until then whoever asks is told that it is about to found, so that nobody else does."""
+    wake_at: int | None = None
+    """When a step is due though nothing may have gathered; as of the last step."""
     silent_since: int | None = None
     """When it could last publish, in the member's time; None while it can, and until it first could."""
     _could_publish = False
@@ -247,11 +252,6 @@ class Node:
     def incarnation(self) -> Incarnation | None:
         return self.member.ring.inc
 
-    @property
-    def wake_at(self) -> int | None:
-        """When a step is due though nothing may have gathered."""
-        return None if self.failure is not None else self.member.wake_at
-
     # -- the step -----------------------------------------------------------------------------------------------
 
     def step(self, now: int, wall: int) -> None:
@@ -272,6 +272,8 @@ class Node:
             wake_at = self.member.wake_at
             if wake_at is not None and wake_at <= now:
                 out += self.member.handle(Wake(), now)
+                wake_at = self.member.wake_at
+            self.wake_at = wake_at
             self._carry_out(out, wall)
         except Exception as error:
             self.batch = batch
@@ -284,6 +286,7 @@ class Node:
         """The node stops: its state can no longer be trusted, or its disk."""
         log.error("%s in %s stops: %s: %s", self.me, self.cluster, type(error).__name__, error)
         self.failure = error
+        self.wake_at = None
         self._refuse_batch()
         self.changed.tell()
 
@@ -339,6 +342,8 @@ class Node:
         if isinstance(message, AckRecover):
             self.stats.shed += len(message.frames)
             return None if message.frames else message
+        if isinstance(message, IHave):  # it would ask for what it cannot take
+            return IHave()
         if not isinstance(message, Gossip):
             return message
         kept = [(i, a) for i, a in zip(message.items, message.ages, strict=False) if isinstance(i, News)]
@@ -406,6 +411,8 @@ class Node:
         if self._votes is not None:
             self._keep_vote(self._votes, out)
         for o in out:
+            if type(o) in _ELSEWHERE:
+                continue
             match o:
                 case Deliver():
                     self.backlog.add(o)
@@ -504,7 +511,7 @@ class Node:
         shared: dict[int, list[str]] = {}  # by the identity of a message: `out` keeps them alive
         cap = self.member.config.limits.max_message_bytes
         for o in out:
-            if not isinstance(o, Send):
+            if type(o) is not Send:
                 continue
             to = shared.get(id(o.message)) if not o.reliable else None
             if to is not None:

@@ -189,9 +189,12 @@ check_stamp = at_most("max_stamp_bytes", "bytes of a stamp or a mechanism's stat
 def validate(message: Any, limits: Limits = DEFAULT) -> None:
     """Raises a RemoteError (BadMessage, TooLarge, BadFrame) unless the `Message` or `RingNews` is one that a member
     could have sent."""
+    gossip = type(message) is Gossip
     for field, check in _RULES[type(message)]:
-        check(getattr(message, field), limits)
-    if type(message) is Gossip and len(message.items) != len(message.ages):
+        value = getattr(message, field)
+        if value or not gossip:  # most fields of most gossip are empty
+            check(value, limits)
+    if gossip and len(message.items) != len(message.ages):
         raise BadMessage(f"gossip with {len(message.items)} items and {len(message.ages)} ages")
     if type(message) is IHave and len(message.keys) != len(message.ages):
         raise BadMessage(f"an announcement of {len(message.keys)} items and {len(message.ages)} ages")
