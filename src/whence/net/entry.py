@@ -20,7 +20,7 @@ import msgspec
 from whence.clock import MemberId, address_of
 from whence.config import MS, Config
 from whence.errors import ConfigError, NotJoined, UsageError
-from whence.member import Checkpoint, Member
+from whence.member import Checkpoint, Member, with_kept
 from whence.net.bootstrap import meet
 from whence.net.disk import Journal, Saved
 from whence.net.host import Host
@@ -171,7 +171,7 @@ class Entry:
                 me,
                 self.config,
                 random.Random(secrets.randbits(64)),
-                saved and saved.checkpoint,
+                None if saved is None or saved.checkpoint is None else with_kept(saved.checkpoint, saved.kept),
                 self.seal,
                 self.journal is not None,
             ),

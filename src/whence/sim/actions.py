@@ -128,6 +128,8 @@ class Publish(_Action, frozen=True, kw_only=True, tag="publish"):
     cluster: str = ""
     events: Annotated[int, msgspec.Meta(ge=1)] = 1
     payload: Size = 16
+    copies: Annotated[int, msgspec.Meta(ge=1)] = 1
+    """Ask afterwards whether so many members hold it."""
 
 
 Action = Crash | Start | Leave | Coordinate | Resign | Found | Partition | Cut | Slow | Clock | Hostile | Move | Publish
