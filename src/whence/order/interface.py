@@ -44,6 +44,14 @@ class OrderContext(NamedTuple):
     seal: Seal | None = None
 
 
+class Numbering(NamedTuple):
+    """The ids of a member's next events: `before`, a number that counts up from `first`, `after`."""
+
+    before: str
+    first: int
+    after: str
+
+
 class Ordering(ABC):
     """The order layer of one member: frames in, deliveries out."""
 
@@ -62,6 +70,10 @@ class Ordering(ABC):
     ) -> tuple[AnyFrame, list[OrderOutput]]:
         """Stamp a frame, keep it for recovery, deliver it locally. `tenure`: the ticket and its incarnation, in a
         cluster with tickets."""
+
+    @abstractmethod
+    def numbering(self, tenure: tuple[int, int] | None = None) -> Numbering:
+        """The ids that the next published events will have."""
 
     @abstractmethod
     def vet(self, frame: AnyFrame, sender: MemberId) -> None:
