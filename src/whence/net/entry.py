@@ -32,7 +32,7 @@ from whence.ports import Contracted, FoundRing, Start
 from whence.recorder import Recorder
 from whence.ring import DEFAULT_RING, RingName
 from whence.ring.messages import Voter
-from whence.trace import JsonlTrace, TraceWriter, open_trace
+from whence.trace import JsonlTrace, RotatingTrace, TraceWriter, open_trace
 
 log = logging.getLogger("whence.net")
 
@@ -233,7 +233,7 @@ class Entry:
             previous=None if checkpoint is None else msgspec.msgpack.decode(checkpoint, type=Checkpoint).me,
             resumed=checkpoint,
         )
-        return recorder, writer.flush if isinstance(writer, JsonlTrace) else None
+        return recorder, writer.flush if isinstance(writer, JsonlTrace | RotatingTrace) else None
 
     async def start(self, node: Node, saved: Saved | None) -> None:
         """Find somebody to start from, and start."""
@@ -346,7 +346,9 @@ async def find(host: Host, cluster: str, seeds: Sequence[str], timeout: float) -
 
 
 def _open_trace(path: Path, cluster: str, me: MemberId) -> TraceWriter:
-    if path.suffix in (".jsonl", ".parquet"):
+    if path.suffix == ".parquet":  # a node may be killed: one file would be lost as a whole
+        return RotatingTrace(path)
+    if path.suffix == ".jsonl":
         return open_trace(path)
     name = "".join(c if c.isalnum() or c in "._-" else "_" for c in f"{cluster}-{me}")
     return open_trace(path / f"{name}.jsonl")
