@@ -145,7 +145,8 @@ class TicketOrdering(Layer[int, Frame]):
         if owner is None:
             self.owners.note(ticket, inc, frame.owner)
         if key not in self.buffer:
-            self.buffer.add(key, frame)
+            self.buffer.add(key, frame, now - age * self.config.hop_ns)
+            self.buffer.forget(self._stable)
             out.append(Arrived(frame, sender, age, recovered))
             if recovered:
                 self.stats.recovered += frame.count
@@ -153,6 +154,12 @@ class TicketOrdering(Layer[int, Frame]):
             self._deliver(frame, False, now, out, handed=self._ahead.pop(key, False))
         else:
             self._hold(key, frame, recovered, now, out)
+
+    def _stable(self, frame: Frame) -> bool:
+        """No more recovery requests are expected: `t_e[i] < T[i]` for all i (CCC11 section 5.1)."""
+        if (frame.inc, frame.last) >= self.clock.T[frame.ticket]:
+            return False
+        return all(t < now for i, (t, now) in enumerate(zip(frame.deps, self.clock.T)) if i != frame.ticket)
 
     def _late(self, frame: Frame, out: list[OrderOutput]) -> None:
         if self.early:
