@@ -157,9 +157,9 @@ class TicketOrdering(Layer[int, Frame]):
 
     def _stable(self, frame: Frame) -> bool:
         """No more recovery requests are expected: `t_e[i] < T[i]` for all i (CCC11 section 5.1)."""
-        if (frame.inc, frame.last) >= self.clock.T[frame.ticket]:
-            return False
-        return all(t < now for i, (t, now) in enumerate(zip(frame.deps, self.clock.T)) if i != frame.ticket)
+        last = (frame.inc, frame.last)
+        stamp = ((last if i == frame.ticket else entry) for i, entry in enumerate(frame.deps))
+        return all(entry < now for entry, now in zip(stamp, self.clock.T, strict=True))
 
     def _late(self, frame: Frame, out: list[OrderOutput]) -> None:
         if self.early:
