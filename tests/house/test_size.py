@@ -16,7 +16,6 @@ FUNCTION_LINES = 60
 LONG_FILES = {"tests/ring/test_tolerant.py"}
 LONG_FUNCTIONS = {
     "whence.config.Config.sized",
-    "whence.paper.pco17.alerts.run",
     "whence.plan.make",
     "whence.scale.fast._replay",
     "whence.scale.fast._settle",

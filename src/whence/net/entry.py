@@ -26,7 +26,7 @@ from whence.net.disk import Journal, Saved
 from whence.net.host import Host
 from whence.net.node import Node
 from whence.order import Contract, Seal, SurveyConfig
-from whence.order.config import OrderName, Recovery
+from whence.order.config import OrderName, Recovery, Replacement
 from whence.order.messages import TicketState
 from whence.ports import Contracted, FoundRing, Start
 from whence.recorder import Recorder
@@ -63,6 +63,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     recovery: Recovery = "Rk"
     k: int = 4
     """Members that are asked for what is missing (recovery `Rk`)."""
+    once: bool = False
+    """Ask once for what is missing, and not for what only digests show, as CCC11 prints it."""
+    replacement: Replacement = "fifo"
+    """What leaves a full recovery buffer: the first that came, or the oldest by age (`age`, CCC11 section 5.2)."""
     buffer: int | None = 4096
     hold: int | None = None
     time_to_terminate: float | None = 0.5

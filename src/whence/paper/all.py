@@ -14,7 +14,7 @@ from whence.errors import ConfigError
 from whence.paper import EXPERIMENTS, LIVE, Experiment
 from whence.paper.claims import claims
 from whence.paper.claims.model import Status
-from whence.paper.claims.page import Result, Results, encode, page, stored
+from whence.paper.claims.page import Result, Results, encode, page, rounded, stored
 from whence.paper.frame import Context, Outcome, load, save
 
 
@@ -72,7 +72,8 @@ def add(results: Results, title: str, context: Context, outcome: Outcome) -> Non
         results.quick[title] = verdicts(title, outcome)
         if title in results.experiments and not results.experiments[title].quick:
             return
-    results.experiments[title] = Result(quick=context.quick, seed=context.seed, statistics=outcome.statistics)
+    statistics = {key: rounded(points) for key, points in outcome.statistics.items()}
+    results.experiments[title] = Result(quick=context.quick, seed=context.seed, statistics=statistics)
 
 
 def verdicts(title: str, outcome: Outcome) -> dict[str, Status]:

@@ -216,11 +216,18 @@ def error_bars(axes: Any, x: Sequence[Any], y: Sequence[Any], error: Any, mark: 
     axes.errorbar(x, y, yerr=error, fmt=mark, color=colour, label=label, **style)
 
 
+def around(points: Sequence[Point], scale: float = 1.0, least: float = 0.0) -> list[list[float]]:
+    """Lengths of error bars below and above each point. A bar ends at `least` times the value at the latest: a
+    logarithmic axis has no zero."""
+    below = [scale * max(0.0, p.value - max(p.low, least * p.value)) for p in points]
+    return [below, [scale * max(0.0, p.high - p.value) if p.high < 1e299 else 0.0 for p in points]]
+
+
 def curve(axes: Any, rows: Sequence[Row], x: str, label: str, colour: str, figure: str = "exact_rate") -> None:
     """Measured points with their 95 % intervals."""
     rows = [row for row in rows if row[figure] > 0]  # a logarithmic axis has no zero
     found = [mean("", row[f"{figure}_runs"]) for row in rows]
-    bars = [[p.value - max(p.value / 100, p.low) for p in found], [p.high - p.value for p in found]]
+    bars = around(found, least=0.01)
     error_bars(axes, [row[x] for row in rows], [row[figure] for row in rows], bars, "o-", colour, label)
 
 

@@ -18,7 +18,7 @@ from whence.paper.ccc11.seeds import COLOURS, MARKS, by_run, over_seeds, total
 from whence.paper.ccc11.theorems import binomial_above
 from whence.paper.claims.intervals import exact, mean, share
 from whence.paper.claims.model import Point
-from whence.paper.frame import Context, Outcome, Row, error_bars, panels
+from whence.paper.frame import Context, Outcome, Row, around, error_bars, panels
 
 TICKETS = 40
 ALPHAS = (0.25, 0.5, 0.75)
@@ -223,8 +223,7 @@ def draw(rows: list[Row]) -> Any:
 def _curve(axes: Any, rows: list[Row], index: int, label: str) -> None:
     mine = [row for row in rows if total(row, "joins")]
     found = [joined(row) for row in mine]
-    around = [[100 * (p.value - p.low) for p in found], [100 * (p.high - p.value) for p in found]]
     x = [row["share_of_limit"] for row in mine]
-    error_bars(axes, x, [100 * p.value for p in found], around, f"{MARKS[index]}-", COLOURS[index], label)
+    error_bars(axes, x, [100 * p.value for p in found], around(found, 100), f"{MARKS[index]}-", COLOURS[index], label)
     x = [row["share_of_limit"] for row in rows]
     axes.plot(x, [100 * row["by_quorums"] for row in rows], "--", color=COLOURS[index], linewidth=1, alpha=0.7)

@@ -62,6 +62,7 @@ def statistics(rows: list[Row]) -> dict[str, list[Point]]:
     for key, column in (("size-all", "message_bytes"), ("throughput-all", "throughput")):
         ratios = [[b / a for a, b in pairwise(y)] for y in curves(mine, column)]
         found[key] = means(dict(zip(steps, map(list, zip(*ratios, strict=True)), strict=True)))
+    found["latency-all"] = [mean(name, [y[-1] / y[0] for y in latency])]
     found["line-all"] = [mean(name, [fit(n, y)["r2"] for y in latency])]
     found["line-not-log-all"] = [mean(name, [-_better(n, y) for y in latency])]
     found["even"] = means({_where(row): by_run(row, "busiest") for row in rows})

@@ -1,7 +1,8 @@
 """CCC11 section 6.2: do a fanout of 4 and 5 hops bring each event to 250 processes with high probability?
 
-Full views, nothing lost, one event a round of one coordinator: nothing but the dissemination itself. Members in step (all begin a round at
-the same instant, the best case) and out of step, as in any real cluster; and the sizes that `cast.sizing` computes.
+Full views, nothing lost, one event a round of one coordinator: nothing but the dissemination itself. Members in step
+(all begin a round at the same instant, the best case) and out of step, as in any real cluster; and the sizes that
+`cast.sizing` computes.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from whence.paper.ccc11.evaluation import FANOUT, TERMINATION
 from whence.paper.ccc11.seeds import COLOURS, by_run, over_seeds, total
 from whence.paper.claims.intervals import mean, share
 from whence.paper.claims.model import Point
-from whence.paper.frame import Context, Outcome, Row, error_bars, panels
+from whence.paper.frame import Context, Outcome, Row, around, error_bars, panels
 
 MEMBERS, QUICK = (25, 60, 125, 250), (25, 250)
 TARGET = 0.99
@@ -75,8 +76,7 @@ def draw(rows: list[Row]) -> Any:
         mine = [row for row in rows if _printed(row) and row["in_step"] == step]
         x = [row["members"] for row in mine]
         found = [_reached(row, 1) for row in mine]
-        around = [[100 * (p.value - p.low) for p in found], [100 * (p.high - p.value) for p in found]]
-        error_bars(axes[0], x, [100 * p.value for p in found], around, "o-", COLOURS[i], name)
+        error_bars(axes[0], x, [100 * p.value for p in found], around(found, 100), "o-", COLOURS[i], name)
         error_bars(axes[1], x, [100 * (1 - row["gossip_missed"]) for row in mine], None, "o-", COLOURS[i], name)
         models = [PrCast(n, FANOUT, TERMINATION, 0.0, "rounds", step) for n in x]
         for one, y in ((axes[0], [m.reach() for m in models]), (axes[1], [m.coverage()[-1] for m in models])):

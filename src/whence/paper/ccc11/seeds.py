@@ -10,7 +10,7 @@ from typing import Any
 from whence.paper.ccc11.evaluation import FAILED, POINT, TRACED, UPLINK, tuned
 from whence.paper.claims.intervals import mean, share
 from whence.paper.claims.model import Point
-from whence.paper.frame import Context, Row, error_bars
+from whence.paper.frame import Context, Row, around, error_bars
 from whence.paper.points import run_all
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00")
@@ -103,9 +103,8 @@ def success_bars(axes: Any, rows: Sequence[Row], x: str, index: int, label: str)
     if not rows:
         return
     found = [success(row) for row in rows]
-    bars = [[100 * (p.value - p.low) for p in found], [100 * (p.high - p.value) for p in found]]
     y = [100 * p.value for p in found]
-    error_bars(axes, [row[x] for row in rows], y, bars, f"{MARKS[index]}-", COLOURS[index], label)
+    error_bars(axes, [row[x] for row in rows], y, around(found, 100), f"{MARKS[index]}-", COLOURS[index], label)
     axes.set_ylim(max(0.0, min(90.0, axes.get_ylim()[0])), 101)
 
 
@@ -126,10 +125,10 @@ def bars(
 ) -> None:
     """Measured points with their 95 % intervals; of a single run without one."""
     found = [mean("", by_run(row, y)) for row in rows]
-    below = [scale * (p.value - max(0.0, p.low)) if row["seeds"] > 1 else 0 for p, row in zip(found, rows, strict=True)]
-    above = [scale * (p.high - p.value) if row["seeds"] > 1 else 0 for p, row in zip(found, rows, strict=True)]
     values = [row[y] * scale for row in rows]
-    error_bars(axes, [row[x] for row in rows], values, [below, above], f"{MARKS[index]}{line}", COLOURS[index], label)
+    error_bars(
+        axes, [row[x] for row in rows], values, around(found, scale), f"{MARKS[index]}{line}", COLOURS[index], label
+    )
 
 
 def from_zero(*plots: Any) -> None:

@@ -65,6 +65,7 @@ FIGURE_4 = (
         experiment=FIG4,
         claims=(
             claim("size-all", "message size from one number of members to the next (smallest ratio)", above=1),
+            claim("latency-all", "latency at the most members by that at the fewest", date=SECOND, above=1),
             claim("line-all", "share of the latency that a line explains", above=0.95),
             claim(
                 "line-not-log-all", "a line explains more of the latency than a logarithm (difference of r2)", above=0

@@ -58,7 +58,7 @@ def encode(results: Results) -> bytes:
     lines.append('"experiments": {')
     blocks = []
     for name, result in sorted(results.experiments.items()):
-        rows = [f"  {_json(key)}: {_json(_short(points))}" for key, points in sorted(result.statistics.items())]
+        rows = [f"  {_json(key)}: {_json(points)}" for key, points in sorted(result.statistics.items())]
         head = f'{_json(name)}: {{"quick": {_json(result.quick)}, "seed": {result.seed}, "statistics": {{'
         blocks.append(head + "\n" + ",\n".join(rows) + "\n}}")
     lines.append(",\n".join(blocks) + "\n},")
@@ -71,7 +71,7 @@ def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _short(points: list[Point]) -> list[Point]:
+def rounded(points: list[Point]) -> list[Point]:
     """Six digits are enough to judge by, and make the file readable."""
     return [Point(p.at, *(float(f"{x:.6g}") for x in (p.value, p.low, p.high))) for p in points]
 
@@ -190,6 +190,6 @@ wider intervals, so that all of them cover at once. A claim *holds* if every int
 """
 
 CHANGED = """
-A claim that was changed keeps its earlier wordings, judged by the same data. Those that were loosened after the data had
-been seen, or could not fail, are marked.
+A claim that was changed keeps its earlier wordings, judged by the same data. Those that were loosened after the data
+had been seen, or could not fail, are marked.
 """

@@ -11,7 +11,7 @@ from statistics import fmean, stdev
 
 from whence.paper.claims.intervals import difference, exact, ratio
 from whence.paper.claims.model import Point
-from whence.paper.frame import Context, Outcome, Row, count, curve, panels, theory
+from whence.paper.frame import Context, Outcome, Row, around, count, curve, panels, theory
 from whence.paper.frame import measure as run_points
 from whence.paper.pco17 import BOUND, COLOURS, PAPER, SHARE, band, by_bound, rates
 
@@ -89,9 +89,8 @@ def draw(rows: list[Row]) -> object:
         near = [row for row in rows if row["part"] == "near" and row["processes"] == n]
         four = next(row for row in near if row["keys"] == BEST)
         points = [ratio("", rates(row), rates(four)) for row in near]
-        around = [[p.value - p.low for p in points], [p.high - p.value for p in points]]
         x = [row["keys"] + 0.06 * (NS.index(n) - 1.5) for row in near]
-        zoom.errorbar(x, [p.value for p in points], yerr=around, fmt="o", color=colour, capsize=3, markersize=4)
+        zoom.errorbar(x, [p.value for p in points], yerr=around(points), fmt="o", color=colour, capsize=3, markersize=4)
     theory(axes, [row for row in everywhere if row["processes"] == 1000], "keys", BOUND + ", N = 1000", "black")
     axes.axvline(OPTIMUM, color="grey", linestyle=":", linewidth=1.2, label="theory: K = ln 2 · R / X = 3.5")
     axes.set_yscale("log")

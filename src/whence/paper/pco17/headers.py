@@ -20,7 +20,7 @@ from whence.clock import Incarnation
 from whence.clock.free import Packed
 from whence.paper.claims.intervals import exact, mean, quotient
 from whence.paper.claims.model import Point
-from whence.paper.frame import Context, Outcome, Row, error_bars, panels
+from whence.paper.frame import Context, Outcome, Row, around, error_bars, panels
 from whence.paper.frame import measure as run_points
 from whence.paper.pco17 import COLOURS, PAPER, SHARE, rates
 from whence.scale.network import Settings, prepare
@@ -114,8 +114,7 @@ def draw(rows: list[Row]) -> Any:
             some = [row for row in mine if row["exact_rate"] > 0]
             x, y = [r["bytes"] for r in some], [r["exact_rate"] for r in some]
             found = [mean("", rates(r)) for r in some]
-            around = [[p.value - max(p.value / 10, p.low) for p in found], [p.high - p.value for p in found]]
-            error_bars(axes, x, y, around, "o-", colour, f"N = {n}")
+            error_bars(axes, x, y, around(found, least=0.1), "o-", colour, f"N = {n}")
             vector = next(row for row in mine if row["clock"] == "vector clock")
             axes.axvline(vector["bytes"], color=colour, linestyle=":", linewidth=1.2)
             if n == 1000:

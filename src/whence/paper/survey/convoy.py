@@ -245,15 +245,22 @@ def statistics(rows: list[Row]) -> dict[str, list[Point]]:
 def draw(rows: list[Row]) -> Any:
     """Mean latency by subgroup, with intervals over seeds."""
     from whence.paper.claims.intervals import mean
-    from whence.paper.frame import panels
+    from whence.paper.frame import around, panels
 
     title = "A chain of subgroups of 3; 2 % of the multicasts come 200 ms late"
     figure, [axes] = panels(title, ("subgroup, counted from the message's own", "mean latency (ms)"))
     groups = range(1, max(row["subgroup"] for row in rows) + 1)
     for order, label in ORDERS.items():
         found = [mean("", _runs(rows, order, 3, group)) for group in groups]
-        around = [[p.value - max(p.value / 3, p.low) for p in found], [p.high - p.value for p in found]]
-        axes.errorbar(groups, [p.value for p in found], yerr=around, fmt="o-", capsize=2.5, markersize=4, label=label)
+        axes.errorbar(
+            groups,
+            [p.value for p in found],
+            yerr=around(found, least=0.3),
+            fmt="o-",
+            capsize=2.5,
+            markersize=4,
+            label=label,
+        )
     axes.set_yscale("log")
     axes.set_xticks(groups)
     axes.legend()

@@ -7,7 +7,6 @@ from typing import Any
 from whence.order import MECHANISMS
 from whence.paper.claims.intervals import exact, means, quotient, ratio
 from whence.paper.claims.model import Point
-from whence.paper.survey.table1 import ORDERS
 
 Row = dict[str, Any]
 BLOCKING = ("identifiers", "vector", "compact-multicast", "compact-unicast", "interval")
@@ -36,7 +35,7 @@ def statistics(rows: list[Row]) -> dict[str, list[Point]]:
     table = Table(rows)
     least, most = table.sizes[0], table.sizes[-1]
     big, vector = table.runs("first-unstable", "control_bytes"), table.runs("vector", "control_bytes")
-    blocked = {order: table.runs(order, "blocked") for order in ORDERS if order != "tickets"}
+    blocked = {order: table.runs(order, "blocked") for order in (*BLOCKING, "first-unstable")}
     few = {o: table.runs(o, "fixed_bytes", 0.1)[most] for o in ("vector", "compact-multicast")}
     chained = table.runs("subgroups", "control_bytes")
     small = min(chained)
