@@ -4,6 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
+# Three workers keep two cores busy: some tests wait for processes. tests/conftest.py says what runs on one of them.
+WORKERS ?= 3
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+
 # What is pinned: every extra that the tests or the benchmarks use.
 EXTRAS := --extra bench --extra dev --extra paper --extra spark --extra trace
 PIP_TOOLS := pip-tools==7.6.2
@@ -42,12 +46,12 @@ demo: setup
 	$(BIN)/whence demo
 
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(PYTEST)
 
 # What `make test` leaves out: more seeds, larger clusters, the papers' quick figures end to end.
 .PHONY: test-long
 test-long: setup
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m long $(TESTS)
+	$(PYTEST) -m long $(TESTS)
 
 # Data that is in out/claims already is not measured again.
 .PHONY: claims
@@ -60,7 +64,7 @@ claims: setup
 # The property tests look for new examples.
 .PHONY: explore
 explore: setup
-	WHENCE_EXPLORE=1 $(BIN)/python -m pytest -n 2 --dist loadgroup $(TESTS)
+	WHENCE_EXPLORE=1 $(PYTEST) $(TESTS)
 
 # 10^5 generated histories against brute force over all commit orders.
 .PHONY: histories-long

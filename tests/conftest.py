@@ -23,10 +23,32 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The groups that stay on one worker come first, Spark's among them: begun last, the longest would run alone."""
-    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
+TOGETHER = {
+    "tests/spark/": "Spark: one session",
+    "tests/history/": "kernels of histories: compiled once",
+    "tests/judge/batch/": "kernels of the judge: compiled once",
+    "tests/scale/": "kernels of the array engine: compiled once",
+    "tests/paper/test_pco17.py": "kernels of the array engine: compiled once",
+    "tests/conform/test_cli.py": "one run of all bad adapters",
+    "tests/conform/test_suite.py": "one run of all mistakes",
+    "tests/report/test_browser.py": "one browser",
+}
+"""Tests that run on one worker, by the beginning of their path, and why: what they share is made once for each worker.
+The worker that has most of them begins first, so that none of these is left for the end."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """As `--dist loadgroup` does it by marks. It writes them into the ids of tests, where pytest 9.2 ignores them."""
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Together(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return next((group for path, group in TOGETHER.items() if nodeid.startswith(path)), nodeid)
+
+    return Together(config, log)
 
 
 @pytest.fixture

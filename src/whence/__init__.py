@@ -18,6 +18,7 @@ from whence.errors import (
     NotJoined,
     NotPublished,
     TimedOut,
+    TooFewCopies,
     TraceError,
     UsageError,
     WhenceError,
@@ -25,9 +26,12 @@ from whence.errors import (
 
 if TYPE_CHECKING:
     from whence.api import (
+        Batches,
         Clock,
         Cluster,
         Contract,
+        CouncilStatus,
+        CouncilVoter,
         Event,
         Events,
         Host,
@@ -47,12 +51,15 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Batches",
     "Clock",
     "Cluster",
     "ClusterClosed",
     "ConfigError",
     "Contract",
     "CorruptJournal",
+    "CouncilStatus",
+    "CouncilVoter",
     "CyclicTopology",
     "DiskError",
     "Event",
@@ -73,6 +80,7 @@ __all__ = [
     "Seat",
     "Settings",
     "TimedOut",
+    "TooFewCopies",
     "TraceError",
     "UsageError",
     "WhenceError",

@@ -16,6 +16,7 @@ from whence.order.messages import AnySpan as AnySpan
 from whence.order.outputs import Arrived as Arrived
 from whence.order.outputs import Asked as Asked
 from whence.order.outputs import Contracted as Contracted
+from whence.order.outputs import Copied as Copied
 from whence.order.outputs import Deliver as Deliver
 from whence.order.outputs import Dropped as Dropped
 from whence.order.outputs import GaveUp as GaveUp
@@ -54,6 +55,13 @@ class BadBytes(_In, frozen=True, gc=False):
     error: str
 
 
+class Unreachable(_In, frozen=True, gc=False):
+    """The runtime lost its connection to this address, or could not make one: a hint that its member crashed. A
+    runtime without connections has none to give; time-outs find out later."""
+
+    address: str
+
+
 class Wake(_In, frozen=True, gc=False):
     """Time has passed."""
 
@@ -62,6 +70,16 @@ class Publish(_In, frozen=True, gc=False):
     """Publish these payloads as one frame. Refused (`Refused` output) without a ticket."""
 
     payloads: tuple[bytes, ...]
+
+
+class CountCopies(_In, frozen=True, gc=False):
+    """Find out whether so many members, this one among them, hold these own events; after `patience` nanoseconds, how
+    many do. `Copied` with the same `token` is the answer."""
+
+    token: int
+    events: tuple[str, ...]
+    copies: int
+    patience: int
 
 
 class FoundRing(_In, frozen=True, gc=False):
@@ -97,7 +115,21 @@ class SnapshotTaken(_In, frozen=True, gc=False):
     state: bytes
 
 
-Input = Start | Received | BadBytes | Wake | Publish | FoundRing | Coordinate | Resign | Leave | Move | SnapshotTaken
+Input = (
+    Start
+    | Received
+    | BadBytes
+    | Unreachable
+    | Wake
+    | Publish
+    | CountCopies
+    | FoundRing
+    | Coordinate
+    | Resign
+    | Leave
+    | Move
+    | SnapshotTaken
+)
 
 
 class _Out(msgspec.Struct, frozen=True, gc=False):

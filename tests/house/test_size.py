@@ -25,7 +25,6 @@ LONG_FUNCTIONS = {
     "whence.judge.batch.kernel.rebuild",
 }
 CYCLES = {
-    *("whence.order.free", "whence.order.probabilistic"),
     *("whence.sim.checks", "whence.sim.faults", "whence.sim.hostile"),
     *("whence.sim.operator", "whence.sim.tally", "whence.sim.world"),
 }

@@ -7,11 +7,14 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
+from whence.judge.batch.audited import warm
 from whence.spark.session import session
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """Embedded, two cores, little memory. Shared by all tests of the process: never stop it, never change its
-    settings for good."""
-    yield session(master="local[2]", memory="2g")
+    """Embedded, two cores, little memory, for small inputs. Shared by all tests of the process: never stop it, never
+    change its settings for good. The kernels are compiled here first, and once: each Python worker of Spark would
+    compile them for itself, and they do not wait for each other."""
+    warm()
+    yield session(master="local[2]", memory="2g", queries=False)

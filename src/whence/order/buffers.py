@@ -40,6 +40,9 @@ class RecoveryBuffer(Generic[O, F]):
     def __iter__(self) -> Iterator[F]:
         return (frame for frame, _ in self._frames.values())
 
+    def __reversed__(self) -> Iterator[F]:
+        return (frame for frame, _ in reversed(self._frames.values()))
+
     def add(self, key: FrameKey[O], frame: F, born: int = 0) -> None:
         """Insert; when full, others are evicted. `born`: when the frame was published, about."""
         if key in self._frames:

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from whence.judge.batch.coding import READ, codes
 from whence.spark import ingest
 from whence.spark.ingest import Piece
+from whence.spark.json_lines import schema_of
 from whence.spark.parts import Parts
 
 _BLOCKS: Final = "run string, cluster string, rows long, block binary, piece int"
@@ -89,7 +90,7 @@ def unpacked(blocks_of_one: Iterable[bytes]) -> pa.Table:
     """The rows of these blocks, with all columns."""
     tables = [pa.ipc.open_stream(block).read_all() for block in blocks_of_one]
     rows = pa.concat_tables(tables, promote_options="default")
-    for column in ingest.schema_of(READ[2:]):
+    for column in schema_of(READ[2:]):
         if column.name not in rows.column_names:
             rows = rows.append_column(column.name, pa.nulls(rows.num_rows, column.type))
     return rows

@@ -53,7 +53,7 @@ class GrowingTrace(DataSource):
         return "whence"
 
     def schema(self) -> StructType:
-        return ingest.RAW_SPARK
+        return ingest.raw_schema()
 
     def streamReader(self, schema: StructType) -> GrowingReader:
         return GrowingReader(Path(self.options["path"]), int(self.options.get("max_bytes", BATCH_BYTES)))

@@ -15,41 +15,32 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession, Window
-from pyspark.sql import functions as F
-from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from whence.errors import TraceError
 from whence.judge.promises import PROMISES
-from whence.spark import session
+from whence.spark import json_lines
+from whence.spark.json_lines import COLUMN, RAW_LIMIT, TYPES, schema_of, unknown_order
 from whence.spark.tables import MANIFEST, arrow_schema, spark_schema
-from whence.trace import Row, trace_files
+from whence.trace import trace_files
 from whence.trace.schema import COLUMNS
+
+if TYPE_CHECKING:  # pyspark is imported where it is used: an audit without Spark does not load it
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 PIECE_ROWS: Final = 1 << 20
 """Rows of a Parquet file that one task reads at a time."""
 PIECE_BYTES: Final = 128 << 20
 """The same for JSON lines."""
-LINE_LIMIT: Final = 1 << 20
-"""Bytes of one JSON line; a longer one is no row of ours."""
 TASKS: Final = 4
 """Tasks for each core: enough for the last ones to end at about the same time."""
-RAW_LIMIT: Final = 4096
-"""Bytes of a line that are kept in the quarantine."""
 
-_TYPES: Final[dict[str, Any]] = {
-    "text": pa.dictionary(pa.int32(), pa.string()),
-    "int32": pa.int32(),
-    "int64": pa.int64(),
-}
-_COLUMN: Final = {column.name: column for column in COLUMNS}
 _REQUIRED: Final = tuple(column.name for column in COLUMNS if column.required)
 
 
@@ -222,12 +213,6 @@ def _by_group(piece: Piece, columns: Sequence[str]) -> Read:
     return pa.concat_tables(tables), bad
 
 
-def schema_of(columns: Sequence[str]) -> pa.Schema:
-    """Of rows with these columns, as they are read."""
-    fields: list[Any] = [pa.field(name, _TYPES[_COLUMN[name].type]) for name in columns]
-    return pa.schema([*fields, pa.field("position", pa.int64())])
-
-
 def _empty(columns: Sequence[str]) -> pa.Table:
     return schema_of(columns).empty_table()
 
@@ -244,13 +229,13 @@ def _read_parquet(piece: Piece, columns: Sequence[str]) -> Read:
     for name in wanted:
         if name not in full:
             where.setdefault(_filled(piece, footer, name), []).append(name)
-    texts = [name for groups, names in where.items() if groups for name in names if _COLUMN[name].type == "text"]
+    texts = [name for groups, names in where.items() if groups for name in names if COLUMN[name].type == "text"]
     with pq.ParquetFile(piece.file, metadata=footer, read_dictionary=texts) as file:
         for groups, names in where.items():
             table = file.read_row_groups(list(groups), columns=names, use_threads=False) if groups else None
             for name in names:
                 values = None if table is None else _typed(table[name], name)
-                full[name] = _spread(values, piece.groups, rows, groups, _TYPES[_COLUMN[name].type])
+                full[name] = _spread(values, piece.groups, rows, groups, TYPES[COLUMN[name].type])
     positions: Any = np.arange(piece.first, piece.end)
     return _sound(piece.file, pa.table([full[name] for name in wanted], names=wanted), pa.array(positions), columns)
 
@@ -289,10 +274,10 @@ def _filled(piece: Piece, footer: Any, name: str) -> tuple[int, ...]:
 
 
 def _typed(column: Any, name: str) -> Any:
-    kind = _TYPES[_COLUMN[name].type]
+    kind = TYPES[COLUMN[name].type]
     if column.type == kind:
         return column
-    return column.cast(pa.string()).dictionary_encode() if _COLUMN[name].type == "text" else column.cast(kind)
+    return column.cast(pa.string()).dictionary_encode() if COLUMN[name].type == "text" else column.cast(kind)
 
 
 def _spread(values: Any, groups: tuple[int, ...], rows: list[int], there: tuple[int, ...], kind: Any) -> Any:
@@ -339,86 +324,9 @@ def _sound(file: str, rows: pa.Table, positions: Any, columns: Sequence[str]) ->
 
 
 def _read_jsonl(piece: Piece, columns: Sequence[str]) -> Read:
-    decode = msgspec.json.Decoder(Row).decode
-    rows: list[Row] = []
-    at: list[int] = []
-    wrong: list[tuple[int, str, bytes]] = []
     with Path(piece.file).open("rb") as file:
-        before = _to_line(file, piece.first)
-        number = 0
-        while file.tell() < piece.end and (line := file.readline(LINE_LIMIT)):
-            number += 1
-            if len(line) == LINE_LIMIT and not line.endswith(b"\n"):
-                wrong.append((number, f"longer than {LINE_LIMIT} bytes: not a whence trace", line))
-                while line and not line.endswith(b"\n"):
-                    line = file.readline(LINE_LIMIT)
-                continue
-            try:
-                row = decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                wrong.append((number, ("" if line.endswith(b"\n") else "truncated: ") + str(error), line))
-                continue
-            why = _not_fitting(row)
-            if why is not None:
-                wrong.append((number, why, line))
-                continue
-            rows.append(row)
-            at.append(number)
-        lines = _lines_before(file, before) if wrong else 0
-    bad = [Bad(piece.file, n + lines, why, x[:RAW_LIMIT].decode("utf-8", "replace").rstrip()) for n, why, x in wrong]
-    arrays: list[Any] = [_column(rows, name) for name in columns]
-    return pa.table([*arrays, pa.array(at, pa.int64())], schema=schema_of(columns)), bad
-
-
-def _column(rows: list[Row], name: str) -> Any:
-    kind = _COLUMN[name].type
-    values = pa.array([getattr(row, name) for row in rows], pa.string() if kind == "text" else _TYPES[kind])
-    return values.dictionary_encode() if kind == "text" else values
-
-
-def _not_fitting(row: Row) -> str | None:
-    if row.version < 1:
-        return f"version {row.version} does not exist"
-    if row.lseq < 0:
-        return f"lseq is {row.lseq}, below 0"
-    if row.order is not None and row.order not in PROMISES:
-        return unknown_order(row.order)
-    for name, bits in (
-        ("version", 31),
-        ("lseq", 62),
-        ("t_ns", 63),
-        ("ticket", 31),
-        ("age", 31),
-        ("bytes", 63),
-        ("control", 31),
-        ("held", 31),
-    ):
-        value = getattr(row, name)
-        if value is not None and not -(1 << bits) <= value < 1 << bits:
-            return f"{name} is {value}: out of range"
-    return None
-
-
-def unknown_order(order: str) -> str:
-    """Why a row is refused. Nobody knows what such a member promises, so it is not judged as if it promised nothing."""
-    return f"unknown order {order!r} (known: {', '.join(PROMISES)})"
-
-
-def _to_line(file: BinaryIO, first: int) -> int:
-    """Go to the first line that begins at or after this byte. A line belongs to the piece that it begins in."""
-    if first:
-        file.seek(first - 1)
-        file.readline()
-    return file.tell()
-
-
-def _lines_before(file: BinaryIO, end: int) -> int:
-    file.seek(0)
-    lines, left = 0, end
-    while left and (block := file.read(min(left, 1 << 20))):
-        lines += block.count(b"\n")
-        left -= len(block)
-    return lines
+        table, bad = json_lines.read(file, piece.first, piece.end, columns)
+    return table, [Bad(piece.file, *why) for why in bad]
 
 
 # -- as tables
@@ -442,13 +350,19 @@ def raw(spark: SparkSession, paths: Iterable[str | os.PathLike[str]]) -> DataFra
         table, wrong = read_piece(job, names) if isinstance(job, Piece) else (_empty(names), [job])
         yield from raw_rows(job.file, table, wrong).to_batches(max_chunksize=65_536)
 
-    return over(spark, jobs, read, RAW_SPARK)
+    return over(spark, jobs, read, raw_schema())
 
 
-RAW_SPARK: Final = StructType(
-    [StructField(f.name, f.dataType) for f in spark_schema("events").fields]
-    + [StructField("position", LongType()), StructField("bad", StringType()), StructField("raw", StringType())]
-)
+def raw_schema() -> StructType:
+    """`RAW`, for Spark."""
+    from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+    return StructType(
+        [StructField(f.name, f.dataType) for f in spark_schema("events").fields]
+        + [StructField("position", LongType()), StructField("bad", StringType()), StructField("raw", StringType())]
+    )
+
+
 RAW: Final = pa.schema(
     [pa.field(f.name, f.type) for f in arrow_schema("events")]
     + [pa.field("position", pa.int64()), pa.field("bad", pa.string()), pa.field("raw", pa.string())]
@@ -484,6 +398,8 @@ def over(
                 yield from work(jobs[int(number or 0)])
         _keep_imports()
 
+    from whence.spark import session
+
     n = len(jobs)
     return spark.range(0, n, 1, max(1, min(n, tasks or TASKS * session.cores(spark)))).mapInArrow(task, schema)
 
@@ -503,6 +419,8 @@ def events(rows: DataFrame) -> DataFrame:
 
 def quarantine(rows: DataFrame) -> DataFrame:
     """The table `quarantine` of `raw` rows: what is no row, and what contradicts another row."""
+    from pyspark.sql import functions as F
+
     wrong = rows.where("bad is not null").select("file", "position", F.col("bad").alias("reason"), "raw")
     claims = _claims(rows).where("claims > 1")
     what = F.format_string("step %d of %s is told of in %d different ways", "lseq", "member", "claims")
@@ -512,6 +430,9 @@ def quarantine(rows: DataFrame) -> DataFrame:
 
 def _claims(rows: DataFrame) -> DataFrame:
     """Rows that differ, with how many there are for the same step of the same member."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
     names = [column.name for column in COLUMNS]
     step = Window.partitionBy("run", "cluster", "member", "lseq")
     once = rows.where("bad is null").dropDuplicates(names)

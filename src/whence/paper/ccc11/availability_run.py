@@ -144,7 +144,14 @@ def point(setting: Mapping[str, Any]) -> dict[str, Any]:
         "settle": "1r",
         "operator": "100000r",
         "network": {"latency": "normal", "mean": "2ms", "sd": "500us"},
-        "cluster": {"tickets": s.tickets, "coordinators": s.places, "ring_k": s.k, "fanout": 3, "termination": 5},
+        "cluster": {
+            "ring": "neighbours",
+            "tickets": s.tickets,
+            "coordinators": s.places,
+            "ring_k": s.k,
+            "fanout": 3,
+            "termination": 5,
+        },
     }
     loaded = msgspec.structs.replace(parse(to_toml(table), "availability.toml"), faults=tuple(faults))
     outcome = simulate(loaded, s.seed, make=make)

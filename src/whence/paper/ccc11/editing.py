@@ -120,6 +120,7 @@ def point(setting: Mapping[str, Any]) -> dict[str, Any]:
         "settle": "60r",
         "network": {"latency": "normal", "mean": "10ms", "sd": "2ms", "loss": s.loss},
         "cluster": {
+            "ring": "neighbours",
             "tickets": authors,
             "coordinators": authors,
             "order": order,

@@ -110,6 +110,7 @@ def scenario(s: Setting, latencies: str = "") -> Loaded:
         "settle": f"{2 * s.span}r",
         "network": network,
         "cluster": {
+            "ring": "neighbours",
             "tickets": s.coordinators,
             "coordinators": s.coordinators,
             "order": order,

@@ -115,6 +115,7 @@ def _add(fleet: Fleet, size: Live, variant: str, load: float, seed: int) -> None
     order, recovery = VARIANTS[variant]
     settings: dict[str, Any] = {
         "members": size.members,
+        "ring": "neighbours",
         "mode": "rounds",
         "round_ns": int(ROUND_MS * MS),
         "recovery": recovery,
