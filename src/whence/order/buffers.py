@@ -85,7 +85,7 @@ class RecoveryBuffer(Generic[O, F]):
 
 class AgingBuffer(RecoveryBuffer[O, F]):
     """As CCC11 section 5.2 proposes: the oldest by age (hops made, and rounds since) leaves a full buffer, and what is
-    stable is forgotten (section 5.1)."""
+    stable is forgotten (CCC11 section 5.1)."""
 
     def __init__(self, frames: int, size: int) -> None:
         super().__init__(frames, size)

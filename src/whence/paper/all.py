@@ -32,7 +32,7 @@ def one(experiment: Experiment, context: Context, out: Path, again: bool = True)
 
 
 def run(context: Context, out: Path, live: bool) -> tuple[Results, list[Path]]:
-    """Everything, into a directory for each experiment; and claims.md and results.json."""
+    """Everything, into a directory for each experiment; and the page with its results."""
     results = base(context.quick)
     files = []
     experiments = everything(live)

@@ -115,7 +115,7 @@ class Process:
         self.temp = 0
         self.grace = 0
         self.blocked: dict[int, float] = {}
-        """Tickets whose updates are ignored, and until when (the prose of section 4.2)."""
+        """Tickets whose updates are ignored, and until when (the prose of CCC11 section 4.2)."""
 
 
 class Tolerant:

@@ -7,7 +7,7 @@ NAMED: tuple[tuple[str, str, str], ...] = (
         "total order for the objects that want it",
         "CCC05 and TR05, future work",
         "Out. It needs consensus for every event and stops while a quorum is away. Objects here converge without it: "
-        "operations of registers, counters and documents commute where they are concurrent ([objects](objects.md)).",
+        "operations of registers, counters and documents commute where they are concurrent ([objects](./objects.md)).",
     ),
     (
         "object ownership and caching",
@@ -26,12 +26,12 @@ NAMED: tuple[tuple[str, str, str], ...] = (
         "one entry for each group",
         "SURVEY section 3.3",
         "In: a clock has one entry for each ticket, whoever owns it (CCC11); (N, R, K) clocks share entries between "
-        "processes. Both are rows of [Table 1](results/survey.md).",
+        "processes. Both are rows of [Table 1](./results/survey.md).",
     ),
     (
         "hierarchies of groups",
         "SURVEY section 3.4",
-        "In: chains and trees of clusters over [bridges](survey.md), and of subgroups in "
+        "In: chains and trees of clusters over [bridges](./survey.md), and of subgroups in "
         "`whence paper survey/convoy`. Cycles are refused.",
     ),
     (
@@ -44,7 +44,7 @@ NAMED: tuple[tuple[str, str, str], ...] = (
         "SURVEY section 2",
         "In the experiments only (`whence.paper.survey.reliable`, the change of a view in Table 1). A user cannot "
         "choose them: they need an agreed view, and everybody stops when it changes. `copies` of a "
-        "[client](survey.md) replaces uniform delivery where publishing must survive the death of a member.",
+        "[client](./survey.md) replaces uniform delivery where publishing must survive the death of a member.",
     ),
     (
         "automatic replacement of an interconnection server",
@@ -58,7 +58,7 @@ NAMED: tuple[tuple[str, str, str], ...] = (
         "SURVEY section 3.1",
         "Out: a sender that waits for every receiver needs a round trip for each event.",
     ),
-    ("open groups", "SURVEY section 3.4", "In: clients publish through a member's [door](survey.md)."),
+    ("open groups", "SURVEY section 3.4", "In: clients publish through a member's [door](./survey.md)."),
     (
         "Byzantine processes",
         "CCC11 section 4.2 excludes them",

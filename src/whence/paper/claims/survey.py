@@ -14,7 +14,7 @@ def _as_printed(key: str, what: str) -> Claim:
 
 WORKED = (
     Statement(
-        place="SURVEY section 2, Fig. 2; section 3.2, Fig. 5 (Ex1)",
+        place="SURVEY section 2, Fig. 2; SURVEY section 3.2, Fig. 5 (Ex1)",
         says="Vector clocks deliver Ex1 with the printed clocks, and m2 || m4, m3 || m4.",
         experiment=EXAMPLES,
         claims=(
