@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Reversible
 from typing import Generic, TypeVar
 
-from whence.clock import AnyFrame
+from whence.clock import AnyFrame, address_of
 
 O = TypeVar("O", int, str)  # noqa: E741
 """What a count of events belongs to: a ticket, or (where there are none) an owner."""
@@ -18,6 +18,28 @@ FrameKey = tuple[O, int, int]
 """A frame by its count and where it begins there."""
 Span = tuple[O, int, int, int]
 """A count, first and last: a range of its events, or of the owner's frames."""
+
+
+OWN_FRAMES, OWN_BYTES = 256, 256 << 10
+"""The last frames of a process, which may not have reached anybody else: it spreads them again after a restart."""
+KEPT_FRAMES, KEPT_BYTES = 1024, 1 << 20
+"""What of `B` is kept on disk."""
+GIVEN_FRAMES, GIVEN_BYTES = 256, 256 << 10
+"""What of `B` is handed over to a joiner, and to others when a member leaves: one message holds it."""
+
+
+def newest(frames: Reversible[AnyFrame], most: int, size: int, home: str | None = None) -> tuple[AnyFrame, ...]:
+    """The last of these frames, oldest first, within two bounds. `home`: only those of the process at this address, of
+    its earlier lives, too: a second crash must not lose what the first one left unsent."""
+    found: list[AnyFrame] = []
+    for frame in reversed(frames):
+        if home is not None and address_of(frame.owner) != home:
+            continue
+        size -= frame.size
+        if len(found) >= most or size < 0:
+            break
+        found.append(frame)
+    return tuple(found[::-1])
 
 
 class RecoveryBuffer(Generic[O, F]):

@@ -30,7 +30,20 @@ from collections.abc import Sequence
 
 import msgspec
 
-from whence.clock import MAX_SEQ, NEVER, CctClock, Digest, Entry, EventId, Frame, Incarnation, Key, MemberId, Range
+from whence.clock import (
+    MAX_SEQ,
+    NEVER,
+    AnyFrame,
+    CctClock,
+    Digest,
+    Entry,
+    EventId,
+    Frame,
+    Incarnation,
+    Key,
+    MemberId,
+    Range,
+)
 from whence.clock.vector import merge
 from whence.errors import BadFrame, BadMessage, ForgedTicket, UsageError, WrongKind
 from whence.order.checks import MAX_OWNERS, Owners, check_jump
@@ -429,6 +442,15 @@ class TicketOrdering(Layer[int, Frame]):
             owners=self.owners.rows(),
             ahead=tuple(self.held) if self.early else (),
         )
+
+    def keep(self, frame: AnyFrame, sender: MemberId, now: int) -> list[OrderOutput]:
+        """What the clock does not cover was held back: it arrives again."""
+        assert isinstance(frame, Frame)
+        if self.clock.has(*frame.key):
+            return super().keep(frame, sender, now)
+        out: list[OrderOutput] = []
+        self._accept(frame, sender, 0, now, True, out)
+        return out
 
     def admit(self, joiner: MemberId, weaker: bool = False) -> TicketState:
         clock = self.state()

@@ -39,6 +39,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """Default: the end of `duration`."""
     total: Count | None = None
     """At most this many events."""
+    copies: Positive = 1
+    """Ask after each publish whether so many members hold the event (`publish(..., copies=k)`)."""
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
