@@ -28,7 +28,7 @@ from whence.net.node import Node
 from whence.net.rows import Row, RowVotes, row_at
 from whence.net.votes import FileVotes, Votes, state_directory
 from whence.order import Contract, Seal, SurveyConfig
-from whence.order.config import OrderName, Recovery
+from whence.order.config import OrderName, Recovery, Replacement
 from whence.order.messages import TicketState
 from whence.ports import Contracted, FoundRing, Start
 from whence.recorder import Recorder
@@ -68,6 +68,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     recovery: Recovery = "Rk"
     k: int = 4
     """Members that are asked for what is missing (recovery `Rk`)."""
+    once: bool = False
+    """Ask once for what is missing, and not for what only digests show, as CCC11 prints it."""
+    replacement: Replacement = "fifo"
+    """What leaves a full recovery buffer: the first that came, or the oldest by age (`age`, CCC11 section 5.2)."""
     buffer: int | None = 4096
     buffer_bytes: int | None = None
     """Bytes of recent frames kept for others' recovery. None: 16 MiB, and 64 MiB for `reliable`, which has nobody else
