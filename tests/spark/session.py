@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -13,5 +14,7 @@ from whence.spark.session import session
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """Embedded, two cores, little memory. Shared by all tests of the process: never stop it, never change its
-    settings for good."""
+    settings for good. Its workers may talk to a store that takes any key."""
+    os.environ.setdefault("AWS_ACCESS_KEY_ID", "testing")
+    os.environ.setdefault("AWS_SECRET_ACCESS_KEY", "testing")
     yield session(master="local[2]", memory="2g")

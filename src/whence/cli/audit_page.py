@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -15,7 +16,9 @@ from whence.judge import Finding
 from whence.judge.promises import NAMES
 from whence.report import Suspect, Verdicts, gather, write
 from whence.spark import ingest
-from whence.spark.tables import arrow_schema
+from whence.spark.ingest import Piece
+from whence.spark.place import join, parquet, place_of, write_bytes
+from whence.spark.tables import arrow_schema, table_files
 from whence.trace import Row
 
 MAX_ROWS = 400_000
@@ -33,7 +36,7 @@ class _Run(NamedTuple):
     cluster: str
 
 
-def write_audit_page(paths: Sequence[Path], out: Path, command: str) -> Path | None:
+def write_audit_page(pieces: Sequence[Piece], out: str, command: str) -> str | None:
     """`out/report.html`, from the finished tables in `out` and the traces; None if there is nothing to show."""
     members = _table(out, "members")
     runs = Counter[_Run]()
@@ -45,19 +48,21 @@ def write_audit_page(paths: Sequence[Path], out: Path, command: str) -> Path | N
         return None
     chosen = broken[0] if broken else max(runs, key=lambda run: (runs[run], run))
     found = _found(chosen, members, wrong, out)
-    rows, of = _rows(paths, chosen, found)
+    rows, of = _rows(pieces, chosen, found)
     about = f"audited: run {chosen.run}, cluster {chosen.cluster}"
     about += f" (one of {len(runs):,})" if len(runs) > 1 else ""
     about += f"; {len(rows):,} of its {of:,} steps" if of > len(rows) else ""
-    page = out / "report.html"
-    write(gather(rows, found, title="whence audit", about=about, command=command), page)
+    page = join(place_of(out), "report.html")
+    with TemporaryDirectory() as here:
+        local = Path(here) / "report.html"
+        write(gather(rows, found, title="whence audit", about=about, command=command), local)
+        write_bytes(page, local.read_bytes())
     return page
 
 
-def _table(out: Path, name: str, mine: _Run | None = None, **options: Any) -> pa.Table:
-    files = sorted((out / name).glob("*.parquet"))
+def _table(out: str, name: str, mine: _Run | None = None, **options: Any) -> pa.Table:
     filters = None if mine is None else (pc.field("run") == mine.run) & (pc.field("cluster") == mine.cluster)
-    tables = [pq.read_table(file, filters=filters, **options) for file in files]
+    tables = [pq.read_table(parquet(file), filters=filters, **options) for file in table_files(out, name)]
     return pa.concat_tables(tables) if tables else arrow_schema(name).empty_table()
 
 
@@ -69,7 +74,7 @@ def _of(table: pa.Table, **wanted: str | int) -> pa.Table:
     return table
 
 
-def _found(chosen: _Run, members: pa.Table, wrong: pa.Table, out: Path) -> Verdicts:
+def _found(chosen: _Run, members: pa.Table, wrong: pa.Table, out: str) -> Verdicts:
     by_order: dict[str, Counter[str]] = {}
     for member in _of(members, run=chosen.run, cluster=chosen.cluster).to_pylist():
         counts = by_order.setdefault(member["order"], Counter())
@@ -99,9 +104,8 @@ def _found(chosen: _Run, members: pa.Table, wrong: pa.Table, out: Path) -> Verdi
     )
 
 
-def _rows(paths: Sequence[Path], chosen: _Run, found: Verdicts) -> tuple[list[Row], int]:
+def _rows(pieces: Sequence[Piece], chosen: _Run, found: Verdicts) -> tuple[list[Row], int]:
     """The rows of this run, or a stretch of time of them; and how many were looked at."""
-    pieces, _ = ingest.plan(ingest.find(paths))
     tables: list[pa.Table] = []
     seen = 0
     for piece in pieces:

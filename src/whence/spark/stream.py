@@ -37,7 +37,9 @@ from whence.judge.batch.tables import from_rows, violations_table
 from whence.judge.findings import Finding
 from whence.judge.follow import KINDS, Changes, Step
 from whence.spark import ingest
-from whence.spark.growing import BATCH_BYTES, GrowingTrace, growing_files, is_parquet, read
+from whence.spark.growing import BATCH_BYTES, growing_files, is_parquet, read
+from whence.spark.place import found
+from whence.spark.sources import register
 from whence.spark.tables import MANIFEST, arrow_schema, disk_errors, require, spark_schema
 
 MARK: Final = "_watch.json"
@@ -223,7 +225,7 @@ def start(
         raise TraceError(f"{place}: no such directory; name the one that the members write their traces into")
     if max_bytes < 1:
         raise UsageError(f"a batch has at least one byte, not {max_bytes}")
-    spark.dataSource.register(GrowingTrace)
+    register(spark)
     rows = spark.readStream.format("whence").option("max_bytes", max_bytes).load(str(place.absolute()))
     sink = rows.writeStream.foreachBatch(audit).option("checkpointLocation", str((audit.out / "checkpoint").absolute()))
     return (sink.trigger(availableNow=True) if once else sink.trigger(processingTime=every)).start()
@@ -371,7 +373,7 @@ def _tails(trace: Path, consumed: dict[str, int]) -> Iterator[pa.Table]:
     """The last lines without an end, and the files that never became a trace."""
     root = trace.absolute()
     for file in growing_files(trace):
-        _, bad = ingest.plan([file])
+        _, bad = ingest.plan(found(file))
         first = consumed.get(str(file.relative_to(root)), 0)
         if bad:
             yield ingest.raw_rows(str(file), ingest.RAW.empty_table(), bad)
