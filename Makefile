@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 # What is pinned: every extra that the tests or the benchmarks use.
-EXTRAS := --extra bench --extra dev --extra paper --extra spark --extra trace
+EXTRAS := --extra bench --extra connect --extra dev --extra paper --extra spark --extra trace
 PIP_TOOLS := pip-tools==7.6.2
 
 .PHONY: help setup demo test lint format bench soak lock clean

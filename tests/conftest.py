@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -23,10 +24,35 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+FIRST = ("spark", "history", "scale")
+"""Groups of tests in the order in which workers take them. Spark's takes longest. The kernels that tests of histories
+compile are there, on disk, when Spark's workers need them."""
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The groups that stay on one worker come first, Spark's among them: begun last, the longest would run alone."""
-    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
+    """Groups stay on one worker, and come first: begun last, the longest would run alone."""
+
+    def place(item: pytest.Item) -> int:
+        group = item.get_closest_marker("xdist_group")
+        if group is None:
+            return len(FIRST) + 1
+        return FIRST.index(group.args[0]) if group.args[0] in FIRST else len(FIRST)
+
+    items.sort(key=place)
+
+
+_CLOCKS = {name: getattr(time, name) for name in ("monotonic", "monotonic_ns", "clock_gettime_ns", "time", "time_ns")}
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown() -> Iterator[None]:
+    """A test that leaves a patched clock behind stops the time of all later ones: it fails itself."""
+    yield
+    left = [name for name, clock in _CLOCKS.items() if getattr(time, name) is not clock]
+    for name in left:
+        setattr(time, name, _CLOCKS[name])
+    assert not left, f"the test left its own time.{', time.'.join(left)} behind"
 
 
 @pytest.fixture

@@ -43,7 +43,10 @@ class Ours:
                 got([event.payload for event in batch])
 
     async def publish(self, payloads: list[bytes]) -> None:
-        await self._publisher.publish_many(payloads)
+        if len(payloads) == 1:
+            await self._publisher.publish(payloads[0])
+        else:
+            await self._publisher.publish_many(payloads)
 
     async def close(self) -> None:
         await self._join.__aexit__(None, None, None)

@@ -188,6 +188,7 @@ class Cluster:
 
     def why_blocked(self, event_id: str) -> Blocked:
         """Which events this one waits for, who was asked, until when."""
+        self._flush()
         try:
             return self._node.member.why_blocked(event_id)
         except ValueError as error:
@@ -234,8 +235,14 @@ class Cluster:
         """Stop at once, without a word: as a crash looks to the others."""
         if self._node.closed:
             return
+        self._flush()
         self._host.detach(self._node)
         self._node.abandoned()
+
+    def _flush(self) -> None:
+        """What was published in this turn of the loop becomes frames now."""
+        if self._node.batch is not None:
+            self._host.step()
 
 
 class Join:

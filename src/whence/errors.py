@@ -39,6 +39,16 @@ class TimedOut(TimeoutError, WhenceError):
     """What was waited for did not come true in time."""
 
 
+class TooFewCopies(TimedOut):
+    """Fewer members hold an event than `copies` asked for; the message says how many do."""
+
+    published: tuple[str, ...] = ()
+    """The ids of the events: they are published all the same. Empty: nothing was published, because the cluster has
+    fewer members than that."""
+    copies: int = 0
+    """Members that hold them, this one among them."""
+
+
 class NotJoined(TimeoutError, WhenceError):
     """The cluster could not be joined in time; the message says which seeds gave no answer."""
 

@@ -26,7 +26,7 @@ from whence.cast.base import CastOutput, CastSend, First, Heard, MemberDown, Mem
 from whence.clock import AnyFrame, Entry, Incarnation, MemberId, address_of, body_size
 from whence.config import Config
 from whence.errors import ForgedTicket, RemoteError, UsageError, WrongKind
-from whence.order import RANK, Blocked, OrderContext, Ordering, Seal
+from whence.order import RANK, Blocked, Numbering, OrderContext, Ordering, Seal
 from whence.order import make as make_ordering
 from whence.order.messages import (
     AckRecover,
@@ -89,10 +89,11 @@ class Member:
         context = OrderContext(me, config.ordering, dice, self.cast.members, self.cast.sample, seal)
         self.ordering: Ordering = make_ordering(context)
         self._checkpoint = msgspec.msgpack.decode(checkpoint, type=Checkpoint) if checkpoint is not None else None
+        votes = seal is None or seal.may_publish
         self.ring: Ring | NoRing = NoRing()
         if not config.free:
             memory = None if self._checkpoint is None else self._checkpoint.ring
-            self.ring = make_ring(me, config.ring, random.Random(rng.getrandbits(64)), memory, disk)
+            self.ring = make_ring(me, config.ring, random.Random(rng.getrandbits(64)), memory, disk, votes)
         self.started = False
         self.left = False
         self.cut_off: dict[MemberId, str] = {}
@@ -122,6 +123,8 @@ class Member:
                 pass
             case ports.Publish():
                 self._publish(input.payloads, now, out)
+            case ports.CountCopies(token, events, copies, patience):
+                self._order(self.ordering.count_copies(token, events, copies, patience, now), out)
             case ports.SnapshotTaken():
                 self._snapshot_taken(input, out)
             case ports.Start():
@@ -173,6 +176,10 @@ class Member:
     def may_publish(self) -> bool:
         """It holds a ticket and has caught up with the ticket's past."""
         return self.joined and self.ring.may_publish and self._closes is None
+
+    def numbering(self) -> Numbering:
+        """The ids of the events that are published next, while it may publish and until it handles anything else."""
+        return self.ordering.numbering(self._tenure())
 
     def blocked(self) -> int:
         """Frames received and not yet deliverable."""
@@ -356,12 +363,14 @@ class Member:
             most = f"at most {limits.max_payload_bytes} bytes an event, {limits.max_frame_bytes} a frame"
             out.append(ports.Refused("publish", most))  # the others would cut us off for it
             return
-        ticket, inc = self.ring.ticket, self.ring.inc
-        tenure = None if ticket is None or inc is None else (ticket, inc.packed)
-        frame, steps = self.ordering.publish(payloads, now, tenure)
+        frame, steps = self.ordering.publish(payloads, now, self._tenure())
         self.ring.published(frame.last)
         self._order(steps, out)
         self._cast(self.cast.broadcast(frame, now), now, out)
+
+    def _tenure(self) -> tuple[int, int] | None:
+        ticket, inc = self.ring.ticket, self.ring.inc
+        return None if ticket is None or inc is None else (ticket, inc.packed)
 
     def _move(self, move: ports.Move, now: int, out: Outputs) -> None:
         try:

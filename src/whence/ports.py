@@ -16,6 +16,7 @@ from whence.order.messages import AnySpan as AnySpan
 from whence.order.outputs import Arrived as Arrived
 from whence.order.outputs import Asked as Asked
 from whence.order.outputs import Contracted as Contracted
+from whence.order.outputs import Copied as Copied
 from whence.order.outputs import Deliver as Deliver
 from whence.order.outputs import Dropped as Dropped
 from whence.order.outputs import GaveUp as GaveUp
@@ -64,6 +65,16 @@ class Publish(_In, frozen=True, gc=False):
     payloads: tuple[bytes, ...]
 
 
+class CountCopies(_In, frozen=True, gc=False):
+    """Find out whether so many members, this one among them, hold these own events; after `patience` nanoseconds, how
+    many do. `Copied` with the same `token` is the answer."""
+
+    token: int
+    events: tuple[str, ...]
+    copies: int
+    patience: int
+
+
 class FoundRing(_In, frozen=True, gc=False):
     """Found the ring: only the designated process, by decision of an operator, never on a time-out (docs/ring.md).
     `force`: with a council, also when one is remembered; the operator says that it is lost for good."""
@@ -97,7 +108,20 @@ class SnapshotTaken(_In, frozen=True, gc=False):
     state: bytes
 
 
-Input = Start | Received | BadBytes | Wake | Publish | FoundRing | Coordinate | Resign | Leave | Move | SnapshotTaken
+Input = (
+    Start
+    | Received
+    | BadBytes
+    | Wake
+    | Publish
+    | CountCopies
+    | FoundRing
+    | Coordinate
+    | Resign
+    | Leave
+    | Move
+    | SnapshotTaken
+)
 
 
 class _Out(msgspec.Struct, frozen=True, gc=False):

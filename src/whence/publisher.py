@@ -5,12 +5,15 @@
 
 Rules of this file:
 
-1. An event is **stamped** when its place in the order is fixed. Cancelled before that, a publish publishes nothing;
-   cancelled later, the event is out, and `published` counts it.
-2. A publisher stamps its calls in the order in which they were made. A call that lost its ticket halfway goes on, with
-   what is left of it, before any later call.
+1. An event is **accepted** when its id and its place in the order are fixed. Cancelled before that, a publish publishes
+   nothing; cancelled later, the event is out, and `published` counts it.
+2. A publisher's calls are accepted in the order in which they were made. A call that lost its ticket halfway goes on,
+   with what is left of it, before any later call.
 3. Publishing waits for slow peers, and for the own application to read (backpressure); but never for a reader that is
    itself waiting for this publish.
+4. `copies=k` waits after that until k members hold the event (`order.copies`). The calls behind it do not wait for it.
+5. A publish that need not wait does not suspend: what is published in one turn of the loop leaves at its end, in frames
+   of many events. When a frame is full, the publisher lets the loop turn.
 """
 
 from __future__ import annotations
@@ -24,9 +27,10 @@ from typing import Any, Self
 
 from whence.clock import Incarnation
 from whence.clock.event import fitting
-from whence.errors import ClusterClosed, LostTicket, NoTicket, NotPublished, UsageError
+from whence.errors import ClusterClosed, LostTicket, NoTicket, NotPublished, TooFewCopies, UsageError
 from whence.events import reading
-from whence.net.host import Host
+from whence.net.batch import Batch
+from whence.net.host import Host, lease_ns
 from whence.net.node import Node
 from whence.net.signal import Signal
 from whence.net.standing import owners
@@ -39,6 +43,8 @@ RELEASE_TIMEOUT = 5.0
 """Seconds to wait for the ring to take a ticket back."""
 COMPLAIN_EVERY = 10.0
 """Seconds without a ticket after which a publisher logs the reason, and then again."""
+COPIES_TIMEOUT = 10.0
+"""Seconds to wait for copies."""
 PART_FRAMES = 8
 """Full frames published at a time, so that backpressure works inside a large `publish_many`."""
 
@@ -124,26 +130,52 @@ class Tickets:
             "replace a crashed coordinator they grant nothing: wait longer. If they have all stopped, found again"
         )
 
-    async def stamp(self, payloads: Sequence[bytes], outlet: Outlet) -> list[str]:
-        """Have one part stamped. Raises LostTicket, which says how much of it was."""
-        ask = self.node.publish(payloads)
-        try:
-            return await ask.done
-        finally:
-            outlet.published += len(ask.ids)  # rule 1
+    def batch(self) -> Batch | None:
+        """Where to publish into without waiting. None: there is no ticket now, or no room."""
+        node = self.node
+        if node.batch is not None:
+            return None if node.batch.full else node.batch
+        if node.backlog.full or self.host.congested():
+            return None
+        return node.begin(lease_ns())
 
-    @property
-    def has_room(self) -> bool:
-        """Neither peers nor the own application are behind."""
-        return not self.node.backlog.full and not self.host.congested()
+    def check_copies(self, copies: int) -> None:
+        """Raise TooFewCopies if there can never be so many, before anything is published."""
+        if type(copies) is not int or copies < 1:
+            raise UsageError(f"copies is a number of members, 1 or more (this one counts), not {copies!r}")
+        members = len(self.node.member.members())
+        if copies > members:
+            raise TooFewCopies(
+                f"{copies} copies wanted, but this member knows only {members} member{'s' * (members > 1)} of "
+                f"{self.node.cluster!r}, itself included; nothing was published. Ask for fewer, or start more members"
+            )
 
-    async def room(self, for_reader: bool) -> None:
-        """Rule 3."""
+    async def copied(self, ids: Sequence[str], copies: int, timeout: float) -> None:
+        """Rule 4."""
+        self.check_open()
+        command, done = self.node.copies.ask(ids, copies, int(timeout * 1e9))
+        self.node.feed(command)
+        copied = await done
+        if not copied.enough:
+            error = TooFewCopies(
+                f"{copied.copies} of {copies} copies after {timeout:g} s: the event is published, and others may still "
+                "get it. Do not publish it again; wait longer (timeout=...), or see whether the other members are up"
+            )
+            error.published, error.copies = tuple(ids), copied.copies
+            raise error
+
+    async def room(self, for_reader: bool) -> Batch | None:
+        """Rule 3. Where to publish into, if there is room after one attempt to wait for it."""
         node = self.node
         if node.backlog.full and for_reader and not reading(node):
             await node.changed.until(lambda: not node.backlog.full or not node.open)
         if self.host.congested():
             await self.host.drained(1.0)
+        batch = node.batch or node.begin(lease_ns())
+        if batch is None or batch.full:
+            await asyncio.sleep(0)  # the step that is due: it takes what was published, and looks at the time
+            return None
+        return batch
 
 
 class Outlet:
@@ -155,25 +187,67 @@ class Outlet:
 
     def __init__(self, tickets: Tickets) -> None:
         self._tickets = tickets
+        self._cap = tickets.node.member.config.limits.max_payload_bytes
 
-    async def publish(self, payload: bytes) -> str:
+    async def publish(self, payload: bytes, *, copies: int = 1, timeout: float = COPIES_TIMEOUT) -> str:
         """Publish one event; returns its id when it is on its way, and in the journal if there is one.
 
-        Waits for slow peers and for the own application to read. Cancelled before the event is stamped, it publishes
-        nothing; cancelled later, the event is out: `published` tells the two apart."""
-        return (await self.publish_many((payload,)))[0]
+        `copies`: return only when so many members hold the event, this one among them. With 2 it survives the crash of
+        any one member. Raises TooFewCopies after `timeout` seconds, which says how many hold it; it is published then.
 
-    async def publish_many(self, payloads: Sequence[bytes]) -> list[str]:
-        """Publish events in this order, many in one frame: far cheaper than one by one. Returns their ids. An error
-        that is a `NotPublished` has in its `published` the ids of those that were published before it."""
+        Waits for slow peers and for the own application to read; else it returns at once, and the event leaves at the
+        end of this turn of the loop. Cancelled before the event is accepted, it publishes nothing; cancelled later, the
+        event is out: `published` tells the two apart."""
+        data = checked(payload, self._cap)
+        batch = self._batch() if copies == 1 else None
+        if batch is None:
+            return (await self.publish_many((data,), copies=copies, timeout=timeout))[0]
+        event_id = batch.add(data)
+        self.published += 1
+        if batch.full or batch.waits:
+            await self._turn_loop(batch)
+        return event_id
+
+    async def publish_many(
+        self, payloads: Sequence[bytes], *, copies: int = 1, timeout: float = COPIES_TIMEOUT
+    ) -> list[str]:
+        """Publish events in this order, many in one frame. Returns their ids. An error that is a `NotPublished` has in
+        its `published` the ids of those that were published before it. `copies` and `timeout` as in `publish`, for all
+        of them."""
+        events = self._checked(payloads)
+        if copies != 1:
+            self._tickets.check_copies(copies)
+        ids = await self._publish(events)
+        if copies > 1 and ids:
+            await self._tickets.copied(ids, copies, timeout)
+        return ids
+
+    async def _publish(self, events: Sequence[bytes]) -> list[str]:
+        """Have all of them accepted."""
         raise NotImplementedError
+
+    def _batch(self) -> Batch | None:
+        """Where to publish into at once; None: it has to wait."""
+        raise NotImplementedError
+
+    def _accept(self, batch: Batch, events: Sequence[bytes], ids: list[str]) -> None:
+        """The next part of these events; their ids follow those of the parts before."""
+        part = first_part(events, len(ids))
+        ids += batch.add_all(part)
+        self.published += len(part)  # rule 1
+
+    async def _turn_loop(self, batch: Batch) -> None:
+        """Rule 5; and where there is a journal, it has to have the events first."""
+        if batch.waits:
+            await batch.stored()
+        elif batch.full:
+            await asyncio.sleep(0)
 
     def _checked(self, payloads: Sequence[bytes]) -> list[bytes]:
         """The payloads, if all of them can be published."""
         if isinstance(payloads, str | bytes | bytearray | memoryview):
             raise UsageError("publish_many takes a list of payloads; publish(payload) takes one")
-        cap = self._tickets.node.member.config.limits.max_payload_bytes
-        return [checked(payload, cap) for payload in payloads]
+        return [checked(payload, self._cap) for payload in payloads]
 
 
 class Seat(Outlet):
@@ -187,18 +261,26 @@ class Seat(Outlet):
         """None in a cluster without tickets."""
         self.inc: Incarnation | None = tickets.node.incarnation
 
-    async def publish_many(self, payloads: Sequence[bytes]) -> list[str]:
-        events, ids = self._checked(payloads), list[str]()
+    async def _publish(self, events: Sequence[bytes]) -> list[str]:
+        ids: list[str] = []
         self._check()
         while len(ids) < len(events):
-            await self._tickets.room(self.waits_for_reader)
+            batch = self._tickets.batch() or await self._tickets.room(self.waits_for_reader)
             try:
                 self._check()
-                ids += await self._tickets.stamp(first_part(events, len(ids)), self)
+                if batch is None and not self._tickets.node.may_publish:
+                    raise LostTicket(f"not published: {self._tickets.why_none()}")
             except NotPublished as error:
-                error.published = (*ids, *error.published)
+                error.published = tuple(ids)
                 raise
+            if batch is not None:
+                self._accept(batch, events, ids)
+                await self._turn_loop(batch)
         return ids
+
+    def _batch(self) -> Batch | None:
+        self._check()
+        return self._tickets.batch()
 
     def _check(self) -> None:
         self._tickets.check_open()
@@ -252,7 +334,7 @@ class Publisher(Outlet):
         self._timeout = timeout
         self._entered = False
         self._calls = 0
-        self._waiting: set[int] = set()  # rule 2: numbers of the calls that are not handed to the node yet
+        self._waiting: set[int] = set()  # rule 2: numbers of the calls that are not accepted as a whole yet
         self._turn = Signal()
 
     async def __aenter__(self) -> Self:
@@ -281,23 +363,18 @@ class Publisher(Outlet):
             reason = self._tickets.why_none()
             raise NoTicket(f"no ticket of {self._tickets.node.cluster!r} within {self._timeout:g} s: {reason}")
 
-    async def publish_many(self, payloads: Sequence[bytes]) -> list[str]:
-        events = self._checked(payloads)
+    async def _publish(self, events: Sequence[bytes]) -> list[str]:
         self._check()
         self._calls += 1
         call, ids = self._calls, list[str]()
         self._waiting.add(call)
         try:
             while len(ids) < len(events):
-                await self._my_turn(call)
-                part = first_part(events, len(ids))
-                if len(ids) + len(part) == len(events):
-                    self._hand_over(call)  # to whoever comes next: the node keeps the order from here on
-                try:
-                    ids += await self._tickets.stamp(part, self)
-                except LostTicket as lost:
-                    ids += lost.published
-                    self._waiting.add(call)
+                batch = await self._my_turn(call)
+                self._accept(batch, events, ids)
+                if len(ids) == len(events):
+                    self._hand_over(call)
+                await self._turn_loop(batch)
         except NotPublished as error:
             error.published = tuple(ids)
             raise
@@ -305,18 +382,20 @@ class Publisher(Outlet):
             self._hand_over(call)
         return ids
 
-    async def _my_turn(self, call: int) -> None:
+    def _batch(self) -> Batch | None:
+        self._check()
+        return None if self._waiting else self._tickets.batch()
+
+    async def _my_turn(self, call: int) -> Batch:
         """Rule 2: there is a ticket, there is room, and no earlier call waits."""
-        tickets = self._tickets
-        if self._entered and len(self._waiting) == 1 and tickets.node.may_publish and tickets.has_room:
-            return  # as almost always
-        while True:
+        batch = self._tickets.batch() if len(self._waiting) == 1 else None
+        while batch is None:
             await self.ready()
-            await tickets.room(self.waits_for_reader)
             if min(self._waiting) != call:
                 await self._turn.wait()
-            elif tickets.node.may_publish:
-                return
+            else:
+                batch = await self._tickets.room(self.waits_for_reader)
+        return batch
 
     def _hand_over(self, call: int) -> None:
         self._waiting.discard(call)

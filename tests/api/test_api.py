@@ -78,6 +78,7 @@ def test_a_late_joiner_gets_state_and_exactly_the_events_after_it() -> None:
                     n = 0
                     while not stop.is_set():
                         await seat.publish(b"%d" % n)
+                        await asyncio.sleep(0)  # as slowly as the application reads
                         n += 1
                     return n
 
@@ -154,6 +155,7 @@ def test_losing_the_ticket_while_publishing_is_told() -> None:
         ):
             kept = await seat.publish_many([b"1", b"2"])
             b._node.feed(Resign())  # as the ring would take it away
+            await until(lambda: b._node.ticket is None)
             with pytest.raises(LostTicket) as lost:
                 await seat.publish_many([b"3"])
             assert lost.value.published == ()
@@ -271,6 +273,7 @@ def test_a_slow_application_holds_up_its_own_publishes_and_sheds_others() -> Non
             reading = asyncio.create_task(collect(a, 1000))
             for n in range(100):
                 await seat.publish_many([b"%d" % (10 * n + i) for i in range(10)])
+                await asyncio.sleep(0)  # else these would be two large frames
             await reading
             await until(lambda: b.stats()["net.shed"] > 0, "frames are shed")
             assert b.stats()["net.backlog_events"] <= 50 + 10 + 100, "bounded"
@@ -387,11 +390,11 @@ def test_who_publishes_when_the_cluster_is_abandoned_does_not_wait_for_ever() ->
     async def scene() -> None:
         async with whence.found("t", listen="a:1", transport=MemoryNetwork(), settings=fast()) as cluster:
             seat = await cluster.coordinate().__aenter__()
-            publishing = asyncio.create_task(seat.publish(b"never"))
-            await asyncio.sleep(0)  # it is asked for, and the node has not stepped yet
+            accepted = await seat.publish(b"out")  # and the node has not stepped yet
             cluster.abandon()
+            assert [event.id async for event in cluster.events()] == [accepted], "what was accepted is published"
             with pytest.raises(ClusterClosed):
-                await publishing
+                await seat.publish(b"never")
 
     run(scene())
 

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 import whence
 from tests.net.live import LIMIT, assert_causal, collect, fast, run, say, until
+from whence.clock.event import FRAME_EVENTS
 from whence.errors import ClusterClosed, NoTicket, UsageError
 from whence.ports import Coordinate, Resign
+from whence.publisher import PART_FRAMES
 from whence.testing import MemoryNetwork
 from whence.trace import MemoryTrace
 
@@ -65,13 +70,86 @@ def test_concurrent_calls_keep_their_order_across_a_loss() -> None:
             b.publisher() as publisher,
         ):
             await publisher.ready()
-            calls = [asyncio.create_task(publisher.publish(b"%d" % n)) for n in range(10)]
-            b._node.feed(Resign())  # handled before the publishes of this iteration of the loop: they are all refused
+            many = [b"%d" % n for n in range(3 * PART_FRAMES * FRAME_EVENTS)]
+            calls = [asyncio.create_task(publisher.publish_many(many))]
+            await asyncio.sleep(0)  # its first part is accepted
+            b._node.feed(Resign())
+            single = [b"later %d" % n for n in range(20)]
+            calls += [asyncio.create_task(publisher.publish_many([payload])) for payload in single[:10]]
             await until(lambda: b._node.ticket is None)
+            assert 0 < publisher.published < len(many)
             b._node.feed(Coordinate())
-            calls += [asyncio.create_task(publisher.publish(b"%d" % n)) for n in range(10, 20)]
-            await asyncio.wait_for(asyncio.gather(*calls), LIMIT)
-            assert [e.payload for e in await collect(a, 20)] == [b"%d" % n for n in range(20)]
+            calls += [asyncio.create_task(publisher.publish_many([payload])) for payload in single[10:]]
+            ids = [name for names in await asyncio.wait_for(asyncio.gather(*calls), LIMIT) for name in names]
+            events = await collect(a, len(many) + 20)
+            assert [e.payload for e in events] == [*many, *single]
+            assert [e.id for e in events] == ids
+
+    run(main())
+
+
+@pytest.mark.parametrize("order", ["unordered", "fifo", "causal", "reliable", "probabilistic"])
+def test_a_publish_that_need_not_wait_does_not_suspend_until_a_frame_is_full(order: str) -> None:
+    def turns(call: Coroutine[Any, Any, str]) -> tuple[int, str]:
+        """How often a call suspends if nothing else happens meanwhile; 0 or 1 are told apart."""
+        try:
+            call.send(None)
+        except StopIteration as done:
+            return 0, done.value
+        with pytest.raises(StopIteration) as over:
+            call.send(None)
+        return 1, over.value.value
+
+    async def main() -> None:
+        net = MemoryNetwork()
+        common = {"transport": net, "settings": fast(), "order": order}
+        async with (
+            whence.found("lobby", **common) as a,
+            whence.join("lobby", [a.address], **common) as b,
+            whence.join("lobby", [a.address], **common) as c,
+            b.publisher() as publisher,
+        ):
+            await publisher.ready()
+            ids, suspended = [], []
+            for n in range(3):
+                await asyncio.sleep(0.3)  # the lease is renewed, rounds pass
+                await publisher.publish(b"first of turn %d" % n)  # after a look at the time, which may take a turn
+                before = len(ids)
+                while not suspended or len(suspended) == n:
+                    times, name = turns(publisher.publish(b"%d" % len(ids)))
+                    ids.append(name)
+                    if times:
+                        suspended.append(len(ids) - before)
+                await asyncio.sleep(0)
+            assert suspended == [FRAME_EVENTS - 1] * 3, "only the one that filled the frame"
+            for cluster in (a, c):
+                events = [e for e in await collect(cluster, len(ids) + 3) if not e.payload.startswith(b"first")]
+                assert [e.id for e in events] == ids
+                assert len({e.frame for e in events}) == 3
+
+    run(main())
+
+
+def test_a_loop_of_publishes_leaves_turns_of_the_loop_to_others() -> None:
+    async def main() -> None:
+        async with (
+            whence.found("lobby", transport=MemoryNetwork(), settings=fast()) as a,
+            a.publisher() as publisher,
+        ):
+            await publisher.ready()
+            turns = 0
+
+            async def other() -> None:
+                nonlocal turns
+                while True:
+                    await asyncio.sleep(0)
+                    turns += 1
+
+            task = asyncio.create_task(other())
+            for n in range(20 * FRAME_EVENTS):
+                await publisher.publish(b"%d" % n)
+            assert turns >= 19, "one for each frame, after the first"
+            task.cancel()
 
     run(main())
 
@@ -154,27 +232,25 @@ def test_outside_their_blocks_publisher_and_seat_are_errors_also_at_the_founder(
     run(main())
 
 
-def test_a_cancelled_publish_is_out_or_it_is_not_and_published_tells() -> None:
+def test_a_cancelled_publish_is_out_or_it_is_not_and_published_tells(tmp_path: Path) -> None:
     async def main() -> None:
         async with (
-            whence.found("lobby", transport=MemoryNetwork(), settings=fast()) as a,
+            whence.found("lobby", transport=MemoryNetwork(), settings=fast(), directory=tmp_path) as a,
             a.publisher() as publisher,
         ):
-            await publisher.ready()
             early = asyncio.create_task(publisher.publish(b"never"))
-            await asyncio.sleep(0)  # it is handed to the node, which has not stepped yet
+            await asyncio.sleep(0)  # it waits for the ticket
             early.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await early
             assert publisher.published == 0
+            await publisher.ready()
             late = asyncio.create_task(publisher.publish(b"out"))
-            await asyncio.sleep(0)
-            while not a.stats()["net.backlog_events"]:  # the step that stamps it, before the task hears of it
+            while not publisher.published:
                 await asyncio.sleep(0)
-                if publisher.published:
-                    break
-            late.cancel()
-            await asyncio.wait([late])
+            late.cancel()  # it waits for the journal
+            with pytest.raises(asyncio.CancelledError):
+                await late
             assert publisher.published == 1
             await publisher.publish(b"next")
             assert [e.payload for e in await collect(a, 2)] == [b"out", b"next"]

@@ -14,6 +14,7 @@ import pytest
 import whence
 from tests.cli.commands import LIMIT, Command, until
 from whence.bridge import everywhere
+from whence.bridge.envelope import Asked, wrap
 from whence.cli import main
 from whence.cli.parser import parser
 from whence.net import keys
@@ -112,3 +113,44 @@ def test_options_belong_to_the_cluster_named_before(capsys: pytest.CaptureFixtur
     with pytest.raises(SystemExit):
         parser().parse_args(["bridge", "--join", "x:1"])
     assert "--cluster NAME comes before it" in capsys.readouterr().err
+
+
+def test_whom_to_trust_can_be_said(start: Callable[..., Command]) -> None:
+    sides = (
+        parser()
+        .parse_args(
+            [
+                "bridge",
+                "--cluster",
+                "a",
+                "--trust",
+                "h:1",
+                "--trust",
+                "h:2",
+                "--join",
+                "x:1",
+                "--to",
+                "b",
+                "--join",
+                "x:2",
+            ]
+        )
+        .sides
+    )
+    assert [side.trust for side in sides] == [["h:1", "h:2"], []]
+    trusting, wary = (
+        start("node", "--cluster", name, "--insecure", "--coordinate", "--json", *trust)
+        for name, trust in (("one", ()), ("two", ("--trust", "127.0.0.1:1")))
+    )
+    for name, node in (("one", trusting), ("two", wary)):
+        address = json.loads(node.notice(r".*has founded .*")[0])["address"]
+        asyncio.run(forge(name, address))
+        until(lambda node=node: "mine" in payloads(node), "the last event is there")
+    assert payloads(trusting) == ["forged", "mine"] and payloads(wary) == ["mine"]
+
+
+async def forge(cluster: str, seed: str) -> None:
+    """An event with the heading of a door, and one of our own."""
+    async with whence.join(cluster, [seed], insecure=True) as joined, joined.publisher() as publisher:
+        await publisher.publish(wrap(Asked("somebody", 1, False), b"forged"))
+        await publisher.publish(b"mine")

@@ -312,7 +312,8 @@ def test_events_can_be_looked_at_before_they_are_taken() -> None:
             events = cluster.events()
             async with cluster.coordinate() as seat:
                 for n in range(5):
-                    await seat.publish(b"%d" % n)  # a frame each
+                    await seat.publish(b"%d" % n)
+                    await asyncio.sleep(0)  # a frame each
             assert [event.payload for event in events.waiting()] == [b"0", b"1", b"2", b"3", b"4"]
             assert [event.payload for event in await events.batch()] == [b"0"]
             assert [event.payload for event in await events.batch(3)] == [b"1", b"2", b"3"]

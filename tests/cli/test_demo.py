@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.long import few
 from whence.cli.demo import MARKER
 
 PATIENCE_S = 240
@@ -83,7 +84,7 @@ def alive(group: int) -> bool:
 
 
 @pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="looks at processes by /proc")
-@pytest.mark.parametrize("when", ["starting", "kill -9", "the load is over"])
+@pytest.mark.parametrize("when", few(["kill -9", "starting", "the load is over"], 1))
 def test_ctrl_c_leaves_no_process_and_no_page(
     when: str, interrupted: Callable[..., tuple[int, list[str]]], tmp_path: Path
 ) -> None:
@@ -97,7 +98,7 @@ def test_ctrl_c_leaves_no_process_and_no_page(
 
 
 @pytest.mark.skipif(shutil.which("java") is None, reason="no Java here")
-@pytest.mark.parametrize("when", ["starting Spark", "auditing about"])
+@pytest.mark.parametrize("when", few(["starting Spark", "auditing about"], 1))
 def test_ctrl_c_in_the_audit(when: str, interrupted: Callable[..., tuple[int, list[str]]], tmp_path: Path) -> None:
     out = tmp_path / "demo"
     code, said = interrupted(out, when)
@@ -118,6 +119,7 @@ def test_without_java_the_oracle_judges_and_that_is_said_first(tmp_path: Path) -
     assert again.returncode == 0, "twice in the same directory"
 
 
+@pytest.mark.long  # without Java it is the same oracle and the same page: above
 @pytest.mark.skipif(shutil.which("java") is None, reason="no Java here")
 def test_where_spark_does_not_start_there_is_a_page_too(tmp_path: Path) -> None:
     out = tmp_path / "demo"

@@ -78,7 +78,8 @@ def test_bad_arguments_are_named(args: str, said: str, capsys: pytest.CaptureFix
 def test_progress_is_for_those_who_look(args: str) -> None:
     command = [sys.executable, "-m", "whence.cli", *args.split()]
     quiet = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)
-    assert quiet.stderr == ""
+    bar = [line for line in quiet.stderr.splitlines() if not line.startswith("whence: ")]
+    assert not bar and "\x1b" not in quiet.stderr  # a line every ten seconds, on a slow machine
     try:
         ours, theirs = pty.openpty()
     except OSError as error:

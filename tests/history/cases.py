@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,6 +18,8 @@ from whence.history.verify import verify
 
 DATA = Path(os.environ["WHENCE_DATA"]) / "histories" if "WHENCE_DATA" in os.environ else None
 WHY_SKIPPED = "recorded histories are read from the folder histories of WHENCE_DATA, which is not set"
+LARGE = 4_000
+"""Operations."""
 
 PATTERNS = {
     "ThinAirRead": ("r(1,9,0,0)", "RC"),
@@ -159,3 +162,11 @@ def judged(found: History, report: Report) -> None:
 
 def _plain(those: Iterable[list[Any]]) -> list[list[Any]]:
     return list(those)
+
+
+def recorded(large: bool) -> list[dict[str, Any]]:
+    """What is expected of each recorded history: of the large ones, or of the others."""
+    assert DATA is not None
+    expected: list[dict[str, Any]] = json.loads((DATA / "expected.json").read_text())
+    assert len(expected) > 150
+    return [each for each in expected if (each["ops"] > LARGE) is large]

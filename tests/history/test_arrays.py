@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from random import Random
 
@@ -12,10 +11,13 @@ import pytest
 pytest.importorskip("numba")
 
 from tests.history import cases
+from tests.long import few
 from whence.history import check, read
 from whence.history.arrays import check_columns, from_history
 from whence.history.columns import from_table, from_text, history_of
 from whence.history.levels import TRANSACTIONAL
+
+pytestmark = pytest.mark.xdist_group("history")  # the kernels are compiled once
 
 
 @pytest.mark.parametrize("blind", [False, True])
@@ -28,9 +30,10 @@ def test_the_patterns(pattern: str, blind: bool) -> None:
     cases.judged(history, report)
 
 
-def test_both_forms_agree() -> None:
-    rng = Random(21)
-    for number in range(1500):
+@pytest.mark.parametrize("seed", few([21, 23, 24], 1))
+def test_both_forms_agree(seed: int) -> None:
+    rng = Random(seed)
+    for number in range(500):
         size = rng.choice((5, 10, 40))
         history = cases.generated(rng, size, rng.randint(1, 6), rng.randint(1, 6), rng.choice((1, 3, 5, 60)))
         if rng.random() < 0.5:
@@ -56,10 +59,11 @@ def test_the_order_of_sessions_means_nothing() -> None:
 
 
 @pytest.mark.skipif(cases.DATA is None, reason=cases.WHY_SKIPPED)
+@pytest.mark.parametrize("large", few([False, True], 1))
 @pytest.mark.parametrize("blind", [False, True])
-def test_recorded_histories(blind: bool) -> None:
+def test_recorded_histories(blind: bool, large: bool) -> None:
     assert cases.DATA is not None
-    for each in json.loads((cases.DATA / "expected.json").read_text()):
+    for each in cases.recorded(large):
         path = cases.DATA / each["file"]
         path = path / "history.bincode" if (path / "history.bincode").exists() else path
         history = read(path)

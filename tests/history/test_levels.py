@@ -11,6 +11,7 @@ from random import Random
 import pytest
 
 from tests.history import cases
+from tests.long import few
 from whence.errors import HistoryError
 from whence.history import check, read
 from whence.history.dbcop import read_json
@@ -105,11 +106,11 @@ recorded = pytest.mark.skipif(cases.DATA is None, reason=cases.WHY_SKIPPED)
 
 
 @recorded
-def test_recorded_histories() -> None:
+@pytest.mark.parametrize("large", few([False, True], 1))
+def test_recorded_histories(large: bool) -> None:
     """Every one at every level; counts of patterns are those of an independent reference."""
     assert cases.DATA is not None
-    expected = json.loads((cases.DATA / "expected.json").read_text())
-    for each in expected:
+    for each in cases.recorded(large):
         path = cases.DATA / each["file"]
         path = path / "history.bincode" if (path / "history.bincode").exists() else path
         history = read(path)
@@ -123,7 +124,6 @@ def test_recorded_histories() -> None:
             each["ops"],
         )
         cases.judged(history, report)
-    assert len(expected) > 150
 
 
 REGISTER_PATTERNS = ("WriteCOInitRead", "WriteCORead", "CyclicCF", "WriteHBInitRead", "CyclicHB")

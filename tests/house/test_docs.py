@@ -13,9 +13,9 @@ from types import ModuleType
 
 import pytest
 
+from tests.long import few
 from whence import plan as planner
 from whence.api import Settings
-from whence.cli import main
 from whence.cli.connect import joining
 from whence.cli.parser import parser
 from whence.config import Config
@@ -23,6 +23,8 @@ from whence.trace import Row
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = ("protocols", "tuning", "operations")
+SLOW = ("audit", "scale", "up")
+"""Each starts a JVM, compiles, or takes as long as it says. One of each is in the tutorial or beside its own tests."""
 
 
 def read(page: str) -> str:
@@ -34,14 +36,15 @@ def commands(page: str) -> list[list[str]]:
     return [line.split() for block in blocks for line in block.splitlines()]
 
 
+@pytest.mark.parametrize("whole", few([False, True], 1))
 @pytest.mark.parametrize("page", PAGES)
-def test_the_commands_succeed(page: str, tmp_path: Path) -> None:
+def test_the_commands_succeed(page: str, whole: bool, tmp_path: Path) -> None:
     """In one directory, one after the other. A node does not end by itself: its arguments and keys are looked at."""
     assert commands(page)
     for name, *words in commands(page):
         assert name == "whence"
-        if words[0] == "scale":
-            continue  # compiles for half a minute: below
+        if words[0] in SLOW and not whole:
+            continue
         if words[0] == "audit" and shutil.which("java") is None:
             continue  # it needs Java 17 or newer
         if words[0] == "node":
@@ -53,12 +56,6 @@ def test_the_commands_succeed(page: str, tmp_path: Path) -> None:
         done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False)
         assert done.returncode == 0, f"{' '.join(words)}: {done.stderr}"
         assert done.stdout
-
-
-@pytest.mark.long
-def test_the_commands_of_the_array_engine_succeed() -> None:
-    found = [words for page in PAGES for _, *words in commands(page) if words[0] == "scale"]
-    assert found and [main(words) for words in found] == [0] * len(found)
 
 
 def test_the_figures_of_the_planner() -> None:

@@ -34,12 +34,14 @@ def run(main: Coroutine[Any, Any, T], limit: float = 20 * LIMIT) -> T:
         return loop.run(limited())
 
 
-async def until(condition: Callable[[], object], what: str = "condition", limit: float = LIMIT) -> None:
-    """Wait for it."""
+async def until(
+    condition: Callable[[], object], what: str = "condition", limit: float = LIMIT, every: float = 0.005
+) -> None:
+    """Wait for it; look `every` so many seconds."""
     deadline = time.monotonic() + limit
     while not condition():
         assert time.monotonic() < deadline, f"{what}: not within {limit} s"
-        await asyncio.sleep(0.005)
+        await asyncio.sleep(every)
 
 
 async def collect(cluster: whence.Cluster, count: int, limit: float = LIMIT) -> list[whence.Event]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -115,6 +116,7 @@ async def _lost_cause(x: Cluster, order: Any) -> whence.Cluster:
     publisher = await x.add()
     x.cut(publisher)
     await x.publishers[-1].publish(b"cause")
+    await asyncio.sleep(0)  # it leaves, in vain
     x.heal()
     await x.publishers[-1].publish(b"effect")
     await until(lambda: metric(reader, "whence_held") > 0, "the effect is held back")

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import whence
+from tests.net.live import run
 from whence.testing import MemoryNetwork
 
 PEERS = ["127.0.0.1:7001", "127.0.0.1:7002", "127.0.0.1:7003"]
@@ -84,7 +85,7 @@ async def _machines(home: Path, lost: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("lost", [(), (PEERS[0],), (PEERS[0], PEERS[1]), tuple(PEERS)])
 def test_first_start_total_restart_and_lost_disks(tmp_path: Path, lost: tuple[str, ...]) -> None:
-    asyncio.run(asyncio.wait_for(_machines(tmp_path, lost), 60))
+    run(_machines(tmp_path, lost))
 
 
 def test_a_node_that_is_started_again_joins(tmp_path: Path) -> None:
@@ -100,7 +101,7 @@ def test_a_node_that_is_started_again_joins(tmp_path: Path) -> None:
         await machines.talk("two")
         await machines.stop()
 
-    asyncio.run(asyncio.wait_for(main(), 60))
+    run(main())
 
 
 def test_a_machine_that_is_gone_for_good_is_taken_out_of_the_lists(tmp_path: Path) -> None:
@@ -114,7 +115,7 @@ def test_a_machine_that_is_gone_for_good_is_taken_out_of_the_lists(tmp_path: Pat
         assert not set(before) & set(await machines.talk("two"))
         await machines.stop()
 
-    asyncio.run(asyncio.wait_for(main(), 60))
+    run(main())
 
 
 def test_a_listed_node_that_is_started_again_heals_a_lost_ring(tmp_path: Path) -> None:
@@ -131,7 +132,7 @@ def test_a_listed_node_that_is_started_again_heals_a_lost_ring(tmp_path: Path) -
         await machines.talk("two")
         await machines.stop()
 
-    asyncio.run(asyncio.wait_for(main(), 60))
+    run(main())
 
 
 def test_nobody_founds_while_a_peer_is_silent(tmp_path: Path) -> None:
@@ -142,7 +143,7 @@ def test_nobody_founds_while_a_peer_is_silent(tmp_path: Path) -> None:
         with pytest.raises(whence.NotJoined, match=r"no answer from 127\.0\.0\.1:7003\. .*take it out of every list"):
             await machines.start(*PEERS[:2], timeout=1.5)
 
-    asyncio.run(main())
+    run(main())
 
 
 def test_a_node_that_is_not_in_its_list_is_told() -> None:
@@ -151,7 +152,7 @@ def test_a_node_that_is_not_in_its_list_is_told() -> None:
             pass
 
     with pytest.raises(whence.UsageError, match=r"lacks this node, 127\.0\.0\.1:7009"):
-        asyncio.run(main())
+        run(main())
     with pytest.raises(whence.UsageError, match="names one twice"):
         whence.bootstrap("x", [PEERS[0], PEERS[0]], PEERS[0], transport=MemoryNetwork())
 
@@ -177,7 +178,7 @@ def test_settings_that_cannot_work_together_are_named_on_both_sides(
                     pass
 
     with caplog.at_level(logging.WARNING, "whence.net"):
-        asyncio.run(main())
+        run(main())
     assert any(said.format(there, here) in line for line in caplog.messages), caplog.messages
 
 
@@ -190,5 +191,5 @@ def test_settings_that_only_cost_something_are_logged_on_both_sides(caplog: pyte
             assert len(second.members()) == 2
 
     with caplog.at_level(logging.WARNING, "whence.net"):
-        asyncio.run(main())
+        run(main())
     assert sum("settings differ: fanout is" in line for line in caplog.messages) == 2, caplog.messages

@@ -6,12 +6,11 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Coroutine
-from typing import Any
 
 import pytest
 
 import whence
+from tests.net.live import run
 from whence.errors import UsageError
 from whence.net import metrics
 from whence.net.metrics import BUCKETS, Latency, MetricsServer, ask, exposition, health
@@ -64,14 +63,6 @@ def parse(text: str) -> dict[tuple[str, str], float]:
             assert key not in found, line
             found[key] = float(sample["value"])
     return found
-
-
-def run(main: Coroutine[Any, Any, None]) -> None:
-    async def limited() -> None:
-        async with asyncio.timeout(30):
-            await main
-
-    asyncio.run(limited())
 
 
 def test_the_exposition_names_everything() -> None:

@@ -354,6 +354,7 @@ def test_the_beginning_of_a_session(kind: str, monkeypatch: pytest.MonkeyPatch) 
     assert found["same_text"] == 1 and found["transactions"] == 300
 
 
+@pytest.mark.long  # nothing is lost, unless the machine is busy
 def test_figure_5_on_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "ROUND_MS", 100.0)
     size = live.Live(members=4, processes=2, rounds=10)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -15,6 +14,8 @@ from whence.paper import EXPERIMENTS, experiment
 from whence.paper.frame import Context, measure
 from whence.paper.pco17 import fig3
 from whence.scale import CITIES, read_latencies
+
+pytestmark = pytest.mark.xdist_group("scale")  # the kernels are compiled once
 
 ROOT = Path(__file__).parents[2]
 POINT = {"processes": 50, "entries": 20, "keys": 2, "rate": 100.0, "deliveries": 40_000.0, "sample": False}
@@ -71,8 +72,7 @@ def test_recorded_latencies_are_used() -> None:
     assert rows[0]["p_nc"] > 0
 
 
-@pytest.mark.xdist_group("spark")
-@pytest.mark.skipif(not os.environ.get("WHENCE_SPARK_TESTS"), reason="slow: WHENCE_SPARK_TESTS=1 runs it")
+@pytest.mark.long
 def test_points_on_spark_are_the_same() -> None:
     points = [{**POINT, "keys": k} for k in (1, 2)]
     here, there = measure(Context(), points, 2), measure(Context(master="local[2]"), points, 2)

@@ -10,10 +10,13 @@ import numpy as np
 import pytest
 from msgspec import structs
 
+from tests.long import few
 from tests.scale.reference import reference
 from whence.scale.fast import TOO_LONG, Fast
 from whence.scale.general import ALERTS4, ALERTS5, DELIVERED, EARLY, ERRORS, OVERTAKEN, SEEN, UNALERTED4, General
 from whence.scale.network import Settings, prepare
+
+pytestmark = pytest.mark.xdist_group("scale")  # the kernels are compiled once
 
 
 @pytest.fixture(autouse=True)
@@ -70,7 +73,7 @@ def variations(seed: int) -> dict[str, object]:
     return extra
 
 
-@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize("block", few(range(10), 3))
 def test_general_equals_the_core(block: int) -> None:
     errors = 0
     for seed in range(20 * block, 20 * block + 20):
@@ -97,7 +100,7 @@ def fast(settings: Settings, chunk: int = 1000, **how: object) -> Fast:
     return engine
 
 
-@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize("block", few(range(10), 3))
 def test_fast_equals_the_core(block: int) -> None:
     errors = judged = 0
     for seed in range(1000 + 20 * block, 1000 + 20 * block + 20):
@@ -135,7 +138,7 @@ def test_the_papers_estimates_are_those_of_its_vector_clock() -> None:
         assert engine.counts[SEEN] == sum(process.seen for process in core)
 
 
-@pytest.mark.parametrize("seed", [3001, 3002, 3003])
+@pytest.mark.parametrize("seed", few([3001, 3002, 3003], 1))
 def test_threads_partitions_and_steps_change_nothing(seed: int) -> None:
     settings = small(seed, processes=60, entries=12, keys=2, deliveries=12_000.0, rate=150.0, skew=20.0, delay=50.0)
     run = prepare(settings)

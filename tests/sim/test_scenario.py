@@ -98,6 +98,7 @@ def test_every_kind_of_action_can_be_said_and_written() -> None:
                 ("slow", 'src = "n1"\ndst = "n2"\nby = "70ms"'),
                 ("clock", 'who = "n1"\ndrift = -300\njump = "5ms"'),
                 ("hostile", 'who = "n1"\nsender = "n2"'),
+                ("lie", 'who = "n1"\nmessages = 3'),
                 ("move", 'who = "n1"\nentries = 100\nkeys = 4'),
                 ("publish", 'who = "n1"\nevents = 3'),
             ]

@@ -68,6 +68,7 @@ def test_a_kill_between_trace_and_journal_is_no_violation(tmp_path: Path, monkey
     assert report.ok, report
 
 
+@pytest.mark.long  # one kill: tests/fleet
 def test_kills_with_loss_and_load(tmp_path: Path) -> None:
     result = whence.run(kill.soak(tmp_path, members=5, seconds=8.0, every=2.0, drop=0.1, rate=40.0))
     assert result["ok"] and result["survivors_agree"], result
@@ -75,6 +76,7 @@ def test_kills_with_loss_and_load(tmp_path: Path) -> None:
     assert result["kills"] >= 2 and result["lives"] > 5 and result["recovered_by_survivors"], "it must have been felt"
 
 
+@pytest.mark.long  # without namespaces and in fewer processes: tests/fleet
 def test_a_partition_heals_by_itself(tmp_path: Path) -> None:
     """With network namespaces where they are allowed."""
 

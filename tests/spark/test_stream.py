@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.long import few
 from tests.spark.session import spark
 from tests.spark.traces import make
 from whence.cli import main
@@ -38,7 +39,7 @@ from whence.spark.tables import arrow_schema
 from whence.trace import JsonlTrace, Row
 
 __all__ = ["spark"]
-pytestmark = pytest.mark.xdist_group("spark-apart")
+pytestmark = pytest.mark.xdist_group("spark")
 
 SCENARIOS = Path(__file__).parents[2] / "src" / "whence" / "scenarios"
 Verdicts = dict[tuple[str, str, str, int], dict[str, Any]]
@@ -303,8 +304,9 @@ def writes(monkeypatch: pytest.MonkeyPatch, fail_at: int) -> None:
     monkeypatch.setattr(Path, "replace", dying)
 
 
+@pytest.mark.parametrize("kills", few([(0, 3, 6), range(7)], 1), ids=len)
 def test_killed_between_any_two_files_of_a_batch(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kills: Sequence[int], spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tables, _ = make(3_000, runs=1, origins=3, members=20, wrongs=2)
     rows = to_rows(tables[0])
@@ -313,12 +315,12 @@ def test_killed_between_any_two_files_of_a_batch(
     trace, out = tmp_path / "trace", tmp_path / "watch"
     trace.mkdir()
     once(spark, trace, out)
-    cuts = [len(lines) * k // 7 for k in range(8)]
-    for turn, (a, b) in enumerate(pairwise(cuts)):
+    cuts = [len(lines) * k // len(kills) for k in range(len(kills) + 1)]
+    for kill, (a, b) in zip(kills, pairwise(cuts), strict=True):
         with (trace / "run.jsonl").open("ab") as file:
             file.write(b"".join(lines[a:b]))
         with monkeypatch.context() as patch:
-            writes(patch, turn)
+            writes(patch, kill)
             with StreamAudit(out) as audit, pytest.raises(WhenceError, match="killed"):
                 stream.watch(spark, trace, audit, once=True)
         once(spark, trace, out)

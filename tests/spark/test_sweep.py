@@ -26,7 +26,7 @@ from whence.spark.sweep import Grid, all_points, finished, gather, load_grid, pa
 from whence.spark.sweep import sweep as run_sweep
 from whence.spark.tables import manifest
 
-pytestmark = pytest.mark.xdist_group("spark-apart")
+pytestmark = pytest.mark.xdist_group("spark")
 
 RUNNERS = """
 import os, time
@@ -168,6 +168,7 @@ def test_a_point_that_takes_its_worker_with_it(spark: SparkSession, runners: str
     assert wrong[0].error == "TypeError: the runner gave a int, not a dict"
 
 
+@pytest.mark.long  # two more JVMs; that finished points are not run again: above, with points that fail
 def test_killed_and_interrupted_it_goes_on(spark: SparkSession, runners: str, tmp_path: Path) -> None:  # noqa: F811
     (tmp_path / "g.toml").write_text(f'runner = "{runners}:slow"\nseeds = 6\n[grid]\nx = [1, 2, 3]\n')
     grid, out = load_grid(tmp_path / "g.toml"), tmp_path / "out"

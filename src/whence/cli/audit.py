@@ -75,7 +75,7 @@ def audit(args: argparse.Namespace) -> int:
             clean, said = found.clean, asdict(found)
             say("drawing the page")
             again = f"whence audit {' '.join(map(str, args.paths))} --out {args.out}"
-            page = write_audit_page(planned.pieces, args.out, again)
+            page = write_audit_page(planned.pieces, args.out, found.runs, again)
         took = say.seconds
     if args.json:
         print(json.dumps({"clean": clean, **said, "seconds": round(took, 3), "out": str(args.out)}))

@@ -1,9 +1,13 @@
-"""The page of an audit: one run of one cluster, the first that broke or else the largest, with what the audit found."""
+"""The page of an audit: one run of one cluster, the first that broke or else the largest, with what the audit found.
+
+Whatever the size of the trace, it takes about a second: counts come from the finished tables, and of the steps of the
+run only those around the first thing that went wrong are read (`near`).
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -12,20 +16,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from whence.cli import near
 from whence.judge import Finding
 from whence.judge.promises import NAMES
 from whence.report import Suspect, Verdicts, gather, write
-from whence.spark import ingest
 from whence.spark.ingest import Piece
 from whence.spark.place import join, parquet, place_of, write_bytes
 from whence.spark.tables import arrow_schema, table_files
-from whence.trace import Row
 
-MAX_ROWS = 400_000
-"""Steps the page is made of; of a longer run it shows the time around the first thing that went wrong."""
-MAX_LOOKED_AT = 5_000_000
-"""Steps among which that stretch is looked for."""
-MAX_SUSPECTS = 200_000
+MAX_ROWS = 1_000_000
+"""Rows of a table that are looked through for the run to show and for what is wrong in it."""
 FINDINGS = 20
 COUNTS = dict(zip(NAMES, ("in_order", "inverted", "over_gap", "after_gap", "duplicates", "unknown"), strict=True))
 """Verdict -> the column of `members` that counts it."""
@@ -36,22 +36,21 @@ class _Run(NamedTuple):
     cluster: str
 
 
-def write_audit_page(pieces: Sequence[Piece], out: str, command: str) -> str | None:
-    """`out/report.html`, from the finished tables in `out` and the traces; None if there is nothing to show."""
-    members = _table(out, "members")
-    runs = Counter[_Run]()
-    for run, cluster, n in zip(*(members[c].to_pylist() for c in ("run", "cluster", "deliveries")), strict=True):
-        runs[_Run(run, cluster)] += n
-    wrong = _table(out, "violations")
-    broken = [_Run(str(r), str(c)) for r, c in zip(wrong["run"].to_pylist(), wrong["cluster"].to_pylist(), strict=True)]
-    if not runs:
+def write_audit_page(pieces: Sequence[Piece], out: str, runs: int, command: str) -> str | None:
+    """`out/report.html`, from the finished tables in `out` and these traces; None if there is nothing to show. `runs`:
+    how many were audited."""
+    chosen = _chosen(out)
+    if chosen is None:
         return None
-    chosen = broken[0] if broken else max(runs, key=lambda run: (runs[run], run))
-    found = _found(chosen, members, wrong, out)
-    rows, of = _rows(pieces, chosen, found)
+    found = _found(chosen, out)
+    first = next(iter(found.findings), None)
+    about_step = first.member if first else None, first.step if first else None
+    if about_step[1] is None and found.suspect:
+        about_step = min(found.suspect, key=lambda at: (at[1], at[0]))
+    rows = near.rows(pieces, chosen, *about_step)
     about = f"audited: run {chosen.run}, cluster {chosen.cluster}"
-    about += f" (one of {len(runs):,})" if len(runs) > 1 else ""
-    about += f"; {len(rows):,} of its {of:,} steps" if of > len(rows) else ""
+    about += f" (one of {runs:,})" if runs > 1 else ""
+    about += f"; {len(rows):,} of its {found.steps:,} steps" if found.steps > len(rows) else ""
     page = join(place_of(out), "report.html")
     with TemporaryDirectory() as here:
         local = Path(here) / "report.html"
@@ -60,35 +59,53 @@ def write_audit_page(pieces: Sequence[Piece], out: str, command: str) -> str | N
     return page
 
 
-def _table(out: str, name: str, mine: _Run | None = None, **options: Any) -> pa.Table:
-    filters = None if mine is None else (pc.field("run") == mine.run) & (pc.field("cluster") == mine.cluster)
-    tables = [pq.read_table(parquet(file), filters=filters, **options) for file in table_files(out, name)]
-    return pa.concat_tables(tables) if tables else arrow_schema(name).empty_table()
+def _batches(out: str, name: str, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+    """The first `MAX_ROWS` rows of a table, some at a time. There is one at least."""
+    left = MAX_ROWS
+    yield arrow_schema(name).empty_table().select(list(columns or arrow_schema(name).names))
+    for file in table_files(out, name):
+        with pq.ParquetFile(parquet(file)) as opened:
+            for batch in opened.iter_batches(columns=list(columns) if columns else None):
+                if left <= 0:
+                    return
+                left -= batch.num_rows
+                yield pa.Table.from_batches([batch])
 
 
-def _of(table: pa.Table, **wanted: str | int) -> pa.Table:
-    """The rows with these values."""
-    for column, value in wanted.items():
-        if table.num_rows:
-            table = table.filter(pc.equal(table[column], pa.scalar(value)))
-    return table
+def _of(out: str, name: str, chosen: _Run) -> pa.Table:
+    """The rows of this run in a table, as far as it is looked through."""
+    run, cluster = pc.field("run") == chosen.run, pc.field("cluster") == chosen.cluster
+    found = [batch.cast(arrow_schema(name)).filter(run & cluster) for batch in _batches(out, name)]
+    return pa.concat_tables(found)
 
 
-def _found(chosen: _Run, members: pa.Table, wrong: pa.Table, out: str) -> Verdicts:
+def _chosen(out: str) -> _Run | None:
+    """The first run with a violation, or else the one with most deliveries."""
+    for wrong in _batches(out, "violations", ("run", "cluster")):
+        for row in wrong.slice(0, 1).to_pylist():
+            return _Run(str(row["run"]), str(row["cluster"]))
+    runs = Counter[_Run]()
+    for members in _batches(out, "members", ("run", "cluster", "deliveries")):
+        counts = members.group_by(["run", "cluster"]).aggregate([("deliveries", "sum")])
+        for row in counts.to_pylist():
+            runs[_Run(str(row["run"]), str(row["cluster"]))] += row["deliveries_sum"]
+    return max(runs, key=lambda run: (runs[run], run), default=None)
+
+
+def _found(chosen: _Run, out: str) -> Verdicts:
     by_order: dict[str, Counter[str]] = {}
-    for member in _of(members, run=chosen.run, cluster=chosen.cluster).to_pylist():
+    members = _of(out, "members", chosen).to_pylist()
+    for member in members:
         counts = by_order.setdefault(member["order"], Counter())
         counts.update({verdict: member[column] for verdict, column in COUNTS.items()})
-    wrong = _of(wrong, run=chosen.run, cluster=chosen.cluster)
-    suspects = _table(out, "verdicts", chosen, columns=["run", "cluster", "member", "lseq", "verdict", "violation"])
-    if suspects.num_rows:
-        fine = pc.equal(suspects["verdict"], pa.scalar(NAMES[0]))
-        suspects = suspects.filter(pc.invert(fine)).slice(0, MAX_SUSPECTS)
+    wrong = _of(out, "violations", chosen)
     return Verdicts(
         verdicts=sum(by_order.values(), Counter()),
         by_order=by_order,
         violations=wrong.num_rows,
-        doubts=_table(out, "doubts", chosen).num_rows,
+        doubts=_of(out, "doubts", chosen).num_rows,
+        steps=sum(member["steps"] for member in members),
+        lost=sum(member["lost"] for member in members),
         findings=tuple(
             Finding(
                 rule=v["rule"],
@@ -100,34 +117,17 @@ def _found(chosen: _Run, members: pa.Table, wrong: pa.Table, out: str) -> Verdic
             )
             for v in wrong.slice(0, FINDINGS).to_pylist()
         ),
-        suspect={(s["member"], s["lseq"]): Suspect(s["verdict"], s["violation"]) for s in suspects.to_pylist()},
+        suspect=_suspects(chosen, out),
     )
 
 
-def _rows(pieces: Sequence[Piece], chosen: _Run, found: Verdicts) -> tuple[list[Row], int]:
-    """The rows of this run, or a stretch of time of them; and how many were looked at."""
-    tables: list[pa.Table] = []
-    seen = 0
-    for piece in pieces:
-        if piece.of is not None and piece.of != chosen:
-            continue
-        table, _ = ingest.read_piece(piece, Row.__struct_fields__)  # what is no row is in the quarantine
-        tables.append(_of(table.select(Row.__struct_fields__), run=chosen.run, cluster=chosen.cluster))
-        seen += tables[-1].num_rows
-        if seen > MAX_LOOKED_AT:
-            break
-    whole = pa.concat_tables(tables).combine_chunks()
-    return [Row(**step) for step in _stretch(whole, found).to_pylist()], seen
-
-
-def _stretch(steps: pa.Table, found: Verdicts) -> pa.Table:
-    """At most `MAX_ROWS` of them: those nearest in time to the first delivery that is not in order, or the first."""
-    if steps.num_rows <= MAX_ROWS:
-        return steps
-    centre = pc.min(steps["t_ns"]).as_py()
-    if found.suspect:
-        member, lseq = min(found.suspect, key=lambda at: (at[1], at[0]))
-        there = _of(steps, member=member, lseq=lseq)
-        centre = there["t_ns"][0].as_py() if there.num_rows else centre
-    away = pc.abs(pc.subtract(steps["t_ns"], pa.scalar(centre)))
-    return steps.take(pc.sort_indices(away).slice(0, MAX_ROWS))
+def _suspects(chosen: _Run, out: str) -> dict[tuple[str, int], Suspect]:
+    """Deliveries that are not in order."""
+    found: dict[tuple[str, int], Suspect] = {}
+    columns = ("run", "cluster", "member", "lseq", "verdict", "violation")
+    mine = (pc.field("run") == chosen.run) & (pc.field("cluster") == chosen.cluster)
+    for batch in _batches(out, "verdicts", columns):
+        rows: Any = batch.filter(mine & (pc.field("verdict") != NAMES[0]))
+        for row in rows.to_pylist():
+            found[row["member"], row["lseq"]] = Suspect(row["verdict"], row["violation"])
+    return found

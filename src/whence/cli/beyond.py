@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from whence.cli.later import later
-from whence.cli.live import add_command, add_connection, positive
+from whence.cli.live import TRUST, add_command, add_connection, positive
 
 BRIDGE = """\
 examples:
@@ -91,6 +91,7 @@ SIDE: dict[str, Any] = {
     "listen": "127.0.0.1:0",
     "advertise": None,
     "join": [],
+    "trust": [],
     "timeout": 10.0,
     "secret_file": None,
     "tls": None,
@@ -119,6 +120,7 @@ def _bridge(command: argparse.ArgumentParser) -> None:
     option("--listen", metavar="HOST:PORT", help="default: any free port of 127.0.0.1")
     option("--advertise", metavar="HOST:PORT", help="how others reach it, if not by the --listen address")
     option("--join", metavar="HOST:PORT", help="a member to join through; may be repeated")
+    option("--trust", metavar="HOST:PORT", help=TRUST)
     option("--timeout", type=positive, metavar="SECONDS", help="to find a member in (default 10)")
     option("--secret-file", type=Path, metavar="FILE", help="shared by all members")
     option("--tls", nargs=2, metavar=("DIR", "NAME"), help="certificates; this member's is in DIR/NAME")

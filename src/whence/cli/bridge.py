@@ -65,6 +65,7 @@ async def _bridge(args: argparse.Namespace) -> int:
         unmarked="global" if args.all else "local",
         probe=args.probe,
         trace=args.trace,
+        trusted={side.cluster: side.trust for side in args.sides if side.trust} or None,
     )
     if args.directory is None:
         notice("without --directory a crash of this bridge loses or doubles what it has in hand")

@@ -52,7 +52,7 @@ async def _chat(args: argparse.Namespace) -> int:
         notice(f"{args.nick} {entered(cluster)} at {cluster.address}. {HELP if terminal else ''}".rstrip())
         output = Output(sys.stdout.fileno())
         prompt = Prompt(f"{args.nick}> ") if terminal else None
-        talk = _Talk(args.nick, cluster, output, prompt)
+        talk = _Talk(args.nick, cluster, output, prompt, args.trust)
         lines = prompt or Lines(sys.stdin.fileno(), MAX_TEXT)
         listening = asyncio.create_task(talk.listen())
         try:
@@ -69,17 +69,20 @@ async def _chat(args: argparse.Namespace) -> int:
 
 
 class _Talk:
-    def __init__(self, nick: str, cluster: Cluster, output: Output, prompt: Prompt | None) -> None:
+    def __init__(
+        self, nick: str, cluster: Cluster, output: Output, prompt: Prompt | None, trusted: list[str] | None
+    ) -> None:
         self.nick = nick
         self.cluster = cluster
         self._output = output
         self._prompt = prompt
+        self._trusted = trusted
 
     # -- listening --------------------------------------------------------------------------------------------------
 
     async def listen(self) -> None:
         """Show what is said."""
-        reader = Reader(self.cluster.name)
+        reader = Reader(self.cluster.name, trusted=self._trusted)
         async for event in self.cluster.events():
             said = reader.read(event.id, event.payload)
             if said is not None:

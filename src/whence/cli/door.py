@@ -26,11 +26,15 @@ def _clients(args: argparse.Namespace) -> dict[str, Any]:
     return {"secret": read_secret(args.door_secret_file)} if args.door_secret_file else security(args)
 
 
+def _reader(args: argparse.Namespace, me: str) -> Reader:
+    return Reader(args.cluster, trusted=args.trust and [*args.trust, me])
+
+
 async def _door(args: argparse.Namespace) -> int:
     notice = Notices(args.json)
     async with (
         joining(args) as cluster,
-        Door(cluster, Reader(args.cluster), args.open, **_clients(args)) as opened,
+        Door(cluster, _reader(args, cluster.address), args.open, **_clients(args)) as opened,
     ):
         watch = None
         if args.metrics:

@@ -85,6 +85,9 @@ def add_command(commands: Any, name: str, what: str, examples: str) -> argparse.
     return parser
 
 
+TRUST = "a bridge or a door of this cluster; may be repeated (default: every publisher can pass for one)"
+
+
 def add_connection(command: argparse.ArgumentParser) -> None:
     """What it takes to be a member."""
     where = command.add_argument_group("where")
@@ -125,6 +128,7 @@ def add_connection(command: argparse.ArgumentParser) -> None:
     how.add_argument("--trace", type=Path, metavar="DIR", help="write every step into this directory (docs/trace.md)")
     how.add_argument("--udp", action="store_true", help="gossip by datagrams, the same for all (large messages: TCP)")
     how.add_argument("--drop", type=share, default=0.0, metavar="P", help="lose this share of gossip, on purpose")
+    how.add_argument("--trust", action="append", metavar="HOST:PORT", help=TRUST)
 
 
 def contract(text: str) -> Contract:

@@ -72,7 +72,7 @@ async def _both(deliveries: Coroutine[Any, Any, None], input: Coroutine[Any, Any
 async def _deliveries(args: argparse.Namespace, cluster: Cluster, latency: Latency) -> None:
     output = Output(sys.stdout.fileno())
     show = _as_json if args.json else _as_text
-    reader = Reader(cluster.name)
+    reader = Reader(cluster.name, trusted=args.trust)
     events = cluster.events()
     while batch := await events.batch():
         now = time.time_ns()

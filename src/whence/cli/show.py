@@ -76,7 +76,7 @@ def _lines(what: str) -> Tick:
     def tick(done: float, said: str) -> None:
         nonlocal said_at
         now = time.monotonic()
-        if now - said_at >= SAY_EVERY_S:
+        if now - said_at >= SAY_EVERY_S and done < 1:
             said_at = now
             print(f"whence: {now - began:.0f} s: {said or what}, {done:.0%}", file=sys.stderr, flush=True)
 

@@ -1,12 +1,19 @@
-"""Judges which of its claims a system broke, and why."""
+"""Judges which of its claims a system broke, and why.
+
+What happened before what is the history's to say (`history.py`); what each order forbids, and the verdict on each
+delivery, are the judge's (`whence.judge`).
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from whence.conform.history import History
+from whence.conform.history import History, Incarnation
+from whence.judge import Causality, Verdict, rule_broken
+from whence.judge.promises import FIFO, INTEGRITY
 
 SHOWN = 5
 """Findings shown per rule; the rest is counted."""
@@ -24,11 +31,10 @@ class Finding(NamedTuple):
 def judge(history: History, claims: Sequence[str]) -> list[Finding]:
     """The violations, the worst first. Every system promises `integrity`: only published events are delivered, once,
     under one id. A claim of `causal` includes `fifo`."""
-    found = _few([*_ids(history), *_integrity(history)])
-    if "causal" in claims:
-        found += _few(_inverted(history, "causal"))
-    elif "fifo" in claims:
-        found += _few(_inverted(history, "fifo"))
+    order = next((claim for claim in ("causal", "fifo") if claim in claims), "unordered")
+    delivered = _deliveries(history, order)
+    wrong = [f for f in delivered if f.rule == INTEGRITY]
+    found = _few([*_ids(history), *wrong]) + _few(f for f in delivered if f.rule != INTEGRITY)
     if "reliable" in claims:
         found += _few(_missing(history))
     return found
@@ -59,49 +65,70 @@ def _ids(history: History) -> Iterator[Finding]:
             )
 
 
-def _integrity(history: History) -> Iterator[Finding]:
-    for node in history.lives:
-        seen: dict[str, int] = {}
-        for step in history.view(node):
-            if step.kind != "deliver":
-                continue
-            event = history.events.get(step.value)
+def _lines(history: History) -> dict[str, list[Incarnation]]:
+    """Name -> the incarnations of a node that are one line: the first is fresh, the others resume it."""
+    lines: dict[str, list[Incarnation]] = {}
+    for lives in history.lives.values():
+        for life in lives:
+            if life.fresh:
+                line = lines[life.member] = []
+            line.append(life)
+    return lines
+
+
+def _publishes(history: History, lines: dict[str, list[Incarnation]]) -> Causality:
+    """A judge that knows every publish, each with the past that the history gives it."""
+    causality = Causality()
+    origins: dict[tuple[str, int], int] = {}
+    for name, line in lines.items():
+        number = causality.add_origin(name)
+        origins |= {(life.node, life.number): number for life in line}
+    for event in history.events.values():
+        origin = origins[event.node, event.life]
+        past: dict[int, int] = {}
+        for value in event.past:
+            if (unit := causality.units.get(value)) is not None and unit.origin != origin:
+                past[unit.origin] = max(past.get(unit.origin, 0), unit.seq)
+        causality.add_unit(origin, event.value, tuple(past.items()), 1)
+    return causality
+
+
+def _deliveries(history: History, order: str) -> list[Finding]:
+    """What the judge says of each delivery, in words of the kit."""
+    lines, found = _lines(history), list[Finding]()
+    causality = _publishes(history, lines)
+    for name, line in lines.items():
+        node = line[0].node
+        again: Counter[str] = Counter()
+        for id, value in ((said.id, said.value) for life in line for said in life.delivered()):
+            verdict = causality.delivered(name, value)
+            rule = rule_broken(order, verdict)
+            event = history.events.get(value)
             if event is None:
-                yield Finding("integrity", node, f"{node} delivered {step.value!r}, which nobody has published")
-            elif event.id is not None and event.id != step.id:
-                yield Finding(
-                    "integrity",
-                    node,
-                    f"{node} delivered {step.value} as id {step.id}, but {event.node} published it as id {event.id}",
-                )
-            seen[step.value] = seen.get(step.value, 0) + 1
-        for value, times in seen.items():
-            if times > 1:
-                lives = len(history.lives[node])
-                over = f" in its {lives} lives, going on from its own state" if lives > 1 else ""
-                yield Finding("integrity", node, f"{node} delivered {value} {times} times{over}")
-
-
-def _inverted(history: History, rule: str) -> Iterator[Finding]:
-    """Effects delivered before their causes; `fifo` considers only causes from the same node."""
-    for node in history.lives:
-        had: list[str] = []
-        for step in history.view(node):
-            if step.kind != "deliver" or step.value not in history.events or step.value in had:
+                found.append(Finding(INTEGRITY, node, f"{node} delivered {value!r}, which nobody has published"))
                 continue
-            cause = history.events[step.value]
-            for value in had:
-                effect = history.events[value]
-                if cause.value in effect.past and (rule == "causal" or effect.node == cause.node):
-                    chain = explain(history, cause.value, value)
-                    yield Finding(
-                        rule,
-                        node,
-                        f"{node} delivered {value} before {cause.value}, though {cause.value} happened before {value}: "
-                        f"{chain}",
-                    )
-                    break
-            had.append(step.value)
+            if event.id is not None and event.id != id:
+                text = f"{node} delivered {value} as id {id}, but {event.node} published it as id {event.id}"
+                found.append(Finding(INTEGRITY, node, text))
+            if verdict is Verdict.DUPLICATE:
+                again[value] += 1
+            elif rule is not None:
+                effect = _effect(causality, name, value, rule)
+                text = f"{node} delivered {effect} before {value}, though {value} happened before {effect}"
+                found.append(Finding(rule, node, f"{text}: {explain(history, value, effect)}"))
+        over = f" in its {len(line)} lives, going on from its own state" if len(line) > 1 else ""
+        for value, times in again.items():
+            found.append(Finding(INTEGRITY, node, f"{node} delivered {value} {times + 1} times{over}"))
+    return found
+
+
+def _effect(causality: Causality, line: str, cause: str, rule: str) -> str:
+    """What was delivered before `cause`, the delivery just judged; of `fifo`, an event of the same publisher."""
+    effect, origin = causality.cause, causality.units[cause].origin
+    if rule == FIFO:
+        effect = origin, causality.lives[line].newest(origin)
+    assert effect is not None
+    return causality.event(effect).id
 
 
 def _missing(history: History) -> Iterator[Finding]:

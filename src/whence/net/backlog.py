@@ -47,5 +47,10 @@ class Backlog:
         self.full = self.full and self._over(2)
         return out
 
+    @property
+    def room(self) -> int:
+        """Events that fit in before publishing waits."""
+        return max(1, self.max_events - self.events) if self.read else self.max_events
+
     def _over(self, part: int) -> bool:
         return self.events * part > self.max_events or self.bytes * part > self.max_bytes

@@ -236,9 +236,10 @@ class Host:
         self._dirty[cluster] = node
         if not self._scheduled:
             self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._run)
+            asyncio.get_running_loop().call_soon(self.step)
 
-    def _run(self) -> None:
+    def step(self) -> None:
+        """All nodes with something to do step, and what they send is written."""
         self._scheduled = False
         if self._transport is None:
             return

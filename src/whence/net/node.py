@@ -1,8 +1,8 @@
 """Drives one member: what has gathered goes in, what comes out is carried out, in order. No clock and no socket here.
 
-A **step** handles all that has gathered since the last one: commands, publishes, packets, time. So the cost per event
-falls as the rate rises: payloads that were published since the last step share frames, a message for many is
-encoded once, and the trace and the network are written once.
+A **step** handles all that has gathered since the last one: publishes, commands, packets, time. So the cost per event
+falls as the rate rises: payloads that were published since the last step (a **batch**) share frames, a message for many
+is encoded once, and the trace and the network are written once.
 
 The application reads at its own pace from a bounded **backlog**. When it is behind, frames are shed before the member
 sees them (never the ring's news): the member recovers them later, when there is room.
@@ -21,10 +21,11 @@ import msgspec
 from whence.cast.messages import Gossip, News
 from whence.clock import Incarnation, MemberId, address_of
 from whence.clock.event import fitting
-from whence.errors import ClusterClosed, LostTicket, RemoteError
+from whence.errors import ClusterClosed, RemoteError
 from whence.member import Member
-from whence.net.asks import Ask
 from whence.net.backlog import Backlog
+from whence.net.batch import Batch
+from whence.net.copies import CopyCounts
 from whence.net.disk import Journal, Saved
 from whence.net.hello import direct
 from whence.net.signal import Signal
@@ -33,6 +34,7 @@ from whence.order.messages import AckRecover
 from whence.ports import (
     BadBytes,
     Contracted,
+    Copied,
     CutOff,
     Deliver,
     Input,
@@ -69,7 +71,6 @@ SAVE_EVENTS = 4096
 SAVE_NS = 1_000_000_000
 """The application's state goes to disk after so many events or so long. More: less to write, a longer replay after a
 restart."""
-
 
 MAX_SHUT_OUT = 1024
 """Certificates of peers cut off that are remembered; the oldest is forgotten first."""
@@ -174,7 +175,9 @@ class Node:
         self._unsaved = 0
         self._now = self._saved_at = 0
         self._commands: list[Input] = []
-        self._asks: list[Ask] = []
+        self.batch: Batch | None = None
+        """The events published since the last step; None: there are none, and `begin` opens one."""
+        self.copies = CopyCounts()
         self.waiting_bytes = 0
         """Bytes of packets that wait for a step."""
         self._inbox: deque[tuple[MemberId, bytes | memoryview, Connection]] = deque()
@@ -189,16 +192,19 @@ class Node:
         self._commands.append(command)
         self._wanted()
 
-    def publish(self, payloads: Sequence[bytes]) -> Ask:
-        """Have these stamped, and sent, in the next step. What one iteration of the loop publishes shares frames."""
-        ask = Ask(payloads)
-        if self.closed:
-            self._asks.append(ask)
-            self._refuse_asks()
-            return ask
-        self._asks.append(ask)
+    def begin(self, now: int) -> Batch | None:
+        """Open a batch, whose events are published at this time. Its frames leave in the next step, which is wanted
+        when this turn of the loop is over, and stamps them before the member handles anything else. None: the member
+        may not publish, or has to look at the time first (a step is wanted)."""
+        wake_at = self.wake_at
+        if wake_at is not None and wake_at <= now:  # perhaps the lease has expired
+            self._wanted()
+            return None
+        if not self.may_publish:
+            return None
+        self.batch = Batch(self.member.numbering(), now, self.backlog.room, self._journal is not None)
         self._wanted()
-        return ask
+        return self.batch
 
     def receive(
         self, sender: MemberId, body: bytes | memoryview, urgent: bool = False, connection: Connection = UNKNOWN
@@ -248,37 +254,34 @@ class Node:
     def step(self, now: int, wall: int) -> None:
         """Handle all that has gathered; `now` in the member's time, `wall` for the trace."""
         if self.failure is not None:
-            self._refuse_asks()
             return
         self.stats.steps += 1
         self._now = now
         out: list[Output] = []
-        asks: list[Ask] = []
+        batch, self.batch = self.batch, None
         try:
+            if batch is not None:
+                self._publish(batch, out)
             commands, self._commands = self._commands, []
             for command in commands:
                 out += self.member.handle(command, now)
-            asks = [ask for ask in self._asks if not ask.done.cancelled()]  # a cancelled caller publishes nothing
-            self._asks = []
-            if asks:
-                self._publish(asks, now, out)
             self._take_packets(now, out)
             wake_at = self.member.wake_at
             if wake_at is not None and wake_at <= now:
                 out += self.member.handle(Wake(), now)
             self._carry_out(out, wall)
         except Exception as error:
-            self._asks += asks
+            self.batch = batch
             self.fail(error)
             return
-        for ask in asks:
-            ask.tell()
+        if batch is not None:
+            batch.settle()
 
     def fail(self, error: Exception) -> None:
         """The node stops: its state can no longer be trusted, or its disk."""
         log.error("%s in %s stops: %s: %s", self.me, self.cluster, type(error).__name__, error)
         self.failure = error
-        self._refuse_asks()
+        self._refuse_batch()
         self.changed.tell()
 
     def _take_packets(self, now: int, out: list[Output]) -> None:
@@ -351,33 +354,17 @@ class Node:
 
     # -- publish ------------------------------------------------------------------------------------------------
 
-    def _publish(self, asks: list[Ask], now: int, out: list[Output]) -> None:
-        """Publish all payloads that have gathered, in as few frames as they fit into."""
-        payloads = [payload for ask in asks for payload in ask.payloads]
-        whose = [ask for ask in asks for _ in ask.payloads]
-        start = 0
+    def _publish(self, batch: Batch, out: list[Output]) -> None:
+        """Publish what was accepted, in as few frames as it fits into, as of the time when the batch was opened."""
+        payloads, start = batch.payloads, 0
         while start < len(payloads):
             end = fitting(payloads, start)
-            self._publish_frame(payloads[start:end], whose[start:end], now, out)
+            steps = self.member.handle(Publish(tuple(payloads[start:end])), batch.now)
+            if not any(isinstance(o, Published) for o in steps):  # nothing was handled since it was opened: cannot be
+                why = next((o.reason for o in steps if isinstance(o, Refused)), "the cluster was left")
+                raise RuntimeError(f"{len(payloads) - start} accepted events are not published: {why}")
+            out += steps
             start = end
-
-    def _publish_frame(self, chunk: list[bytes], whose: list[Ask], now: int, out: list[Output]) -> None:
-        """Publish one frame; event `i` was asked for by `whose[i]`."""
-        if any(ask.error is not None for ask in whose):
-            for ask in whose:  # what follows a refused chunk is not published either
-                ask.error = ask.error or LostTicket("the ticket was lost while publishing")
-            return
-        steps = self.member.handle(Publish(tuple(chunk)), now)
-        out += steps
-        frame = next((o.frame for o in steps if isinstance(o, Published)), None)
-        if frame is None:
-            reason = next((o.reason for o in steps if isinstance(o, Refused)), "left the cluster")
-            lost = next((o.reason for o in out if isinstance(o, Ticket) and o.change == "lost"), self.lost)
-            for ask in whose:
-                ask.error = ask.error or LostTicket(f"not published: {reason}" + (f" ({lost})" if lost else ""))
-            return
-        for ask, name in zip(whose, frame.names(), strict=True):
-            ask.ids.append(name)
 
     def fault(self, what: str, wall: int) -> None:
         """Something was done to it on purpose: the trace should tell."""
@@ -389,15 +376,16 @@ class Node:
         self.closed = True
         if self.backlog.read and not self.backlog.busy and self.failure is None:
             self.save_state()
-        self._refuse_asks()
+        self._refuse_batch()
         self.changed.tell()
 
-    def _refuse_asks(self) -> None:
-        asks, self._asks = self._asks, []
-        for ask in asks:
-            why = f": {self.failure}" if self.failure is not None else ""
-            ask.error = ClusterClosed(f"the node of {self.cluster} has stopped{why}")
-            ask.tell()
+    def _refuse_batch(self) -> None:
+        batch, self.batch = self.batch, None
+        why = f": {self.failure}" if self.failure is not None else ""
+        stopped = ClusterClosed(f"the node of {self.cluster} has stopped{why}")
+        if batch is not None:
+            batch.settle(stopped)
+        self.copies.close(stopped)
 
     # -- out ----------------------------------------------------------------------------------------------------
 
@@ -414,8 +402,6 @@ class Node:
             self._save(self._journal, checkpoint, out)  # likewise
         for o in out:
             match o:
-                case Send():
-                    pass
                 case Deliver():
                     self.backlog.add(o)
                     changed = True
@@ -431,6 +417,8 @@ class Node:
                 case Ticket():
                     changed = True
                     self._say_ticket(o)
+                case Copied():
+                    self.copies.tell(o)
                 case Refused(what="join"):
                     self.refused, changed = o.reason, True
                 case CutOff():

@@ -81,11 +81,11 @@ class Live:
             for changes in list(self._waiting):
                 changes.wake.set()
 
-    async def publish(self, publisher: Publisher | Seat, *operations: bytes) -> list[str]:
+    async def publish(self, publisher: Publisher | Seat, *operations: bytes, copies: int = 1) -> list[str]:
         """Publish operations in this order, in few frames. Raises `Full` if there is no room. They take effect here
-        when they are delivered: await `changes`."""
+        when they are delivered: await `changes`. `copies` as for any event (`Publisher.publish`)."""
         self.objects.check_room(b"".join(operations))
-        return await publisher.publish_many(operations)
+        return await publisher.publish_many(operations, copies=copies)
 
     async def close(self, publisher: Publisher | Seat, replica: Replica, target: str = "") -> bytes:
         """Close the object in this cluster and return its contents, to be opened in `target`. In between it is in

@@ -7,6 +7,7 @@ from whence.order.config import OrderConfig as OrderConfig
 from whence.order.contract import Contract as Contract
 from whence.order.engine import TicketOrdering as TicketOrdering
 from whence.order.explain import Blocked as Blocked
+from whence.order.interface import Numbering as Numbering
 from whence.order.interface import OrderContext as OrderContext
 from whence.order.interface import Ordering as Ordering
 from whence.order.interface import Seal as Seal

@@ -39,6 +39,9 @@ class RecoveryBuffer(Generic[O, F]):
     def __iter__(self) -> Iterator[F]:
         return (frame for frame, _ in self._frames.values())
 
+    def __reversed__(self) -> Iterator[F]:
+        return (frame for frame, _ in reversed(self._frames.values()))
+
     def add(self, key: FrameKey[O], frame: F) -> None:
         """Insert; when full, the oldest frames are evicted."""
         if key in self._frames:

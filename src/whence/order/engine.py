@@ -35,7 +35,7 @@ from whence.clock.vector import merge
 from whence.errors import BadFrame, BadMessage, ForgedTicket, UsageError, WrongKind
 from whence.order.checks import MAX_OWNERS, Owners, check_jump
 from whence.order.explain import Blocked, Missing
-from whence.order.interface import OrderContext
+from whence.order.interface import Numbering, OrderContext
 from whence.order.layer import Layer
 from whence.order.messages import OrderState, TicketState
 from whence.order.outputs import Arrived, Dropped, OrderOutput
@@ -79,6 +79,12 @@ class TicketOrdering(Layer[int, Frame]):
         self._moved: list[int] = []
 
     # -- publish ------------------------------------------------------------------------------------------------
+
+    def numbering(self, tenure: tuple[int, int] | None = None) -> Numbering:
+        assert tenure is not None
+        ticket, inc = tenure
+        at, upto = self.clock.T[ticket]
+        return Numbering(f"{ticket}:{Incarnation.unpack(inc)}:", upto + 1 if at == inc else 1, f"@{self.me}")
 
     def _stamp(self, payloads: list[bytes], now: int, tenure: tuple[int, int] | None) -> Frame:
         """Rule 1."""

@@ -44,6 +44,14 @@ class OrderContext(NamedTuple):
     seal: Seal | None = None
 
 
+class Numbering(NamedTuple):
+    """The ids of a member's next events: `before`, a number that counts up from `first`, `after`."""
+
+    before: str
+    first: int
+    after: str
+
+
 class Ordering(ABC):
     """The order layer of one member: frames in, deliveries out."""
 
@@ -62,6 +70,10 @@ class Ordering(ABC):
     ) -> tuple[AnyFrame, list[OrderOutput]]:
         """Stamp a frame, keep it for recovery, deliver it locally. `tenure`: the ticket and its incarnation, in a
         cluster with tickets."""
+
+    @abstractmethod
+    def numbering(self, tenure: tuple[int, int] | None = None) -> Numbering:
+        """The ids that the next published events will have."""
 
     @abstractmethod
     def vet(self, frame: AnyFrame, sender: MemberId) -> None:
@@ -91,6 +103,12 @@ class Ordering(ABC):
     @abstractmethod
     def digest(self) -> Digest | tuple[tuple[MemberId, int], ...] | None:
         """What this member has delivered, for its peers; None while joining."""
+
+    @abstractmethod
+    def count_copies(
+        self, token: int, events: Sequence[str], copies: int, patience: int, now: int
+    ) -> list[OrderOutput]:
+        """Find out whether so many members hold these own events (`order.copies`)."""
 
     # -- time ---------------------------------------------------------------------------------------------------
 

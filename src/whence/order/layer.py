@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Generic
 from whence.clock import AnyFrame, MemberId
 from whence.errors import BadFrame, ForgedTicket, UsageError, WrongKind
 from whence.order.buffers import Count, F, FrameKey, O, RecoveryBuffer, Span
+from whence.order.copies import MAX_COUNTS, Copies
 from whence.order.explain import Missing
 from whence.order.interface import OrderContext, Ordering
 from whence.order.messages import AckRecover, Recover
@@ -35,6 +36,7 @@ class Layer(Ordering, Generic[O, F]):
         config = self.config
         self.buffer: RecoveryBuffer[O, F] = RecoveryBuffer(config.buffer, config.buffer_bytes)
         self.pursuits: Pursuits[O] = Pursuits(config, self.rng, sample, self._source)
+        self.copies = Copies(config, self.rng, sample)
         self.joining = True
         self.stats = OrderStats()
         self.held_bytes = 0
@@ -176,6 +178,8 @@ class Layer(Ordering, Generic[O, F]):
             return None
         deadline = self._deadlines[0][0] if self._deadlines else None
         asking = self.pursuits.next_at
+        if self.copies.next_at is not None and (asking is None or self.copies.next_at < asking):
+            asking = self.copies.next_at
         if deadline is None or (asking is not None and asking < deadline):
             return asking
         return deadline
@@ -184,6 +188,8 @@ class Layer(Ordering, Generic[O, F]):
         out: list[OrderOutput] = []
         if not self.joining:
             self._wake(now, out)
+            if self.copies.next_at is not None and self.copies.next_at <= now:
+                out.extend(self.copies.wake(now))
         return out
 
     def _ask(self, now: int, out: list[OrderOutput]) -> None:
@@ -224,6 +230,9 @@ class Layer(Ordering, Generic[O, F]):
         return [OrderSend(sender, AckRecover.of(message.nonce, frames, lacks), reliable=size > DATAGRAM)]
 
     def on_ack_recover(self, sender: MemberId, message: AckRecover, now: int) -> list[OrderOutput]:
+        copied = self.copies.answered(sender, message)
+        if copied is not None:
+            return copied
         out: list[OrderOutput] = []
         if message.nonce not in self.pursuits.nonces:
             return out
@@ -235,6 +244,21 @@ class Layer(Ordering, Generic[O, F]):
         for of, inc in dict.fromkeys(_key(frame)[:2] for frame in message.frames):
             self.pursuits.progress(of, inc, now)
         return out
+
+    def count_copies(
+        self, token: int, events: Sequence[str], copies: int, patience: int, now: int
+    ) -> list[OrderOutput]:
+        wanted = dict.fromkeys(events)
+        frames: list[AnyFrame] = []
+        for frame in reversed(self.buffer):
+            if not wanted:
+                break
+            found = [name for name in frame.names() if name in wanted] if frame.owner == self.me else ()
+            if found:
+                frames.append(frame)
+                for name in found:
+                    del wanted[name]
+        return self.copies.count(token, [] if wanted else frames[::-1], copies, patience, now)
 
     # -- state --------------------------------------------------------------------------------------------------
 
@@ -268,6 +292,7 @@ class Layer(Ordering, Generic[O, F]):
             "lobby": (len(self._lobby), self.config.hold),
             "deadlines": (len(self._deadlines), self._max_deadlines),
             "pursuits": (len(self.pursuits.by_count), MAX_PURSUITS),
+            "copies": (len(self.copies), MAX_COUNTS),
             "given up": (len(self._given_up), MAX_GIVEN_UP),
         }
 

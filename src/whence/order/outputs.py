@@ -62,6 +62,15 @@ class Asked(_Out, frozen=True, gc=False):
     peers: tuple[MemberId, ...]
 
 
+class Copied(_Out, frozen=True, gc=False):
+    """The end of a count (`ports.CountCopies`): so many members hold the events, this one among them. Not `enough`: the
+    time is over."""
+
+    token: int
+    copies: int
+    enough: bool
+
+
 class GaveUp(_Out, frozen=True, gc=False):
     """These events will not be waited for any longer."""
 
@@ -91,6 +100,6 @@ class Contracted(_Out, frozen=True, gc=False):
     """X, measured: frames delivered here that a frame's owner had not delivered when it sent it."""
 
 
-Notice = Published | Arrived | Deliver | Dropped | Asked | GaveUp | Moved | Contracted
+Notice = Published | Arrived | Deliver | Dropped | Asked | Copied | GaveUp | Moved | Contracted
 """What a member hands on as it is."""
 OrderOutput = OrderSend | Notice

@@ -10,7 +10,7 @@ from whence.clock import MAX_SEQ, FreeFrame, FreeId, MemberId, StampedFrame
 from whence.errors import BadMessage, UsageError, WrongKind
 from whence.order.buffers import Span
 from whence.order.explain import Blocked, Missing
-from whence.order.interface import OrderContext
+from whence.order.interface import Numbering, OrderContext
 from whence.order.layer import Layer
 
 MAX_OWNERS = 4096
@@ -42,6 +42,9 @@ class OwnersLayer(Layer[str, OF], Generic[OF, C]):
         super().__init__(context)
         self.cursors: dict[MemberId, C] = {}  # the last to move is the last
         self.seq = 0
+
+    def numbering(self, tenure: tuple[int, int] | None = None) -> Numbering:
+        return Numbering(f"{self.me}/", self.seq + 1, "")
 
     def _next_seq(self, payloads: Sequence[bytes]) -> int:
         """The number of the first of these events, which are about to be published."""

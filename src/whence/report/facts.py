@@ -28,6 +28,10 @@ class Verdicts(msgspec.Struct, frozen=True, kw_only=True):
     violations: int = 0
     doubts: int = 0
     """Members whose trace is absent or incomplete, so that something could not be judged."""
+    steps: int = 0
+    """Steps of the whole trace; 0: the page gets all of them."""
+    lost: int = 0
+    """Missing deliveries in the whole trace, if the page gets only a part of it."""
     findings: tuple[Finding, ...] = ()
     """The first of them."""
     suspect: Mapping[tuple[str, int], Suspect] = {}
@@ -97,6 +101,8 @@ class Facts(msgspec.Struct, kw_only=True):
     recovered: int
     asked: int
     given_up: int
+    steps: int
+    """Steps that the page was made of."""
     found: Verdicts
     latency_ms: list[float]
     """Publish to delivery at another member, sorted; a sample if there are many."""
@@ -109,7 +115,10 @@ class Facts(msgspec.Struct, kw_only=True):
 
 def gather(rows: Iterable[Row], found: Verdicts, *, title: str, about: str, command: str = "") -> Facts:
     """Gather the facts about one run of one cluster. Steps are ordered by member and `lseq`; times only place them."""
-    steps = sorted(rows, key=lambda row: (_natural(row.member), row.lseq))
+    steps = list(rows)
+    place = {member: n for n, member in enumerate(sorted({row.member for row in steps}, key=_natural))}
+    steps.sort(key=lambda row: (place[row.member], row.lseq))
+    part = found.steps > len(steps)
     start = min((row.t_ns for row in steps), default=0)
     end = max((row.t_ns for row in steps), default=0)
     seconds = max((end - start) / 1e9, 1e-3)
@@ -123,12 +132,13 @@ def gather(rows: Iterable[Row], found: Verdicts, *, title: str, about: str, comm
         members=len({address(row.member) for row in steps}),
         lives=len({row.member for row in steps}),
         published=kinds["publish"],
-        delivered=kinds["deliver"],
+        delivered=sum(found.verdicts.values()) if part else kinds["deliver"],
         dropped=dict(Counter(row.reason or "" for row in steps if row.kind == "drop")),
-        lost=_lost(steps),
+        lost=found.lost if part else _lost(steps),
         recovered=sum(row.kind == "receive" and row.reason == "recovered" for row in steps),
         asked=sum(row.kind == "recover" and (row.reason or "").startswith("ask") for row in steps),
         given_up=sum(row.kind == "recover" and (row.reason or "").startswith("give up") for row in steps),
+        steps=len(steps),
         found=found,
         latency_ms=_latencies(steps, published_at),
         windows=_windows(steps, start, seconds),

@@ -58,12 +58,23 @@ def render(facts: Facts) -> str:
         "verdicts": _verdicts(facts),
         "marks": _marks(facts),
         "recovery": _recovery(facts),
+        "charts": _charts(facts),
         "part": "" if facts.diagram.whole else "The run has more steps than the diagram holds: this is a part of it.",
         "command": f"<p>Made by <code>{escape(facts.command)}</code></p>" if facts.command else "",
     }
     return re.sub(
         r"<!--(\w+)-->", lambda found: parts[found[1]], page
     )  # in one go: what is put in is not looked at again
+
+
+def _charts(facts: Facts) -> str:
+    """Which counts are not of the whole run."""
+    if facts.found.steps <= facts.steps:
+        return ""
+    return (
+        '<p class="hint" id="charts-of">Deliveries, losses, verdicts and violations are of the whole run. The '
+        f"diagram, the charts and the other counts are of {facts.steps:,} of its {facts.found.steps:,} steps.</p>"
+    )
 
 
 def _verdict(facts: Facts) -> str:
@@ -80,6 +91,8 @@ def _verdict(facts: Facts) -> str:
         f"{_n(facts.delivered, 'delivery', 'deliveries')} of {_n(facts.published, 'event')} at "
         f"{_n(facts.members, 'member')} in {facts.seconds:.1f} s"
     )
+    if facts.found.steps > facts.steps:  # of a part of the run, neither all its events nor all its time are known
+        said = _n(facts.delivered, "delivery", "deliveries")
     if inverted and not facts.found.violations:
         said += f"; {_n(inverted, 'inversion')}, all at members that asked for no causal order"
     return f'<p class="verdict {kind}">{escape(text)}</p><p class="said">{escape(said)}.</p>'

@@ -13,13 +13,18 @@ from whence.ring.tolerant import TolerantRing
 
 
 def make(
-    me: MemberId, config: RingConfig, rng: random.Random, memory: Memory | None = None, disk: bool = False
+    me: MemberId,
+    config: RingConfig,
+    rng: random.Random,
+    memory: Memory | None = None,
+    disk: bool = False,
+    votes: bool = True,
 ) -> Ring:
     """The ring of the protocol that the settings name. `memory`: what the last life of the process left on its disk;
-    `disk`: there is one for this life."""
+    `disk`: there is one for this life; `votes`: it may be a voter of the council (rule C10)."""
     match config.protocol:
         case "council":
-            return CouncilRing(me, config, rng, memory, disk)
+            return CouncilRing(me, config, rng, memory, disk, votes)
         case "neighbours":
             return TolerantRing(me, config, rng)
         case "basic":

@@ -542,8 +542,8 @@ def check_voter(sender: MemberId, message: RingMessage) -> None:
 
 def by_receiver(message: RingMessage) -> RingMessage:
     """What counts of a message by a member that may only receive. It answers when asked for coordinators, and its
-    answer can be a hint but no claim; it may be a voter of the council (rule C10). Raises BadMessage for any other
-    message: such a member never has a ticket."""
+    answer can be a hint but no claim. Raises BadMessage for any other message: such a member never has a ticket, and
+    never votes (rule C10)."""
     match message:
         case Reject(nonce, reason, _, _, known):
             return Reject(nonce, reason, False, 0, known)
@@ -551,8 +551,8 @@ def by_receiver(message: RingMessage) -> RingMessage:
             return Witness(nonce, False, 0, 0, (), (), ())
         case Who():
             return message
-        case _ if isinstance(message, CouncilMessage) and not isinstance(message, Sit | Claim | Vacate):
-            return message
+        case Known():
+            return Known(Council(0, (), ()))
         case _:
             raise BadMessage(f"{type(message).__name__} from a member that may only receive")
 

@@ -112,6 +112,14 @@ class Hostile(_Action, frozen=True, kw_only=True, tag="hostile"):
     cluster: str = ""
 
 
+class Lie(_Action, frozen=True, kw_only=True, tag="lie"):
+    """`who` sends well-formed messages with invented contents to other members. Needs `wire = true`."""
+
+    who: str
+    messages: Count = 10
+    cluster: str = ""
+
+
 class Move(_Action, frozen=True, kw_only=True, tag="move"):
     """The member starts a clock generation with these entries and keys (a cluster without tickets)."""
 
@@ -130,7 +138,22 @@ class Publish(_Action, frozen=True, kw_only=True, tag="publish"):
     payload: Size = 16
 
 
-Action = Crash | Start | Leave | Coordinate | Resign | Found | Partition | Cut | Slow | Clock | Hostile | Move | Publish
+Action = (
+    Crash
+    | Start
+    | Leave
+    | Coordinate
+    | Resign
+    | Found
+    | Partition
+    | Cut
+    | Slow
+    | Clock
+    | Hostile
+    | Lie
+    | Move
+    | Publish
+)
 Schedule = tuple[Action, ...]
 
 KINDS: dict[str, type[Action]] = {str(kind.__struct_config__.tag): kind for kind in get_args(Action)}
@@ -205,6 +228,8 @@ def describe(action: Action) -> str:
             return f"clock of {who}: drift {drift:+d} ppm, jump {_about(jump)}"
         case Hostile(who=who, sender=sender, messages=n):
             return f"{sender or 'an outsider'} sends {n} bad messages to {who}{where}"
+        case Lie(who=who, messages=n):
+            return f"{who} tells {n} lies{where}"
         case Move(who=who, entries=entries, keys=keys):
             return f"{who} moves to R = {entries}, K = {keys}{where}"
         case Publish(who=who, events=n):

@@ -17,6 +17,7 @@ from whence.sim.actions import (
     Cut,
     Hostile,
     Leave,
+    Lie,
     Partition,
     Publish,
     Resign,
@@ -61,6 +62,7 @@ class _Chaos:
             self._slow,
             self._clocks,
             self._hostile,
+            self._lies,
         ):
             found += kind()
         for cluster in self.scenario.cluster:
@@ -125,12 +127,19 @@ class _Chaos:
         for at, rng in self._times("hostile", self.chaos.hostile):
             yield Hostile(at=at, who=rng.choice(self.names))
 
+    def _lies(self) -> Iterator[Action]:
+        for cluster in self.scenario.cluster:
+            for who in self.scenario.liars_of(cluster):
+                for at, _ in self._times(f"lie/{cluster.name}/{who}", self.chaos.lie):
+                    yield Lie(at=at, who=who, cluster=cluster.name)
+
     def _churn(self, cluster: Cluster) -> Iterator[Action]:
         members = self.scenario.members_of(cluster)
         wanting = list(self.scenario.coordinators_of(cluster))
         usual = len(wanting)
+        liars = self.scenario.liars_of(cluster)
         for at, rng in self._times(f"churn/{cluster.name}", self.chaos.churn):
-            others = [m for m in members if m not in wanting]
+            others = [m for m in members if m not in wanting and m not in liars]
             if wanting and (not others or rng.random() < len(wanting) / (2 * max(1, usual))):
                 who = rng.choice(wanting)
                 wanting.remove(who)

@@ -23,7 +23,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from whence import ports
-from whence.clock import AnyFrame, Incarnation, MemberId
+from whence.clock import AnyFrame, Incarnation, MemberId, address_of
 from whence.judge import Causality, Verdict
 from whence.judge.promises import AGREEMENT, INVERSIONS
 from whence.judge.report import report
@@ -132,7 +132,8 @@ class Checks:
                 self._missed[key] = self._missed.get(key, 0) + frame.count
             if out.alert < 4 and instance.order == "probabilistic":
                 raise self.violation("alert", f"{frame.ids()[0]} is inverted, and Algorithm 4 says nothing", instance)
-        if verdict is Verdict.OVER_GAP and instance.id in self._gave_up:
+        cut_off = instance.host.name in self.world.liars[instance.cluster]
+        if verdict is Verdict.OVER_GAP and (instance.id in self._gave_up or cut_off):
             return
         finding = judge.explained(instance.id, None, frame.key, verdict)
         if finding is not None:
@@ -140,7 +141,7 @@ class Checks:
 
     def gave_up(self, instance: Instance, out: ports.GaveUp) -> None:
         """A blocking order may give up only events that no living member has."""
-        if instance.order != "reliable":
+        if instance.order != "reliable" or instance.host.name in self.world.liars[instance.cluster]:
             return
         self._gave_up.add(instance.id)
         instances = [
@@ -189,7 +190,12 @@ class Checks:
     def finish(self) -> None:
         """The final checks, when everything should have settled."""
         for cluster in range(len(self.world.clusters)):
-            instances = [h.instances[cluster] for h in self.world.hosts.values() if cluster in h.instances]
+            liars = self.world.liars[cluster]
+            instances = [
+                h.instances[cluster]
+                for h in self.world.hosts.values()
+                if cluster in h.instances and h.name not in liars
+            ]
             excused = self._waiting_for_the_dead(cluster, instances)
             for instance in instances:
                 self._not_stuck(instance, excused)
@@ -203,7 +209,7 @@ class Checks:
     def _agreed(self, cluster: int) -> None:
         """Find events that a reliable member never got. Wrong deliveries were found when they happened."""
         for finding in report(self.judges[cluster]).findings:
-            if finding.rule == AGREEMENT:
+            if finding.rule == AGREEMENT and address_of(finding.member) not in self.world.liars[cluster]:
                 raise self.violation("agreement", str(finding))
 
     def _waiting_for_the_dead(self, cluster: int, instances: list[Instance]) -> bool:

@@ -16,6 +16,7 @@ from whence.sim.actions import (
     Found,
     Hostile,
     Leave,
+    Lie,
     Move,
     Partition,
     Publish,
@@ -25,6 +26,7 @@ from whence.sim.actions import (
     describe,
     names_in,
 )
+from whence.sim.lies import Liar, lies
 
 if TYPE_CHECKING:
     from whence.sim.host import Instance
@@ -72,6 +74,9 @@ def carry_out(world: World, action: Action) -> None:
         case Hostile(who=who, cluster=cluster):
             for instance in _instances(world, who, cluster):
                 hostile.attack(world, instance, action)
+        case Lie(who=who, cluster=cluster, messages=messages):
+            for instance in _instances(world, who, cluster):
+                _lie(world, instance, messages)
 
 
 def _instances(world: World, who: str, cluster: str) -> list[Instance]:
@@ -103,6 +108,19 @@ def _publish(world: World, action: Publish) -> None:
             instance,
             ports.Publish(tuple(b"%08x" % (number << 8 | i & 0xFF) + bytes(size - 8) for i in range(action.events))),
         )
+
+
+def _lie(world: World, instance: Instance, messages: int) -> None:
+    """Each lie to some other member. Every second liar is careful."""
+    me, cluster, hosts = instance.id, instance.cluster, list(world.hosts.values())
+    invented = [f"{host.name}#{boot}" for host in hosts for boot in (1, (1 << 64) - 1)]
+    liar = Liar(world.rng(f"lie/{world.now}/{me}"), [*(host.id for host in hosts), *invented, "nobody#1"])
+    careful = world.scenario.names.index(instance.host.name) % 2 == 0
+    for packet in lies(liar, world.clusters[cluster].name, me, messages, careful):
+        others = [i for host in hosts if (i := host.instances.get(cluster)) and i is not instance]
+        if others:
+            world.tally.lies += 1
+            world.receive_bytes(liar.rng.choice(others), me, packet)
 
 
 def _leave(world: World, action: Leave) -> None:

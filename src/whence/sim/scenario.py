@@ -84,6 +84,10 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     identifiers, vector, compact-multicast, compact-unicast, interval, physical, delta."""
     survey: SurveyConfig | None = None
     """Its settings; default by formula (`Config.sized`)."""
+    roles: bool = False
+    """Publishers sign frames and news, and liars may only receive (SECURITY.md)."""
+    liars: Count = 0
+    """The last so many members lie, as often as `chaos.lie` says. Nothing is due to them."""
     workload: Workload = Workload()
 
     @property
@@ -158,6 +162,8 @@ class Chaos(msgspec.Struct, frozen=True, kw_only=True):
     clock: Duration | None = None
     clock_drift: Count = 200
     hostile: Duration | None = None
+    lie: Duration | None = None
+    """Each liar of a cluster sends ten lies."""
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
@@ -206,6 +212,11 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         usual = len(self.members_of(cluster)) if cluster.free else cluster.tickets
         wanted = usual if cluster.coordinators is None else cluster.coordinators
         return self.members_of(cluster)[:wanted] if isinstance(wanted, int) else wanted
+
+    def liars_of(self, cluster: Cluster) -> tuple[str, ...]:
+        """The members that lie."""
+        members = self.members_of(cluster)
+        return members[len(members) - cluster.liars :]
 
     def ring_time(self, cluster: Cluster) -> int:
         """When workloads start by default. A coordinator admits one newcomer at a time and waits about a round for its
@@ -368,13 +379,13 @@ def check(scenario: Scenario, actions: tuple[Action, ...]) -> None:
             want(name, where)
         if getattr(action, "cluster", "") not in ("", *clusters):
             raise ConfigError(f"{where}: no cluster is called {action.cluster!r}; there are: {', '.join(clusters)}")  # type: ignore[union-attr]
-        if isinstance(action, KINDS["hostile"]) and not scenario.wire:
+        if isinstance(action, KINDS["hostile"] | KINDS["lie"]) and not scenario.wire:
             raise ConfigError(f"{where}: bad bytes need `wire = true`")
     if scenario.chaos is not None:
         for name in scenario.chaos.spare:
             want(name, "chaos.spare")
-        if scenario.chaos.hostile is not None and not scenario.wire:
-            raise ConfigError("chaos.hostile: bad bytes need `wire = true`")
+        if not (scenario.chaos.hostile is None and scenario.chaos.lie is None) and not scenario.wire:
+            raise ConfigError("chaos.hostile, chaos.lie: bad bytes need `wire = true`")
     if scenario.network.latency == "recorded" and not scenario.network.file:
         raise ConfigError("network.file: recorded latencies need a CSV file (here, or --data on the command line)")
 
@@ -392,6 +403,10 @@ def _check_cluster(scenario: Scenario, cluster: Cluster, want: object) -> None:
     for name in (*scenario.coordinators_of(cluster), scenario.founder_of(cluster)):
         if name not in members:
             raise ConfigError(f"{where}: coordinator or founder {name!r} is not a member of it")
+    if liars := set(scenario.liars_of(cluster)) & {*scenario.coordinators_of(cluster), scenario.founder_of(cluster)}:
+        raise ConfigError(
+            f"{where}: {min(liars)} is a liar and a coordinator or the founder; liars are the last members"
+        )
     orders = [cluster.order] if isinstance(cluster.order, str) else list(cluster.order)
     for order in (*orders, *cluster.order_of.values()):
         try:

@@ -19,11 +19,13 @@ from whence.config import Config
 from whence.errors import RemoteError
 from whence.member import Member
 from whence.recorder import Recorder, Sink
+from whence.ring.messages import RingMessage, by_receiver
 from whence.sim import faults
 from whence.sim.actions import Schedule
 from whence.sim.chaos import expand
 from whence.sim.checks import Checks, Violation
 from whence.sim.host import App, Host, Instance, LocalClock
+from whence.sim.lies import Key
 from whence.sim.network import Network
 from whence.sim.operator import Operator
 from whence.sim.scenario import Cluster, Loaded, Scenario, config_of
@@ -68,6 +70,7 @@ class World:
         self.hosts = {n: Host(n, self._clock(n)) for n in self.scenario.names}
         self.orders = [self.scenario.orders(c, seed) for c in self.clusters]
         self.free = [c.free for c in self.clusters]
+        self.liars = [frozenset(self.scenario.liars_of(c)) for c in self.clusters]
         self._configs: dict[tuple[int, str], Config] = {}
         self.tally = Tally(self)
         self.checks = Checks(self)
@@ -85,6 +88,7 @@ class World:
             ports.Asked: self.tally.asked,
             ports.GaveUp: self._on_gave_up,
             ports.Ticket: self.tally.ticket,
+            ports.Copied: self.tally.copied,
             ports.Moved: self.tally.moved,
             ports.Contracted: self.tally.contracted,
             ports.TakeSnapshot: self._on_take_snapshot,
@@ -180,7 +184,12 @@ class World:
             checkpoint, state = host.disk.get(i, (None, None)) if disk else (None, None)
             order = self.orders[i][host.name]
             rng = random.Random(f"{self.seed}/member/{cluster.name}/{host.name}/{host.boot}")
-            member = self.make(host.id, self.config(i, order), rng, checkpoint)
+            seal = Key(cluster.name, host.name not in self.liars[i]) if cluster.roles else None
+            config = self.config(i, order)
+            if seal is None:
+                member = self.make(host.id, config, rng, checkpoint)
+            else:
+                member = Member(host.id, config, rng, checkpoint, seal)
             recorder = None if self.sink is None else self._recorder(host, i, order, checkpoint is not None)
             instance = Instance(host, i, order, member, App() if state is None else App.decode(state), recorder)
             host.instances[i] = instance
@@ -338,6 +347,9 @@ class World:
         """Decode as in a live cluster; the member is told of bytes that the codec refuses."""
         try:
             message = unpack(data).message
+            receives_only = self.clusters[instance.cluster].roles and address_of(sender) in self.liars[instance.cluster]
+            if receives_only and isinstance(message, RingMessage):
+                message = by_receiver(message)
         except RemoteError as error:
             self.tally.bad_bytes += 1
             self.step(instance, ports.BadBytes(sender, f"{type(error).__name__}: {error}"))

@@ -1,10 +1,22 @@
 """The audit of traces with Spark (docs/pipeline.md).
 
-from whence.spark import audit
-found = audit(df)          # found.verdicts, found.violations, found.members, found.doubts, found.quarantine
+    from whence.spark import audit
+    found = audit(df)          # found.verdicts, found.violations, found.members, found.doubts, found.quarantine
+
+Names are imported when they are used: some modules of this room serve without Spark, too.
 """
 
-from whence.spark.frames import Audit, audit, origins, past
-from whence.spark.sources import register
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from whence.spark.frames import Audit, audit, origins, past
+    from whence.spark.sources import register
 
 __all__ = ["Audit", "audit", "origins", "past", "register"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module("whence.spark.sources" if name == "register" else "whence.spark.frames"), name)

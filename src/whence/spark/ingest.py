@@ -14,7 +14,7 @@ import pickle
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from typing import Any, BinaryIO, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 from urllib.parse import unquote
 
 import msgspec
@@ -22,18 +22,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession, Window
-from pyspark.sql import functions as F
-from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from whence.errors import TraceError
 from whence.judge.promises import PROMISES
-from whence.spark import session
 from whence.spark.place import Anywhere, Found, found, opened, parquet, place_of
 from whence.spark.tables import MANIFEST, arrow_schema, spark_schema
 from whence.trace import Row
 from whence.trace.read import SUFFIXES
 from whence.trace.schema import COLUMNS, TRACE_VERSION
+
+if TYPE_CHECKING:  # pyspark is imported where it is used: an audit without Spark does not load it
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 PIECE_ROWS: Final = 1 << 20
 """Rows of a Parquet file that one task reads at a time."""
@@ -463,13 +463,19 @@ def raw(spark: SparkSession, paths: Iterable[Anywhere]) -> DataFrame:
         table, wrong = read_piece(job, names) if isinstance(job, Piece) else (_empty(names), [job])
         yield from raw_rows(job.file, table, wrong).to_batches(max_chunksize=65_536)
 
-    return over(spark, jobs, read, RAW_SPARK)
+    return over(spark, jobs, read, raw_schema())
 
 
-RAW_SPARK: Final = StructType(
-    [StructField(f.name, f.dataType) for f in spark_schema("events").fields]
-    + [StructField("position", LongType()), StructField("bad", StringType()), StructField("raw", StringType())]
-)
+def raw_schema() -> StructType:
+    """`RAW`, for Spark."""
+    from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+    return StructType(
+        [StructField(f.name, f.dataType) for f in spark_schema("events").fields]
+        + [StructField("position", LongType()), StructField("bad", StringType()), StructField("raw", StringType())]
+    )
+
+
 RAW: Final = pa.schema(
     [pa.field(f.name, f.type) for f in arrow_schema("events")]
     + [pa.field("position", pa.int64()), pa.field("bad", pa.string()), pa.field("raw", pa.string())]
@@ -505,6 +511,8 @@ def over(
                 yield from work(pickle.loads(job or b""))
         _keep_imports()
 
+    from whence.spark import session
+
     n = len(jobs)
     wanted = max(1, min(n, tasks or TASKS * session.cores(spark)))
     rows = [(k * wanted // n, pickle.dumps(job)) for k, job in enumerate(jobs)]
@@ -527,6 +535,8 @@ def events(rows: DataFrame) -> DataFrame:
 
 def quarantine(rows: DataFrame) -> DataFrame:
     """The table `quarantine` of `raw` rows: what is no row, and what contradicts another row."""
+    from pyspark.sql import functions as F
+
     wrong = rows.where("bad is not null").select("file", "position", F.col("bad").alias("reason"), "raw")
     claims = _claims(rows).where("claims > 1")
     what = F.format_string("step %d of %s is told of in %d different ways", "lseq", "member", "claims")
@@ -536,6 +546,9 @@ def quarantine(rows: DataFrame) -> DataFrame:
 
 def _claims(rows: DataFrame) -> DataFrame:
     """Rows that differ, with how many there are for the same step of the same member."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
     names = [column.name for column in COLUMNS]
     step = Window.partitionBy("run", "cluster", "member", "lseq")
     once = rows.where("bad is null").dropDuplicates(names)

@@ -7,20 +7,20 @@
     steps = spark.read.format("shiviz").option("parser", r"...").load("logs")
 
 The rows have the columns of the table `events`, and `position`, `bad` and `raw`: where something is no row, `bad` says
-why, with its text in `raw`; `audit` puts it into the quarantine. A partition is a piece of a file. With a schema of
-one's own (`spark.read.schema("run string, member string, ...")`) only its columns are read; a filter on `run` or
-`cluster` leaves out files whose footers say that they are of others (where `spark.sql.python.filterPushdown.enabled`).
+why, with its text in `raw`; `audit` puts it into the quarantine. A partition is a piece of a file. Spark does not prune
+columns of sources in Python; with a schema of one's own (`spark.read.schema("run string, member string, ...")`) only
+its columns are read. (A source that takes filters does not work at all in a session where that is not switched on.)
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
 from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, EqualTo, Filter, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from whence.errors import UsageError
@@ -58,7 +58,7 @@ class Traces(DataSource):
         return "whence"
 
     def schema(self) -> StructType:
-        return ingest.RAW_SPARK
+        return ingest.raw_schema()
 
     def reader(self, schema: StructType) -> TraceReader:
         return TraceReader(_paths(self.options), schema.names)
@@ -75,28 +75,13 @@ class TraceReader(DataSourceReader):
 
     def __init__(self, paths: Sequence[str], columns: Sequence[str]) -> None:
         self._paths, self._columns = paths, columns
-        self._only: dict[str, str] = {}
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Run and cluster decide which pieces are read; Spark filters the rows of these."""
-        for each in filters:
-            if isinstance(each, EqualTo) and each.attribute in (("run",), ("cluster",)):
-                self._only[each.attribute[0]] = str(each.value)
-        return filters
 
     def partitions(self) -> Sequence[InputPartition]:
         pieces, bad = ingest.plan(ingest.find(self._paths))
-        wanted = [piece for piece in pieces if self._wanted(piece)]
-        return [InputPartition(job) for job in (*wanted, *bad)] or [InputPartition(None)]
-
-    def _wanted(self, piece: Piece) -> bool:
-        known = dict(zip(("run", "cluster"), piece.of, strict=True)) if piece.of is not None else {}
-        return all(known.get(name, value) == value for name, value in self._only.items())
+        return [InputPartition(job) for job in (*pieces, *bad)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        job: Piece | Bad | None = partition.value
-        if job is None:
-            return
+        job: Piece | Bad = partition.value
         names = [name for name in _NAMES if name in self._columns]
         none = ingest.schema_of(names).empty_table()
         table, bad = ingest.read_piece(job, names) if isinstance(job, Piece) else (none, [job])
@@ -113,7 +98,7 @@ class Logs(DataSource):
         return "shiviz"
 
     def schema(self) -> StructType:
-        return ingest.RAW_SPARK
+        return ingest.raw_schema()
 
     def reader(self, schema: StructType) -> LogReader:
         return LogReader(

@@ -17,22 +17,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import (
-    ArrayType,
-    BooleanType,
-    DataType,
-    DoubleType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-)
 
 from whence.errors import TraceError, UsageError
 from whence.judge.batch import schemas
@@ -51,17 +39,12 @@ from whence.spark.place import (
 )
 from whence.trace.schema import COLUMNS, TRACE_VERSION
 
+if TYPE_CHECKING:  # pyspark is imported where it is used: an audit without Spark does not load it
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
 MANIFEST: Final = "_whence.json"
 
-_SPARK: Final[dict[str, DataType]] = {
-    "text": StringType(),
-    "int32": IntegerType(),
-    "int64": LongType(),
-    "double": DoubleType(),
-    "boolean": BooleanType(),
-    "texts": ArrayType(StringType(), False),
-    "int64s": ArrayType(LongType(), False),
-}
 TABLES: Final[dict[str, Columns]] = {
     "events": columns(", ".join(f"{c.name} {c.type}{'!' if c.required else ''}" for c in COLUMNS) + ", file text!"),
     "quarantine": columns("file text!, position int64!, reason text!, raw text"),
@@ -76,7 +59,19 @@ The others are the judge's (`whence.judge.batch.schemas`)."""
 
 def spark_schema(table: str) -> StructType:
     """The published schema, for Spark."""
-    return StructType([StructField(name, _SPARK[kind], not required) for name, kind, required in TABLES[table]])
+    from pyspark.sql import types
+
+    kinds: dict[str, types.DataType] = {
+        "text": types.StringType(),
+        "int32": types.IntegerType(),
+        "int64": types.LongType(),
+        "double": types.DoubleType(),
+        "boolean": types.BooleanType(),
+        "texts": types.ArrayType(types.StringType(), False),
+        "int64s": types.ArrayType(types.LongType(), False),
+    }
+    fields = [types.StructField(name, kinds[kind], not required) for name, kind, required in TABLES[table]]
+    return types.StructType(fields)
 
 
 def arrow_schema(table: str) -> pa.Schema:
@@ -88,10 +83,10 @@ def require(df: DataFrame, table: str) -> DataFrame:
     """The schema gate: `df` with the table's columns only, in their order. Raises UsageError that names what is
     missing or of another type. Reads no data."""
     there = {field.name: field.dataType for field in df.schema.fields}
-    for name, kind, _ in TABLES[table]:
+    for field, (name, kind, _) in zip(spark_schema(table).fields, TABLES[table], strict=True):
         if name not in there:
             raise UsageError(f"not a table of {table}: it has no column {name!r} (it has {', '.join(there)})")
-        if there[name].simpleString() != _SPARK[kind].simpleString():
+        if there[name].simpleString() != field.dataType.simpleString():
             raise UsageError(f"not a table of {table}: {name!r} is {there[name].simpleString()}, not {kind}")
     return df.select(*(name for name, _, _ in TABLES[table]))
 

@@ -12,6 +12,7 @@ import pytest
 
 from tests.judge.batch.rows import HOSTILE, A, B, C, judge, spoiled, step, triangle, verdicts, violations
 from tests.judge.traces import cut, trace
+from tests.long import few
 from tests.sim.runs import Run
 from whence.errors import UnknownOrder
 from whence.judge import Counts, Doubt, Finding, Follower
@@ -68,10 +69,11 @@ def _set(found: Iterable[Finding]) -> list[Finding]:
     return sorted(found, key=lambda f: (f.rule, f.member, f.step or 0, f.sentence))
 
 
-def test_batch_and_incremental_agree_on_generated_traces() -> None:
-    """4,000 traces: runs with every kind of wrong, and correct ones; whole, and with parts cut out."""
+@pytest.mark.parametrize("part", few(range(4), 1))
+def test_batch_and_incremental_agree_on_generated_traces(part: int) -> None:
+    """1,000 traces each: runs with every kind of wrong, and correct ones; whole, and with parts cut out."""
     total = Counts()
-    for seed in range(1_000):
+    for seed in range(250 * part, 250 * (part + 1)):
         rng = random.Random(seed)
         for wrong in (True, False):
             rows = trace(seed, wrong=wrong)
@@ -81,16 +83,17 @@ def test_batch_and_incremental_agree_on_generated_traces() -> None:
     assert min(total.unknown, total.gaps, total.lost, total.disagreements) > 100
 
 
-def test_a_correct_run_with_parts_cut_out_accuses_nobody() -> None:
-    for seed in range(2_000):
+@pytest.mark.parametrize("part", few(range(4), 1))
+def test_a_correct_run_with_parts_cut_out_accuses_nobody(part: int) -> None:
+    for seed in range(500 * part, 500 * (part + 1)):
         rng = random.Random(seed)
         rows = cut(trace(seed, rng.choice([30, 60, 120]), wrong=False), rng)
         assert [str(f) for f in audited.found(judge(rows))] == [], seed
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", few(range(4), 2))
 def test_batch_and_incremental_agree_on_simulated_runs(part: int) -> None:
-    """240 traces: 60 random runs with crashes, restarts, churn and snapshots, each as it was, and spoiled in 3 ways."""
+    """60 traces: 15 random runs with crashes, restarts, churn and snapshots, each as it was, and spoiled in 3 ways."""
     total = Counts()
     joined: set[str | None] = set()
     for seed in range(part, 60, 4):

@@ -33,7 +33,13 @@ class CouncilRing(Ring):
     """One process's part in a ring with a council: perhaps a voter, perhaps an owner, perhaps neither."""
 
     def __init__(
-        self, me: MemberId, config: RingConfig, rng: random.Random, memory: Memory | None = None, disk: bool = False
+        self,
+        me: MemberId,
+        config: RingConfig,
+        rng: random.Random,
+        memory: Memory | None = None,
+        disk: bool = False,
+        votes: bool = True,
     ) -> None:
         super().__init__(me, config, rng, answer_ns=config.answer_ns * 3 // 2)
         ctx, applicant = self.ctx, self.applicant
@@ -41,6 +47,7 @@ class CouncilRing(Ring):
         self.councils = Councils(ctx, me if memory is None else memory.voter, disk)
         self.voting = Voting(ctx, self.councils)
         self.reform = Reform(ctx, self.councils, self.voting)
+        self.reform.willing = self.votes = votes
         self.seat = Seat(ctx, self.councils, applicant, self.founding)
         self.reading = Reading(ctx, self.councils, applicant, self.seat)
         self.forced = False
@@ -164,6 +171,8 @@ class CouncilRing(Ring):
                 pass  # the neighbourhood protocol's
 
     def _in_council(self, sender: MemberId, m: msg.CouncilMessage) -> None:
+        if not self.votes and not isinstance(m, msg.Known | msg.Begin):
+            return  # others would cut it off for voting (rule C10)
         match m:
             case msg.Sit():
                 self.voting.on_sit(sender, m)

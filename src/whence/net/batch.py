@@ -1,0 +1,83 @@
+"""Events that were published in this turn of the loop, and are not frames yet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from whence.clock import MAX_SEQ
+from whence.clock.event import FRAME_BYTES, FRAME_EVENTS
+from whence.errors import ClusterClosed, UsageError
+from whence.net.signal import Signal
+from whence.order import Numbering
+
+
+class Batch:
+    """Events that have their ids. The member stamps them before it handles anything else, so nothing can come between:
+    the ticket that they were accepted under is the one that they are published under."""
+
+    __slots__ = (
+        "_after",
+        "_before",
+        "_bytes",
+        "_number",
+        "_over",
+        "_room",
+        "error",
+        "now",
+        "payloads",
+        "settled",
+        "waits",
+    )
+
+    def __init__(self, numbering: Numbering, now: int, room: int, waits: bool) -> None:
+        """`room`: events that the backlog of the own application has room for."""
+        self._before, first, self._after = numbering
+        self._number = first - 1
+        self._bytes = 0
+        self._room = min(room, FRAME_EVENTS)
+        self._over = Signal()
+        self.now = now
+        """When it was begun, in the member's time: that is when its events are published."""
+        self.waits = waits
+        """A journal has to have its events before anybody else, so publishing waits for `stored`."""
+        self.payloads: list[bytes] = []
+        self.settled = False
+        """Its step is over: its events are on their way, or never will be."""
+        self.error: Exception | None = None
+
+    @property
+    def full(self) -> bool:
+        """It fills a frame, or the backlog: publishers let the loop turn."""
+        return len(self.payloads) >= self._room or self._bytes >= FRAME_BYTES
+
+    def add(self, payload: bytes) -> str:
+        """Accept an event; returns its id."""
+        number = self._number = self._number + 1
+        if number > MAX_SEQ:
+            raise UsageError("this tenure has used up its sequence numbers: leave and join again")
+        self.payloads.append(payload)
+        self._bytes += len(payload)
+        return f"{self._before}{number}{self._after}"
+
+    def add_all(self, payloads: Sequence[bytes]) -> list[str]:
+        """Accept events; returns their ids."""
+        first, last = self._number + 1, self._number + len(payloads)
+        if last > MAX_SEQ:
+            raise UsageError("this tenure has used up its sequence numbers: leave and join again")
+        self._number = last
+        self.payloads += payloads
+        self._bytes += sum(map(len, payloads))
+        before, after = self._before, self._after
+        return [f"{before}{number}{after}" for number in range(first, last + 1)]
+
+    def settle(self, error: Exception | None = None) -> None:
+        """Its step is over."""
+        self.settled, self.error = True, error
+        self._over.tell()
+
+    async def stored(self) -> None:
+        """Wait until its events are on disk and on their way. Raises ClusterClosed if the node has stopped before."""
+        while not self.settled:
+            await self._over.wait()
+        if self.error is not None:
+            raise ClusterClosed(str(self.error)) from self.error
