@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, ParamSpec, TypeVar, cast
 
 import numba
@@ -20,14 +20,14 @@ Longs = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 Small = NDArray[np.int8]
 
-_here = threading.local()
+_interpreted: ContextVar[bool] = ContextVar("interpreted", default=False)
 
 
 class _Switchable(CPUDispatcher):
     """A compiled function that can also be interpreted. Compiled functions call each other without passing here."""
 
     def __call__(self, *args: Any) -> Any:
-        if getattr(_here, "interpreted", False):
+        if _interpreted.get():
             return self.py_func(*args)
         return super().__call__(*args)
 
@@ -44,9 +44,8 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
 def interpreted(yes: bool = True) -> Iterator[None]:
     """Meanwhile this thread interprets the kernel. Compiling it, the first time on a machine, takes 20 s and more: for
     a few thousand rows that is not worth it."""
-    before = getattr(_here, "interpreted", False)
-    _here.interpreted = yes
+    before = _interpreted.set(yes)
     try:
         yield
     finally:
-        _here.interpreted = before
+        _interpreted.reset(before)
