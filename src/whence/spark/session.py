@@ -218,7 +218,7 @@ def _connect(remote: str, rows: int | None) -> SparkSession:
         )
     try:
         spark = SparkSession.builder.remote(remote).getOrCreate()
-        spark.addArtifacts(str(_packed()), pyfile=True)
+        ship(spark)
         _fit(spark, rows)
     except Exception as error:
         raise UsageError(f"no Spark Connect session at {remote}: {str(error).splitlines()[0][:400]}") from error
@@ -266,6 +266,14 @@ def cores(spark: SparkSession) -> int:
         return max(1, spark.sparkContext.defaultParallelism)
     except Exception:  # Spark Connect has no context to ask
         return os.cpu_count() or 1
+
+
+def ship(spark: SparkSession) -> None:
+    """Send our package to the workers of a session that was not started here, and do not have it."""
+    if hasattr(spark, "addArtifacts") and not hasattr(spark, "_jsparkSession"):
+        spark.addArtifacts(str(_packed()), pyfile=True)
+    else:
+        spark.sparkContext.addPyFile(str(_packed()))
 
 
 def _packed() -> Path:
