@@ -486,7 +486,10 @@ RAW: Final = pa.schema(
 def raw_rows(file: str, table: pa.Table, bad: Sequence[Bad]) -> pa.Table:
     """What was read of a file, as rows of `RAW`: those of a trace, and what is no row."""
     n = table.num_rows
-    given: dict[str, Any] = {f.name: table[f.name].cast(f.type) for f in RAW if f.name in table.column_names}
+    there = set(table.column_names)
+    given: dict[str, Any] = {
+        f.name: table[f.name].cast(f.type) if f.name in there else pa.nulls(n, f.type) for f in RAW
+    }
     given |= {"file": pa.repeat(file, n).cast(pa.string()), "bad": pa.nulls(n, pa.string())}
     good = pa.Table.from_pydict({**given, "raw": given["bad"]}, schema=RAW)
     wrong: dict[str, Any] = {f.name: pa.nulls(len(bad), f.type) for f in RAW}
