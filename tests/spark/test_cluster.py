@@ -94,7 +94,7 @@ def test_a_sweep(cluster: Cluster, spark: SparkSession, tmp_path: Path, grid: st
         assert theirs <= ours
 
 
-@pytest.mark.skipif(find_spec("grpc") is None, reason="Spark Connect needs the packages of pyspark[connect]")
+@pytest.mark.skipif(find_spec("grpc") is None, reason="Spark Connect needs the packages of whence[connect]")
 def test_spark_connect(cluster: Cluster, spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
     """An audit by way of a server that knows nothing of us: our package is sent to it."""
     made, _ = spark_traces.make(10_000, runs=2, origins=5, members=40, wrongs=4)

@@ -19,7 +19,7 @@ from tests.spark.session import spark  # noqa: F401
 from tests.spark.traces import make, write
 from whence.errors import UsageError
 from whence.sim.scenario import parse
-from whence.spark import audit, register
+from whence.spark import audit, audit_stream, register
 from whence.spark.findings import TABLES
 from whence.spark.job import audit_files
 from whence.spark.tables import read_table, spark_schema
@@ -164,3 +164,24 @@ def test_the_source_shiviz(spark: SparkSession, tmp_path: Path) -> None:  # noqa
     ]
     (rest,) = logs.where("bad is not null").collect()
     assert (rest.position, rest.raw) == (1, "noise")
+
+
+def test_a_stream_of_ones_own(spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
+    """Two queries one after the other, as after a kill: the second goes on from the state in the checkpoint. Together
+    they find what the audit finds, each verdict once."""
+    rows = spoiled(Run(parse(HOSTILE), 1).rows, random.Random(1))
+    half = len(rows) // 2
+    register(spark)
+    for number, some in enumerate((rows[:half], rows[half:])):
+        with open_trace(tmp_path / "in" / f"{number}.jsonl") as out:
+            out.append_many(some)
+        steps = spark.readStream.format("whence").load(str(tmp_path / "in"))
+        sink = audit_stream(steps).writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "saved"))
+        query = sink.trigger(availableNow=True).start(str(tmp_path / "out"))
+        query.awaitTermination()
+    found = spark.read.parquet(str(tmp_path / "out"))
+    with audit(spark.read.json(str(tmp_path / "in"))) as batch:
+        expected = in_order(batch.verdicts), {(row.rule, row.member, row.event) for row in batch.violations.collect()}
+    violations = found.where("violations is not null").select("violations.*").collect()
+    assert in_order(found.where("verdicts is not null").select("verdicts.*")) == expected[0]
+    assert {(row.rule, row.member, row.event) for row in violations} == expected[1] and violations

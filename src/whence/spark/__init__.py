@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from whence.spark.frames import Audit, audit, origins, past
+    from whence.spark.keyed import audit_stream
     from whence.spark.sources import register
 
-__all__ = ["Audit", "audit", "origins", "past", "register"]
+__all__ = ["Audit", "audit", "audit_stream", "origins", "past", "register"]
+_WHERE = {"audit_stream": "keyed", "register": "sources"}
 
 
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("whence.spark.sources" if name == "register" else "whence.spark.frames"), name)
+    return getattr(import_module(f"whence.spark.{_WHERE.get(name, 'frames')}"), name)

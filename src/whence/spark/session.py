@@ -213,7 +213,7 @@ def _connect(remote: str, rows: int | None) -> SparkSession:
     missing = [name for name in ("grpc", "grpc_status", "google.rpc") if not _there(name)]
     if missing:
         raise UsageError(
-            f"Spark Connect ({remote}) needs {', '.join(missing)}: pip install 'pyspark[connect]'; "
+            f"Spark Connect ({remote}) needs {', '.join(missing)}: pip install 'whence[connect]'; "
             "or unset SPARK_REMOTE to run embedded"
         )
     try:
