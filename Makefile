@@ -4,6 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
+# Three workers keep two cores busy: some tests wait for processes. tests/conftest.py says what runs on one of them.
+WORKERS ?= 3
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+
 # What is pinned: every extra that the tests or the benchmarks use.
 EXTRAS := --extra bench --extra connect --extra dev --extra paper --extra spark --extra trace
 PIP_TOOLS := pip-tools==7.6.2
@@ -18,6 +22,7 @@ help:
 	@echo "make test-long  what takes longer: more seeds, larger clusters, the papers' quick figures"
 	@echo "make explore  the tests with new examples, where they are generated (TESTS=files)"
 	@echo "make bench    measure, one table (BENCH='--json' or names of benchmarks)"
+	@echo "make claims   every experiment of the papers again, and docs/claims.md (hours; continues where it stopped)"
 	@echo "make soak     1000 seeds of the hostile scenario (SEEDS=n for another number)"
 	@echo "make soak-mechanisms  the same under every mechanism of the survey (SEEDS=n each)"
 	@echo "make soak-live        real processes killed, cut apart, editing (SECONDS=n, EDITING=trace)"
@@ -41,17 +46,25 @@ demo: setup
 	$(BIN)/whence demo
 
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(PYTEST)
 
 # What `make test` leaves out: more seeds, larger clusters, the papers' quick figures end to end.
 .PHONY: test-long
 test-long: setup
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m long $(TESTS)
+	$(PYTEST) -m long $(TESTS)
+
+# Data that is in out/claims already is not measured again.
+.PHONY: claims
+claims: setup
+	$(BIN)/whence paper all --out out/claims
+	$(BIN)/whence paper all --quick --out out/claims-quick
+	cp out/claims-quick/claims.md docs/claims.md
+	cp out/claims-quick/results.json src/whence/paper/results.json
 
 # The property tests look for new examples.
 .PHONY: explore
 explore: setup
-	WHENCE_EXPLORE=1 $(BIN)/python -m pytest -n 2 --dist loadgroup $(TESTS)
+	WHENCE_EXPLORE=1 $(PYTEST) $(TESTS)
 
 # 10^5 generated histories against brute force over all commit orders.
 .PHONY: histories-long

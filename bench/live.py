@@ -75,7 +75,8 @@ def measure(what: str, peer: str, more_cpu: Any = None, attacked: bool = False, 
         row["samples"] = len(late)
     else:
         row["deliveries_per_s"] = round(delivered / max(f["seconds"] for f in found))
-        row["cpu_us_per_delivery"] = round((sum(f["cpu_s"] for f in found) + extra) / max(1, delivered) * 1e6, 3)
+    row["cpu_us_per_delivery"] = round((sum(f["cpu_s"] for f in found) + extra) / max(1, delivered) * 1e6, 3)
+    if not late:
         # On a busy machine CPU per delivery is more meaningful than throughput.
         row["cores_used"] = round(sum(f["cpu_s"] / f["seconds"] for f in found) + extra / found[0]["seconds"], 2)
         row["cores_idle"] = round(found[0]["idle_s"] / found[0]["seconds"], 2)

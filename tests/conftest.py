@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -24,35 +23,32 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-FIRST = ("spark", "history", "scale")
-"""Groups of tests in the order in which workers take them. Spark's takes longest. The kernels that tests of histories
-compile are there, on disk, when Spark's workers need them."""
+TOGETHER = {
+    "tests/spark/": "Spark: one session",
+    "tests/history/": "kernels of histories: compiled once",
+    "tests/judge/batch/": "kernels of the judge: compiled once",
+    "tests/scale/": "kernels of the array engine: compiled once",
+    "tests/paper/test_pco17.py": "kernels of the array engine: compiled once",
+    "tests/conform/test_cli.py": "one run of all bad adapters",
+    "tests/conform/test_suite.py": "one run of all mistakes",
+    "tests/report/test_browser.py": "one browser",
+}
+"""Tests that run on one worker, by the beginning of their path, and why: what they share is made once for each worker.
+The worker that has most of them begins first, so that none of these is left for the end."""
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Groups stay on one worker, and come first: begun last, the longest would run alone."""
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """As `--dist loadgroup` does it by marks. It writes them into the ids of tests, where pytest 9.2 ignores them."""
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
 
-    def place(item: pytest.Item) -> int:
-        group = item.get_closest_marker("xdist_group")
-        if group is None:
-            return len(FIRST) + 1
-        return FIRST.index(group.args[0]) if group.args[0] in FIRST else len(FIRST)
+    class Together(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return next((group for path, group in TOGETHER.items() if nodeid.startswith(path)), nodeid)
 
-    items.sort(key=place)
-
-
-_CLOCKS = {name: getattr(time, name) for name in ("monotonic", "monotonic_ns", "clock_gettime_ns", "time", "time_ns")}
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_teardown() -> Iterator[None]:
-    """A test that leaves a patched clock behind stops the time of all later ones: it fails itself."""
-    yield
-    left = [name for name, clock in _CLOCKS.items() if getattr(time, name) is not clock]
-    for name in left:
-        setattr(time, name, _CLOCKS[name])
-    assert not left, f"the test left its own time.{', time.'.join(left)} behind"
+    return Together(config, log)
 
 
 @pytest.fixture

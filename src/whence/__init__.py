@@ -26,9 +26,12 @@ from whence.errors import (
 
 if TYPE_CHECKING:
     from whence.api import (
+        Batches,
         Clock,
         Cluster,
         Contract,
+        CouncilStatus,
+        CouncilVoter,
         Event,
         Events,
         Host,
@@ -48,12 +51,15 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Batches",
     "Clock",
     "Cluster",
     "ClusterClosed",
     "ConfigError",
     "Contract",
     "CorruptJournal",
+    "CouncilStatus",
+    "CouncilVoter",
     "CyclicTopology",
     "DiskError",
     "Event",

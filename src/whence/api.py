@@ -23,9 +23,10 @@ import msgspec
 
 from whence.clock import MemberId, address_of
 from whence.errors import ClusterClosed, NotJoined, TimedOut, UsageError
-from whence.events import Event, Events, MemberChanges
+from whence.events import Batches, Event, Events, MemberChanges
+from whence.net.council import CouncilStatus, CouncilVoter, council_of
 from whence.net.entry import Entry, Settings, near
-from whence.net.host import Host
+from whence.net.host import Host, lease_ns
 from whence.net.keys import Keys
 from whence.net.keys import load as load_keys
 from whence.net.node import MemberChange, Node
@@ -138,6 +139,12 @@ class Cluster:
         ticket."""
         return owners(self._node.member)
 
+    @property
+    def council(self) -> CouncilStatus | None:
+        """The voters that decide who may publish: which do not answer, and how many more may be lost. None where no
+        council decides: in a cluster without tickets, or with another ring (docs/ring.md)."""
+        return council_of(self._node.member, lease_ns())
+
     def cut_off(self) -> dict[MemberId, str]:
         """The members that broke the protocol, and how: this one takes nothing from them and sends them nothing."""
         return dict(self._node.member.cut_off)
@@ -201,6 +208,17 @@ class Cluster:
         stopped; while another one waits for an event it is an error."""
         self._reader = Events(self._node, self._entry.on_alert, self._reader)
         return self._reader
+
+    def batches(self, frames: int = 8) -> Batches:
+        """The same in batches, up to so many frames at a time, for applications that read many events a second:
+
+            async for batch in cluster.batches():
+                for event in batch: ...
+
+        A batch counts as processed when the next one is asked for."""
+        if type(frames) is not int or frames < 1:
+            raise UsageError(f"batches of 1 frame or more, not {frames!r}")
+        return Batches(self.events(), frames)
 
     # -- publishing ---------------------------------------------------------------------------------------------
 
@@ -409,10 +427,13 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 
 __all__ = [
+    "Batches",
     "Clock",
     "Cluster",
     "Contract",
     "Coordination",
+    "CouncilStatus",
+    "CouncilVoter",
     "Event",
     "Events",
     "Host",

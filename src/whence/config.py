@@ -8,12 +8,13 @@ import msgspec
 
 from whence.cast import sizing as cast_sizing
 from whence.cast.config import CastConfig
+from whence.cast.sizing import Mode as Mode
 from whence.errors import ConfigError
-from whence.order.config import OrderConfig, OrderName, Recovery
+from whence.order.config import OrderConfig, OrderName, Recovery, Replacement
 from whence.order.contract import Contract
 from whence.order.sizing import buffer_size, needed_rounds
 from whence.order.survey.registry import SurveyConfig
-from whence.ring import RingConfig, RingName
+from whence.ring import DEFAULT_RING, RingConfig, RingName
 from whence.wire.limits import DEFAULT, Limits
 
 MS = 1_000_000
@@ -69,8 +70,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         rate: float = 6.0,
         round_ns: int = 200 * MS,
         latency_ns: int | None = None,
-        mode: Literal["rounds", "eager"] = "rounds",
+        mode: Mode = "rounds",
         recovery: Recovery = "Rk",
+        once: bool = False,
+        replacement: Replacement = "fifo",
         view: Literal["full", "partial"] = "full",
         k: int = 4,
         fanout: int | None = None,
@@ -78,10 +81,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         max_events: int = 20,
         history: int = 0,
         buffer: int | None = None,
+        buffer_bytes: int = 64 << 20,
         hold: int | None = None,
         time_to_terminate: float | None = None,
         time_to_recover: float | None = None,
-        ring: RingName = "neighbours",
+        ring: RingName = DEFAULT_RING,
         ring_k: int = 1,
         ring_round_ns: int | None = None,
         delta_ns: int | None = None,
@@ -109,9 +113,14 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
             chosen = cast_sizing.choose(members, loss, target, mode)
             fanout = chosen.fanout if fanout is None else fanout
             termination = chosen.termination if termination is None else termination
-        # How long a PrCast takes: in rounds mode one round a hop; in eager mode one network delay a hop, doubled
-        # for its spread.
-        prcast_ns = (termination + 1) * (round_ns if mode == "rounds" else 2 * latency)
+        # How long a PrCast takes: in rounds mode one round a hop; in eager and tree mode one network delay a hop,
+        # doubled for its spread. A tree may have to be repaired, too.
+        hops = cast_sizing.tree_hops(members, cast_sizing.neighbours(members))
+        graft = max(MS, 2 * (hops + 1) * latency)
+        if mode == "tree":
+            prcast_ns = round_ns // 2 + 2 * graft + 2 * latency
+        else:
+            prcast_ns = (termination + 1) * (round_ns if mode == "rounds" else 2 * latency)
         terminate_ns = prcast_ns if time_to_terminate is None else int(time_to_terminate * round_ns)
         # Papers: both time-outs are the rounds of a PrCast. An answer needs one round trip at least.
         recover_ns = max(prcast_ns, 4 * latency) if time_to_recover is None else int(time_to_recover * round_ns)
@@ -144,6 +153,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
                 load=max(rate, 0.1),
                 history=history,
                 view=view,
+                lazy=round_ns // 2,
+                graft=graft,
             ),
             ring=RingConfig(
                 tickets=tickets,
@@ -157,9 +168,13 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
                 tickets=tickets,
                 recovery=recovery,
                 k=k,
+                once=once,
+                replacement=replacement,
+                hop_ns=round_ns if mode == "rounds" else max(1, latency),
                 time_to_terminate_ns=max(1, terminate_ns),
                 time_to_recover_ns=max(1, recover_ns),
                 buffer=buffer,
+                buffer_bytes=buffer_bytes,
                 hold=hold if hold is not None else max(1024, buffer),
                 abandon_ns=abandon_ns,
                 memory_ns=2 * abandon_ns,

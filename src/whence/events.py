@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextvars import ContextVar
@@ -17,6 +19,9 @@ from whence.ports import Deliver
 Alert = Literal["possible", "likely"]
 ALERTS: dict[int, Alert | None] = {0: None, 4: "possible", 5: "likely"}
 """By the algorithm of PCO17 that raised it."""
+
+TURN_S = 0.01
+"""Seconds that a reader may find events without suspending; then the loop turns once, between two frames."""
 
 _reader: ContextVar[Events | None] = ContextVar("whence_reader", default=None)
 """The reader that this task, or the one that started it, has its events from."""
@@ -62,8 +67,9 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
 
 class Events(AsyncIterator[Event]):
-    """The events of a cluster, in the order its member joined with. Asking for the next one says that the last one is
-    processed: a member with a directory does not see it again after a restart.
+    """The events of a cluster, in the order its member joined with. Reading does not suspend while events are here.
+    Asking for the next one says that the last one is processed: a member with a directory does not see it again after a
+    restart.
 
     One reader at a time. A new `events()` goes on where the last one stopped, and the last one raises when it is used
     again."""
@@ -76,6 +82,7 @@ class Events(AsyncIterator[Event]):
         self._handed = 0
         self._replaced = False
         self._asking = False
+        self._turned = time.monotonic()
         if after is not None:
             self._frame, self._at = after.hand_over()
         node.backlog.read = True
@@ -97,7 +104,7 @@ class Events(AsyncIterator[Event]):
         return self._handed > 0
 
     async def __anext__(self) -> Event:
-        if not await self._ask():
+        if not self._next_at_hand() and not await self._ask():
             raise StopAsyncIteration
         event = self._frame[self._at]
         self._at += 1
@@ -132,6 +139,13 @@ class Events(AsyncIterator[Event]):
             self.node.backlog.busy = False
             self.node.save_state()
 
+    def _next_at_hand(self) -> bool:
+        """The next event is one of the same frame, and nothing else has changed; then the last one is processed."""
+        if self._at >= len(self._frame) or self._asking or self._replaced or _reader.get() is not self:
+            return False
+        self.node.done(self._handed)
+        return True
+
     async def _ask(self) -> bool:
         """There is an event to hand out; False at the end."""
         if self._replaced:
@@ -158,6 +172,10 @@ class Events(AsyncIterator[Event]):
         node, backlog = self.node, self.node.backlog
         self._frame, self._at = [], 0
         backlog.busy = False
+        now = time.monotonic()
+        if now - self._turned > TURN_S:  # a reader that always finds events must not stop everybody else
+            self._turned = now
+            await asyncio.sleep(0)
         while True:
             while backlog.items:
                 item = backlog.items[0]
@@ -173,6 +191,7 @@ class Events(AsyncIterator[Event]):
             if not node.open:
                 return False
             await node.changed.wait()
+            self._turned = time.monotonic()
 
     def _take(self) -> list[Event]:
         """The first item of the backlog, which is a frame."""
@@ -187,6 +206,24 @@ class Events(AsyncIterator[Event]):
 def _events(item: Deliver) -> list[Event]:
     frame, said = item.frame, (item.over_gap, ALERTS[item.alert], item.suspects)
     return [Event(p, s, frame, *said) for s, p in enumerate(frame.payloads(), frame.first)]
+
+
+class Batches(AsyncIterator[list[Event]]):
+    """The same events, as many at a time as are here, up to `frames` frames. Asking for the next batch says that the
+    last one is processed."""
+
+    def __init__(self, events: Events, frames: int) -> None:
+        self._events = events
+        self._frames = frames
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> list[Event]:
+        batch = await self._events.batch(self._frames)
+        if not batch:
+            raise StopAsyncIteration
+        return batch
 
 
 class MemberChanges(AsyncIterator[MemberChange]):

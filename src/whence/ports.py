@@ -55,6 +55,13 @@ class BadBytes(_In, frozen=True, gc=False):
     error: str
 
 
+class Unreachable(_In, frozen=True, gc=False):
+    """The runtime lost its connection to this address, or could not make one: a hint that its member crashed. A
+    runtime without connections has none to give; time-outs find out later."""
+
+    address: str
+
+
 class Wake(_In, frozen=True, gc=False):
     """Time has passed."""
 
@@ -112,6 +119,7 @@ Input = (
     Start
     | Received
     | BadBytes
+    | Unreachable
     | Wake
     | Publish
     | CountCopies

@@ -30,6 +30,7 @@ from whence.clock.event import fitting
 from whence.errors import ClusterClosed, LostTicket, NoTicket, NotPublished, TooFewCopies, UsageError
 from whence.events import reading
 from whence.net.batch import Batch
+from whence.net.council import council_of
 from whence.net.host import Host, lease_ns
 from whence.net.node import Node
 from whence.net.signal import Signal
@@ -109,13 +110,18 @@ class Tickets:
             return f"ticket {ring.ticket} is there, but its former owners' events are still being recovered"
         if ring.state is State.FOUNDING:
             return "the ring is being founded: it waits until every lease of an earlier one has expired"
+        council = council_of(node.member, lease_ns())
+        if council is not None and council.voters and not council.has_quorum:
+            return council.lacks()
         known = owners(node.member)
-        if not known and node.lost:
+        if not known and node.lost and council is None:
             return (
                 f"this member lost its ticket ({node.lost}), and no other coordinator is left. If all of the last ones "
                 "live and reach each other, the ring comes back by itself within a minute. Otherwise start one member "
                 "again with --found, or a listed one with --peers (docs/operations.md, a lost ring)"
             )
+        if not known and council is not None and council.voters:
+            return "no coordinator is left; the council decides who founds the ring again, within some seconds"
         if not known:
             return (
                 "no coordinator is known yet. A new ring takes some seconds: if the founder runs, wait longer. If it "
@@ -247,7 +253,10 @@ class Outlet:
         """The payloads, if all of them can be published."""
         if isinstance(payloads, str | bytes | bytearray | memoryview):
             raise UsageError("publish_many takes a list of payloads; publish(payload) takes one")
-        return [checked(payload, self._cap) for payload in payloads]
+        events = list(payloads)
+        if events and set(map(type, events)) == {bytes} and max(map(len, events)) <= self._cap:  # as almost always
+            return events
+        return [checked(payload, self._cap) for payload in events]
 
 
 class Seat(Outlet):
@@ -412,6 +421,8 @@ class Publisher(Outlet):
 
 def checked(payload: object, cap: int) -> bytes:
     """The payload, if it can be published: bytes, and not too many."""
+    if type(payload) is bytes and len(payload) <= cap:  # as almost always
+        return payload
     if not isinstance(payload, bytes | bytearray | memoryview):
         kind = type(payload).__name__
         how = "text.encode()" if isinstance(payload, str) else "json.dumps(value).encode(), for example"

@@ -300,3 +300,36 @@ def test_waiting_for_an_event_with_a_time_limit_leaves_nothing_behind() -> None:
             assert len(a._node.changed) == 0
 
     run(main())
+
+
+def test_reading_does_not_suspend_while_events_are_here_and_batches_hold_many_frames() -> None:
+    async def main() -> None:
+        net = MemoryNetwork()
+        async with (
+            whence.found("lobby", transport=net, settings=fast()) as a,
+            whence.join("lobby", [a.address], transport=net, settings=fast()) as b,
+            whence.join("lobby", [a.address], transport=net, settings=fast()) as c,
+            b.publisher() as publisher,
+        ):
+            readers = [a.events(), c.events()]  # from now on nothing is thrown away
+            for n in range(30):
+                await publisher.publish(b"%d" % n)
+                if n % 3 == 2:
+                    await asyncio.sleep(0.01)  # three events a frame
+            await until(lambda: all(len(reader.waiting()) == 30 for reader in readers))
+            got = [(await anext(readers[0])).payload]  # may let the loop turn: it has not been asked for some time
+            for _ in range(29):
+                with pytest.raises(StopIteration) as done:
+                    readers[0].__anext__().send(None)
+                got.append(done.value.value.payload)
+            assert got == [b"%d" % n for n in range(30)]
+            sizes = []
+            async for batch in c.batches(frames=4):
+                sizes.append(len(batch))
+                if sum(sizes) == 30:
+                    break
+            assert sizes == [12, 12, 6]
+            with pytest.raises(UsageError, match="1 frame or more, not 0"):
+                c.batches(0)
+
+    run(main())

@@ -1,4 +1,4 @@
-"""A tiny cluster of real `EttbGossip` members in virtual time: a heap, loss, cut links, crashes. No codec, no order."""
+"""A tiny cluster of real members of PrCast in virtual time: a heap, loss, cut links, crashes. No codec, no order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from whence.cast import (
     CastMessage,
     CastOutput,
     CastSend,
-    EttbGossip,
+    Dissemination,
     First,
     Item,
     MemberDown,
@@ -38,7 +38,7 @@ class Cluster:
         self.loss = loss
         self.latency = latency
         self.now = 0
-        self.nodes: dict[MemberId, EttbGossip] = {}
+        self.nodes: dict[MemberId, Dissemination] = {}
         self.first: dict[MemberId, list[tuple[Item, int]]] = {}
         """What each member handed up, with ages."""
         self.changes: dict[MemberId, list[MemberUp | MemberDown]] = {}
@@ -51,7 +51,7 @@ class Cluster:
         for m in ids:
             self.start(m, [o for o in ids if o != m], genesis=True)
 
-    def start(self, me: MemberId, contacts: list[MemberId], genesis: bool = False) -> EttbGossip:
+    def start(self, me: MemberId, contacts: list[MemberId], genesis: bool = False) -> Dissemination:
         node = make(me, self.config, random.Random(self.rng.getrandbits(64)))
         self.nodes[me] = node
         self.first[me] = []
@@ -112,10 +112,10 @@ def config(**fields: object) -> CastConfig:
     return CastConfig(**{"round": ROUND, **fields})  # type: ignore[arg-type]
 
 
-def transcript() -> str:
+def transcript(mode: str) -> str:
     """What a run of a lossy cluster did, as text."""
     ids = names(12)
-    cluster = Cluster(config(view="partial", view_size=6), seed=5, loss=0.1)
+    cluster = Cluster(config(mode=mode, view="partial", view_size=6), seed=5, loss=0.1)
     cluster.genesis(ids)
     lines = []
     for i in range(5):

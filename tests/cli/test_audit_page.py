@@ -14,7 +14,7 @@ from whence.judge.batch.audited import audited, doubts
 from whence.judge.batch.coding import code
 from whence.spark import ingest
 from whence.spark.parts import Parts
-from whence.trace import Row, open_trace
+from whence.trace import COLUMNS, Row, open_trace
 
 
 def clean(n: int) -> list[Row]:
@@ -41,7 +41,7 @@ def page(tmp_path: Path, *runs: list[Row]) -> str:
     pieces, _ = ingest.plan(ingest.find([tmp_path / "traces"]))
     with Parts(str(tmp_path / "out"), "run") as parts:
         for piece in pieces:
-            table, _ = ingest.read_piece(piece, ingest.schema_of([c.name for c in ingest.COLUMNS]).names[:-1])
+            table, _ = ingest.read_piece(piece, [c.name for c in COLUMNS])
             for n in range(len(runs)):
                 mine = table.filter(ingest.pc.equal(table["run"].cast("string"), f"run-{n}"))
                 a = audited(code(mine))

@@ -42,7 +42,7 @@ def test_bash_completes(typed: str, offered: str, capsys: pytest.CaptureFixture[
         f"{capsys.readouterr().out}\nCOMP_WORDS=({' '.join(words)}); COMP_CWORD={len(words) - 1}; _whence\n"
         'echo "${COMPREPLY[@]}"'
     )
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=20, check=True)
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.split() == offered.split()
 
 

@@ -134,7 +134,7 @@ def test_a_wrong_secret_is_named_and_disturbs_nobody(start: Callable[..., Comman
         "127.0.0.1:0",
         "--coordinate",
     )
-    wrong = ("--secret-file", home / "other" / "secret.key", "--timeout", "1")
+    wrong = ("--secret-file", home / "other" / "secret.key", "--timeout", "10")
     code, out, err = whence("node", "--cluster", "lobby", "--join", a.address, *wrong)
     assert code == 2 and out == "" and re.fullmatch(r"whence: .*its secret may be another.*\n", err), err
     _, text = asyncio.run(ask(a.metrics, "/metrics"))
@@ -214,7 +214,7 @@ def _more(node: subprocess.Popen[bytes]) -> bool:
         ("node --cluster x --secret-file no-such-file", "no-such-file is missing"),
         ("node --cluster x --tls no-such-directory alice", "no-such-directory"),
         ("node --cluster x --tls keys alice --udp", "exclude each other"),
-        ("node --cluster x --insecure --join 127.0.0.1:9 --timeout 0.1", "Connection refused"),
+        ("node --cluster x --insecure --join 127.0.0.1:9 --timeout 2", "Connection refused"),
         ("chat --cluster x --insecure --nick \x1b", "printable"),
         ("up 2 --coordinators 3", "3 coordinators of 2"),
         ("keys issue no-such-directory alice", "is missing"),

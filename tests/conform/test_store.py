@@ -64,13 +64,13 @@ def node(tmp_path: Path, shared: bool) -> list[str]:
 
 
 def test_a_store_with_one_copy(tmp_path: Path) -> None:
-    report = check(asyncio.run(record(node(tmp_path, True), Load(txns=10, delay_s=0.01))))
+    report = check(asyncio.run(record(node(tmp_path, True), Load(txns=10, delay_s=0.01, timeout_s=90))))
     assert report.levels == {"RC": True, "RA": True, "TCC": True}
     assert report.transactions == 60
 
 
 def test_a_store_that_copies_in_any_order(tmp_path: Path) -> None:
-    report = check(asyncio.run(record(node(tmp_path, False), Load(txns=40, keys=3))))
+    report = check(asyncio.run(record(node(tmp_path, False), Load(txns=40, keys=3, delay_s=0.3, timeout_s=90))))
     assert not report.levels["TCC"], story(report)
 
 

@@ -77,7 +77,7 @@ def publish(body: dict[str, Any]) -> None:
     elif MANNER == "keeps":
         send("c1", type="publish_ok", in_reply_to=body["msg_id"], id=1)
     elif MANNER == "slow":
-        time.sleep(1.5)  # longer than the kit waits, but the echo behind it is answered in time
+        time.sleep(7)  # longer than the kit waits, but the echo behind it is answered in time
         send("c1", type="publish_ok", in_reply_to=body["msg_id"], id=1)
     elif MANNER == "hangs":
         time.sleep(600)

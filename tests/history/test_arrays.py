@@ -17,8 +17,6 @@ from whence.history.arrays import check_columns, from_history
 from whence.history.columns import from_table, from_text, history_of
 from whence.history.levels import TRANSACTIONAL
 
-pytestmark = pytest.mark.xdist_group("history")  # the kernels are compiled once
-
 
 @pytest.mark.parametrize("blind", [False, True])
 @pytest.mark.parametrize("pattern", cases.PATTERNS)

@@ -8,6 +8,7 @@ import random
 from dataclasses import dataclass, field
 
 from whence import ports
+from whence.clock import reaches
 from whence.config import Config
 from whence.member import Member
 from whence.wire import decode, encode
@@ -85,8 +86,8 @@ class MemberNet:
             self.now = max(self.now, at)
             if self.heap and self.heap[0][0] <= self.now:
                 _, _, to, input = heapq.heappop(self.heap)
-                if to in self.apps:
-                    self.feed(to, input)
+                for name in [name for name in self.apps if reaches(to, name)]:
+                    self.feed(name, input)
             else:
                 self.feed(wake[1], ports.Wake())
 

@@ -253,7 +253,7 @@ def test_a_lying_peer_is_cut_off_and_the_rest_is_undisturbed(make: object, error
     assert not net[0].member.cut_off
 
 
-@pytest.mark.parametrize("mode", ["rounds", "eager"])
+@pytest.mark.parametrize("mode", ["rounds", "eager", "tree"])
 def test_what_is_refused_is_not_forwarded(mode: str) -> None:
     """Else whoever forwards a lie would be cut off by the next."""
     net = MemberNet(["causal"] * 7, mode=mode, fanout=2, termination=5)

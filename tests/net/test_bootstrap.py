@@ -125,8 +125,9 @@ def test_a_listed_node_that_is_started_again_heals_a_lost_ring(tmp_path: Path) -
         machines = Machines(tmp_path)
         await machines.start(*PEERS)
         await machines.talk("one")
-        await machines.power_cut(*PEERS[1:])
         left = machines.up[PEERS[0]][1]
+        await left.wait_for(lambda: left.council is not None and len(left.council.voters) == 3)
+        await machines.power_cut(*PEERS[1:])
         await left.wait_for(lambda: not left.may_publish)
         await machines.start(*PEERS[1:])
         await machines.talk("two")

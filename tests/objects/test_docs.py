@@ -15,7 +15,7 @@ TEXT = (Path(__file__).parents[2] / "docs" / "objects.md").read_text(encoding="u
 def test_the_example_prints_what_it_says() -> None:
     code = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)[0]
     said = re.search(r"# prints: (.*)", code)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert said and done.stdout.strip() == said[1], done.stderr
 
 

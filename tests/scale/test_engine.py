@@ -16,8 +16,6 @@ from whence.scale.fast import TOO_LONG, Fast
 from whence.scale.general import ALERTS4, ALERTS5, DELIVERED, EARLY, ERRORS, OVERTAKEN, SEEN, UNALERTED4, General
 from whence.scale.network import Settings, prepare
 
-pytestmark = pytest.mark.xdist_group("scale")  # the kernels are compiled once
-
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:

@@ -10,8 +10,6 @@ from whence.errors import ConfigError
 from whence.scale.network import Settings, key_sets, prepare, travel
 from whence.scale.random import COPY, GAP, KEYS, RECEIVER, below, bits, hashed, normal, normal_table, uniform
 
-pytestmark = pytest.mark.xdist_group("scale")  # the kernels are compiled once
-
 
 def sample(messages: int = 1500, receivers: int = 1000) -> np.ndarray:
     """Standard normal numbers, a row per message, as the engine draws them."""

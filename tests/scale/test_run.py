@@ -13,8 +13,6 @@ from whence.errors import ConfigError
 from whence.scale import Settings, bound, read_latencies, run
 from whence.scale.sweep import point
 
-pytestmark = pytest.mark.xdist_group("scale")  # the kernels are compiled once
-
 KEYS = ["deliveries", "errors", "exact_rate", "eps_min", "eps_max", "alerts4", "alerts5", "seconds", "deliveries_per_s"]
 SMALL = ["--processes", "60", "--entries", "20", "--keys", "2", "--deliveries", "2e4", "--rate", "150"]
 

@@ -22,7 +22,7 @@ from whence.sim.run import run
 from whence.sim.scenario import parse
 
 
-@pytest.mark.parametrize("mode", ["rounds", "eager"])
+@pytest.mark.parametrize("mode", ["rounds", "eager", "tree"])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_large_clock_inverts_nothing_whatever_happens_and_moves(mode: str, seed: int) -> None:
     done = Run(world(mode=mode, more=CHAOS), seed, MOVES).clean()

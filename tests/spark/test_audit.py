@@ -28,8 +28,6 @@ from whence.spark.job import audit_files
 from whence.spark.pictures import draw, file_name
 from whence.trace import open_trace, shiviz
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 
 def test_a_picture_of_a_violation(tmp_path: Path) -> None:
     """The neighbourhood only, as a log that our own reader of ShiViz logs takes."""

@@ -23,7 +23,7 @@ from tests.spark.cluster import WAIT, Cluster
 from tests.spark.session import spark  # noqa: F401
 from whence.cli import main
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.long]
+pytestmark = pytest.mark.long
 
 KEYS = {
     "verdicts": ("run", "cluster", "member", "lseq"),

@@ -24,7 +24,6 @@ from whence.spark.tables import arrow_schema
 from whence.trace import Row, shiviz
 
 __all__ = ["spark"]
-pytestmark = pytest.mark.xdist_group("spark")
 
 SCENARIOS = Path(__file__).parents[2] / "src" / "whence" / "scenarios"
 Verdict = dict[str, Any]

@@ -21,8 +21,6 @@ from whence.spark.foreign import audit_logs, log_files, quarantine, steps, viola
 from whence.spark.tables import manifest, read_table
 from whence.trace.shiviz import EXPRESSION, load_log
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 AKKA = r"\[\w+\] \[(?<date>([^ ]+ [^ ]+))\] [^ ]+ \[akka://Broadcast/user/(?<host>\w+)\] (?<clock>.*\}) (?<event>.*)"
 FACEBOOK = (
     r"(?<ip>(\d{1,3}\.){3}\d{1,3}) (?<date>(\d{1,2}/){2}\d{4} (\d{2}:){2}\d{2} (AM|PM)) "

@@ -31,8 +31,6 @@ from whence.spark.sweep import Grid, finished, run_missing
 from whence.spark.tables import manifest, read_table
 from whence.trace.shiviz import EXPRESSION
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 TABLES = ("verdicts", "violations", "members", "quarantine")
 
 

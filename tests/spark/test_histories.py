@@ -23,8 +23,6 @@ from whence.history.save import rows
 from whence.history.verify import verify
 from whence.spark import histories
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 SCHEMA = "history string, session string, txn long, op long, kind string, key long, value long"
 
 

@@ -21,7 +21,7 @@ from whence.history import check
 from whence.history.levels import TRANSACTIONAL
 from whence.history.save import rows
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.long]  # one of few rows: test_histories.py
+pytestmark = pytest.mark.long  # one of few rows: test_histories.py
 
 
 def test_a_worker_is_killed_in_mid_job(tmp_path: Path) -> None:

@@ -21,8 +21,6 @@ from whence.spark.place import found as files_at
 from whence.trace import Row, open_trace, read
 from whence.trace.schema import COLUMNS, TRACE_VERSION
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 NAMES = [column.name for column in COLUMNS]
 IDS = [f"0:1.0.1:{k + 1}@a#1" for k in range(20)]
 

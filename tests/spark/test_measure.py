@@ -22,7 +22,6 @@ from whence.spark.tables import read_table, require, spark_schema
 from whence.trace import Row, open_trace
 
 __all__ = ["spark"]
-pytestmark = pytest.mark.xdist_group("spark")
 
 SCENARIOS = Path(__file__).parents[2] / "src" / "whence" / "scenarios"
 SECOND = 10**9

@@ -16,8 +16,6 @@ from whence.errors import TraceError, UsageError
 from whence.spark import session as sessions
 from whence.spark import tables
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 
 def fake_java(place: Path, script: str) -> Path:
     java = place / "bin" / "java"

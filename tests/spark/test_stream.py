@@ -39,7 +39,6 @@ from whence.spark.tables import arrow_schema
 from whence.trace import JsonlTrace, Row
 
 __all__ = ["spark"]
-pytestmark = pytest.mark.xdist_group("spark")
 
 SCENARIOS = Path(__file__).parents[2] / "src" / "whence" / "scenarios"
 Verdicts = dict[tuple[str, str, str, int], dict[str, Any]]

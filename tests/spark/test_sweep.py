@@ -26,8 +26,6 @@ from whence.spark.sweep import Grid, all_points, finished, gather, load_grid, pa
 from whence.spark.sweep import sweep as run_sweep
 from whence.spark.tables import manifest
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 RUNNERS = """
 import os, time
 from pathlib import Path

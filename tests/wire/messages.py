@@ -7,7 +7,21 @@ from typing import Any, get_args
 import msgspec
 from hypothesis import strategies as st
 
-from whence.cast.messages import MAX_AGE, MAX_ROUNDS, CastMessage, Gossip, News, Subscribe, Welcome
+from whence.cast.messages import (
+    MAX_AGE,
+    MAX_ROUNDS,
+    CastMessage,
+    Disconnect,
+    Gossip,
+    Graft,
+    IHave,
+    Neighbor,
+    NeighborReply,
+    News,
+    Prune,
+    Subscribe,
+    Welcome,
+)
 from whence.clock import NEVER, Digest, Frame, FreeFrame, Incarnation, Packed, StampedFrame, member_id
 from whence.clock.cct import MAX_SEQ
 from whence.order.messages import (
@@ -68,6 +82,12 @@ EXAMPLES: list[Any] = [
     Gossip((FRAME, News("a:1#2", 4, b"n")), (1, 2), Digest(((5, 6),), ((0, 4, 9),)), (("a:1#2", 3),), (("b:1#2", 0),)),
     Subscribe(20),
     Welcome((("a:1#2", 3),)),
+    IHave((FRAME.key, ("a:1#2", 0, 5), ("a:1#2", 4)), (1, 2, 3)),
+    Graft((FRAME.key, ("a:1#2", 4))),
+    Prune(("a:1#2", "")),
+    Neighbor(True),
+    NeighborReply(False),
+    Disconnect(),
     ring.CJoin(9),
     ring.Reject(9, "full", True, 5, ((0, "a:1#2"),)),
     ring.AckCJoin(9, 10, T0, T1, SEAT, (SEAT,), ((SEAT,), ()), (ROW,)),
@@ -276,6 +296,15 @@ def gossips(draw: st.DrawFn) -> Gossip:
     return Gossip(items, ages, draw(st.one_of(st.none(), digests())), draw(aged), draw(aged), draw(heads))
 
 
+keys = st.one_of(st.tuples(tickets, u64, u64), st.tuples(members, u64, u64), st.tuples(members, u64))
+
+
+@st.composite
+def ihaves(draw: st.DrawFn) -> IHave:
+    known = draw(tuples_of(keys))
+    return IHave(known, tuple(draw(st.integers(1, MAX_AGE)) for _ in known))
+
+
 ranges = st.tuples(tickets, incs, seqs, seqs).map(lambda r: (*r[:2], min(r[2:]), max(r[2:])))
 tenures = st.builds(Tenure, tickets, u64)
 seats = st.builds(Holder, members, tickets, u64)
@@ -320,6 +349,9 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "clock": clocks(),
     "members": tuples_of(members),
     "state": st.binary(max_size=200),
+    "keys": tuples_of(keys),
+    "origins": tuples_of(st.one_of(st.just(""), members)),
+    **dict.fromkeys(("urgent", "linked"), st.booleans()),
 }
 
 
@@ -327,6 +359,8 @@ def messages_of(kind: type) -> st.SearchStrategy[Any]:
     """Valid messages of one kind."""
     if kind is Gossip:
         return gossips()
+    if kind is IHave:
+        return ihaves()
     if kind is Subscribe:
         return st.builds(Subscribe, u64)
     if kind is Welcome:

@@ -83,7 +83,8 @@ def test_round_trip_of_news(item):
 # ------------------------------------------------------------------------------------------------- numbers, bytes
 
 NUMBERS = {
-    "Gossip": 1, "Subscribe": 2, "Welcome": 3,
+    "Gossip": 1, "Subscribe": 2, "Welcome": 3, "IHave": 4, "Graft": 5, "Prune": 6, "Neighbor": 7, "NeighborReply": 8,
+    "Disconnect": 9,
     "CJoin": 32, "Reject": 33, "AckCJoin": 34, "NewSucc": 35, "AckSucc": 36, "CLeave": 37, "AckCLeave": 38,
     "NackLeave": 39, "Poll": 40, "Alive": 41, "Update": 42, "AckUpdate": 43, "Exclude": 44, "AckExclude": 45,
     "ReqCoord": 46, "AckCoord": 47, "NackCoord": 48, "Cancel": 49, "Decline": 50, "Who": 51,
@@ -111,6 +112,12 @@ GOLDEN = {
     ),
     "Subscribe": "920214",
     "Welcome": "92039192a5613a31233203",
+    "IHave": "9304939301cf00010000020000030393a5613a312332000592a5613a3123320493010203",
+    "Graft": "9205929301cf00010000020000030392a5613a31233204",
+    "Prune": "920692a5613a312332a0",
+    "Neighbor": "9207c3",
+    "NeighborReply": "9208c2",
+    "Disconnect": "9109",
     "CJoin": "932009ff",
     "Reject": "962109a466756c6cc305919200a5613a312332",
     "AckCJoin": (
@@ -280,6 +287,12 @@ FIELDS = {
     "Gossip": "items ages digest members unsubs heads",
     "Subscribe": "wanted",
     "Welcome": "members",
+    "IHave": "keys ages",
+    "Graft": "keys",
+    "Prune": "origins",
+    "Neighbor": "urgent",
+    "NeighborReply": "linked",
+    "Disconnect": "",
     "CJoin": "nonce wish",
     "Reject": "nonce reason owner era known",
     "AckCJoin": "nonce update mine yours succ L inherited rows",

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from tests.wire.messages import CLOCK, FIRST, FRAME, INC, SEAT, T0, T1, frames
-from whence.cast.messages import Gossip, News, Subscribe, Welcome
+from whence.cast.messages import Gossip, Graft, IHave, News, Prune, Subscribe, Welcome
 from whence.clock import NEVER, Digest, Frame, is_member_id
 from whence.clock.cct import MAX_SEQ
 from whence.errors import BadFrame, BadMessage, ConfigError, TooLarge
@@ -194,6 +194,18 @@ BAD = {
     "left member": Gossip(unsubs=(("a#1", 1 << 40),)),
     "wanted": Subscribe(-1),
     "welcome": Welcome((("", 1),)),
+    "announcement without age": IHave(((0, 1, 1),), ()),
+    "announcement with an age too many": IHave((), (1,)),
+    "announcement's age": IHave(((0, 1, 1),), (0,)),
+    "key without parts": Graft(((),)),
+    "key of one part": Graft((("a#1",),)),
+    "key of four parts": Graft(((0, 1, 1, 1),)),
+    "key of a ticket beyond": Graft(((3, 1, 1),)),
+    "key of a negative number": Graft(((0, 1, -1),)),
+    "key of nobody": Graft((("nobody", 1),)),
+    "key of news without origin": Graft(((0, 1),)),
+    "key with a name for a number": Graft((("a#1", "a#1"),)),
+    "origin": Prune(("nobody",)),
     "wish": CJoin(1, -2),
     "wish beyond": CJoin(1, 3),
     "nonce": CJoin(-1),
@@ -264,6 +276,10 @@ LARGE = {
     "left members": Gossip(unsubs=(AGED,) * 3),
     "welcome": Welcome((AGED,) * 3),
     "name": Welcome((("address:1#1", 0),)),
+    "announcements": IHave((("a#1", 1),) * 3, (1,) * 3),
+    "keys": Graft((("a#1", 1),) * 3),
+    "key's name": Graft((("address:1#1", 0),)),
+    "origins": Prune(("a#1",) * 3),
     "reason": Reject(1, "x" * 11, True, 1, ()),
     "known": Reject(1, "", True, 1, ((0, "a#1"),) * 4),
     "R": Update(1, T0, T1, 0, (SEAT,) * 4, ()),

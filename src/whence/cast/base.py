@@ -103,6 +103,20 @@ class CastStats:
     """Expired addresses that will not be tried again."""
     lost_tried: int = 0
     """Subscriptions sent to expired addresses."""
+    linked: int = 0
+    """`tree`: neighbours gained."""
+    unlinked: int = 0
+    """`tree`: neighbours lost, replaced or told to go."""
+    pruned: int = 0
+    """`tree`: edges of a tree given up because of a duplicate."""
+    grafted: int = 0
+    """`tree`: requests for items that were announced and did not come."""
+    ungrafted: int = 0
+    """`tree`: items given up: announced, asked for and never received. Recovery of the order layer gets frames."""
+    unwanted: int = 0
+    """`tree`: announcements not taken: too many items are missing."""
+    unheld: int = 0
+    """`tree`: items asked for that are no longer held."""
 
     @property
     def view_changes(self) -> int:

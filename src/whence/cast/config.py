@@ -9,16 +9,18 @@ import msgspec
 from whence.cast import sizing
 from whence.errors import ConfigError
 
-_MAY_BE_ZERO = ("buffer", "history", "unsubs_size", "expire", "lost_size")
+_MAY_BE_ZERO = ("buffer", "history", "unsubs_size", "expire", "lost_size", "neighbours", "lazy", "graft", "silence")
 
 
 class CastConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How one cluster gossips. The defaults are the papers' where the papers have one (CCC11 section 6)."""
 
-    mode: Literal["rounds", "eager"] = "rounds"
+    mode: sizing.Mode = "rounds"
     """`rounds`: items travel in the messages of the rounds, as in the papers: constant traffic, about half a round of
     latency a hop. `eager`: items are pushed at once and forwarded once; rounds carry only digests and membership, and
-    the order layer pulls what is missing: latency of the network, traffic by load."""
+    the order layer pulls what is missing: latency of the network, traffic by load. `tree`: items are pushed at once
+    along trees over a few fixed neighbours, about one packet for each member; neighbours announce what they have, and
+    what the trees missed is pulled. All members of a cluster use the same mode."""
     round: int = 100_000_000
     """Nanoseconds between two rounds of a member. Shorter: less latency in `rounds`, faster repair and faster
     detection of crashes; cost: `fanout` messages a round for every member."""
@@ -79,6 +81,23 @@ class CastConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Expired addresses kept to be tried again, so that a healed partition merges by itself."""
     lost_every: int = 10
     """Rounds between two such tries (one `Subscribe` each). Smaller: a healed cluster merges sooner."""
+    neighbours: int = 0
+    """`tree`: neighbours that a member looks for; 0: `sizing.neighbours(members)`. More: fewer hops, and more crashes
+    survived at once; cost: an announcement for each in every `lazy`."""
+    trees: int = 256
+    """`tree`: publishers that have a tree of their own, with the fewest hops; its first item goes over all links. When
+    there are more publishers, the tree unused for the longest time is forgotten. 1: one tree for all, as in Plumtree:
+    no such first items, and up to twice the hops."""
+    lazy: int = 0
+    """`tree`: nanoseconds for which announcements are gathered; 0: half a round. Shorter: what a tree missed is pulled
+    sooner; cost: a packet for each neighbour in every `lazy` in which items came."""
+    graft: int = 0
+    """`tree`: nanoseconds to wait for an announced item before asking for it, and between two requests; 0: a quarter
+    of a round. Shorter than its way down the tree: items are asked for that are on their way, and arrive twice."""
+    silence: int = 0
+    """`tree`: rounds without a word after which a neighbour is replaced; 0: `sizing.silence(loss)`."""
+    max_keys: int = 256
+    """`tree`: items named in one announcement or request; about 15 bytes each."""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
@@ -108,6 +127,26 @@ class CastConfig(msgspec.Struct, frozen=True, kw_only=True):
     def unsubs_kept(self) -> int:
         """`unsubs_size`, or its formula."""
         return self.unsubs_size or max(64, self.members)
+
+    @property
+    def degree(self) -> int:
+        """`neighbours`, or its formula."""
+        return self.neighbours or sizing.neighbours(self.members)
+
+    @property
+    def lazy_ns(self) -> int:
+        """`lazy`, or its formula."""
+        return self.lazy or max(1, self.round // 2)
+
+    @property
+    def graft_ns(self) -> int:
+        """`graft`, or its formula."""
+        return self.graft or max(1, self.round // 4)
+
+    @property
+    def silence_ns(self) -> int:
+        """`silence`, or its formula, in nanoseconds."""
+        return (self.silence or sizing.silence(self.loss)) * self.round
 
     def expire_rounds(self, members: int) -> int:
         """`expire`, or its formula for a cluster of so many members."""

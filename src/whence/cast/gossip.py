@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Hashable, Sequence
 
-from whence.cast.base import NEVER_WAKE, CastOutput, CastSend, CastStats, First, Heard, Vet
+from whence.cast.base import NEVER_WAKE, CastOutput, CastStats, First, Vet
 from whence.cast.config import CastConfig
-from whence.cast.messages import CastMessage, Gossip, Heads, Item, Subscribe, Welcome, check
-from whence.cast.views import FullView, PartialView, View, pick
-from whence.clock import Digest, MemberId, is_member_id
-from whence.errors import BadMessage, UsageError
+from whence.cast.dissemination import Dissemination
+from whence.cast.messages import Gossip, Heads, Item
+from whence.cast.views import View, pick
+from whence.clock import Digest, MemberId
 
 
 class AgeBuffer:
@@ -90,50 +89,19 @@ class AgeBuffer:
         return fitting, size
 
 
-class EttbGossip:
-    """One member's part in PrCast: an item handed in at one member comes out at all of them with high probability,
-    once, in no particular order."""
+class EttbGossip(Dissemination):
+    """PrCast by random pushes: in rounds, or eagerly."""
 
     def __init__(
         self, me: MemberId, config: CastConfig, view: View, rng: random.Random, vet: Vet | None = None
     ) -> None:
-        self.me = me
-        self.config = config
-        self.vet = vet
-        self.view = view
-        self.rng = rng
-        self.stats = view.stats
-        self.wake_at = NEVER_WAKE
-        """When the next round is due, in nanoseconds of the member's clock."""
+        super().__init__(me, config, view, rng, vet)
         self._eager = config.mode == "eager"
         self._buffer = AgeBuffer(config, self.stats)
-        self._seen: set[Hashable] = set()  # looked up, never iterated
-        self._order: deque[Hashable] = deque()  # of _seen, first in first out
-        self._history = config.history_keys
-        self._contacts: list[MemberId] = []  # whom to subscribe at, until one of them answers
-
-    def start(self, contacts: Sequence[MemberId], now: int, genesis: bool) -> list[CastOutput]:
-        """Begin. A genesis member has `contacts` as its first view; any other subscribes through them."""
-        for contact in contacts:
-            if not is_member_id(contact):
-                raise UsageError(f"contact {contact!r} is no member id; want address#boot")
-        out: list[CastOutput] = []
-        phase = self.rng.random()
-        self.wake_at = now + 1 + int(phase * self.config.round)
-        if self.config.in_step:
-            self.wake_at = (now // self.config.round + 1) * self.config.round
-        if genesis:
-            self.view.merge([(c, 0) for c in contacts], out)
-            return out
-        self._contacts = [c for c in contacts if c != self.me]
-        for contact in pick(self._contacts, self.config.fanout, self.rng):
-            self._subscribe(contact, out)
-        return out
 
     def broadcast(self, item: Item, now: int) -> list[CastOutput]:
-        """Spread an item of our own; it does not come back as `First`."""
         out: list[CastOutput] = []
-        if self.wake_at == NEVER_WAKE or not self._remember(item.key):
+        if self.wake_at == NEVER_WAKE or not self._remember(item.key, self.me):
             return out
         if not self._eager:
             self._buffer.add(item, 0)
@@ -143,105 +111,22 @@ class EttbGossip:
         self.stats.unsent += not targets
         return out
 
-    def receive(self, sender: MemberId, message: CastMessage, now: int) -> list[CastOutput]:
-        """Take a peer's message. Raises a `RemoteError`, having changed nothing, if it breaks the protocol."""
-        check(message, self.config)
-        out: list[CastOutput] = []
-        if self.wake_at == NEVER_WAKE:
-            return out
-        self.stats.received += 1
-        if is_member_id(sender):
-            self.view.spoke(sender, out)
-        if type(message) is Gossip:
-            self._take(sender, message, out)
-        elif type(message) is Subscribe:
-            if not is_member_id(sender):
-                raise BadMessage(f"subscription of {sender!r}, which is no member id; want address#boot")
-            self.view.subscribe(sender, out)
-            self._send([sender], Welcome(self.view.welcome(message.wanted, sender)), out)
-        elif type(message) is Welcome:
-            self._contacts = []
-            self.view.merge(message.members, out)
-        return out
-
     def wake(self, now: int, digest: Digest | Heads | None) -> list[CastOutput]:
-        """A round, if it is due; too early is harmless. `digest` travels with it."""
         out: list[CastOutput] = []
-        if now < self.wake_at:
-            return out
-        slept = (now - self.wake_at) // self.config.round  # whole rounds missed: one makes up for all of them
-        self.wake_at += (slept + 1) * self.config.round
-        self.stats.rounds += 1
-        self.view.tick(slept + 1, out)
-        self._gossip(digest, self.view.unsubs(), out)
-        for contact in pick(self._contacts, 1, self.rng):
-            self._subscribe(contact, out)
-        lost = self.view.lost_contact()
-        if lost is not None:
-            self._subscribe(lost, out)
+        if now >= self.round_at:
+            self._round(now, digest, out)
+            self.wake_at = self.round_at
         return out
-
-    def leave(self, now: int) -> list[CastOutput]:
-        """Unsubscribe, with the last items still in hand. After that nothing is sent and nothing taken."""
-        out: list[CastOutput] = []
-        if self.wake_at != NEVER_WAKE:
-            self.view.tick(1, [])
-            unsubs = ((self.me, 0), *self.view.unsubs())[: self.config.max_members]
-            self._gossip(None, unsubs, out)
-            self.wake_at = NEVER_WAKE
-        return out
-
-    def remove(self, member: MemberId) -> None:
-        """The member is cut off or dead: forget it, and do not take it back from hearsay for a while."""
-        self._contacts = [c for c in self._contacts if c != member]
-        self.view.remove(member)
-
-    def members(self) -> list[MemberId]:
-        """The view, without this member, in the same order in every run of the same seed."""
-        return list(self.view.pool)
-
-    def sample(self, k: int) -> list[MemberId]:
-        """At most `k` distinct members of the view, uniformly at random."""
-        return pick(self.view.pool, k, self.rng)
 
     # Its parts
 
-    def _gossip(
-        self, digest: Digest | Heads | None, unsubs: tuple[tuple[MemberId, int], ...], out: list[CastOutput]
-    ) -> None:
-        """The one message of a round."""
-        items, ages = self._buffer.round(self.rng)
-        targets = pick(self.view.pool, self.config.fanout, self.rng)
-        if targets:
-            members = () if (self.me, 0) in unsubs else self.view.subscriptions()
-            if isinstance(digest, tuple):
-                message = Gossip(items, ages, None, members, unsubs, digest)
-            else:
-                message = Gossip(items, ages, digest, members, unsubs)
-            self._send(targets, message, out)
+    def _round_items(self) -> tuple[tuple[Item, ...], tuple[int, ...]]:
+        return self._buffer.round(self.rng)
 
-    def _take(self, sender: MemberId, message: Gossip, out: list[CastOutput]) -> None:
-        seen = self._seen
-        fresh = [(item, age) for item, age in zip(message.items, message.ages, strict=True) if item.key not in seen]
-        if self.vet is not None:
-            for item, _ in fresh:
-                self.vet(item, sender)
-        if message.members:
-            self.view.merge(message.members, out)
-        if message.unsubs:
-            self.view.unsubscribe(message.unsubs, out)
-        self.stats.duplicates += len(message.items) - len(fresh)
-        if fresh:
-            self._first(sender, fresh, out)
-        if message.digest is not None:  # after the items: what this very message brings is not to be pulled
-            out.append(Heard(sender, message.digest))
-        if message.heads:
-            out.append(Heard(sender, message.heads))
-
-    def _first(self, sender: MemberId, fresh: list[tuple[Item, int]], out: list[CastOutput]) -> None:
+    def _first(self, sender: MemberId, fresh: list[tuple[Item, int]], now: int, out: list[CastOutput]) -> None:
         forward: list[tuple[Item, int]] = []
         for item, age in fresh:
-            if not self._remember(item.key):  # twice in one message
+            if not self._remember(item.key, sender):  # twice in one message
                 continue
             self.stats.firsts += 1
             out.append(First(item, sender, age))
@@ -255,30 +140,3 @@ class EttbGossip:
             targets = pick(self.view.pool, self.config.fanout + 1, self.rng)
             targets = [t for t in targets if t != sender][: self.config.fanout]
             self._send(targets, Gossip(tuple(i for i, _ in forward), tuple(a + 1 for _, a in forward)), out)
-
-    def _remember(self, key: Hashable) -> bool:
-        """False if the history has the key already."""
-        if key in self._seen:
-            self.stats.duplicates += 1
-            return False
-        self._seen.add(key)
-        self._order.append(key)
-        if len(self._order) > self._history:
-            self._seen.discard(self._order.popleft())
-            self.stats.forgotten += 1
-        return True
-
-    def _subscribe(self, contact: MemberId, out: list[CastOutput]) -> None:
-        self._send([contact], Subscribe(self.config.max_welcome), out)
-
-    def _send(self, targets: list[MemberId], message: CastMessage, out: list[CastOutput]) -> None:
-        out += [CastSend(to, message) for to in targets]
-        self.stats.sent += len(targets)
-        if type(message) is Gossip:
-            self.stats.events_sent += len(targets) * len(message.items)
-
-
-def make(me: MemberId, config: CastConfig, rng: random.Random, vet: Vet | None = None) -> EttbGossip:
-    """The dissemination that the configuration asks for."""
-    kind = FullView if config.view == "full" else PartialView
-    return EttbGossip(me, config, kind(me, config, rng), rng, vet)

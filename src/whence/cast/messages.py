@@ -43,6 +43,11 @@ class News(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=2):
         return 12 + len(self.origin) + len(self.body) + len(self.signature)
 
 
+def origin_of(item: Item) -> MemberId:
+    """Who published it."""
+    return item.origin if isinstance(item, News) else item.owner
+
+
 Item = AnyFrame | News
 """What is disseminated. Tags (1 to 4) are of this union alone."""
 
@@ -75,8 +80,51 @@ class Welcome(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=3):
     members: tuple[Aged, ...]
 
 
-CastMessage = Gossip | Subscribe | Welcome
-"""Tags 1..15 belong to this room; 4..15 are free."""
+Key = tuple[int | str, ...]
+"""`Item.key` as it travels: three ints (a frame), an owner and two ints (a frame without a ticket), or an origin and a
+number (news)."""
+
+
+class IHave(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=4):
+    """Trees: items that the sender has got lately, for all its neighbours. `ages[i]` is the age that `keys[i]` would
+    have if the sender passed it on. An empty one says that the sender is alive and the receiver its neighbour."""
+
+    keys: tuple[Key, ...] = ()
+    ages: tuple[int, ...] = ()
+
+
+class Graft(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=5):
+    """Trees: send these items, and push further ones of their origins."""
+
+    keys: tuple[Key, ...]
+
+
+class Prune(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=6):
+    """Trees: do not push items of these origins to the sender; announce them only. An empty name stands for all of
+    them, in a cluster with a single tree."""
+
+    origins: tuple[MemberId, ...]
+
+
+class Neighbor(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=7):
+    """Trees: the sender wants to be a neighbour (HyParView's NEIGHBOR). `urgent`: it has no other, or had this one
+    before; the receiver makes room."""
+
+    urgent: bool
+
+
+class NeighborReply(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=8):
+    """Trees: the answer to `Neighbor`: the sender is a neighbour now, or not."""
+
+    linked: bool
+
+
+class Disconnect(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=9):
+    """Trees: the sender is not, or no longer, the receiver's neighbour; it stays a member."""
+
+
+CastMessage = Gossip | Subscribe | Welcome | IHave | Graft | Prune | Neighbor | NeighborReply | Disconnect
+"""Tags 1..15 belong to this room; 10..15 are free."""
 
 
 @lru_cache(maxsize=1 << 14)
@@ -94,6 +142,10 @@ def check(message: CastMessage, config: CastConfig) -> None:
         _cap("unsubs", message.unsubs, config.max_members)
     elif type(message) is Welcome:
         _cap("welcome", message.members, config.max_welcome)
+    elif type(message) is IHave or type(message) is Graft:
+        _cap("keys", message.keys, config.max_keys)
+    elif type(message) is Prune:
+        _cap("origins", message.origins, config.max_events)
 
 
 def _cap(what: str, entries: tuple[object, ...], cap: int) -> None:

@@ -32,7 +32,8 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-Mode = Literal["rounds", "eager"]
+Mode = Literal["rounds", "eager", "tree"]
+"""How items spread: see `CastConfig.mode`."""
 
 _EXACT: dict[Mode, int] = {"rounds": 64, "eager": 24}
 """Infected members up to which the distribution is followed (the eager chain has two dimensions, hence fewer)."""
@@ -338,8 +339,10 @@ def choose(members: int, loss: float, target: float, mode: Mode = "rounds", in_s
     Cost = copies sent per member + termination + fanout: a copy, a round of delay and a message in every round weigh
     the same. (Copies alone would choose fanout 1 and many rounds; delay alone, fanout N-1.) Where pushing cannot reach
     the target (eager, few members, much loss) the most probable choice is returned, and `probability` says so: digests
-    repair the rest.
+    repair the rest. In `tree` mode, rounds carry membership only, and are sized as if they carried items.
     """
+    if mode == "tree":
+        mode = "rounds"
     if members <= 1:
         return Sizing(1, 1, 1.0)
     best, best_cost = Sizing(1, 1, 0.0), inf
@@ -392,3 +395,28 @@ def expire(members: int, fanout: int, max_members: int, loss: float, error: floa
     m = exp(-min(fanout, others) * min(max_members, others) * (1 - loss) / others)
     m = max(m, loss, 1e-3)
     return STALENESS + ceil(log(error / max(4, members * members)) / log(m))
+
+
+def neighbours(members: int) -> int:
+    """Neighbours of a member in `tree` mode: ln N + 1, so that a random graph of so many edges has few hops
+    (`tree_hops`) and stays connected when half of the members crash. (HyParView has log10 N + 1, for few connections:
+    5 for 10,000 members.)"""
+    return min(max(1, members - 1), ceil(log(max(2, members))) + 1)
+
+
+def tree_hops(members: int, neighbours: int) -> int:
+    """Hops after which a tree of shortest paths over a random graph has reached all but one in a hundred members: each
+    of the last ones reached has `neighbours - 1` others."""
+    missing, last, hops = float(members - 1), 1.0, 0
+    edges = neighbours
+    while missing > max(0.5, members / 100) and hops < members:
+        escape = max(0.0, 1 - edges / (members - 1)) ** last
+        last, missing, hops = missing * (1 - escape), missing * escape, hops + 1
+        edges = max(1, neighbours - 1)
+    return hops
+
+
+def silence(loss: float) -> int:
+    """Rounds after which a silent neighbour counts as crashed: at least one word a round, all of them lost with
+    probability `loss^x` below 10^-4; at least 3, for rounds that a busy process delays."""
+    return max(3, ceil(-4 * log(10) / log(max(loss, 1e-9))))

@@ -28,7 +28,7 @@ EXAMPLES = """\
 examples:
   whence history store/jepsen/history.edn            the story of the anomaly, if there is one
   whence history logs/ --level tcc --json            every history in a folder, one JSON object a line
-  whence history run.txt --out out --certificate     tables, the cycle as a graph, and a proof of what holds
+  whence history run.txt --out out --certificate     tables, a page with the cycle, and a proof of what holds
 
 What each level promises, and how to read a story: docs/histories.md.
 """
@@ -55,7 +55,7 @@ def add(commands: Commands) -> None:
         "--format", choices=("auto", "text", "dbcop", "cobra", "elle", "json"), default="auto", help="(default auto)"
     )
     command.add_argument("--master", metavar="URL", help="check with Spark at this master, such as local[*]")
-    command.add_argument("--out", type=Path, metavar="DIR", help="write verdicts, findings and cycles there")
+    command.add_argument("--out", type=Path, metavar="DIR", help="write verdicts, findings and a page there")
     command.add_argument("--certificate", action="store_true", help="with --out: also the commit order as a proof")
     command.add_argument("--json", action="store_true", help="print one JSON object a history")
     command.set_defaults(call=later("history", "history"))
@@ -76,20 +76,26 @@ def history(args: argparse.Namespace) -> int:
     taken: set[str] = set()
     if args.out is not None and (args.out / "findings.jsonl").exists():
         raise UsageError(f"{args.out} has findings of an earlier check: name another folder")
+    reports: list[Report] = []
     for path in found:
         try:
-            good = _one(path, args, levels, taken)
+            reports.append(_one(path, args, levels, taken))
         except HistoryError as error:
             if len(found) == 1:
                 raise
             print(f"whence: {error}", file=sys.stderr)
             worst = 2
             continue
-        worst = max(worst, 0 if good else 1)
+        worst = max(worst, 0 if reports[-1].holds else 1)
+    if args.out is not None and reports:
+        from whence.history.picture import page
+
+        (args.out / "index.html").write_text(page(reports), encoding="utf-8")
+        print(f"page: {args.out / 'index.html'}", file=sys.stderr)
     return worst
 
 
-def _one(path: Path, args: argparse.Namespace, levels: list[Level] | None, taken: set[str]) -> bool:
+def _one(path: Path, args: argparse.Namespace, levels: list[Level] | None, taken: set[str]) -> Report:
     from whence.history.save import save
     from whence.history.story import story
 
@@ -103,7 +109,8 @@ def _one(path: Path, args: argparse.Namespace, levels: list[Level] | None, taken
         taken.add(name)
         save(args.out, name, read_one, report, args.certificate)
     print(json.dumps(report.as_dict(), default=str) if args.json else f"{story(report)}\n", flush=True)
-    return report.holds
+    report.order = None  # written; it is as long as the history
+    return report
 
 
 def _checked(path: Path, form: str, levels: list[Level] | None) -> tuple[History | Columns, Report]:

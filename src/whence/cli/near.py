@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from whence.judge.batch.coding import codes
 from whence.spark import ingest
 from whence.spark.ingest import Piece
+from whence.spark.json_lines import LINE_LIMIT
 from whence.spark.place import opened, parquet
 from whence.trace import Row
 
@@ -177,8 +178,8 @@ def _around(piece: Piece, t_ns: int) -> Piece:
         while high - low > WINDOW // 2:
             middle = (low + high) // 2
             file.seek(middle)
-            file.readline(ingest.LINE_LIMIT)
-            at = _t_ns(file.readline(ingest.LINE_LIMIT))
+            file.readline(LINE_LIMIT)
+            at = _t_ns(file.readline(LINE_LIMIT))
             if at is not None and at < t_ns:
                 low = middle
             else:

@@ -7,7 +7,7 @@ check, of gossip and of recovery. Frames are immutable and the same at every mem
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
@@ -98,7 +98,10 @@ FRAME_EVENTS = 512
 def fitting(payloads: Sequence[bytes], start: int, frames: int = 1) -> int:
     """Where a chunk that begins at `start` and fills so many frames ends. It holds at least one payload."""
     end, room = start, frames * FRAME_BYTES
-    for payload in payloads[start : start + frames * FRAME_EVENTS]:
+    chunk = payloads[start : start + frames * FRAME_EVENTS]
+    if body_size(chunk) <= room:  # as almost always
+        return start + len(chunk)
+    for payload in chunk:
         room -= len(payload) + 5
         if room < 0 and end > start:
             break
@@ -106,9 +109,9 @@ def fitting(payloads: Sequence[bytes], start: int, frames: int = 1) -> int:
     return end
 
 
-def body_size(payloads: Iterable[bytes]) -> int:
+def body_size(payloads: Sequence[bytes]) -> int:
     """Bytes of a frame's body with these payloads, at most."""
-    return sum(len(payload) + 5 for payload in payloads) + 5
+    return sum(map(len, payloads)) + 5 * len(payloads) + 5
 
 
 @lru_cache(maxsize=256)

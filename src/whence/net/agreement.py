@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from whence.config import Config
 
-DECISIVE = ("tickets", "transport", "mechanism", "view", "ring")
+DECISIVE = ("tickets", "transport", "mechanism", "view", "mode", "ring")
 """Settings without which two members cannot work together."""
 
 

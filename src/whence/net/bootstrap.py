@@ -8,6 +8,8 @@ Rules of this file:
 3. Of the peers that are not in the cluster yet, the one founds whose disk remembers the highest epoch; of equals the
    first in the list. So no epoch, and no event id, is used twice, even where some disks were lost.
 4. Otherwise a node waits, and says for whom.
+5. A council that is remembered decides (docs/ring.md, rule C0). It is lost when all its voters are listed, so each of
+   them has answered, and those that still have their disk or their life are no quorum. Only then is it replaced.
 
 Coordinators belong in the list: a coordinator that is not listed is not asked. If there is one, the founder gives way
 as soon as it hears of it (docs/ring.md).
@@ -19,11 +21,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from whence.clock import MemberId
+from whence.clock import MemberId, address_of
 from whence.errors import NotJoined, UsageError
 from whence.net.hello import Answer
 from whence.net.host import Host
+from whence.ring.council.known import quorum
+from whence.ring.messages import Voter
 
 log = logging.getLogger("whence.net")
 
@@ -33,11 +38,25 @@ COMPLAIN_EVERY = 10.0
 """Seconds after which a node that waits logs the reason, and then again."""
 
 
-async def meet(
-    host: Host, cluster: str, peers: Sequence[str], epoch: int, timeout: float | None
-) -> tuple[list[MemberId], bool]:
-    """The members to join through, and whether to found. `epoch`: the highest that this node's disk remembers, -1:
-    none. Raises NotJoined after `timeout` seconds; None: it waits as long as it takes."""
+class Met(NamedTuple):
+    """What came of asking the peers."""
+
+    members: list[MemberId]
+    """To join through."""
+    founds: bool
+    """This node is the one to found."""
+    remember: set[str]
+    """Peers, by address, that are in the cluster or have a disk that was."""
+
+    def lost(self, voters: Sequence[Voter]) -> bool:
+        """This council never comes back (rule 5). Asked by the node that founds, so every listed peer has answered."""
+        have = [voter.member for voter in voters if address_of(voter.member) in self.remember]
+        return not quorum(voters, have)
+
+
+async def meet(host: Host, cluster: str, peers: Sequence[str], epoch: int, timeout: float | None) -> Met:
+    """Who of the peers is there, and whether to found. `epoch`: the highest that this node's disk remembers, -1: none.
+    Raises NotJoined after `timeout` seconds; None: it waits as long as it takes."""
     if host.address not in peers:
         raise UsageError(
             f"the list of peers ({', '.join(peers)}) lacks this node, {host.address}: listen on (or advertise) the "
@@ -53,7 +72,10 @@ async def meet(
         members = [answer.member for answer in answers.values() if answer is not None and answer.member]
         why = _why_not_found(host, peers, answers, epoch)
         if members or not why:
-            return members, not why
+            remember = {
+                p for p, answer in answers.items() if answer is not None and (answer.member or answer.epoch >= 0)
+            }
+            return Met(members, not why, remember | ({host.address} if epoch >= 0 else set()))
         now = time.monotonic()
         if timeout is not None and now - began > timeout:
             raise NotJoined(f"{cluster!r} was neither joined nor founded within {timeout:g} s: {why}")

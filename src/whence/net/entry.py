@@ -18,20 +18,21 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from whence.clock import MemberId, address_of
-from whence.config import MS, Config
+from whence.config import MS, Config, Mode
 from whence.errors import ConfigError, NotJoined, UsageError
-from whence.member import Checkpoint, Member
+from whence.member import Checkpoint, Member, with_kept
 from whence.net.bootstrap import meet
 from whence.net.disk import Journal, Saved
 from whence.net.host import Host
 from whence.net.node import Node
 from whence.order import Contract, Seal, SurveyConfig
-from whence.order.config import OrderName, Recovery
+from whence.order.config import OrderName, Recovery, Replacement
 from whence.order.messages import TicketState
 from whence.ports import Contracted, FoundRing, Start
 from whence.recorder import Recorder
-from whence.ring import RingName
-from whence.trace import JsonlTrace, TraceWriter, open_trace
+from whence.ring import DEFAULT_RING, RingName
+from whence.ring.messages import Voter
+from whence.trace import JsonlTrace, RotatingTrace, TraceWriter, open_trace
 
 log = logging.getLogger("whence.net")
 
@@ -50,7 +51,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Probability that gossip alone reaches everybody."""
     rate: float = 64.0
     """Frames a round in the whole cluster."""
-    mode: Literal["rounds", "eager"] = "eager"
+    mode: Mode = "eager"
+    """How events spread: `eager`, `tree` (large clusters) or `rounds` (docs/protocols.md)."""
     round_ns: int = 200 * MS
     latency_ns: int | None = 5 * MS
     """A usual one-way delay."""
@@ -63,13 +65,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     recovery: Recovery = "Rk"
     k: int = 4
     """Members that are asked for what is missing (recovery `Rk`)."""
+    once: bool = False
+    """Ask once for what is missing, and not for what only digests show, as CCC11 prints it."""
+    replacement: Replacement = "fifo"
+    """What leaves a full recovery buffer: the first that came, or the oldest by age (`age`, CCC11 section 5.2)."""
     buffer: int | None = 4096
+    buffer_bytes: int | None = None
+    """Bytes of recent frames kept for others' recovery. None: 16 MiB, and 64 MiB for `reliable`, which has nobody else
+    to ask. More: a member may be behind for longer, or its application slower, before it misses something for good."""
     hold: int | None = None
     time_to_terminate: float | None = 0.5
     """Rounds until what is missing is asked for."""
     time_to_recover: float | None = 10.0
     """Rounds until a gap is skipped."""
-    ring: RingName = "neighbours"
+    ring: RingName = DEFAULT_RING
     """Who decides who may publish (docs/ring.md): `council`, `neighbours` or `basic`."""
     ring_k: int = 3
     ring_round_ns: int | None = 1000 * MS
@@ -109,6 +118,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def config(self, name: str, order: OrderName, tickets: int) -> Config:
         """The configuration of a member."""
         given = {field: getattr(self, field) for field in self.__struct_fields__ if not field.startswith("queue_")}
+        if self.buffer_bytes is None:
+            given["buffer_bytes"] = (64 if order == "reliable" else 16) << 20
         try:
             return Config.sized(**given, cluster=name, order=order, tickets=tickets)
         except TypeError as error:
@@ -171,7 +182,7 @@ class Entry:
                 me,
                 self.config,
                 random.Random(secrets.randbits(64)),
-                saved and saved.checkpoint,
+                None if saved is None or saved.checkpoint is None else with_kept(saved.checkpoint, saved.kept),
                 self.seal,
                 self.journal is not None,
             ),
@@ -226,20 +237,31 @@ class Entry:
             previous=None if checkpoint is None else msgspec.msgpack.decode(checkpoint, type=Checkpoint).me,
             resumed=checkpoint,
         )
-        return recorder, writer.flush if isinstance(writer, JsonlTrace) else None
+        return recorder, writer.flush if isinstance(writer, JsonlTrace | RotatingTrace) else None
 
     async def start(self, node: Node, saved: Saved | None) -> None:
         """Find somebody to start from, and start."""
+        force = False
         if self.peers:
             cluster = self.config.cluster
-            self.contacts, self.founder = await meet(self.host, cluster, self.peers, node.remembers, self.patience)
+            met = await meet(self.host, cluster, self.peers, node.remembers, self.patience)
+            self.contacts, self.founder = met.members, met.founds
             if self.founder:
                 node.founds_until = time.monotonic_ns() + FOUNDING_NS
+                voters = self._voters(saved)
+                force = {address_of(v.member) for v in voters} <= {*self.peers} and met.lost(voters)
         else:
             await self._find_seeds(saved)
         node.feed(Start(tuple(self.contacts)))
         if self.founder:
-            node.feed(FoundRing())
+            node.feed(FoundRing(force))
+
+    def _voters(self, saved: Saved | None) -> Sequence[Voter]:
+        """The council that the disk remembers."""
+        if saved is None or saved.checkpoint is None:
+            return ()
+        memory = msgspec.msgpack.decode(saved.checkpoint, type=Checkpoint).ring
+        return () if memory is None else memory.known.voters
 
     async def _find_seeds(self, saved: Saved | None) -> None:
         goes_on = saved is not None and saved.checkpoint is not None
@@ -328,7 +350,9 @@ async def find(host: Host, cluster: str, seeds: Sequence[str], timeout: float) -
 
 
 def _open_trace(path: Path, cluster: str, me: MemberId) -> TraceWriter:
-    if path.suffix in (".jsonl", ".parquet"):
+    if path.suffix == ".parquet":  # a node may be killed: one file would be lost as a whole
+        return RotatingTrace(path)
+    if path.suffix == ".jsonl":
         return open_trace(path)
     name = "".join(c if c.isalnum() or c in "._-" else "_" for c in f"{cluster}-{me}")
     return open_trace(path / f"{name}.jsonl")

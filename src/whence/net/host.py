@@ -42,6 +42,7 @@ from whence.net.tcp import TcpTransport
 from whence.net.tls import Pins, contexts
 from whence.net.transport import Connection, Faults, Lossy, NetStats, Transport, is_loopback, is_wildcard, parse_address
 from whence.net.udp import UdpTransport
+from whence.ports import Unreachable
 from whence.wire import DEFAULT, read_header
 
 if TYPE_CHECKING:
@@ -172,6 +173,7 @@ class Host:
             limits,
             closed=self._closed,
             proved=self._proved,
+            unreachable=self._unreachable,
             server_tls=server_tls,
             client_tls=client_tls,
         )
@@ -395,6 +397,10 @@ class Host:
     def _closed(self, connection: Connection) -> None:
         if connection.peer is not None and connection.name is not None:
             self._pins.release(connection.peer, connection.name)
+
+    def _unreachable(self, address: str) -> None:
+        for node in list(self._nodes.values()):
+            node.feed(Unreachable(address))
 
     def _say(self, address: str, hello: Hello) -> None:
         if self._transport is not None:

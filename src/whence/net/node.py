@@ -12,26 +12,27 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, NamedTuple
 
 import msgspec
 
-from whence.cast.messages import Gossip, News
-from whence.clock import Incarnation, MemberId, address_of
+from whence.cast.messages import Gossip, IHave, News
+from whence.clock import AnyFrame, Incarnation, MemberId, address_of
 from whence.clock.event import fitting
 from whence.errors import ClusterClosed, RemoteError
 from whence.member import Member
 from whence.net.backlog import Backlog
 from whence.net.batch import Batch
 from whence.net.copies import CopyCounts
+from whence.net.counters import NodeStats
 from whence.net.disk import Journal, Saved
 from whence.net.hello import direct
 from whence.net.signal import Signal
 from whence.net.transport import Connection
 from whence.order.messages import AckRecover
 from whence.ports import (
+    Arrived,
     BadBytes,
     Contracted,
     Copied,
@@ -74,6 +75,8 @@ restart."""
 
 MAX_SHUT_OUT = 1024
 """Certificates of peers cut off that are remembered; the oldest is forgotten first."""
+_ELSEWHERE = frozenset((Send, Arrived, Published))
+"""Outputs that only the network or the trace is about: the most frequent ones."""
 UNKNOWN = Connection()
 """Where packets come from when nothing is known of it."""
 
@@ -84,27 +87,6 @@ class Parcel(NamedTuple):
     to: Sequence[str]
     packet: bytes
     reliable: bool
-
-
-@dataclass(slots=True)
-class NodeStats:
-    """Counters of one node."""
-
-    steps: int = 0
-    packets: int = 0
-    bad_bytes: int = 0
-    """Packets of this cluster that are no message; their senders are cut off."""
-    cut_off: int = 0
-    """Packets of peers that were cut off before."""
-    shed: int = 0
-    """Frames thrown away before the member saw them, because the application is behind."""
-    unread: int = 0
-    """Events thrown away because the application never asked for any."""
-    oversize: int = 0
-    """Own messages larger than any peer would take."""
-
-    def asdict(self) -> dict[str, int]:
-        return {f"net.{f.name}": getattr(self, f.name) for f in fields(self)}
 
 
 class MemberChange(msgspec.Struct, frozen=True):
@@ -122,6 +104,8 @@ class Node:
     """The highest epoch that its disk knows of; -1: it has none."""
     founds_until = 0
     """Until then whoever asks is told that it is about to found, so that nobody else does."""
+    wake_at: int | None = None
+    """When a step is due though nothing may have gathered; as of the last step."""
     silent_since: int | None = None
     """When it could last publish, in the member's time; None while it can, and until it first could."""
     _could_publish = False
@@ -244,11 +228,6 @@ class Node:
     def incarnation(self) -> Incarnation | None:
         return self.member.ring.inc
 
-    @property
-    def wake_at(self) -> int | None:
-        """When a step is due though nothing may have gathered."""
-        return None if self.failure is not None else self.member.wake_at
-
     # -- the step -----------------------------------------------------------------------------------------------
 
     def step(self, now: int, wall: int) -> None:
@@ -269,6 +248,8 @@ class Node:
             wake_at = self.member.wake_at
             if wake_at is not None and wake_at <= now:
                 out += self.member.handle(Wake(), now)
+                wake_at = self.member.wake_at
+            self.wake_at = wake_at
             self._carry_out(out, wall)
         except Exception as error:
             self.batch = batch
@@ -281,6 +262,7 @@ class Node:
         """The node stops: its state can no longer be trusted, or its disk."""
         log.error("%s in %s stops: %s: %s", self.me, self.cluster, type(error).__name__, error)
         self.failure = error
+        self.wake_at = None
         self._refuse_batch()
         self.changed.tell()
 
@@ -336,6 +318,8 @@ class Node:
         if isinstance(message, AckRecover):
             self.stats.shed += len(message.frames)
             return None if message.frames else message
+        if isinstance(message, IHave):  # it would ask for what it cannot take
+            return IHave()
         if not isinstance(message, Gossip):
             return message
         kept = [(i, a) for i, a in zip(message.items, message.ages, strict=False) if isinstance(i, News)]
@@ -401,6 +385,8 @@ class Node:
         if self._journal is not None and checkpoint is not None:
             self._save(self._journal, checkpoint, out)  # likewise
         for o in out:
+            if type(o) in _ELSEWHERE:
+                continue
             match o:
                 case Deliver():
                     self.backlog.add(o)
@@ -499,7 +485,7 @@ class Node:
         shared: dict[int, list[str]] = {}  # by the identity of a message: `out` keeps them alive
         cap = self.member.config.limits.max_message_bytes
         for o in out:
-            if not isinstance(o, Send):
+            if type(o) is not Send:
                 continue
             to = shared.get(id(o.message)) if not o.reliable else None
             if to is not None:
@@ -533,7 +519,8 @@ class Node:
     def _checkpoint_due(self, out: list[Output]) -> bytes | None:
         if self._journal is None or not self.member.joined:
             return None
-        return self.member.checkpoint() if any(isinstance(o, Deliver | Joined | Remember) for o in out) else None
+        due = any(isinstance(o, Arrived | Deliver | Joined | Remember) for o in out)
+        return self.member.checkpoint(kept=False) if due else None
 
     def _save(self, journal: Journal, checkpoint: bytes, out: list[Output]) -> None:
         """One write a batch, before anything of it leaves the process; waits for the disk when something was
@@ -542,7 +529,10 @@ class Node:
         installed = next((o.state for o in out if isinstance(o, InstallSnapshot)), None)
         if installed is not None and self._restore is not None:
             journal.processed(0, installed)
-        journal.save(checkpoint, delivered, sync=any(isinstance(o, Published | Remember) for o in out))
+        arrived: Iterable[AnyFrame] = [o.frame for o in out if isinstance(o, Arrived)]
+        if any(isinstance(o, Joined) for o in out):  # a snapshot, or the last life, has filled the recovery buffer
+            arrived = self.member.ordering.buffer
+        journal.save(checkpoint, delivered, arrived, sync=any(isinstance(o, Published | Remember) for o in out))
 
     def done(self, events: int) -> None:
         """The application is done with so many more events. What it keeps in memory is saved now and then: after a

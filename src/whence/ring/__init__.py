@@ -5,7 +5,7 @@ import random
 from whence.clock import MemberId
 from whence.ring.base import Ring
 from whence.ring.basic import BasicRing
-from whence.ring.config import RingConfig, RingName, recovery_rounds
+from whence.ring.config import DEFAULT_RING, RingConfig, RingName, recovery_rounds
 from whence.ring.council import CouncilRing
 from whence.ring.interface import Memory, State
 from whence.ring.none import NoRing
@@ -32,6 +32,7 @@ def make(
 
 
 __all__ = [
+    "DEFAULT_RING",
     "BasicRing",
     "CouncilRing",
     "NoRing",

@@ -16,6 +16,7 @@ RingName = Literal["council", "neighbours", "basic"]
 """Who decides who may own a ticket: a council of voters that renews itself, the neighbours on the ring (CCC11
 Algorithms 2 to 4, repaired), or nobody (Algorithm 1: no failure is survived; for study, and for processes that cannot
 fail)."""
+DEFAULT_RING: RingName = "council"
 
 
 class RingConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,7 +26,7 @@ class RingConfig(msgspec.Struct, frozen=True, kw_only=True):
     """n: how many members may publish at a time; entries of the cluster's vector clock. Control information grows
     with it,
     and so does the time until an exclusion is over (`temp_ns`)."""
-    protocol: RingName = "neighbours"
+    protocol: RingName = DEFAULT_RING
     k: int = 1
     """Failures of processes or links tolerated at a time among 2k+1 neighbours, or among a council of 2k+1 voters. A
     coordinator polls 2k+1 others in each round."""

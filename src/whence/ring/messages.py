@@ -542,14 +542,14 @@ def check_voter(sender: MemberId, message: RingMessage) -> None:
 
 def by_receiver(message: RingMessage) -> RingMessage:
     """What counts of a message by a member that may only receive. It answers when asked for coordinators, and its
-    answer can be a hint but no claim. Raises BadMessage for any other message: such a member never has a ticket, and
-    never votes (rule C10)."""
+    answer can be a hint but no claim; it asks voters for their tables, to know which council is the newest. Raises
+    BadMessage for any other message: such a member never has a ticket, and never votes (rule C10)."""
     match message:
         case Reject(nonce, reason, _, _, known):
             return Reject(nonce, reason, False, 0, known)
         case Witness(nonce):
             return Witness(nonce, False, 0, 0, (), (), ())
-        case Who():
+        case Who() | Read():
             return message
         case Known():
             return Known(Council(0, (), ()))

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from whence.config import Config
+from whence.config import Config, Mode
 from whence.errors import ConfigError
 from whence.order import Contract, SurveyConfig
 from whence.ring import RingName
@@ -39,6 +39,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """Default: the end of `duration`."""
     total: Count | None = None
     """At most this many events."""
+    copies: Positive = 1
+    """Ask after each publish whether so many members hold the event (`publish(..., copies=k)`)."""
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,13 +58,18 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """One order for all, or a table order -> number or share of members; the first order takes the rest."""
     order_of: dict[str, str] = {}
     """Process -> order; overrides `order`."""
-    mode: Literal["rounds", "eager"] = "rounds"
+    mode: Mode = "rounds"
+    """How events spread (docs/protocols.md)."""
     view: Literal["full", "partial"] = "full"
     recovery: Literal["off", "R1", "Rk"] = "R1"
     k: Positive | None = None
     """Members asked per missing range with Rk."""
+    once: bool = False
+    """Recovery as CCC11 prints it: each missing event is requested once, and only if a later event shows it."""
+    replacement: Literal["fifo", "age"] = "fifo"
+    """What leaves a full recovery buffer: what came first, or what is oldest (CCC11 section 5.2)."""
     ring: RingName | None = None
-    """Who decides who may publish (docs/ring.md): `council`, `neighbours` (default) or `basic`."""
+    """Who decides who may publish (docs/ring.md): `council` (default), `neighbours` or `basic`."""
     ring_k: Positive | None = None
     """Crashes in one neighbourhood, or in the council, that the ring survives (docs/ring.md)."""
     target: Share | None = None
@@ -241,8 +248,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
 
 SIZED: tuple[str, ...] = (
-    *("mode", "view", "recovery", "target", "k", "ring", "ring_k", "fanout", "termination", "max_events"),
-    *("history", "buffer", "mechanism", "survey"),
+    *("mode", "view", "recovery", "once", "replacement", "target", "k", "ring", "ring_k", "fanout", "termination"),
+    *("max_events", "history", "buffer", "mechanism", "survey"),
 )
 """Settings of a cluster that go to `Config.sized` under the same name."""
 

@@ -17,6 +17,7 @@ from whence.judge.promises import PROMISES
 from whence.spark import ingest
 from whence.spark.findings import Judged, Out, judge_run, refused
 from whence.spark.ingest import Bad, Piece
+from whence.spark.json_lines import RAW_LIMIT, schema_of, unknown_order
 
 BLOCKS: Final = "run string, cluster string, rows long, block binary, piece long"
 """`piece`: where the block comes from; in this order rows mostly need no sorting."""
@@ -89,7 +90,7 @@ def sound(table: pa.Table) -> tuple[pa.Table, pa.Table]:
     if low is not None and low < 0:
         wrong.append((pc.less(table["lseq"], pa.scalar(0)), "lseq is below 0"))
     for order in sorted({o for o in pc.unique(table["order"]).to_pylist() if o is not None} - set(PROMISES)):
-        wrong.append((pc.equal(table["order"].cast(pa.string()), pa.scalar(order)), ingest.unknown_order(order)))
+        wrong.append((pc.equal(table["order"].cast(pa.string()), pa.scalar(order)), unknown_order(order)))
     bad: list[Bad] = []
     gone: Any = None
     for mask, why in wrong:
@@ -98,7 +99,7 @@ def sound(table: pa.Table) -> tuple[pa.Table, pa.Table]:
         for row in table.filter(new).to_pylist():
             file, position, told, raw = (row.pop(name) for name in ("file", "position", "bad", "raw"))
             said = json.dumps({name: value for name, value in row.items() if value is not None})
-            bad.append(Bad(file, position, why or told, raw if told else said[: ingest.RAW_LIMIT]))
+            bad.append(Bad(file, position, why or told, raw if told else said[:RAW_LIMIT]))
         gone = mask if gone is None else pc.or_(gone, mask)
     good = table if gone is None else table.filter(pc.invert(gone))
     return good.drop_columns(["bad", "raw"]), ingest.bad_table(bad)
@@ -156,7 +157,7 @@ def unpacked(blocks_of_one: Iterable[bytes]) -> pa.Table:
     """The rows of these blocks, with all columns."""
     tables = [pa.ipc.open_stream(block).read_all() for block in blocks_of_one]
     rows = pa.concat_tables(tables, promote_options="default")
-    for column in ingest.schema_of(READ[2:]):
+    for column in schema_of(READ[2:]):
         if column.name not in rows.column_names:
             rows = rows.append_column(column.name, pa.nulls(rows.num_rows, column.type))
     return rows

@@ -21,7 +21,8 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from whence.errors import TraceError, UsageError
 from whence.judge.batch.tables import violations_table
 from whence.judge.clocks import Step, judge
-from whence.spark.ingest import RAW_LIMIT, Bad, bad_table, raw_rows
+from whence.spark.ingest import Bad, bad_table, raw_rows
+from whence.spark.json_lines import RAW_LIMIT
 from whence.spark.place import found
 from whence.spark.session import cores
 from whence.spark.tables import arrow_schema, inputs, publish, require, spark_schema, staging

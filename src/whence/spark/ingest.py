@@ -14,10 +14,9 @@ import pickle
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,9 +24,10 @@ import pyarrow.parquet as pq
 
 from whence.errors import TraceError
 from whence.judge.promises import PROMISES
+from whence.spark import json_lines
+from whence.spark.json_lines import COLUMN, RAW_LIMIT, TYPES, schema_of, unknown_order
 from whence.spark.place import Anywhere, Found, found, opened, parquet, place_of
 from whence.spark.tables import MANIFEST, arrow_schema, spark_schema
-from whence.trace import Row
 from whence.trace.read import SUFFIXES
 from whence.trace.schema import COLUMNS, TRACE_VERSION
 
@@ -39,19 +39,9 @@ PIECE_ROWS: Final = 1 << 20
 """Rows of a Parquet file that one task reads at a time."""
 PIECE_BYTES: Final = 128 << 20
 """The same for JSON lines."""
-LINE_LIMIT: Final = 1 << 20
-"""Bytes of one JSON line; a longer one is no row of ours."""
 TASKS: Final = 4
 """Tasks for each core: enough for the last ones to end at about the same time."""
-RAW_LIMIT: Final = 4096
-"""Bytes of a line that are kept in the quarantine."""
 
-_TYPES: Final[dict[str, Any]] = {
-    "text": pa.dictionary(pa.int32(), pa.string()),
-    "int32": pa.int32(),
-    "int64": pa.int64(),
-}
-_COLUMN: Final = {column.name: column for column in COLUMNS}
 _REQUIRED: Final = tuple(column.name for column in COLUMNS if column.required)
 NEEDED: Final = ("run", "cluster", "member", "lseq", "kind", "event")
 """Columns that a table has to have. Without `t_ns` all times are 0; `version` is then the current one."""
@@ -141,7 +131,7 @@ def _given(file: str) -> dict[str, str]:
     """Columns by the names of directories, as Spark and Hive write them: `run=7/cluster=a/...`."""
     parts = file.partition("?")[0].split("/")[:-1]
     pairs = (part.partition("=") for part in parts if "=" in part)
-    return {name: unquote(value) for name, _, value in pairs if name in _COLUMN}
+    return {name: unquote(value) for name, _, value in pairs if name in COLUMN}
 
 
 def _said(error: object) -> str:
@@ -234,12 +224,6 @@ def _by_group(piece: Piece, columns: Sequence[str]) -> Read:
     return pa.concat_tables(tables), bad
 
 
-def schema_of(columns: Sequence[str]) -> pa.Schema:
-    """Of rows with these columns, as they are read."""
-    fields: list[Any] = [pa.field(name, _TYPES[_COLUMN[name].type]) for name in columns]
-    return pa.schema([*fields, pa.field("position", pa.int64())])
-
-
 def _empty(columns: Sequence[str]) -> pa.Table:
     return schema_of(columns).empty_table()
 
@@ -257,13 +241,13 @@ def _read_parquet(piece: Piece, columns: Sequence[str]) -> Read:
     for name in wanted:
         if name not in full:
             where.setdefault(_filled(piece, footer, name), []).append(name)
-    texts = [name for groups, names in where.items() if groups for name in names if _COLUMN[name].type == "text"]
+    texts = [name for groups, names in where.items() if groups for name in names if COLUMN[name].type == "text"]
     with pq.ParquetFile(source, metadata=footer, read_dictionary=texts) as file:
         for groups, names in where.items():
             table = file.read_row_groups(list(groups), columns=names, use_threads=False) if groups else None
             for name in names:
                 values = None if table is None else _typed(table[name], name)
-                full[name] = _spread(values, piece.groups, rows, groups, _TYPES[_COLUMN[name].type])
+                full[name] = _spread(values, piece.groups, rows, groups, TYPES[COLUMN[name].type])
     positions: Any = np.arange(piece.first, piece.end)
     return _sound(piece.file, pa.table([full[name] for name in wanted], names=wanted), pa.array(positions), columns)
 
@@ -274,13 +258,13 @@ def _constants(piece: Piece, footer: Any) -> dict[str, Any]:
     known = dict(piece.given) | (dict(zip(("run", "cluster"), piece.of, strict=True)) if piece.of is not None else {})
     zeros: Any = np.zeros(piece.rows, np.int32)
     for name, value in known.items():
-        if _COLUMN[name].type == "text":
+        if COLUMN[name].type == "text":
             out[name] = pa.DictionaryArray.from_arrays(pa.array(zeros), pa.array([value], pa.string()))
         else:
-            out[name] = pa.repeat(pa.scalar(value).cast(_TYPES[_COLUMN[name].type]), piece.rows)
+            out[name] = pa.repeat(pa.scalar(value).cast(TYPES[COLUMN[name].type]), piece.rows)
     for name, blank in _BLANK.items():
         if name not in out and _place(footer, name) is None:
-            out[name] = pa.repeat(pa.scalar(blank, _TYPES[_COLUMN[name].type]), piece.rows)
+            out[name] = pa.repeat(pa.scalar(blank, TYPES[COLUMN[name].type]), piece.rows)
     at = _place(footer, "version")
     if at is None:
         return out
@@ -310,10 +294,10 @@ def _filled(piece: Piece, footer: Any, name: str) -> tuple[int, ...]:
 
 
 def _typed(column: Any, name: str) -> Any:
-    kind = _TYPES[_COLUMN[name].type]
+    kind = TYPES[COLUMN[name].type]
     if column.type == kind:
         return column
-    return column.cast(pa.string()).dictionary_encode() if _COLUMN[name].type == "text" else column.cast(kind)
+    return column.cast(pa.string()).dictionary_encode() if COLUMN[name].type == "text" else column.cast(kind)
 
 
 def _spread(values: Any, groups: tuple[int, ...], rows: list[int], there: tuple[int, ...], kind: Any) -> Any:
@@ -360,86 +344,9 @@ def _sound(file: str, rows: pa.Table, positions: Any, columns: Sequence[str]) ->
 
 
 def _read_jsonl(piece: Piece, columns: Sequence[str]) -> Read:
-    decode = msgspec.json.Decoder(Row).decode
-    rows: list[Row] = []
-    at: list[int] = []
-    wrong: list[tuple[int, str, bytes]] = []
     with opened(piece.file) as file:
-        before = _to_line(file, piece.first)
-        number = 0
-        while file.tell() < piece.end and (line := file.readline(LINE_LIMIT)):
-            number += 1
-            if len(line) == LINE_LIMIT and not line.endswith(b"\n"):
-                wrong.append((number, f"longer than {LINE_LIMIT} bytes: not a whence trace", line))
-                while line and not line.endswith(b"\n"):
-                    line = file.readline(LINE_LIMIT)
-                continue
-            try:
-                row = decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                wrong.append((number, ("" if line.endswith(b"\n") else "truncated: ") + str(error), line))
-                continue
-            why = _not_fitting(row)
-            if why is not None:
-                wrong.append((number, why, line))
-                continue
-            rows.append(row)
-            at.append(number)
-        lines = _lines_before(file, before) if wrong else 0
-    bad = [Bad(piece.file, n + lines, why, x[:RAW_LIMIT].decode("utf-8", "replace").rstrip()) for n, why, x in wrong]
-    arrays: list[Any] = [_column(rows, name) for name in columns]
-    return pa.table([*arrays, pa.array(at, pa.int64())], schema=schema_of(columns)), bad
-
-
-def _column(rows: list[Row], name: str) -> Any:
-    kind = _COLUMN[name].type
-    values = pa.array([getattr(row, name) for row in rows], pa.string() if kind == "text" else _TYPES[kind])
-    return values.dictionary_encode() if kind == "text" else values
-
-
-def _not_fitting(row: Row) -> str | None:
-    if row.version < 1:
-        return f"version {row.version} does not exist"
-    if row.lseq < 0:
-        return f"lseq is {row.lseq}, below 0"
-    if row.order is not None and row.order not in PROMISES:
-        return unknown_order(row.order)
-    for name, bits in (
-        ("version", 31),
-        ("lseq", 62),
-        ("t_ns", 63),
-        ("ticket", 31),
-        ("age", 31),
-        ("bytes", 63),
-        ("control", 31),
-        ("held", 31),
-    ):
-        value = getattr(row, name)
-        if value is not None and not -(1 << bits) <= value < 1 << bits:
-            return f"{name} is {value}: out of range"
-    return None
-
-
-def unknown_order(order: str) -> str:
-    """Why a row is refused. Nobody knows what such a member promises, so it is not judged as if it promised nothing."""
-    return f"unknown order {order!r} (known: {', '.join(PROMISES)})"
-
-
-def _to_line(file: BinaryIO, first: int) -> int:
-    """Go to the first line that begins at or after this byte. A line belongs to the piece that it begins in."""
-    if first:
-        file.seek(first - 1)
-        file.readline()
-    return file.tell()
-
-
-def _lines_before(file: BinaryIO, end: int) -> int:
-    file.seek(0)
-    lines, left = 0, end
-    while left and (block := file.read(min(left, 1 << 20))):
-        lines += block.count(b"\n")
-        left -= len(block)
-    return lines
+        table, bad = json_lines.read(file, piece.first, piece.end, columns)
+    return table, [Bad(piece.file, *why) for why in bad]
 
 
 # -- as tables

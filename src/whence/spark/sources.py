@@ -27,6 +27,7 @@ from whence.errors import UsageError
 from whence.spark import foreign, ingest
 from whence.spark.growing import BATCH_BYTES, GrowingReader
 from whence.spark.ingest import Bad, Piece
+from whence.spark.json_lines import schema_of
 from whence.spark.place import is_local, place_of
 from whence.trace.schema import COLUMNS
 
@@ -83,7 +84,7 @@ class TraceReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         job: Piece | Bad = partition.value
         names = [name for name in _NAMES if name in self._columns]
-        none = ingest.schema_of(names).empty_table()
+        none = schema_of(names).empty_table()
         table, bad = ingest.read_piece(job, names) if isinstance(job, Piece) else (none, [job])
         rows = ingest.raw_rows(job.file, table, bad)
         yield from rows.select(list(self._columns)).to_batches(max_chunksize=1 << 16)

@@ -14,8 +14,8 @@ from whence.judge.batch.audited import Audited
 from whence.judge.batch.coding import picked
 from whence.judge.findings import Doubt
 from whence.judge.promises import NAMES
-from whence.spark import ingest
 from whence.spark.ingest import Bad
+from whence.spark.json_lines import RAW_LIMIT
 
 SHOWN: Final = 5
 """Violations of a run that are shown, of each rule; all of them are in the table."""
@@ -115,5 +115,5 @@ def conflicts(table: pa.Table, rows: list[int]) -> list[Bad]:
         file, position = row.pop("file"), row.pop("position")
         why = f"step {row['lseq']} of {row['member']} is told of in different ways"
         said = {name: value for name, value in row.items() if value is not None}
-        out.append(Bad(file, position, why, json.dumps(said)[: ingest.RAW_LIMIT]))
+        out.append(Bad(file, position, why, json.dumps(said)[:RAW_LIMIT]))
     return out

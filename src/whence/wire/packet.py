@@ -65,13 +65,21 @@ def read_header(data: bytes, limits: Limits = DEFAULT) -> Header:
         raise BadMessage("not a packet: it does not begin with the magic byte")
     if data[1] != VERSION:
         raise WrongVersion(f"peer speaks version {data[1]} of the protocol, this is version {VERSION}")
-    cluster, at = _name(data, 2, limits)
-    sender, at = _name(data, at, limits)
+    at = _name_end(data, _name_end(data, 2, limits), limits)
+    cluster, sender = _names(data[2:at])
+    return Header(cluster, sender, memoryview(data)[at:])
+
+
+@lru_cache(maxsize=1024)  # the same few at the head of every packet
+def _names(data: bytes) -> tuple[str, MemberId]:
+    """The cluster and the sender in the header, each behind its length."""
+    split = 1 + data[0]
+    cluster, sender = str(data[1:split], "latin-1"), str(data[split + 1 :], "latin-1")
     if not is_name(cluster):
         raise BadMessage(f"not a cluster name: {cluster!r}")
     if not is_member_id(sender):
         raise BadMessage(f"not a member id: {sender!r}")
-    return Header(cluster, sender, memoryview(data)[at:])
+    return cluster, sender
 
 
 def unpack(data: bytes, limits: Limits = DEFAULT) -> Packet:
@@ -80,8 +88,8 @@ def unpack(data: bytes, limits: Limits = DEFAULT) -> Packet:
     return Packet(cluster, sender, decode(body, limits))
 
 
-def _name(data: bytes, at: int, limits: Limits) -> tuple[str, int]:
-    """The name whose length byte is at `at`, and where it ends."""
+def _name_end(data: bytes, at: int, limits: Limits) -> int:
+    """Where the name ends whose length byte is at `at`."""
     if at >= len(data):
         raise BadMessage("packet ends within its header")
     end = at + 1 + data[at]
@@ -89,4 +97,4 @@ def _name(data: bytes, at: int, limits: Limits) -> tuple[str, int]:
         raise BadMessage("packet ends within its header")
     if data[at] > limits.max_name_bytes:
         raise TooLarge(f"name of {data[at]} bytes, allowed are {limits.max_name_bytes}")
-    return str(data[at + 1 : end], "latin-1"), end
+    return end

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, get_args
 
-from whence.cast.messages import MAX_AGE, MAX_ROUNDS, Aged, CastMessage, Gossip, News
+from whence.cast.messages import MAX_AGE, MAX_ROUNDS, Aged, CastMessage, Gossip, IHave, Key, News
 from whence.clock import AnyFrame, Digest, Frame, FrameRange, FreeFrame, MemberId, Packed, StampedFrame, are_keys
 from whence.clock.cct import MAX_SEQ, Entry, Orphan, Range
 from whence.clock.event import is_member_id
@@ -189,10 +189,15 @@ check_stamp = at_most("max_stamp_bytes", "bytes of a stamp or a mechanism's stat
 def validate(message: Any, limits: Limits = DEFAULT) -> None:
     """Raises a RemoteError (BadMessage, TooLarge, BadFrame) unless the `Message` or `RingNews` is one that a member
     could have sent."""
+    gossip = type(message) is Gossip
     for field, check in _RULES[type(message)]:
-        check(getattr(message, field), limits)
-    if type(message) is Gossip and len(message.items) != len(message.ages):
+        value = getattr(message, field)
+        if value or not gossip:  # most fields of most gossip are empty
+            check(value, limits)
+    if gossip and len(message.items) != len(message.ages):
         raise BadMessage(f"gossip with {len(message.items)} items and {len(message.ages)} ages")
+    if type(message) is IHave and len(message.keys) != len(message.ages):
+        raise BadMessage(f"an announcement of {len(message.keys)} items and {len(message.ages)} ages")
 
 
 def _typed(value: object, limits: Limits) -> None:
@@ -227,6 +232,28 @@ def _aged(entry: Aged, limits: Limits) -> None:
         raise BadMessage(f"a member's age is {entry[1]}, not within 0 .. {MAX_ROUNDS}")
 
 
+def _key(key: Key, limits: Limits) -> None:
+    """Of a frame (three parts, the first a ticket or an owner) or of news (its origin and a number)."""
+    if not 2 <= len(key) <= 3:
+        raise BadMessage(f"a key of {len(key)} parts")
+    first, *rest = key
+    if isinstance(first, str):
+        check_member(first, limits)
+    else:
+        check_ticket(first, limits)
+    for part in rest:
+        if isinstance(part, str):
+            raise BadMessage(f"a key with {part[:80]!r} for a number")
+        check_int(part, limits)
+    if len(key) == 2 and not isinstance(first, str):
+        raise BadMessage("a key of news without an origin")
+
+
+def _origin(origin: MemberId, limits: Limits) -> None:
+    if origin:  # empty: of the one tree that all share
+        check_member(origin, limits)
+
+
 def _digest(digest: Any, limits: Limits) -> None:
     if digest is not None:
         check_digest(digest, limits)
@@ -240,6 +267,10 @@ _CAST: dict[str, Check] = {
     "unsubs": each(_aged, "max_members", "members that left"),
     "heads": each(check_head, "max_owners", "owners"),
     "wanted": check_int,
+    "keys": each(_key, "max_items", "keys"),
+    "origins": each(_origin, "max_items", "origins"),
+    "urgent": _typed,
+    "linked": _typed,
 }
 
 

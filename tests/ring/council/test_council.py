@@ -60,6 +60,45 @@ def sent(outputs: list[RingOutput], kind: type) -> list[object]:
 # --- C1 ---
 
 
+def outside(w: CouncilWorld) -> str:
+    """A member that is no voter."""
+    voters = [voter.member for voter in w.newest()]
+    return next(member for member in w.lives.values() if member not in voters)
+
+
+def test_one_lie_about_the_council_stops_nobody() -> None:
+    """A member that is no voter tells everybody, once a round, of a council that does not exist."""
+    w = form(3, 3, readers=2, k=1)
+    number = w.ring(w.lives["p0"]).councils.now.number
+    liar = outside(w)
+    for lie in range(6):
+        phantom = Council(number + 1 + lie, (Voter("nobody#1", True),), ())
+        for member in [m for m in w.lives.values() if m != liar]:
+            w.act(member, lambda ring, now, c=phantom: ring.receive(liar, Known(c), now))  # type: ignore[misc]
+        w.run(1)
+        assert len(w.owners()) == 3
+    assert {w.ring(w.lives[name]).councils.now.number for name in ("p0", "p1", "p2")} == {number}
+
+
+def test_whoever_was_fooled_before_it_knew_better_finds_the_council_again() -> None:
+    w = form(4, 3, readers=1, k=1)
+    reader = w.ring(outside(w))
+    known = reader.councils.now
+    reader.councils.now, reader.councils.heard_at = Council(known.number + 9, (Voter("nobody#1", True),), ()), None
+    w.run(12)
+    assert reader.councils.now == known
+
+
+def test_a_member_whose_voters_are_all_gone_believes_others() -> None:
+    w = form(5, 3, readers=1, k=1)
+    reader = w.ring(outside(w))
+    known = reader.councils.now
+    reader.councils.now = stale = Council(known.number - 1, (Voter("gone#1", False),), ())
+    w.councils[stale.number] = stale.voters
+    w.run(12)
+    assert reader.councils.now.voters == tuple(w.newest())
+
+
 @pytest.mark.parametrize("size", range(1, 8))
 def test_two_quorums_share_a_voter(size: int) -> None:
     voters = [Voter(f"v{i}#1", False) for i in range(size)]

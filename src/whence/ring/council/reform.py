@@ -57,7 +57,7 @@ class Reform:
         self.councils = councils
         self.voting = voting
         self.willing = True
-        """This process may be asked to vote."""
+        """This process may be asked to vote. A member that may only receive is not, and tells nobody of councils."""
         self.leaving = False
         """This process wants to be replaced."""
         self.proposal: Proposal | None = None
@@ -79,7 +79,10 @@ class Reform:
     def attend(self) -> None:
         """Voters show that they are there; others, that they could be."""
         ctx, councils, voting = self.ctx, self.councils, self.voting
-        if councils.seated:
+        if councils.moved is not None:
+            self._volunteer(ctx.config.window)
+            self.consider()
+        elif councils.seated:
             book = voting.book
             for voter in councils.members():
                 if voter != councils.me.member:
@@ -95,7 +98,7 @@ class Reform:
         """A full council needs to hear of a few only; one that has lost a voter, and one in which an earlier life of
         this process sits, of everybody."""
         councils, ctx = self.councils, self.ctx
-        mine = Volunteer(councils.me)
+        mine = Volunteer(councils.moved or councils.me)
         homes = [address_of(voter) for voter in councils.members()]
         if len(homes) < size or address_of(ctx.me) in homes:
             councils.tell_all(mine)
@@ -103,9 +106,10 @@ class Reform:
             councils.tell(ctx.rng.choice(councils.members()), mine)
 
     def on_attend(self, sender: MemberId, m: Attend) -> None:
-        self.heard[m.voter] = self.ctx.now
-        if m.leaving:
-            self.gone[m.voter] = None
+        if m.voter in self.councils.members():
+            self.heard[m.voter] = self.ctx.now
+            if m.leaving:
+                self.gone[m.voter] = None
         book = self.voting.book
         if book is not None and m.council < book.number and not self.voting.silent:
             self._tell_begin(sender, book)
@@ -144,7 +148,10 @@ class Reform:
 
     def wanted(self, book: Book, present: Sequence[Voter]) -> tuple[Voter, ...]:
         ctx = self.ctx
-        stay = [v for v in present if v.member not in self.gone and not (self.leaving and v == self.councils.me)]
+        me = self.councils.me
+        stay = [v for v in present if v.member not in self.gone and not (self.leaving and v == me)]
+        if self.councils.moved is not None:
+            stay = [self.councils.moved if v == me else v for v in stay]
         fresh = int(self.FRESH * self._round)
         new = [v for v, at in self.volunteers.items() if ctx.now - at < fresh and self.eligible(v, book)]
         new.sort(key=lambda v: (not v.disk, ctx.rng.random()))
@@ -273,11 +280,12 @@ class Reform:
         """Only who has stood still since it promised this very ballot: its table is the one that was read."""
         return book.ballot == ballot and (book.accepted is not None or self.voting.still_until is not None)
 
-    def on_begin(self, m: Begin) -> None:
+    def on_begin(self, sender: MemberId, m: Begin) -> None:
         book = self.voting.book
+        if not self.councils.told(sender, m.now):
+            return
         if self.councils.me.member in [v.member for v in m.now.voters] and (book is None or book.number < m.now.number):
             self.give_up()
             self.heard = dict.fromkeys((voter.member for voter in m.now.voters), self.ctx.now)
             self.gone = {}
             self.voting.begin(m.now, m.table)
-        self.councils.learn(m.now)

@@ -21,7 +21,7 @@ from whence.clock import MemberId
 from whence.ring.base import Ring
 from whence.ring.config import RingConfig
 from whence.ring.context import Timer
-from whence.ring.council.known import Councils
+from whence.ring.council.known import Councils, votes
 from whence.ring.council.reading import Reading
 from whence.ring.council.reform import Reform
 from whence.ring.council.seat import Seat
@@ -75,6 +75,15 @@ class CouncilRing(Ring):
     def memory(self) -> Memory:
         book = self.voting.book
         return Memory(self.councils.me.member, self.councils.now, None if book is None else book.saved())
+
+    def silent(self, now: int) -> dict[MemberId, int]:
+        """Voters that have not spoken for longer than a living one would, and for how long (ns). Only an owner, a voter
+        and a member that asks for a ticket hear voters in every round; others know of none."""
+        if self.ctx.state is State.OUT and not self.councils.seated:
+            return {}
+        limit = int(self.reform.SUSPECT * self.ctx.config.round_ns)
+        others = [voter for voter in self.councils.members() if voter != self.councils.me.member]
+        return {v: now - at for v in others if now - (at := self.councils.spoke.get(v, now)) >= limit}
 
     # --- begin and end ---
 
@@ -134,10 +143,12 @@ class CouncilRing(Ring):
     # --- messages ---
 
     def _receive(self, sender: MemberId, m: msg.RingMessage) -> None:
-        msg.check_voter(sender, m)
+        if sender != self.ctx.me:
+            msg.check_voter(sender, m)
         if isinstance(m, msg.CouncilMessage):
             era = m.era if isinstance(m, msg.Claim) else m.table.era if isinstance(m, msg.Seats | msg.Begin) else 0
             self.ctx.table.anchor = max(self.ctx.table.anchor, era)  # claims that failed have raised it, too
+            self.councils.heard(sender)
             self._in_council(sender, m)
             return
         match m:
@@ -157,7 +168,7 @@ class CouncilRing(Ring):
                 self.applicant.on_reject(sender, m)
                 self._owner_answered = False
             case msg.Who():
-                if self.councils.now.number:
+                if self.councils.now.number and self.votes:
                     self.ctx.send(sender, msg.Known(self.councils.now))
                 self.seat.reject(sender, m.nonce, self.reading.question is not None)
             case msg.NewSucc():
@@ -189,7 +200,7 @@ class CouncilRing(Ring):
             case msg.Vacate():
                 self.voting.on_vacate(sender, m)
             case msg.Known():
-                self.councils.learn(m.now)
+                self.councils.told(sender, m.now)
                 self._council_heard()
             case msg.Attend():
                 self.reform.on_attend(sender, m)
@@ -197,19 +208,30 @@ class CouncilRing(Ring):
                 self.reform.on_volunteer(sender, m)
             case msg.Missing():
                 self.reform.on_missing(sender, m)
-            case msg.Prepare():
-                self.reform.on_prepare(sender, m)
+            case msg.Prepare() | msg.Higher() | msg.Accept():
+                if self._by_a_voter(sender):
+                    self._on_ballot(sender, m)
             case msg.Promise():
                 self.reform.on_promise(m)
+            case msg.Accepted():
+                self.reform.on_accepted(m)
+            case msg.Begin():
+                self.reform.on_begin(sender, m)
+                self._council_heard()
+
+    def _by_a_voter(self, sender: MemberId) -> bool:
+        """Only voters lead the choice of the next council."""
+        book = self.voting.book
+        return sender == self.ctx.me or (book is not None and votes(sender, book.council.voters))
+
+    def _on_ballot(self, sender: MemberId, m: msg.Prepare | msg.Higher | msg.Accept) -> None:
+        match m:
+            case msg.Prepare():
+                self.reform.on_prepare(sender, m)
             case msg.Higher():
                 self.reform.on_higher(m)
             case msg.Accept():
                 self.reform.on_accept(sender, m)
-            case msg.Accepted():
-                self.reform.on_accepted(m)
-            case msg.Begin():
-                self.reform.on_begin(m)
-                self._council_heard()
 
     def _council_heard(self) -> None:
         if self.ctx.state is State.FOUNDING and not self.seat_all_allowed():
@@ -271,8 +293,9 @@ class CouncilRing(Ring):
         ctx.after(ctx.config.round_ns, Timer.COUNCIL)
         if not councils.now.number:
             self._look_for_council()
-        elif self.applicant.members:
+        elif self.applicant.members and self.votes:
             ctx.send(ctx.rng.choice(self.applicant.members), msg.Known(councils.now))
+        councils.consider_hint()
         self.reform.attend()
 
     def _look_for_council(self) -> None:

@@ -1,0 +1,89 @@
+"""The page of a check, and input that is awkward."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.history.cases import DATA, PATTERNS, WHY_SKIPPED
+from whence.cli import main
+from whence.history import check
+from whence.history.picture import page, svg
+from whence.history.plain import read_text
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_every_pattern_is_drawn_or_told(pattern: str) -> None:
+    history = read_text(Path("a.txt"), "\n".join(PATTERNS[pattern][0].split()))
+    report = check(history)
+    found = report.counterexample()
+    assert found is not None
+    text = page([report])
+    assert '<td class="violated">violated</td>' in text and found.pattern in text
+    if not found.edges:
+        assert "<svg" not in text
+        return
+    drawn = svg(report, found)
+    for t in found.nodes():
+        assert f">{report.name(t)}</text>" in drawn
+    ends = len(re.findall(r"marker-end", drawn))
+    assert ends >= len({(e.src, e.dst, e.kind) for e in found.edges})
+    numbers = [float(n) for n in re.findall(r'(?:x|y|x1|y1|x2|y2)="(-?[\d.]+)"', drawn)]
+    assert min(numbers) >= 0
+
+
+def test_a_page_holds_no_markup_of_the_history() -> None:
+    """Keys and file names come from the input."""
+    history = read_text(Path("<script>alert(1).txt"), "\n".join(PATTERNS["COConflictAO"][0].split()))
+    text = page([check(history)])
+    assert "<script>" not in text and "&lt;script&gt;" in text
+
+
+def test_the_command_writes_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "bad.txt").write_text(PATTERNS["COConflictAO"][0].replace(" ", "\n") + "\n")
+    (tmp_path / "good.txt").write_text("w(1,1,0,0)\nr(1,1,1,1)\n")
+    assert main(["history", str(tmp_path / "bad.txt"), str(tmp_path / "good.txt"), "--out", str(tmp_path / "out")]) == 1
+    assert "index.html" in capsys.readouterr().err
+    text = (tmp_path / "out" / "index.html").read_text()
+    assert text.count("<svg") == 1 and "2 histories, 1 violated." in text and "good.txt" in text
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_the_order_of_lines_of_different_sessions_does_not_matter(pattern: str) -> None:
+    lines = PATTERNS[pattern][0].split()
+    before = check(read_text(Path("a.txt"), "\n".join(lines)))
+    for seed in range(5):
+        rng = Random(f"{pattern}/{seed}")
+        sessions: dict[str, list[str]] = {}
+        for line in lines:
+            sessions.setdefault(line.rstrip(")").split(",")[2], []).append(line)
+        mixed = []
+        while sessions:
+            name = rng.choice(list(sessions))
+            mixed.append(sessions[name].pop(0))
+            if not sessions[name]:
+                del sessions[name]
+        after = check(read_text(Path("a.txt"), "\n".join(mixed)))
+        assert (after.levels, after.patterns) == (before.levels, before.patterns), mixed
+
+
+@pytest.mark.skipif(DATA is None, reason=WHY_SKIPPED)
+def test_awkward_files(capsys: pytest.CaptureFixture[str]) -> None:
+    assert DATA is not None
+    for case in json.loads((DATA / "hostile" / "expected.json").read_text()):
+        name, expected = case["file"], case.get("expected", {})
+        code = main(["history", str(DATA / name), "--json"])
+        told = capsys.readouterr()
+        if "bad-line" in name:
+            assert code == 2 and "line 3" in told.err and name in told.err
+            continue
+        report = json.loads(told.out)
+        assert code == (1 if "violated" in expected.values() else 0)
+        for level, verdict in expected.items():
+            assert report["levels"][level] is (verdict == "ok"), name
+        if "repeated" in name:
+            assert any("(1, 1) is written twice" in note for note in report["notes"])
