@@ -8,12 +8,12 @@ text as dictionaries all the way, and only sums leave it.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
-from pyspark import TaskContext
 
 from whence.judge.batch import tables as results
 from whence.judge.batch.audited import Audited, audited
@@ -83,6 +83,13 @@ def judge_run(table: pa.Table, run: str, cluster: str, complete: bool = False) -
     return Judged(run, cluster, found, summary, table, a)
 
 
+def task_number() -> int:
+    """The number of this task; 0 where there is no Spark."""
+    pyspark = sys.modules.get("pyspark")  # an audit without Spark does not load it
+    context = None if pyspark is None else pyspark.TaskContext.get()
+    return 0 if context is None else int(context.partitionId())
+
+
 def refused(bad: pa.Table) -> Judged:
     """What is no row."""
     return Judged("", "", {"quarantine": bad}, Summary())
@@ -133,8 +140,7 @@ def as_files(stage: str, kind: str) -> Out:
     leave as one row a task. A file that is not named there is of a task that failed or was run twice."""
 
     def emit(found: Iterable[Judged]) -> Iterator[pa.RecordBatch]:
-        context = TaskContext.get()
-        task = f"{kind}-{context.partitionId() if context is not None else 0:05d}"
+        task = f"{kind}-{task_number():05d}"
         total = Summary()
         pictures: list[str] = []
         with Parts(stage, task) as parts:
