@@ -90,7 +90,8 @@ def _logs(args: argparse.Namespace, say: _Says) -> Logs:
 
 
 def _here(args: argparse.Namespace, planned: Planned, say: _Says) -> Summary:
-    return audit_here(args.paths, args.out, planned=planned, progress=say, complete=args.complete)
+    sparse = args.verdicts != "all"
+    return audit_here(args.paths, args.out, planned=planned, progress=say, complete=args.complete, sparse=sparse)
 
 
 def _with_spark(args: argparse.Namespace, planned: Planned, say: _Says) -> Summary:
@@ -112,6 +113,7 @@ def _with_spark(args: argparse.Namespace, planned: Planned, say: _Says) -> Summa
         progress=say,
         metrics=args.metrics,
         complete=args.complete,
+        sparse=args.verdicts != "all" and not args.metrics,
     )
 
 

@@ -67,6 +67,13 @@ def _audit(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--metrics", action="store_true", help="measure, too: loss, latency, load, ... (takes longer)")
     command.add_argument(
+        "--verdicts",
+        choices=("sparse", "all"),
+        default="sparse",
+        help="sparse (default): a row for each delivery that is not in order, ranges of the others; all: a row for "
+        "each delivery, as --metrics needs them",
+    )
+    command.add_argument(
         "--engine",
         choices=("spark", "local"),
         default="spark",

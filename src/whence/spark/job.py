@@ -132,6 +132,7 @@ def audit_files(
     giant: int | None = None,
     metrics: bool = False,
     complete: bool = False,
+    sparse: bool = False,
 ) -> Summary:
     """Audit the traces at these places and write the tables into `out`, all or none; and beside them ShiViz logs of the
     first violations of each run. Paths are of this machine, or URIs (`whence.spark.place`).
@@ -140,7 +141,10 @@ def audit_files(
     one that fits the layout (`giant`: every run is spread over workers). `giant`: rows above which a run is spread, by
     default as many as fit into a worker's share of memory. `metrics`: measure, too; that takes many times as long, as
     every row with all its columns goes through Spark, and is kept there (in memory, what does not fit on disk).
-    `complete`: see `whence.spark.audit`."""
+    `complete`: see `whence.spark.audit`. `sparse`: `verdicts` has only what is not in order, and `in_order` the ranges
+    of what is; writing every verdict is a third of the work."""
+    if sparse and metrics:
+        raise UsageError("metrics need every verdict: not with sparse ones")
     if design not in (None, "runs", "shuffle", "giant"):
         raise UsageError(f"no design {design!r}; there are runs, shuffle and giant")
     if giant is None:
@@ -152,7 +156,7 @@ def audit_files(
         with Parts(stage, "files") as parts:
             parts.write("quarantine", ingest.bad_table(planned.bad))
         made.wrote(parts.written)
-        _run(spark, planned.pieces, stage, made, giant, progress, complete)
+        _run(spark, planned.pieces, stage, made, giant, progress, complete, sparse)
         made.total.quarantined = made.rows["quarantine"]
         if metrics:
             progress("measuring")
@@ -170,6 +174,7 @@ def _run(
     giant: int,
     progress: Progress,
     complete: bool,
+    sparse: bool,
 ) -> None:
     """All runs that fit into a worker, then the giants, side by side."""
     large = _large(spark, pieces, giant)
@@ -179,7 +184,7 @@ def _run(
     if rest:
         rows = sum(p.rows for p in rest)
         progress(f"auditing about {rows:,} rows in {len(rest):,} pieces, design {made.total.design!r}")
-        ways = as_files(stage, "run")
+        ways = as_files(stage, "run", sparse)
         if made.total.design == "runs":
             _add(made, by_runs(spark, rest, ways, complete))
         else:
@@ -188,10 +193,10 @@ def _run(
         made.total.design = "giant"
         progress(f"auditing {len(large):,} runs too large for one worker: about {sum(large.values()):,} rows")
         own, packed = large_ones(large), blocks.of_pieces(spark, mine).persist(StorageLevel.MEMORY_AND_DISK)
-        spread = spread_out(packed.where(own), as_files(stage, "giant"), complete, buckets(large, giant))
+        spread = spread_out(packed.where(own), as_files(stage, "giant", sparse), complete, buckets(large, giant))
         try:
             _add(made, spread.findings)
-            _add(made, judged(packed.where(~own), as_files(stage, "other"), complete))
+            _add(made, judged(packed.where(~own), as_files(stage, "other", sparse), complete))
         finally:
             for kept in (packed, *spread.kept):
                 kept.unpersist()

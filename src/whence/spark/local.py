@@ -26,6 +26,7 @@ def audit_here(
     planned: Planned | None = None,
     progress: Callable[[str], None] = lambda what: None,
     complete: bool = False,
+    sparse: bool = False,
 ) -> Summary:
     """As `whence.spark.job.audit_files`, without Spark."""
     planned = planned or plan(paths)
@@ -35,7 +36,7 @@ def audit_here(
         with Parts(stage, "files") as parts:
             parts.write("quarantine", ingest.bad_table(planned.bad))
         made.wrote(parts.written)
-        for batch in as_files(stage, "run").emit(judge_pieces(_runs(planned.pieces), complete)):
+        for batch in as_files(stage, "run", sparse).emit(judge_pieces(_runs(planned.pieces), complete)):
             made.add(batch["summary"][0].as_py())
         made.total.quarantined = made.rows["quarantine"]
         publish_made(made, planned, stage, out)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from whence.spark import ingest
 from whence.spark.findings import TABLES
@@ -13,6 +13,9 @@ from whence.spark.ingest import Bad, Piece
 from whence.spark.place import Anywhere, Found
 from whence.spark.summary import Summary
 from whence.spark.tables import inputs, publish
+
+WRITTEN: Final = (*TABLES, "in_order")
+"""The tables that an audit of files writes."""
 
 
 class Planned(NamedTuple):
@@ -39,8 +42,8 @@ class Made:
 
     def __init__(self, design: str) -> None:
         self.total = Summary(design=design)
-        self.files: dict[str, list[str]] = {name: [] for name in (*TABLES, "shiviz")}
-        self.rows: Counter[str] = Counter(dict.fromkeys(TABLES, 0))
+        self.files: dict[str, list[str]] = {name: [] for name in (*WRITTEN, "shiviz")}
+        self.rows: Counter[str] = Counter(dict.fromkeys(WRITTEN, 0))
 
     def add(self, summary: str) -> None:
         """What a task says at its end (`findings.as_files`)."""
