@@ -15,6 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.judge.batch.rows import HOSTILE, A, B, judge, spoiled, step, table_of, triangle
+from tests.long import few
 from tests.sim.runs import Run
 from tests.spark.session import spark  # noqa: F401
 from tests.spark.traces import Injected, make, write
@@ -100,7 +101,7 @@ def test_injected_wrongs_are_found_and_nothing_else(
     assert verdicts.where("violation").count() == 15 * 4
 
 
-@pytest.mark.parametrize("layout", ["run", "mixed"])
+@pytest.mark.parametrize("layout", few(["mixed", "run"], 1))
 def test_giant_runs_are_spread_over_workers(
     spark: SparkSession,  # noqa: F811
     small: tuple[list[pa.Table], Injected],
@@ -175,6 +176,7 @@ def test_giant_runs_with_restarts_and_snapshots(spark: SparkSession, tmp_path: P
     assert_same_tables(tmp_path / "one", tmp_path / "many")
 
 
+@pytest.mark.long  # 10^5 rows: above
 def test_a_million_rows(spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
     tables_, injected = make(1_000_000, runs=4, origins=10, members=100, wrongs=40, seed=3)
     write(tables_, tmp_path / "in", layout="mixed", files=4)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from tests.long import few
 from tests.spark.session import spark
 from whence.errors import UsageError
 from whence.sim.run import run
@@ -213,8 +214,9 @@ def compare(spark: SparkSession, rows: list[Row], window: int | None) -> dict[tu
     return ours
 
 
-def test_whole_runs_of_the_simulator(spark: SparkSession) -> None:
-    values = compare(spark, [*hostile(3), *hostile(11)], None)
+@pytest.mark.parametrize("seeds", few([[3], [3, 11]], 1), ids=len)
+def test_whole_runs_of_the_simulator(spark: SparkSession, seeds: Sequence[int]) -> None:
+    values = compare(spark, [row for seed in seeds for row in hostile(seed)], None)
     whole = ("hostile-3", "main", None, None)
     assert values[whole, "recovery_recovered"] > 0
     assert values[whole, "buffer_fill_max"] > values[whole, "buffer_fill_mean"] >= 1
