@@ -9,7 +9,7 @@ WORKERS ?= 3
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 # What is pinned: every extra that the tests or the benchmarks use.
-EXTRAS := --extra bench --extra dev --extra paper --extra spark --extra trace
+EXTRAS := --extra bench --extra connect --extra dev --extra paper --extra spark --extra trace
 PIP_TOOLS := pip-tools==7.6.2
 
 .PHONY: help setup demo test lint format bench soak lock clean

@@ -17,6 +17,7 @@ from whence.errors import UsageError
 from whence.sim.run import run
 from whence.sim.scenario import load
 from whence.spark import audit, ingest
+from whence.spark.job import audit_files
 from whence.spark.measure import metrics
 from whence.spark.tables import read_table, require, spark_schema
 from whence.trace import Row, open_trace
@@ -277,16 +278,16 @@ def test_losses_restarts_windows(spark: SparkSession) -> None:
 
 
 def test_the_table_of_an_audit(spark: SparkSession, tmp_path: Path) -> None:
-    """`audit(metrics=True)` writes what the functions give, and leaves the session's settings as they were."""
+    """`audit_files(metrics=True)` writes what the functions give, and leaves the session's settings as they were."""
     with open_trace(tmp_path / "trace" / "rows.jsonl") as trace:
         trace.append_many(awkward())
     names = ("spark.sql.adaptive.enabled", "spark.sql.shuffle.partitions", "spark.sql.codegen.wholeStage")
     before = [spark.conf.get(name) for name in names]
-    audit.audit(spark, [tmp_path / "trace"], tmp_path / "out", metrics=True)
+    audit_files(spark, [tmp_path / "trace"], tmp_path / "out", metrics=True)
     assert [spark.conf.get(name) for name in names] == before
     written = {tuple(row) for row in read_table(spark, tmp_path / "out", "metrics").collect()}
     events = ingest.events(ingest.raw(spark, [tmp_path / "trace"]))
-    assert written == {tuple(row) for row in metrics(events, audit.verdicts(events)).collect()}
+    assert written == {tuple(row) for row in metrics(events, audit(events).verdicts).collect()}
     assert ("r", "c", "b#1", None, "buffer_fill_max", 2.0) in written
 
 

@@ -269,7 +269,7 @@ class Entry:
         checkpoint = None if saved is None else saved.checkpoint
         recorder = Recorder(
             writer.append,
-            run="live",
+            run=os.environ.get("WHENCE_RUN") or "live",
             cluster=self.config.cluster,
             member=me,
             order=self.config.order,
