@@ -16,7 +16,8 @@ from whence.judge import judge
 from whence.member import Member
 from whence.net.entry import Settings
 from whence.net.hello import DIRECTED, read_direct
-from whence.net.node import Node, Parcel
+from whence.net.node import Node
+from whence.net.parcels import Parcel
 from whence.net.scribe import Scribe
 from whence.net.transport import Connection
 from whence.order.messages import AckRecover

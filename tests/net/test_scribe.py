@@ -231,10 +231,10 @@ def test_saves_that_wait_for_a_sync_share_the_next_one_in_order(tmp_path: Path) 
             files.syncs = 0
             files.go_on.clear()
             files.entered.clear()
-            writer.save(b"1", [frame(1)], None, True, lambda: done.append(1))
+            writer.save(b"1", [frame(1)], [], None, True, lambda: done.append(1))
             await asyncio.get_running_loop().run_in_executor(None, files.entered.wait, 60)
             for number in range(2, 52):
-                writer.save(b"%d" % number, [frame(number)], None, True, lambda n=number: done.append(n))  # type: ignore[misc]
+                writer.save(b"%d" % number, [frame(number)], [], None, True, lambda n=number: done.append(n))  # type: ignore[misc]
             writer.processed(3)
             writer.after(lambda: done.append(99))
             assert writer.busy and done == []
@@ -260,8 +260,8 @@ def test_after_a_failure_nothing_more_is_written_and_nobody_waits(tmp_path: Path
             journal._files = Full()
             failed: list[Exception] = []
             writer = Scribe(journal, failed.append, in_thread)
-            writer.save(b"1", [frame(1)], None, True, lambda: pytest.fail("it is not written"))
-            writer.save(b"2", [frame(2)], None, True, lambda: pytest.fail("nor this"))
+            writer.save(b"1", [frame(1)], [], None, True, lambda: pytest.fail("it is not written"))
+            writer.save(b"2", [frame(2)], [], None, True, lambda: pytest.fail("nor this"))
             await asyncio.wait_for(writer.settled(), 60)
             assert [str(error) for error in failed] and "no space" in str(failed[0])
             writer.processed(1)

@@ -15,6 +15,7 @@ import resource
 import socket
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Protocol, cast
 
 from whence.errors import UsageError
@@ -189,3 +190,18 @@ class Listener:
         for task in tasks:
             task.cancel()
         return tasks
+
+
+def tune(transport: asyncio.BaseTransport, buffer: int, stall_timeout: float) -> None:
+    """Send at once, and find out when the other end has vanished. `buffer`: bytes that the kernel may hold; 0: as it
+    likes."""
+    sock = transport.get_extra_info("socket")
+    if sock is None:
+        return
+    with suppress(OSError):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if buffer:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(stall_timeout * 1000))

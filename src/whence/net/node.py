@@ -13,12 +13,12 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 
-from whence.cast.messages import Gossip
-from whence.clock import Incarnation, MemberId, address_of
+from whence.cast.messages import Gossip, IHave
+from whence.clock import Incarnation, MemberId
 from whence.clock.event import fitting
 from whence.errors import ClusterClosed, RemoteError
 from whence.member import Member
@@ -28,10 +28,11 @@ from whence.net.copies import CopyCounts
 from whence.net.counters import NodeStats
 from whence.net.disk import Journal, Saved
 from whence.net.early import split, without_frames
-from whence.net.hello import direct
+from whence.net.parcels import Parcel, parcels
 from whence.net.scribe import Run, Scribe, inline
 from whence.net.signal import Signal
 from whence.net.transport import Connection
+from whence.net.votes import Votes
 from whence.order.messages import AckRecover
 from whence.ports import (
     Arrived,
@@ -59,7 +60,7 @@ from whence.ports import (
 )
 from whence.recorder import Recorder
 from whence.ring.messages import RingMessage, by_receiver
-from whence.wire import Message, decode, pack
+from whence.wire import Message, decode
 
 log = logging.getLogger("whence.net")
 
@@ -78,16 +79,10 @@ MAX_SHUT_OUT = 1024
 """Certificates of peers cut off that are remembered; the oldest is forgotten first."""
 _ELSEWHERE = frozenset((Send, Arrived, Published))
 """Outputs that only the network or the trace is about: the most frequent ones."""
+_KEPT = (Arrived, Deliver, Joined, Remember)
+"""Outputs after which the disk is to know of the step."""
 UNKNOWN = Connection()
 """Where packets come from when nothing is known of it."""
-
-
-class Parcel(NamedTuple):
-    """A packet and where it goes."""
-
-    to: Sequence[str]
-    packet: bytes
-    reliable: bool
 
 
 class MemberChange(msgspec.Struct, frozen=True):
@@ -110,6 +105,10 @@ class Node:
     silent_since: int | None = None
     """When it could last publish, in the member's time; None while it can, and until it first could."""
     _could_publish = False
+    _unwritten = _promises = 0  # bytes delivered, and steps of a voter, that wait for the disk
+    _stepping = False
+    _unsaved = _now = _view_changes = 0
+    _lost_at: int | None = None
 
     def __init__(
         self,
@@ -123,6 +122,7 @@ class Node:
         restore: Callable[[bytes], None] | None = None,
         journal: Journal | None = None,
         disk: Run = inline,
+        votes: Votes | None = None,
         max_events: int = 65_536,
         max_bytes: int = 64 << 20,
     ) -> None:
@@ -140,11 +140,9 @@ class Node:
         """Why the ring took the last ticket away."""
         self.refused = ""
         """Why it will never join."""
-        self._lost_at: int | None = None
         self.watchers: list[Callable[[MemberChange], None]] = []
         """Called for each member that comes or goes."""
         self._view: dict[MemberId, None] = {}
-        self._view_changes = 0
         self.contract: Contracted | None = None
         """What was last said of the contract of a cluster without tickets."""
         self.on_contract: Callable[[Contracted], None] | None = None
@@ -159,11 +157,8 @@ class Node:
         self._restore = restore
         self.scribe = None if journal is None else Scribe(journal, self.fail, disk)
         """Writes the journal, where there is one."""
-        self._unwritten = self._promises = 0  # bytes delivered, and steps of a voter, that wait for the disk
         self._unsettled: list[Batch] = []
-        self._stepping = False
-        self._unsaved = 0
-        self._now = 0
+        self._votes = votes
         self._commands: list[Input] = []
         self.batch: Batch | None = None
         """The events published since the last step; None: there are none, and `begin` opens one."""
@@ -328,6 +323,8 @@ class Node:
         if isinstance(message, AckRecover):
             self.stats.shed += len(message.frames)
             return None if message.frames else message
+        if isinstance(message, IHave):  # it would ask for what it cannot take
+            return IHave()
         if not isinstance(message, Gossip):
             return message
         lighter = without_frames(message)
@@ -384,14 +381,16 @@ class Node:
         """At once, or when the disk has what has to be on it before anybody else knows of it."""
         scribe = self.scribe
         checkpoint = None
-        if scribe is not None and self.member.joined and any(isinstance(o, Deliver | Joined | Remember) for o in out):
-            checkpoint = self.member.checkpoint()
+        if scribe is not None and self.member.joined and any(isinstance(o, _KEPT) for o in out):
+            checkpoint = self.member.checkpoint(kept=False)
         if self._recorder is not None:
             self._recorder.record(out, wall)
             if checkpoint is not None:
                 self._recorder.saving(checkpoint, wall)
             if self._flush_trace is not None:
                 self._flush_trace()  # before anybody can know of it: a kill must not leave events nobody published
+        if self._votes is not None:
+            self._keep_vote(self._votes, out)
         if scribe is None or (checkpoint is None and not scribe.busy):
             self._finish(out, batch)
             return
@@ -416,7 +415,10 @@ class Node:
         else:
             installs = (o.state for o in out if isinstance(o, InstallSnapshot) and self._restore is not None)
             sync = promises or any(isinstance(o, Published) for o in out)
-            scribe.save(checkpoint, delivered, next(installs, None), sync, written)
+            arrived = [o.frame for o in out if isinstance(o, Arrived)]
+            if any(isinstance(o, Joined) for o in out):  # a snapshot, or the last life, has filled the recovery buffer
+                arrived = list(self.member.ordering.buffer)
+            scribe.save(checkpoint, delivered, arrived, next(installs, None), sync, written)
         if waits is not None and self.failure is None:
             early, waits = split(waits, self._promises > 0, scribe.waiting < WAITING_DIGESTS)
             self._send(early)
@@ -521,35 +523,9 @@ class Node:
             self._lost_at = None
 
     def _send(self, out: Sequence[Output]) -> None:
-        if parcels := self._parcels(out):
-            self._ship(parcels)
-
-    def _parcels(self, out: Sequence[Output]) -> list[Parcel]:
-        """A message that goes to many is encoded once."""
-        parcels: list[Parcel] = []
-        shared: dict[int, list[str]] = {}  # by the identity of a message: `out` keeps them alive
         cap = self.member.config.limits.max_message_bytes
-        for o in out:
-            if type(o) is not Send:
-                continue
-            to = shared.get(id(o.message)) if not o.reliable else None
-            if to is not None:
-                to.append(address_of(o.to))
-                continue
-            packet = pack(self.cluster, self.me, o.message)
-            if len(packet) > cap:
-                self.stats.oversize += 1
-                log.error(
-                    "%s: a %s of %d bytes is too large to be sent", self.me, type(o.message).__name__, len(packet)
-                )
-                continue
-            to = [address_of(o.to)]
-            if o.reliable:
-                packet = direct(o.to, packet)
-            else:
-                shared[id(o.message)] = to
-            parcels.append(Parcel(to, packet, o.reliable))
-        return parcels
+        if made := parcels(self.cluster, self.me, out, cap, self.stats):
+            self._ship(made)
 
     # -- the disk -----------------------------------------------------------------------------------------------
 
@@ -560,6 +536,13 @@ class Node:
         for out in saved.queue:
             self.backlog.add(out)
         self.backlog.skip = saved.skip
+
+    def _keep_vote(self, votes: Votes, out: list[Output]) -> None:
+        """A voter's memory is safe before what it promised leaves the process (rule C3)."""
+        memory = self.member.ring.memory() if any(isinstance(o, Remember) for o in out) else None
+        if memory is not None:
+            votes.save(memory)
+        votes.check(self._now)
 
     def done(self, events: int) -> None:
         """The application is done with so many more events. What it keeps in memory is saved now and then: after a

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from whence.clock import AnyFrame
 from whence.net.disk import Journal
 from whence.net.signal import Signal
 from whence.ports import Deliver
@@ -84,16 +85,18 @@ class Scribe:
         self,
         checkpoint: bytes,
         delivered: Sequence[Deliver],
+        arrived: Sequence[AnyFrame],
         installed: bytes | None,
         sync: bool,
         then: Callable[[], None],
     ) -> None:
-        """What a step has delivered, and the member after it; `installed`: the application's new state."""
+        """What a step has delivered, what is new in the recovery buffer, and the member after it; `installed`: the
+        application's new state."""
 
         def write() -> None:
             if installed is not None:
                 self._journal.processed(0, installed)
-            self._journal.save(checkpoint, delivered, sync=False)
+            self._journal.save(checkpoint, delivered, arrived, sync=False)
 
         self._put(Job(write, sync or installed is not None, sync, then))
 

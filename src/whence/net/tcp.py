@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import ssl
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -23,7 +22,7 @@ from struct import Struct
 from typing import Any, cast
 
 from whence.errors import RemoteError, UsageError
-from whence.net.listener import Listener, descriptor_share
+from whence.net.listener import Listener, descriptor_share, tune
 from whence.net.refusals import Refusals, failed_handshake, foreign_greeting
 from whence.net.roles import PUBLISHER
 from whence.net.tls import peer as tls_peer
@@ -100,6 +99,7 @@ class TcpTransport:
         *,
         closed: Callable[[Connection], None] = lambda connection: None,
         proved: Callable[[str, str], None] = lambda address, name: None,
+        unreachable: Callable[[str], None] = lambda address: None,
         server_tls: ssl.SSLContext | None = None,
         client_tls: ssl.SSLContext | None = None,
         settings: TcpSettings | None = None,
@@ -111,6 +111,8 @@ class TcpTransport:
         self.client_tls = client_tls
         self.closed = closed
         self.proved = proved
+        self.unreachable = unreachable
+        """Told of each address whose connection broke or could not be made."""
         self.loop: asyncio.AbstractEventLoop
         self.received: Received
         self.accepted: dict[_Accepted, None] = {}
@@ -295,6 +297,7 @@ class Peer(asyncio.Protocol):
         self._paused_at: float | None = None
         self._left_when_paused = 0
         self._over: asyncio.Future[None] | None = None
+        self._closed = False  # by ourselves
 
     @property
     def behind(self) -> bool:
@@ -367,6 +370,7 @@ class Peer(asyncio.Protocol):
             log.debug("%s cannot be reached (%s), not before %.2f s", self.address, error, wait)
             owner.failed(self.address, self._why(error))
             self._discard()
+            owner.unreachable(self.address)
         finally:
             self._dialling = False
 
@@ -393,7 +397,7 @@ class Peer(asyncio.Protocol):
         self._transport = mine
         self._over = owner.loop.create_future()
         mine.set_write_buffer_limits(high=owner.settings.high_water, low=owner.settings.high_water // 4)
-        _tune(transport, owner.settings)
+        tune(transport, owner.settings.kernel_buffer, owner.settings.stall_timeout)
         tls = transport.get_extra_info("ssl_object")
         if tls is not None:
             with suppress(RemoteError):
@@ -421,6 +425,8 @@ class Peer(asyncio.Protocol):
         if self._over is not None and not self._over.done():
             self._over.set_result(None)
         self.owner.eased()
+        if not self._closed:
+            self.owner.unreachable(self.address)
 
     def _why_closed(self, error: Exception | None) -> str:
         """It closed the connection soon after our greeting. Over TLS 1.3 that may be its verdict on our certificate."""
@@ -458,6 +464,7 @@ class Peer(asyncio.Protocol):
 
     def close(self) -> asyncio.Future[None] | None:
         """What is written goes out, then it is over; the future says when."""
+        self._closed = True
         if self._transport is None:
             self._discard()
             return None
@@ -504,7 +511,7 @@ class _Accepted(asyncio.Protocol, Connection):
                 owner.stats.unauthentic += 1
                 self.refuse(str(error))
                 return
-        _tune(transport, owner.settings)
+        tune(transport, owner.settings.kernel_buffer, owner.settings.stall_timeout)
 
     def data_received(self, data: bytes) -> None:
         owner = self._owner
@@ -583,17 +590,3 @@ class _Accepted(asyncio.Protocol, Connection):
         self._owner.listener.gone(self)
         if self._transport is not None:
             self._transport.abort()
-
-
-def _tune(transport: asyncio.BaseTransport, settings: TcpSettings) -> None:
-    """Send at once, and find out when the other end has vanished."""
-    sock = transport.get_extra_info("socket")
-    if sock is None:
-        return
-    with suppress(OSError):
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        if settings.kernel_buffer:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, settings.kernel_buffer)
-        if hasattr(socket, "TCP_USER_TIMEOUT"):
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(settings.stall_timeout * 1000))

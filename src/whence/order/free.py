@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from operator import sub
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from whence.clock import FreeFrame
+from whence.clock import FreeFrame, MemberId
 from whence.clock.probabilistic import Keys
 from whence.errors import AbsurdClock, BadFrame, BadMessage
+from whence.order.config import OrderConfig
 from whence.order.contract import MAX_ENTRIES
+from whence.order.generations import Generations, Held
 from whence.order.layer import check_body
 from whence.order.messages import FreeState, OwnerState
 from whence.order.owners import Cursor
-
-if TYPE_CHECKING:
-    from whence.order.generations import Held
-    from whence.order.probabilistic import ProbabilisticOrdering
 
 MAX_COUNT = 1 << 62
 """A count in a snapshot; more would not fit on the wire for long."""
@@ -47,7 +45,18 @@ class KeyCursor(Cursor):
         return cursor
 
 
-def check_free(frame: FreeFrame, ordering: ProbabilisticOrdering) -> None:
+class Known(Protocol):
+    """What frames are checked against: the state of an order layer."""
+
+    queue: Generations
+    config: OrderConfig
+    cursors: dict[MemberId, KeyCursor]
+
+    @property
+    def joining(self) -> bool: ...
+
+
+def check_free(frame: FreeFrame, ordering: Known) -> None:
     """Raise a `BadFrame` for what no honest peer of this cluster sends, or passes on."""
     if frame.vector.R > MAX_ENTRIES:
         raise BadFrame(f"a vector of {frame.vector.R} entries")
@@ -59,7 +68,7 @@ def check_free(frame: FreeFrame, ordering: ProbabilisticOrdering) -> None:
         _check_against(frame, stamp, ordering)
 
 
-def check_state(state: FreeState, ordering: ProbabilisticOrdering) -> None:
+def check_state(state: FreeState, ordering: Known) -> None:
     """Raise a `BadMessage` for a snapshot that contradicts itself: its counts are indexed by its keys."""
     R = {g.generation: g.V.R for g in state.generations}
     if not any(g.K for g in state.generations) or any(max(g.V.vector()) >= MAX_COUNT for g in state.generations):
@@ -77,7 +86,7 @@ def check_state(state: FreeState, ordering: ProbabilisticOrdering) -> None:
             raise BadMessage(f"a frame of {frame.vector.R} entries waits in a generation of {R.get(frame.generation)}")
 
 
-def _check_against(frame: FreeFrame, stamp: tuple[int, ...], ordering: ProbabilisticOrdering) -> None:
+def _check_against(frame: FreeFrame, stamp: tuple[int, ...], ordering: Known) -> None:
     """What needs clocks to judge by."""
     queue, jump = ordering.queue, ordering.config.max_jump
     clock = queue.clocks.get(frame.generation)
