@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -23,6 +24,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture(autouse=True)
+def no_voter_remembers(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Voters of tests keep their memory apart from the user's, and from that of other tests."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.getbasetemp() / f"state-{uuid.uuid4().hex}"))
+
+
 TOGETHER = {
     "tests/spark/": "Spark: one session",
     "tests/history/": "kernels of histories: compiled once",
@@ -34,7 +41,7 @@ TOGETHER = {
     "tests/report/test_browser.py": "one browser",
 }
 """Tests that run on one worker, by the beginning of their path, and why: what they share is made once for each worker.
-The worker that has most of them begins first, so that none of these is left for the end."""
+The scheduler begins with the groups that have most tests, so that none of them is left for the end."""
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -48,8 +48,13 @@ def _spark(command: argparse.ArgumentParser) -> None:
 
 
 def _audit(command: argparse.ArgumentParser) -> None:
-    command.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="trace files or directories of them")
-    command.add_argument("--out", type=Path, required=True, metavar="DIR", help="where the tables are written")
+    command.add_argument(
+        "paths",
+        nargs="+",
+        metavar="PATH",
+        help="trace files, directories of them, globs; of this machine or of a store (s3://, gs://, abfss://, hdfs://)",
+    )
+    command.add_argument("--out", required=True, metavar="DIR", help="where the tables are written; also a store")
     command.add_argument("--format", choices=("whence", "shiviz"), default="whence", help="of the traces")
     command.add_argument(
         "--parser", metavar="REGEX", help="shiviz: the log's parser expression, with groups host, clock, event"
@@ -61,6 +66,19 @@ def _audit(command: argparse.ArgumentParser) -> None:
         "reliable member that lacks an event breaks its promise (otherwise that is in doubt)",
     )
     command.add_argument("--metrics", action="store_true", help="measure, too: loss, latency, load, ... (takes longer)")
+    command.add_argument(
+        "--verdicts",
+        choices=("sparse", "all"),
+        default="sparse",
+        help="sparse (default): a row for each delivery that is not in order, ranges of the others; all: a row for "
+        "each delivery, as --metrics needs them",
+    )
+    command.add_argument(
+        "--engine",
+        choices=("spark", "local"),
+        default="spark",
+        help="local: judge in this process, without Spark and Java; the same tables, for traces that fit into memory",
+    )
     _spark(command)
     command.set_defaults(call=later("audit", "audit", needs="spark"))
 

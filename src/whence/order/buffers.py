@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Reversible
+import heapq
+from collections.abc import Callable, Iterator, Reversible
 from typing import Generic, TypeVar
 
 from whence.clock import AnyFrame, address_of
@@ -42,7 +43,7 @@ def newest(frames: Reversible[AnyFrame], most: int, size: int, home: str | None 
 
 
 class RecoveryBuffer(Generic[O, F]):
-    """FIFO, bounded in frames and in bytes. Finds a frame by key, and all frames of a range."""
+    """First in, first out; bounded in frames and in bytes. Finds a frame by key, and all frames of a range."""
 
     def __init__(self, frames: int, size: int) -> None:
         self.bound = frames
@@ -64,25 +65,36 @@ class RecoveryBuffer(Generic[O, F]):
     def __reversed__(self) -> Iterator[F]:
         return (frame for frame, _ in reversed(self._frames.values()))
 
-    def add(self, key: FrameKey[O], frame: F) -> None:
-        """Insert; when full, the oldest frames are evicted."""
+    def add(self, key: FrameKey[O], frame: F, born: int = 0) -> None:
+        """Insert; when full, others are evicted. `born`: when the frame was published, about."""
         if key in self._frames:
             return
         size = frame.size
         self._frames[key] = (frame, size)
         self._tenures.setdefault(key[:2], {})[key[2]] = frame
         self.bytes += size
+        self._added(key, born)
         while len(self._frames) > self.bound or self.bytes > self.bound_bytes:
-            self._evict()
+            self._remove(self._victim())
+            self.evicted += 1
 
-    def _evict(self) -> None:
-        key = next(iter(self._frames))
+    def _added(self, key: FrameKey[O], born: int) -> None:
+        """A frame was inserted."""
+
+    def _victim(self) -> FrameKey[O]:
+        """What leaves a full buffer: the first that came."""
+        return next(iter(self._frames))
+
+    def _remove(self, key: FrameKey[O]) -> None:
         self.bytes -= self._frames.pop(key)[1]
         tenure = self._tenures[key[:2]]
         del tenure[key[2]]
         if not tenure:
             del self._tenures[key[:2]]
-        self.evicted += 1
+
+    def forget(self, stable: Callable[[F], bool]) -> None:
+        """Frames that nobody will ask for any more are not needed. First in, first out keeps them until they are
+        evicted."""
 
     def find(self, wanted: Span[O]) -> list[F]:
         """The frames that hold an event of the range, in order."""
@@ -91,3 +103,23 @@ class RecoveryBuffer(Generic[O, F]):
             return []
         first, last = wanted[2:]
         return [f for s, f in sorted(tenure.items()) if s <= last and f.upto >= first]
+
+
+class AgingBuffer(RecoveryBuffer[O, F]):
+    """As CCC11 section 5.2 proposes: the oldest by age (hops made, and rounds since) leaves a full buffer, and what is
+    stable is forgotten (CCC11 section 5.1)."""
+
+    def __init__(self, frames: int, size: int) -> None:
+        super().__init__(frames, size)
+        self._by_age: list[tuple[int, FrameKey[O]]] = []  # a heap, one entry for each frame
+
+    def _added(self, key: FrameKey[O], born: int) -> None:
+        heapq.heappush(self._by_age, (born, key))
+
+    def _victim(self) -> FrameKey[O]:
+        return heapq.heappop(self._by_age)[1]
+
+    def forget(self, stable: Callable[[F], bool]) -> None:
+        """From the oldest on, as far as they are stable."""
+        while self._by_age and stable(self._frames[self._by_age[0][1]][0]):
+            self._remove(self._victim())

@@ -164,7 +164,8 @@ class TicketOrdering(Layer[int, Frame]):
         if owner is None:
             self.owners.note(ticket, inc, frame.owner)
         if key not in self.buffer:
-            self.buffer.add(key, frame)
+            self.buffer.add(key, frame, now - age * self.config.hop_ns)
+            self.buffer.forget(self._stable)
             out.append(Arrived(frame, sender, age, recovered))
             if recovered:
                 self.stats.recovered += frame.count
@@ -172,6 +173,12 @@ class TicketOrdering(Layer[int, Frame]):
             self._deliver(frame, False, now, out, handed=self._ahead.pop(key, False))
         else:
             self._hold(key, frame, recovered, now, out)
+
+    def _stable(self, frame: Frame) -> bool:
+        """No more recovery requests are expected: `t_e[i] < T[i]` for all i (CCC11 section 5.1)."""
+        last = (frame.inc, frame.last)
+        stamp = ((last if i == frame.ticket else entry) for i, entry in enumerate(frame.deps))
+        return all(entry < now for entry, now in zip(stamp, self.clock.T, strict=True))
 
     def _late(self, frame: Frame, out: list[OrderOutput]) -> None:
         if self.early:

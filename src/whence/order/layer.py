@@ -9,7 +9,18 @@ from typing import Any, ClassVar, Generic
 
 from whence.clock import AnyFrame, MemberId
 from whence.errors import BadFrame, ForgedTicket, UsageError, WrongKind
-from whence.order.buffers import GIVEN_BYTES, GIVEN_FRAMES, Count, F, FrameKey, O, RecoveryBuffer, Span, newest
+from whence.order.buffers import (
+    GIVEN_BYTES,
+    GIVEN_FRAMES,
+    AgingBuffer,
+    Count,
+    F,
+    FrameKey,
+    O,
+    RecoveryBuffer,
+    Span,
+    newest,
+)
 from whence.order.copies import MAX_COUNTS, Copies
 from whence.order.explain import Missing
 from whence.order.interface import OrderContext, Ordering
@@ -34,7 +45,8 @@ class Layer(Ordering, Generic[O, F]):
     def __init__(self, context: OrderContext) -> None:
         self.me, self.config, self.rng, self.members, sample, self.seal = context
         config = self.config
-        self.buffer: RecoveryBuffer[O, F] = RecoveryBuffer(config.buffer, config.buffer_bytes)
+        kind: type[RecoveryBuffer[O, F]] = AgingBuffer if config.replacement == "age" else RecoveryBuffer
+        self.buffer = kind(config.buffer, config.buffer_bytes)
         self.pursuits: Pursuits[O] = Pursuits(config, self.rng, sample, self._source)
         self.copies = Copies(config, self.rng, sample)
         self.joining = True
@@ -86,7 +98,7 @@ class Layer(Ordering, Generic[O, F]):
         frame = self._stamp(list(payloads), now, tenure)
         if self.seal is not None:
             frame = frame.signed(self.seal.sign(frame.unsigned()))  # type: ignore[assignment]  # of the same type
-        self.buffer.add(_key(frame), frame)
+        self.buffer.add(_key(frame), frame, now)
         self.stats.published += frame.count
         out: list[OrderOutput] = [Published(frame)]
         self._deliver_own(frame, now, out)
