@@ -22,6 +22,7 @@ help:
 	@echo "make test-long  what takes longer: more seeds, larger clusters, the papers' quick figures"
 	@echo "make explore  the tests with new examples, where they are generated (TESTS=files)"
 	@echo "make bench    measure, one table (BENCH='--json' or names of benchmarks)"
+	@echo "make claims   every experiment of the papers again, and docs/claims.md (hours; continues where it stopped)"
 	@echo "make soak     1000 seeds of the hostile scenario (SEEDS=n for another number)"
 	@echo "make soak-mechanisms  the same under every mechanism of the survey (SEEDS=n each)"
 	@echo "make soak-live        real processes killed, cut apart, editing (SECONDS=n, EDITING=trace)"
@@ -51,6 +52,14 @@ test: lint
 .PHONY: test-long
 test-long: setup
 	$(PYTEST) -m long $(TESTS)
+
+# Data that is in out/claims already is not measured again.
+.PHONY: claims
+claims: setup
+	$(BIN)/whence paper all --out out/claims
+	$(BIN)/whence paper all --quick --out out/claims-quick
+	cp out/claims-quick/claims.md docs/claims.md
+	cp out/claims-quick/results.json src/whence/paper/results.json
 
 # The property tests look for new examples.
 .PHONY: explore

@@ -10,7 +10,7 @@ from whence.cast import sizing as cast_sizing
 from whence.cast.config import CastConfig
 from whence.cast.sizing import Mode as Mode
 from whence.errors import ConfigError
-from whence.order.config import OrderConfig, OrderName, Recovery
+from whence.order.config import OrderConfig, OrderName, Recovery, Replacement
 from whence.order.contract import Contract
 from whence.order.sizing import buffer_size, needed_rounds
 from whence.order.survey.registry import SurveyConfig
@@ -72,6 +72,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         latency_ns: int | None = None,
         mode: Mode = "rounds",
         recovery: Recovery = "Rk",
+        once: bool = False,
+        replacement: Replacement = "fifo",
         view: Literal["full", "partial"] = "full",
         k: int = 4,
         fanout: int | None = None,
@@ -164,6 +166,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
                 tickets=tickets,
                 recovery=recovery,
                 k=k,
+                once=once,
+                replacement=replacement,
+                hop_ns=round_ns if mode == "rounds" else max(1, latency),
                 time_to_terminate_ns=max(1, terminate_ns),
                 time_to_recover_ns=max(1, recover_ns),
                 buffer=buffer,

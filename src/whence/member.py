@@ -28,6 +28,7 @@ from whence.config import Config
 from whence.errors import ForgedTicket, RemoteError, UsageError, WrongKind
 from whence.order import RANK, Blocked, Numbering, OrderContext, Ordering, Seal
 from whence.order import make as make_ordering
+from whence.order.buffers import KEPT_BYTES, KEPT_FRAMES, OWN_BYTES, OWN_FRAMES, newest
 from whence.order.messages import (
     AckRecover,
     OrderMessage,
@@ -49,7 +50,7 @@ Outputs = list[ports.Output]
 
 MAX_CUT_OFF = 1024
 SNAPSHOT_PATIENCE = 10  # join time-outs that the application may take to hand out its state
-TAIL_FRAMES, TAIL_BYTES = 256, 256 << 10  # own frames kept in a checkpoint
+HEIRS = 3  # members that get the recovery buffer of one that leaves
 LEAVE_PATIENCE = 20  # rounds to wait for the ring to take the ticket back before leaving all the same
 
 
@@ -65,6 +66,15 @@ class Checkpoint(msgspec.Struct, frozen=True, array_like=True):
     """Whom to ask for a ticket; hints that may be outdated."""
     ring: says.Memory | None = None
     """What it remembers as a voter of the council."""
+    kept: tuple[AnyFrame, ...] = ()
+    """The end of the recovery buffer: what was delivered before a restart can be given to others after it."""
+
+
+def with_kept(checkpoint: bytes, frames: tuple[AnyFrame, ...]) -> bytes:
+    """A checkpoint with the frames that were kept beside it."""
+    return msgspec.msgpack.encode(
+        msgspec.structs.replace(msgspec.msgpack.decode(checkpoint, type=Checkpoint), kept=frames)
+    )
 
 
 class Member:
@@ -218,26 +228,15 @@ class Member:
         counters["cut_off"] = len(self.cut_off)
         return counters
 
-    def checkpoint(self) -> bytes:
-        """What to write to disk, valid for the moment after the last `handle`."""
-        tail = tuple(self._own_tail())
+    def checkpoint(self, kept: bool = True) -> bytes:
+        """What to write to disk, valid for the moment after the last `handle`. `kept`: with the end of the recovery
+        buffer; a runtime that writes each new frame once puts it back by `with_kept`."""
+        buffer = self.ordering.buffer
+        tail = newest(buffer, OWN_FRAMES, OWN_BYTES, address_of(self.me))
         known = tuple(sorted(self.ring.coordinators().items()))
         clock, epoch, memory = SavedState.of(self.ordering.state()), self._next_epoch() - 1, self.ring.memory()
-        saved = Checkpoint(self.me, self.order, clock, tail, epoch, known, memory)
-        return msgspec.msgpack.encode(saved)
-
-    def _own_tail(self) -> list[AnyFrame]:
-        """The last frames of this process, which may not have reached anybody else. Of its earlier lives, too: a second
-        crash must not lose what the first one left unsent."""
-        home, size = address_of(self.me), 0
-        tail: list[AnyFrame] = []
-        for frame in reversed([*self.ordering.buffer]):
-            if address_of(frame.owner) == home:
-                size += frame.size
-                if len(tail) >= TAIL_FRAMES or size > TAIL_BYTES:
-                    break
-                tail.append(frame)
-        return tail[::-1]
+        frames = newest(buffer, KEPT_FRAMES, KEPT_BYTES) if kept else ()
+        return msgspec.msgpack.encode(Checkpoint(self.me, self.order, clock, tail, epoch, known, memory, frames))
 
     # -- start and join -----------------------------------------------------------------------------------------
 
@@ -253,8 +252,10 @@ class Member:
             self.ring.learn(dict(saved.coordinators))
             self._anchor()
             self._begin("checkpoint", "", now, out)
+            for frame in saved.kept:
+                self._order(self.ordering.keep(frame, saved.me, now), out)
             for frame in saved.own:
-                self.ordering.keep(frame)
+                self._order(self.ordering.keep(frame, saved.me, now), out)
                 self._cast(self.cast.broadcast(frame, now), now, out)
         elif start.genesis or not start.contacts:
             self.ordering.found(start.contacts)
@@ -341,6 +342,7 @@ class Member:
         members = tuple(self.cast.sample(self.config.cast.max_welcome))
         message = Snapshot(request.nonce, taken.token, SavedState.of(state), coordinators, members, taken.state)
         out.append(ports.Send(sender, message, reliable=True))
+        self._hand_over(sender, out)
 
     def _on_snapshot(self, sender: MemberId, message: Snapshot, now: int, out: Outputs) -> None:
         if not self.ordering.joining or message.nonce != self._join.nonce:
@@ -478,9 +480,16 @@ class Member:
     def _depart(self, now: int, out: Outputs) -> None:
         if not self.left:
             self._leave_by = None
+            for heir in self.cast.sample(HEIRS):
+                self._hand_over(heir, out)
             self._cast(self.cast.leave(now), now, out)
             self.left = True
             out.append(ports.Left())
+
+    def _hand_over(self, to: MemberId, out: Outputs) -> None:
+        step = self.ordering.hand_over(to)
+        if step is not None:
+            self._order((step,), out)
 
     # -- the parts' outputs, translated -------------------------------------------------------------------------
 

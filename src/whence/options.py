@@ -54,7 +54,8 @@ class Storage(TypedDict, total=False):
     restore: Callable[[bytes], None] | None
     """Takes such a state: empty bytes if the member that gave it has no `state`. Give both at all members."""
     trace: str | os.PathLike[str] | TraceWriter | None
-    """A directory, a `.jsonl` or `.parquet` file, or a trace writer: what happened, for the audit."""
+    """What happened, for the audit: a directory or a `.jsonl` file (JSON lines), a `.parquet` name (`RotatingTrace`),
+    or a trace writer."""
 
 
 class Protocol(TypedDict, total=False):

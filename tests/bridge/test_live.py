@@ -17,8 +17,9 @@ import msgspec
 import pytest
 
 import whence
-from tests.bridge.world import Member, free_port, inversions, members
+from tests.bridge.world import Member, inversions, members
 from tests.net.live import LIMIT, enter, fast, run, until
+from tests.ports import free_ports
 from whence.bridge import Bridge, Said, everywhere
 from whence.bridge.merge import CROSSINGS, copies_of, merge, merged
 from whence.clock import address_of
@@ -379,7 +380,7 @@ def test_a_bridge_killed_in_the_middle_of_load_and_started_again(tmp_path: Path)
                 joins = [whence.join(name, [seed], insecure=True, timeout=LIMIT, order="reliable") for _ in range(2)]
                 clusters[name] = [*founder, *await members(stack, joins, [answer, answer])]
             seeds = {name: some[0].cluster.address for name, some in clusters.items()}
-            ports = {name: free_port() for name in clusters}
+            ports = dict(zip(clusters, free_ports(len(clusters)), strict=True))
             lobby, hall = clusters.values()
             everybody = [*lobby, *hall]
             sent, running = 0, True

@@ -9,9 +9,9 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.bridge.world import free_port
 from tests.cli.commands import LIMIT, Command
 from tests.net.live import until as soon
+from tests.ports import free_ports
 from whence.bridge import Client
 
 QUESTIONS = 60
@@ -36,7 +36,7 @@ def test_questions_and_answers_across_a_bridge_that_is_killed(tmp_path: Path, st
     lobby, lobby_doors, lobby_seed = cluster(start, "lobby")
     hall, hall_doors, hall_seed = cluster(start, "hall")
     sides = [
-        (side, name, "--join", seed, "--listen", f"127.0.0.1:{free_port()}", "--insecure", "--timeout", LIMIT)
+        (side, name, "--join", seed, "--listen", f"127.0.0.1:{free_ports(1)[0]}", "--insecure", "--timeout", LIMIT)
         for side, name, seed in (("--cluster", "lobby", lobby_seed), ("--to", "hall", hall_seed))
     ]
     args = ("bridge", "--directory", tmp_path / "bridge", "--probe", 0.3, *sides[0], *sides[1])

@@ -4,7 +4,6 @@ across clusters."""
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, suppress
 from typing import Any
@@ -102,9 +101,3 @@ def inversions(logs: Sequence[Sequence[Step]]) -> list[str]:
         for name, at in read.items():
             wrong += [f"member {n} read {cause} after {name}" for cause in past[name] if read.get(cause, -1) > at]
     return wrong
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

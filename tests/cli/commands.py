@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 import subprocess
 import sys
 import threading
@@ -21,15 +20,6 @@ def until(condition: Callable[[], Any], what: str) -> Any:
     while not (found := condition()):
         assert time.monotonic() < deadline, f"{what}: not within {LIMIT} s"
         time.sleep(0.01)
-    return found
-
-
-def free_ports(count: int) -> list[int]:
-    """A list of peers has to name its ports before anybody listens there."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    found = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
     return found
 
 

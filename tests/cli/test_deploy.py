@@ -16,7 +16,8 @@ from string import Template
 
 import pytest
 
-from tests.cli.commands import LIMIT, free_ports, until
+from tests.cli.commands import LIMIT, until
+from tests.ports import free_ports
 from whence.net import keys
 from whence.net.metrics import ask
 

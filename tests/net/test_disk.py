@@ -488,14 +488,14 @@ def test_files_are_private_and_few(tmp_path: Path) -> None:
             for _ in range(100):
                 life.batch(2)
                 life.process(2)
-            assert journal.generations > 10
+            assert journal.generations > 3
     finally:
         os.umask(old)
     directory = tmp_path / "a" / "b"
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
     assert {stat.S_IMODE(p.stat().st_mode) for p in directory.iterdir()} == {0o600}
     assert len(list(directory.iterdir())) == 3  # the lock, this generation and the one before
-    assert sum(p.stat().st_size for p in directory.iterdir()) < 4000
+    assert sum(p.stat().st_size for p in directory.iterdir()) < 60_000  # all 100 frames are kept for others
 
 
 def no_permission(tmp_path: Path) -> None:
@@ -560,7 +560,7 @@ def test_what_goes_in_comes_out(tmp_path: Path) -> None:
         journal.processed(4)
     with Journal(tmp_path, "c") as journal:
         saved = journal.load()
-        assert saved == Saved(1, b"checkpoint", None, (Deliver(two, True),), 1, 4)
+        assert saved == Saved(1, b"checkpoint", None, (Deliver(two, True),), 1, 4, kept=(one, two))
         assert journal.load() is saved
 
 

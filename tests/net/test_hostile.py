@@ -346,9 +346,9 @@ def test_an_unreachable_peer_is_tried_ever_more_rarely() -> None:
         stats = NetStats()
         transport = _transport(TcpSettings(), stats)
         await transport.start(_ignore)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            address = show_address(*free.getsockname())
+        nobody = socket.socket()  # bound, so that nobody else takes the port, and not listening
+        nobody.bind(("127.0.0.1", 0))
+        address = show_address(*nobody.getsockname())
         loop = asyncio.get_running_loop()
         end = loop.time() + 1.0
         while loop.time() < end:
@@ -358,6 +358,7 @@ def test_an_unreachable_peer_is_tried_ever_more_rarely() -> None:
         assert 2 <= stats.connect_failures <= 6
         assert stats.peer_full > 50, "what was for it is dropped and counted"
         await transport.close()
+        nobody.close()
 
     run(main())
 

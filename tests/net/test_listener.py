@@ -16,6 +16,7 @@ import pytest
 
 import whence
 from tests.net.live import collect, fast, run, say, until
+from tests.ports import free_ports
 from whence.errors import NotJoined
 from whence.net import keys, tls
 from whence.net.disk import Journal
@@ -184,9 +185,7 @@ def test_a_member_that_names_anothers_address_first_does_not_lock_it_out(root: P
     keys.issue(root, "mallory", "receiver")
 
     async def main() -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        (port,) = free_ports(1)
         _, client = tls.contexts(*(root / "mallory" / f for f in ("ca.crt", "mallory.crt", "mallory.key")))
         async with whence.found("live", tls=root / "a", settings=fast()) as a:
             _, writer = await asyncio.open_connection(*parse_address(a.address), ssl=client)

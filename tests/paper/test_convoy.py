@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from whence.paper.survey.convoy import Setting, measure, quantile
+from whence.paper.survey.convoy import Setting, quantile, simulate
 
 SMALL = Setting("vector", subgroups=5, size=3, rate=150, loss=0.02, seconds=1.5)
 
 
 def test_a_lost_message_delays_all_that_follow_it_down_the_chain() -> None:
-    vector, first, unstable = (measure(replace(SMALL, order=order)) for order in ("vector", "first", "first-unstable"))
+    vector, first, unstable = (simulate(replace(SMALL, order=order)) for order in ("vector", "first", "first-unstable"))
     assert len(vector.latency[4]) == len(first.latency[4]) == len(unstable.latency[4]) > 0  # the same, and none lost
     assert vector.mean(4) > 3 * vector.mean(0)  # it grows along the chain
     assert vector.mean(4) > 1.5 * first.mean(4)  # the first generation of Fig. 3 still waits for FIFO order
@@ -20,12 +20,12 @@ def test_a_lost_message_delays_all_that_follow_it_down_the_chain() -> None:
 
 
 def test_without_loss_there_is_no_convoy() -> None:
-    vector, first = (measure(replace(SMALL, order=order, loss=0.0)) for order in ("vector", "first"))
+    vector, first = (simulate(replace(SMALL, order=order, loss=0.0)) for order in ("vector", "first"))
     assert vector.mean(4) < 25 and first.mean(4) < 25
     assert max(vector.together) < 1.5
 
 
 def test_the_same_seed_gives_the_same_numbers() -> None:
     tiny = replace(SMALL, seconds=0.5)
-    assert measure(tiny).latency == measure(tiny).latency
-    assert measure(tiny).latency != measure(replace(tiny, seed=1)).latency
+    assert simulate(tiny).latency == simulate(tiny).latency
+    assert simulate(tiny).latency != simulate(replace(tiny, seed=1)).latency

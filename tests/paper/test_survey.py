@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 
 from whence.order.survey.vector import CompactStamp, VectorStamp
-from whence.paper import EXPERIMENTS, experiment
+from whence.paper import Experiment
 from whence.paper.survey.table1 import change, fixed_bytes, join_and_crash, pay
 
 
@@ -18,24 +15,16 @@ def needs_the_extra() -> None:
         pytest.importorskip(package, reason="the papers' experiments need the extra `paper`")
 
 
-def test_the_examples_hold_and_are_written_down(tmp_path: Path) -> None:
-    from whence.paper.frame import Context, save
-
-    outcome = experiment("survey/examples")(Context(quick=True))
-    assert len(outcome.claims) == 17 and all(claim.holds for claim in outcome.claims)
-    save(tmp_path, "survey/examples", outcome)
-    written = json.loads((tmp_path / "claims.json").read_text(encoding="utf-8"))
-    assert len(written["claims"]) == 17
-    assert (tmp_path / "examples.csv").exists()
-
-
-@pytest.mark.long
-def test_table_1_holds() -> None:
+def test_the_examples_are_as_printed() -> None:
+    from whence.paper.claims import judged
     from whence.paper.frame import Context
 
-    outcome = experiment("survey/table1")(Context(quick=True))
-    assert [claim.text for claim in outcome.claims if not claim.holds] == []
-    assert {"survey/table1", "survey/convoy", "survey/examples"} <= set(EXPERIMENTS)
+    experiment = Experiment("survey/examples")
+    outcome = experiment.outcome(experiment.measure(Context(quick=True)))
+    assert len(outcome.rows) == 17 and {j.status for j in judged("survey/examples", outcome.statistics)} == {"holds"}
+    outcome.rows[3]["equal"] = False
+    found = judged("survey/examples", experiment.outcome(outcome.rows).statistics)
+    assert [j.key for j in found if j.status == "fails"] == ["ex1-order"]
 
 
 def test_the_load_is_the_same_for_every_order() -> None:
@@ -57,6 +46,7 @@ def test_a_joiner_in_the_stack_costs_a_snapshot() -> None:
     first, vector = join_and_crash("first-unstable", 5), join_and_crash("vector", 5)
     assert first["violation"] is vector["violation"] is None
     assert first["change_messages"] == vector["change_messages"] < change("vector", 5)["change_messages"]
+    assert vector["pause_ms"] == 0  # measured: nobody stops for a joiner
     assert first["snapshot_bytes"] > vector["snapshot_bytes"] and vector["join_ms"] > 30  # what is carried, too
 
 

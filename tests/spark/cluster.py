@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -13,6 +12,8 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pyspark
+
+from tests.ports import free_ports
 
 HOME = Path(pyspark.__file__).parent
 WAIT = 280.0
@@ -32,9 +33,7 @@ class Cluster:
             "SPARK_LOCAL_DIRS": str(place / "local"),
             "PYSPARK_PYTHON": sys.executable,
         }
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        (port,) = free_ports(1)
         self.url = f"spark://127.0.0.1:{port}"
         self.master = self._start("master", "master.Master", "--host", "127.0.0.1", "--port", str(port))
         self._until("Starting Spark master", "master")
@@ -47,9 +46,7 @@ class Cluster:
 
     def connect(self) -> str:
         """A Spark Connect server (with a Spark of its own); its address."""
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        (port,) = free_ports(1)
         bound = {"spark.connect.grpc.binding.address": "127.0.0.1", "spark.connect.grpc.binding.port": port}
         settings = [word for name, value in bound.items() for word in ("--conf", f"{name}={value}")]
         server = ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "--master", "local[1]"]

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from contextlib import suppress
@@ -14,18 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.ports import free_ports
+
 PAGE = (Path(__file__).parents[2] / "docs" / "survey.md").read_text(encoding="utf-8")
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here")

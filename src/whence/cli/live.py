@@ -125,7 +125,12 @@ def add_connection(command: argparse.ArgumentParser) -> None:
     )
     how.add_argument("--settings", type=Path, metavar="FILE", help=SETTINGS)
     how.add_argument("--directory", type=Path, metavar="DIR", help="to go on from after kill -9")
-    how.add_argument("--trace", type=Path, metavar="DIR", help="write every step into this directory (docs/trace.md)")
+    how.add_argument(
+        "--trace",
+        type=Path,
+        metavar="DIR",
+        help="write every step into this directory as JSON lines; DIR/NAME.parquet: as Parquet files (docs/trace.md)",
+    )
     how.add_argument("--udp", action="store_true", help="gossip by datagrams, the same for all (large messages: TCP)")
     how.add_argument("--drop", type=share, default=0.0, metavar="P", help="lose this share of gossip, on purpose")
     how.add_argument("--trust", action="append", metavar="HOST:PORT", help=TRUST)

@@ -7,54 +7,99 @@ import json
 from pathlib import Path
 
 import msgspec
+from rich.markup import escape
 from rich.table import Table
 
 from whence.cli.show import console, progress
 from whence.errors import UsageError
-from whence.paper import EXPERIMENTS, experiment
+from whence.paper import EXPERIMENTS, PUBLISHED, Experiment
+from whence.paper.claims import Judged, judged, statements
+from whence.paper.claims.page import Results, command, figure, shown, stored
+
+STYLE = {"holds": "green", "fails": "bold red", "refuted": "bold red", "not decided": "yellow"}
 
 
 def paper(args: argparse.Namespace) -> int:
-    """Redo an experiment, or list them."""
+    """Print the table of all claims, redo an experiment, or redo all of them."""
     if args.name is None:
-        _list(args.json)
+        _table(stored(), args.json)
         return 0
-    run = experiment(args.name)
-    from whence.paper.frame import Context, save  # needs numba and pyarrow: the list does not
-    from whence.scale import CITIES, read_latencies
-
-    latencies = read_latencies(args.latencies or CITIES)
+    everything = args.name == "all"
+    if everything and args.as_published:
+        raise UsageError(f"all has no --as-published; {', '.join(PUBLISHED)} have")
+    one = None if everything else Experiment(args.name, args.live, args.as_published)
     out = args.out or Path("out") / args.name
     if out.exists() and not out.is_dir():
         raise UsageError(f"--out {out} is a file; name a directory")
+    from whence.paper import all as every  # needs numba and pyarrow: the table does not
+    from whence.paper.frame import Context
+    from whence.scale import CITIES, read_latencies
+
+    context = Context(
+        quick=args.quick,
+        seed=args.seed,
+        latencies=read_latencies(args.latencies or CITIES),
+        master=args.master,
+        live=args.live,
+        as_published=args.as_published,
+        data=str(args.data or ""),
+    )
     with progress("starting") as tell:
-        outcome = run(Context(args.quick, args.seed, latencies, args.master, tell, args.live, str(args.data or "")))
-    files = save(out, args.name, outcome)
-    if args.json:
-        claims = msgspec.to_builtins(outcome.claims)
-        print(
-            json.dumps(
-                {"experiment": args.name, "note": outcome.note, "claims": claims, "files": list(map(str, files))}
-            )
-        )
-        return 0
-    table = Table("claim", "holds", title=args.name)
-    for claim in outcome.claims:
-        table.add_row(claim.text, "yes" if claim.holds else "[bold red]no[/]")
-    show = console()
-    if outcome.claims:
-        show.print(table)
-    if outcome.note:
-        show.print(outcome.note, markup=False)
-    show.print(f"written: {', '.join(map(str, files))}", markup=False, soft_wrap=True)
+        context = msgspec.structs.replace(context, tell=tell)
+        if one is None:
+            results, files = every.run(context, out, args.live)
+        else:
+            outcome, files = every.one(one, context, out)
+    if one is None:
+        _table(results, args.json)
+    else:
+        _claims(one.title, judged(one.title, outcome.statistics), outcome.note, files, args.json)
+    if not args.json:
+        console().print(f"written: {', '.join(map(str, files))}", markup=False, soft_wrap=True)
     return 0
 
 
-def _list(as_json: bool) -> None:
+def _claims(name: str, found: list[Judged], note: str, files: list[Path], as_json: bool) -> None:
     if as_json:
-        print(json.dumps(EXPERIMENTS))
+        claims = msgspec.to_builtins(found)
+        print(json.dumps({"experiment": name, "note": note, "claims": claims, "files": list(map(str, files))}))
         return
-    table = Table("experiment", "what it shows")
-    for name, what in EXPERIMENTS.items():
-        table.add_row(name, what)
+    table = Table("claim", "wanted", "measured", "verdict", title=name)
+    for claim in found:
+        text = f"[dim]earlier, {claim.date}:[/] {escape(claim.text)}" if claim.earlier else escape(claim.text)
+        table.add_row(text, claim.threshold, escape(_measured(claim)), _styled(claim.status))
+    show = console()
+    show.print(table)
+    if note:
+        show.print(note, markup=False)
+
+
+def _measured(claim: Judged) -> str:
+    return figure(claim.worst) + (f" at {claim.worst.at}" if claim.worst else "")
+
+
+def _styled(verdict: str) -> str:
+    return f"[{STYLE.get(verdict, 'cyan')}]{verdict}[/]"
+
+
+def _table(results: Results, as_json: bool) -> None:
+    if as_json:
+        found = [
+            {
+                "place": s.place,
+                "says": s.says,
+                "verdict": results.verdict(s),
+                "depends": s.depends,
+                "command": command(s, results),
+                "claims": msgspec.to_builtins(judged(s.experiment, results.statistics(s.experiment))),
+            }
+            for s in statements()
+        ]
+        print(json.dumps({"statements": found, "experiments": EXPERIMENTS}))
+        return
+    table = Table("place", "statement", "verdict", "whence paper ...", title="What the papers say, tested")
+    for s in statements():
+        verdict = results.verdict(s)
+        style = STYLE.get(verdict, "cyan")
+        table.add_row(escape(s.place), escape(s.says), f"[{style}]{escape(shown(verdict, s))}[/]", s.experiment)
     console().print(table)

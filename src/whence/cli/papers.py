@@ -33,8 +33,9 @@ def add(commands: Commands) -> None:
     _paper(
         commands.add_parser(
             "paper",
-            help="redo a figure, table or theorem of the papers",
-            description="Redo an experiment of the papers: data (CSV, Parquet), plot, and claims.json.",
+            help="every claim of the papers and its verdict; redo one, or all",
+            description="Without a name: the table of all claims. With one: redo that figure, table or theorem (data "
+            "as CSV and Parquet, plot, claims.json). With `all`: redo everything, and make the page of all claims.",
         )
     )
 
@@ -97,7 +98,7 @@ def _scale(command: argparse.ArgumentParser) -> None:
 
 
 def _paper(command: argparse.ArgumentParser) -> None:
-    command.add_argument("name", nargs="?", metavar="NAME", help="such as pco17/fig3; none: list them")
+    command.add_argument("name", nargs="?", metavar="NAME", help="such as pco17/fig3, or all; none: the table")
     command.add_argument(
         "--out", type=Path, metavar="DIR", help="where data, plot and claims.json go (default out/NAME)"
     )
@@ -114,6 +115,11 @@ def _paper(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--live", action="store_true", help="on real sockets here, beside the simulator (ccc11/fig4, fig5)"
+    )
+    command.add_argument(
+        "--as-published",
+        action="store_true",
+        help="recovery and its buffer as CCC11 prints them (ccc11/fig4, fig5, world)",
     )
     command.add_argument("--master", metavar="URL", help="run the points through a Spark sweep on this master")
     command.add_argument("--json", action="store_true", help="print the claims as JSON")

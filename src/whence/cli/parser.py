@@ -7,13 +7,13 @@ import os
 from pathlib import Path
 
 import whence
-from whence.cli import beyond, history, kit, live, papers, pipeline
+from whence.cli import beyond, history, kit, live, others, papers, pipeline
 from whence.cli.later import later
 
 CONTENTS = {
     "see it work": ("demo", "sim", "up", "chat"),
     "run it": ("node", "bridge", "door", "publish", "keys"),
-    "ask what happened": ("audit", "history", "watch"),
+    "ask what happened": ("audit", "import", "history", "watch"),
     "break it": ("soak", "shrink", "conform"),
     "size it, compare it": ("plan", "sweep", "scale", "paper"),
 }
@@ -70,6 +70,7 @@ def parser() -> argparse.ArgumentParser:
     live.add(commands)
     beyond.add(commands)
     pipeline.add(commands)
+    others.add(commands)
     history.add(commands)
     papers.add(commands)
     kit.add(commands)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 
@@ -131,10 +131,12 @@ def report(
     settled: bool = True,
     complete: bool = True,
     missing: Mapping[str, int] | None = None,
+    waiting: Mapping[str, Collection[object]] | None = None,
 ) -> Report:
     """The run so far. `found`: findings on deliveries, ids and tickets; a few of each rule are kept. `settled`: nothing
     is under way any more, so what is not delivered is lost. `complete`: the steps of all members are here, to the end;
-    else what they lack may be in steps that are not. `missing`: member -> how many of its steps are missing."""
+    else what they lack may be in steps that are not. `missing`: member -> how many of its steps are missing. `waiting`:
+    member -> keys of what it has received and holds back, as its order may: it is not lost."""
     members = {name: _counts(judged, life) for name, life in judged.lives.items()}
     broken: Counter[str] = Counter()
     for life in judged.lives.values():
@@ -142,7 +144,7 @@ def report(
             broken[rule] += life.counts[verdict] - (life.doubted if verdict is Verdict.UNKNOWN else 0)
     kept: dict[str, list[Finding]] = {}
     doubtful = Counter(missing or {})
-    lost = [*_lost(judged, members, complete), *_silent(judged, complete)] if settled else []
+    lost = [*_lost(judged, members, complete, waiting or {}), *_silent(judged, complete)] if settled else []
     for events, finding in [*((1, f) for f in found), *lost]:
         if finding.doubt is not None:
             doubtful[finding.doubt] += events
@@ -178,7 +180,9 @@ def _counts(judged: Causality, life: Life) -> Counts:
     )
 
 
-def _lost(judged: Causality, members: dict[str, Counts], complete: bool) -> Iterator[tuple[int, Finding]]:
+def _lost(
+    judged: Causality, members: dict[str, Counts], complete: bool, waiting: Mapping[str, Collection[object]]
+) -> Iterator[tuple[int, Finding]]:
     """Counts what live members never delivered though it was due to them. Yields what of that breaks agreement: another
     live member has it, or its publisher is alive; and how many events that are."""
     live = [life for life in judged.lives.values() if life.alive]
@@ -189,6 +193,9 @@ def _lost(judged: Causality, members: dict[str, Counts], complete: bool) -> Iter
             nobody = _intersect(nobody, life.undelivered(o, last, due=False))
         for life in live:
             due = life.undelivered(o, last, due=True)
+            if life.name in waiting:
+                held = waiting[life.name]
+                due = _subtract(due, [(n, n) for n, key in enumerate(origin.keys, 1) if key in held])
             lost = judged.size(o, due)
             if not lost:
                 continue

@@ -1,12 +1,12 @@
 """What a member keeps in its directory, so that after `kill -9` at any point it goes on where it was.
 
-The **journal** holds four things that belong together: the member's checkpoint (clock, unsent tail, epoch), the frames
-delivered by the member that the application has not yet processed, how many events it has processed, and, for an
-application whose state lives in memory, that state. It is a log: each batch appends one record, the last whole
-record counts. The contract with the runtime:
+The **journal** holds five things that belong together: the member's checkpoint (clock, unsent tail, epoch), the frames
+delivered by the member that the application has not yet processed, how many events it has processed, for an
+application whose state lives in memory, that state, and the end of the member's recovery buffer. It is a log: each
+batch appends one record, the last whole record counts. The contract with the runtime:
 
-1. `save(checkpoint, delivered)` after every batch, **before** its messages are sent and its frames are handed to the
-   application: what others or the application have seen is on disk.
+1. `save(checkpoint, delivered, arrived)` after every batch, **before** its messages are sent and its frames are handed
+   to the application: what others or the application have seen is on disk.
 2. `processed(n)` when the application is done with n more events, that is, when it asks for the next one. An event
    that it was still busy with when the process died is shown to it again; no other is.
 3. After a restart: `load()`, then `next_boot()`; the frames of `Saved.queue`, without their first `Saved.skip` events,
@@ -36,15 +36,16 @@ import os
 import re
 import zlib
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from whence.clock import AnyFrame
 from whence.errors import CorruptJournal, DiskError, JournalInUse, UsageError
+from whence.order.buffers import KEPT_BYTES, KEPT_FRAMES, RecoveryBuffer
 from whence.ports import Deliver
 
 MAGIC: Final = b"whence journal 1\n"
@@ -69,6 +70,8 @@ class Whole(msgspec.Struct, frozen=True, array_like=True, tag=1):
     checkpoint: bytes | None
     state: bytes | None
     queue: tuple[tuple[AnyFrame, bool | int], ...]
+    kept: tuple[AnyFrame, ...] = ()
+    """The recovery buffer without what is in `queue`."""
 
 
 class Step(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -78,6 +81,8 @@ class Step(msgspec.Struct, frozen=True, array_like=True, tag=2):
     done: int
     checkpoint: bytes | None = None
     queue: tuple[tuple[AnyFrame, bool | int], ...] = ()
+    kept: tuple[AnyFrame, ...] = ()
+    """Frames that arrived and are held back."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -101,6 +106,8 @@ class Saved(NamedTuple):
     """Events ever processed."""
     warning: str = ""
     """What was wrong with the files, if anything."""
+    kept: tuple[AnyFrame, ...] = ()
+    """Frames that the member can give to others, oldest first."""
 
 
 _spare: list[int] = []
@@ -207,6 +214,7 @@ class Journal:
         self._size = self._limit = self._number = 0
         self._base = self._done = self._end = 0  # events before the queue, processed, delivered
         self._queue: deque[tuple[AnyFrame, bool | int]] = deque()
+        self._kept: RecoveryBuffer[Any, AnyFrame] = RecoveryBuffer(KEPT_FRAMES, KEPT_BYTES)
         self._checkpoint: bytes | None = None
         self._state: bytes | None = None
         self._lock: int | None = self._take_directory()
@@ -232,16 +240,18 @@ class Journal:
         self._base, self._done = whole.base, whole.done
         self._checkpoint, self._state = whole.checkpoint, whole.state
         self._end = whole.base
+        self._keep(whole.kept)
         self._enqueue(whole.queue)
         for step in log.steps:
             self._done = step.done
+            self._keep(step.kept)
             self._enqueue(step.queue)
             if step.checkpoint is not None:
                 self._checkpoint = step.checkpoint
         self._drop_processed()
         queue = tuple(Deliver(frame, bool(said & 1), said >> 1) for frame, said in self._queue)
         skip = self._done - self._base
-        return Saved(self.boot, self._checkpoint, self._state, queue, skip, self._done, warning)
+        return Saved(self.boot, self._checkpoint, self._state, queue, skip, self._done, warning, tuple(self._kept))
 
     def _newest(self, names: list[tuple[int, int]]) -> tuple[_Log | None, str]:
         """The newest generation that can be read, and what was wrong with it."""
@@ -284,15 +294,25 @@ class Journal:
         self._rotate()
         return self.boot
 
-    def save(self, checkpoint: bytes, delivered: Sequence[Deliver] = (), *, sync: bool = True) -> None:
-        """The member's checkpoint after a batch, and the frames it delivered in it. When this raises, nothing of the
-        batch may be sent or handed on; what was handed in is remembered and written with the next success."""
+    def save(
+        self,
+        checkpoint: bytes,
+        delivered: Sequence[Deliver] = (),
+        arrived: Iterable[AnyFrame] = (),
+        *,
+        sync: bool = True,
+    ) -> None:
+        """The member's checkpoint after a batch, the frames it delivered in it, and those that are new in its recovery
+        buffer. When this raises, nothing of the batch may be sent or handed on; what was handed in is remembered and
+        written with the next success."""
         self._open_only()
         # whether over a gap, and which alert: a bool where there is none, as it always was
         queue = tuple((d.frame, d.alert << 1 | d.over_gap if d.alert else d.over_gap) for d in delivered)
         self._checkpoint = checkpoint
         self._enqueue(queue)
-        self._append(checkpoint, queue, sync)
+        held = tuple(frame for frame in arrived if frame.key not in self._kept)
+        self._keep(held)
+        self._append(checkpoint, queue, sync, held)
 
     def processed(self, events: int, state: bytes | None = None) -> None:
         """The application is done with so many more events. `state`: its state with exactly all processed events in it,
@@ -342,12 +362,18 @@ class Journal:
 
     # -- the log ------------------------------------------------------------------------------------------------
 
-    def _append(self, checkpoint: bytes | None, queue: tuple[tuple[AnyFrame, bool | int], ...], sync: bool) -> None:
+    def _append(
+        self,
+        checkpoint: bytes | None,
+        queue: tuple[tuple[AnyFrame, bool | int], ...],
+        sync: bool,
+        held: tuple[AnyFrame, ...] = (),
+    ) -> None:
         if self._fd is None or self._size > self._limit:
             self._rotate()
             return
         self._number += 1
-        step = Step(self._number, self._done, checkpoint, queue)
+        step = Step(self._number, self._done, checkpoint, queue, held)
         try:
             self._write(self._fd, _record(step, self._salt))
             if sync:
@@ -360,9 +386,10 @@ class Journal:
         """Begin a new generation with all there is."""
         self._close_log()
         new, path = self.directory / "new", self._path(self.boot, self._generation + 1)
-        whole = Whole(
-            self.cluster, self.boot, self._base, self._done, self._checkpoint, self._state, tuple(self._queue)
-        )
+        queued = {frame.key for frame, _ in self._queue}
+        kept = tuple(frame for frame in self._kept if frame.key not in queued)
+        queue = tuple(self._queue)
+        whole = Whole(self.cluster, self.boot, self._base, self._done, self._checkpoint, self._state, queue, kept)
         fd = None
         try:
             fd = self._files.create(new)
@@ -397,7 +424,12 @@ class Journal:
 
     def _enqueue(self, queue: Sequence[tuple[AnyFrame, bool | int]]) -> None:
         self._queue.extend(queue)
+        self._keep(frame for frame, _ in queue)
         self._end += sum(frame.count for frame, _ in queue)
+
+    def _keep(self, frames: Iterable[AnyFrame]) -> None:
+        for frame in frames:
+            self._kept.add(frame.key, frame)
 
     def _drop_processed(self) -> None:
         while self._queue and self._base + self._queue[0][0].count <= self._done:

@@ -20,19 +20,19 @@ import msgspec
 from whence.clock import MemberId, address_of
 from whence.config import MS, Config, Mode
 from whence.errors import ConfigError, NotJoined, UsageError
-from whence.member import Checkpoint, Member
+from whence.member import Checkpoint, Member, with_kept
 from whence.net.bootstrap import meet
 from whence.net.disk import Journal, Saved
 from whence.net.host import Host
 from whence.net.node import Node
 from whence.order import Contract, Seal, SurveyConfig
-from whence.order.config import OrderName, Recovery
+from whence.order.config import OrderName, Recovery, Replacement
 from whence.order.messages import TicketState
 from whence.ports import Contracted, FoundRing, Start
 from whence.recorder import Recorder
 from whence.ring import DEFAULT_RING, RingName
 from whence.ring.messages import Voter
-from whence.trace import JsonlTrace, TraceWriter, open_trace
+from whence.trace import JsonlTrace, RotatingTrace, TraceWriter, open_trace
 
 log = logging.getLogger("whence.net")
 
@@ -65,6 +65,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     recovery: Recovery = "Rk"
     k: int = 4
     """Members that are asked for what is missing (recovery `Rk`)."""
+    once: bool = False
+    """Ask once for what is missing, and not for what only digests show, as CCC11 prints it."""
+    replacement: Replacement = "fifo"
+    """What leaves a full recovery buffer: the first that came, or the oldest by age (`age`, CCC11 section 5.2)."""
     buffer: int | None = 4096
     buffer_bytes: int | None = None
     """Bytes of recent frames kept for others' recovery. None: 16 MiB, and 64 MiB for `reliable`, which has nobody else
@@ -178,7 +182,7 @@ class Entry:
                 me,
                 self.config,
                 random.Random(secrets.randbits(64)),
-                saved and saved.checkpoint,
+                None if saved is None or saved.checkpoint is None else with_kept(saved.checkpoint, saved.kept),
                 self.seal,
                 self.journal is not None,
             ),
@@ -233,7 +237,7 @@ class Entry:
             previous=None if checkpoint is None else msgspec.msgpack.decode(checkpoint, type=Checkpoint).me,
             resumed=checkpoint,
         )
-        return recorder, writer.flush if isinstance(writer, JsonlTrace) else None
+        return recorder, writer.flush if isinstance(writer, JsonlTrace | RotatingTrace) else None
 
     async def start(self, node: Node, saved: Saved | None) -> None:
         """Find somebody to start from, and start."""
@@ -346,7 +350,9 @@ async def find(host: Host, cluster: str, seeds: Sequence[str], timeout: float) -
 
 
 def _open_trace(path: Path, cluster: str, me: MemberId) -> TraceWriter:
-    if path.suffix in (".jsonl", ".parquet"):
+    if path.suffix == ".parquet":  # a node may be killed: one file would be lost as a whole
+        return RotatingTrace(path)
+    if path.suffix == ".jsonl":
         return open_trace(path)
     name = "".join(c if c.isalnum() or c in "._-" else "_" for c in f"{cluster}-{me}")
     return open_trace(path / f"{name}.jsonl")

@@ -12,20 +12,20 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, NamedTuple
 
 import msgspec
 
 from whence.cast.messages import Gossip, IHave, News
-from whence.clock import Incarnation, MemberId, address_of
+from whence.clock import AnyFrame, Incarnation, MemberId, address_of
 from whence.clock.event import fitting
 from whence.errors import ClusterClosed, RemoteError
 from whence.member import Member
 from whence.net.backlog import Backlog
 from whence.net.batch import Batch
 from whence.net.copies import CopyCounts
+from whence.net.counters import NodeStats
 from whence.net.disk import Journal, Saved
 from whence.net.hello import direct
 from whence.net.signal import Signal
@@ -87,27 +87,6 @@ class Parcel(NamedTuple):
     to: Sequence[str]
     packet: bytes
     reliable: bool
-
-
-@dataclass(slots=True)
-class NodeStats:
-    """Counters of one node."""
-
-    steps: int = 0
-    packets: int = 0
-    bad_bytes: int = 0
-    """Packets of this cluster that are no message; their senders are cut off."""
-    cut_off: int = 0
-    """Packets of peers that were cut off before."""
-    shed: int = 0
-    """Frames thrown away before the member saw them, because the application is behind."""
-    unread: int = 0
-    """Events thrown away because the application never asked for any."""
-    oversize: int = 0
-    """Own messages larger than any peer would take."""
-
-    def asdict(self) -> dict[str, int]:
-        return {f"net.{f.name}": getattr(self, f.name) for f in fields(self)}
 
 
 class MemberChange(msgspec.Struct, frozen=True):
@@ -540,7 +519,8 @@ class Node:
     def _checkpoint_due(self, out: list[Output]) -> bytes | None:
         if self._journal is None or not self.member.joined:
             return None
-        return self.member.checkpoint() if any(isinstance(o, Deliver | Joined | Remember) for o in out) else None
+        due = any(isinstance(o, Arrived | Deliver | Joined | Remember) for o in out)
+        return self.member.checkpoint(kept=False) if due else None
 
     def _save(self, journal: Journal, checkpoint: bytes, out: list[Output]) -> None:
         """One write a batch, before anything of it leaves the process; waits for the disk when something was
@@ -549,7 +529,10 @@ class Node:
         installed = next((o.state for o in out if isinstance(o, InstallSnapshot)), None)
         if installed is not None and self._restore is not None:
             journal.processed(0, installed)
-        journal.save(checkpoint, delivered, sync=any(isinstance(o, Published | Remember) for o in out))
+        arrived: Iterable[AnyFrame] = [o.frame for o in out if isinstance(o, Arrived)]
+        if any(isinstance(o, Joined) for o in out):  # a snapshot, or the last life, has filled the recovery buffer
+            arrived = self.member.ordering.buffer
+        journal.save(checkpoint, delivered, arrived, sync=any(isinstance(o, Published | Remember) for o in out))
 
     def done(self, events: int) -> None:
         """The application is done with so many more events. What it keeps in memory is saved now and then: after a

@@ -16,10 +16,12 @@ TICKET_ORDERS = ("unordered", "fifo", "causal", "reliable")
 """What a member of a cluster with tickets can have."""
 OrderName = Literal["unordered", "fifo", "causal", "reliable", "probabilistic"]
 Recovery = Literal["off", "R1", "Rk"]
+Replacement = Literal["fifo", "age"]
 ORDERS: tuple[str, ...] = get_args(OrderName)
 RANK = {name: rank for rank, name in enumerate(ORDERS)}
 """How much an order promises: each includes those before it."""
 RECOVERIES: tuple[str, ...] = get_args(Recovery)
+REPLACEMENTS: tuple[str, ...] = get_args(Replacement)
 
 
 class OrderConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +38,9 @@ class OrderConfig(msgspec.Struct, frozen=True, kw_only=True):
     fails with its source; Rk costs `k` and spreads the load (CCC11 section 5.2)."""
     k: int = 4
     """Rk: how many to ask; right for a failure probability up to `k / 2N` (Theorem 5.2)."""
+    once: bool = False
+    """Recovery as CCC11 prints it: one request for each missing event, to its source (R1) or to `k` members at random
+    (Rk), and none for what only digests show. Fewer messages; the last event of a burst may stay lost."""
     time_to_terminate_ns: int
     """How long gossip itself may still bring a missing event before recovery starts; papers: the duration of a PrCast.
     Shorter recovers sooner and asks for more that was on its way."""
@@ -48,6 +53,11 @@ class OrderConfig(msgspec.Struct, frozen=True, kw_only=True):
     """`B`, frames kept for others' recovery; Theorem 5.1: `2 mu T`."""
     buffer_bytes: int = 64 << 20
     """`B` in bytes; the smaller bound rules."""
+    replacement: Replacement = "fifo"
+    """What leaves a full `B`: the frame that came first (`fifo`), or the oldest by age, and what is stable even before
+    (`age`: CCC11 section 5.2; only in a cluster with tickets)."""
+    hop_ns: int = 1
+    """Duration of one hop of gossip: a frame's age in hops, as time."""
     hold: int
     """`H` and `R` together, frames received too early. Full: `causal` skips the oldest gap, `reliable` drops the newest
     frame, which is asked for again."""
@@ -98,6 +108,12 @@ class OrderConfig(msgspec.Struct, frozen=True, kw_only=True):
             )
         if self.recovery not in RECOVERIES:
             raise ConfigError(f"recovery must be one of {', '.join(RECOVERIES)}, not {self.recovery!r}")
+        if self.replacement not in REPLACEMENTS:
+            raise ConfigError(f"replacement must be one of {', '.join(REPLACEMENTS)}, not {self.replacement!r}")
+        if self.replacement == "age" and self.kind != "tickets":
+            raise ConfigError(f"replacement age needs tickets: this cluster is {self.kind}")
+        if self.once and self.order == "reliable":
+            raise ConfigError("order reliable cannot ask only once: it blocks until what is missing is there")
         for name in self.__struct_fields__:
             value = getattr(self, name)
             if isinstance(value, int) and not isinstance(value, bool) and value < 1:

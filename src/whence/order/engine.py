@@ -30,7 +30,20 @@ from collections.abc import Sequence
 
 import msgspec
 
-from whence.clock import MAX_SEQ, NEVER, CctClock, Digest, Entry, EventId, Frame, Incarnation, Key, MemberId, Range
+from whence.clock import (
+    MAX_SEQ,
+    NEVER,
+    AnyFrame,
+    CctClock,
+    Digest,
+    Entry,
+    EventId,
+    Frame,
+    Incarnation,
+    Key,
+    MemberId,
+    Range,
+)
 from whence.clock.vector import merge
 from whence.errors import BadFrame, BadMessage, ForgedTicket, UsageError, WrongKind
 from whence.order.checks import MAX_OWNERS, Owners, check_jump
@@ -151,7 +164,8 @@ class TicketOrdering(Layer[int, Frame]):
         if owner is None:
             self.owners.note(ticket, inc, frame.owner)
         if key not in self.buffer:
-            self.buffer.add(key, frame)
+            self.buffer.add(key, frame, now - age * self.config.hop_ns)
+            self.buffer.forget(self._stable)
             out.append(Arrived(frame, sender, age, recovered))
             if recovered:
                 self.stats.recovered += frame.count
@@ -159,6 +173,12 @@ class TicketOrdering(Layer[int, Frame]):
             self._deliver(frame, False, now, out, handed=self._ahead.pop(key, False))
         else:
             self._hold(key, frame, recovered, now, out)
+
+    def _stable(self, frame: Frame) -> bool:
+        """No more recovery requests are expected: `t_e[i] < T[i]` for all i (CCC11 section 5.1)."""
+        last = (frame.inc, frame.last)
+        stamp = ((last if i == frame.ticket else entry) for i, entry in enumerate(frame.deps))
+        return all(entry < now for entry, now in zip(stamp, self.clock.T, strict=True))
 
     def _late(self, frame: Frame, out: list[OrderOutput]) -> None:
         if self.early:
@@ -422,6 +442,15 @@ class TicketOrdering(Layer[int, Frame]):
             owners=self.owners.rows(),
             ahead=tuple(self.held) if self.early else (),
         )
+
+    def keep(self, frame: AnyFrame, sender: MemberId, now: int) -> list[OrderOutput]:
+        """What the clock does not cover was held back: it arrives again."""
+        assert isinstance(frame, Frame)
+        if self.clock.has(*frame.key):
+            return super().keep(frame, sender, now)
+        out: list[OrderOutput] = []
+        self._accept(frame, sender, 0, now, True, out)
+        return out
 
     def admit(self, joiner: MemberId, weaker: bool = False) -> TicketState:
         clock = self.state()

@@ -13,7 +13,7 @@ from whence.order.buffers import RecoveryBuffer
 from whence.order.config import OrderConfig
 from whence.order.explain import Blocked
 from whence.order.messages import AckRecover, OrderState, Recover
-from whence.order.outputs import OrderOutput
+from whence.order.outputs import OrderOutput, OrderSend
 from whence.order.stats import OrderStats
 
 
@@ -110,6 +110,11 @@ class Ordering(ABC):
     ) -> list[OrderOutput]:
         """Find out whether so many members hold these own events (`order.copies`)."""
 
+    @abstractmethod
+    def hand_over(self, to: MemberId) -> OrderSend | None:
+        """Give the end of `B` to a member that has not asked for it: because this one leaves, or because a joiner has
+        the events in its state and could give them to nobody. None: `B` is empty."""
+
     # -- time ---------------------------------------------------------------------------------------------------
 
     @property
@@ -144,8 +149,8 @@ class Ordering(ABC):
         """Take over a state from a snapshot or a checkpoint; `BadMessage` if it is of another kind of cluster."""
 
     @abstractmethod
-    def keep(self, frame: AnyFrame) -> None:
-        """Keep a frame of an earlier life in `B`: others may still need it."""
+    def keep(self, frame: AnyFrame, sender: MemberId, now: int) -> list[OrderOutput]:
+        """Keep a vetted frame of an earlier life, or of a snapshot, in `B`: others may still need it."""
 
     # -- for people ---------------------------------------------------------------------------------------------
 

@@ -9,11 +9,22 @@ from typing import Any, ClassVar, Generic
 
 from whence.clock import AnyFrame, MemberId
 from whence.errors import BadFrame, ForgedTicket, UsageError, WrongKind
-from whence.order.buffers import Count, F, FrameKey, O, RecoveryBuffer, Span
+from whence.order.buffers import (
+    GIVEN_BYTES,
+    GIVEN_FRAMES,
+    AgingBuffer,
+    Count,
+    F,
+    FrameKey,
+    O,
+    RecoveryBuffer,
+    Span,
+    newest,
+)
 from whence.order.copies import MAX_COUNTS, Copies
 from whence.order.explain import Missing
 from whence.order.interface import OrderContext, Ordering
-from whence.order.messages import AckRecover, Recover
+from whence.order.messages import HANDED_OVER, AckRecover, Recover
 from whence.order.outputs import Arrived, Deliver, Dropped, GaveUp, OrderOutput, OrderSend, Published
 from whence.order.recovery import MAX_PURSUITS, Pursuits
 from whence.order.stats import OrderStats
@@ -34,7 +45,8 @@ class Layer(Ordering, Generic[O, F]):
     def __init__(self, context: OrderContext) -> None:
         self.me, self.config, self.rng, self.members, sample, self.seal = context
         config = self.config
-        self.buffer: RecoveryBuffer[O, F] = RecoveryBuffer(config.buffer, config.buffer_bytes)
+        kind: type[RecoveryBuffer[O, F]] = AgingBuffer if config.replacement == "age" else RecoveryBuffer
+        self.buffer = kind(config.buffer, config.buffer_bytes)
         self.pursuits: Pursuits[O] = Pursuits(config, self.rng, sample, self._source)
         self.copies = Copies(config, self.rng, sample)
         self.joining = True
@@ -86,7 +98,7 @@ class Layer(Ordering, Generic[O, F]):
         frame = self._stamp(list(payloads), now, tenure)
         if self.seal is not None:
             frame = frame.signed(self.seal.sign(frame.unsigned()))  # type: ignore[assignment]  # of the same type
-        self.buffer.add(_key(frame), frame)
+        self.buffer.add(_key(frame), frame, now)
         self.stats.published += frame.count
         out: list[OrderOutput] = [Published(frame)]
         self._deliver_own(frame, now, out)
@@ -234,6 +246,11 @@ class Layer(Ordering, Generic[O, F]):
         if copied is not None:
             return copied
         out: list[OrderOutput] = []
+        if message.nonce == HANDED_OVER and not self.joining:
+            for frame in message.frames:
+                self.vet(frame, sender)
+            for frame in message.frames:
+                out.extend(self.keep(frame, sender, now))
         if message.nonce not in self.pursuits.nonces:
             return out
         self.pursuits.denied(sender, message.lacked(), now)
@@ -260,6 +277,10 @@ class Layer(Ordering, Generic[O, F]):
                     del wanted[name]
         return self.copies.count(token, [] if wanted else frames[::-1], copies, patience, now)
 
+    def hand_over(self, to: MemberId) -> OrderSend | None:
+        frames = newest(self.buffer, GIVEN_FRAMES, GIVEN_BYTES)
+        return OrderSend(to, AckRecover.of(HANDED_OVER, frames, ()), reliable=True) if frames else None
+
     # -- state --------------------------------------------------------------------------------------------------
 
     def begin(self, now: int) -> list[OrderOutput]:
@@ -267,9 +288,10 @@ class Layer(Ordering, Generic[O, F]):
         self._open_lobby(now, out)
         return out
 
-    def keep(self, frame: AnyFrame) -> None:
+    def keep(self, frame: AnyFrame, sender: MemberId, now: int) -> list[OrderOutput]:
         assert isinstance(frame, self.frame_type)
         self.buffer.add(_key(frame), frame)
+        return []
 
     def _until(self, key: FrameKey[O]) -> int | None:
         """When a held frame is delivered over the gap before it."""

@@ -29,6 +29,11 @@ class Recover(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=64):
         return _spans(self.ranges, self.runs)
 
 
+HANDED_OVER = 0
+"""The nonce of an ACKRECOVER that nobody asked for: a recovery buffer handed over, by a member that leaves or that has
+just given a snapshot."""
+
+
 class AckRecover(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=65):
     """ACKRECOVER: the frames that the recovery buffer holds, and the ranges of which it holds nothing. The paper stays
     silent about those; saying so lets a blocking order tell "nobody has it" from "nobody answered"."""

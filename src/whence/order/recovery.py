@@ -73,7 +73,7 @@ class Pursuits(Generic[O]):
         self, ticket: O, inc: int, upto: int, now: int, holder: MemberId | None = None, at_once: bool = False
     ) -> None:
         """Something up to this event is missing. `holder`: a peer whose digest says it has it."""
-        if self.config.recovery == "off":
+        if self.config.recovery == "off" or (self.config.once and holder is not None):
             return
         pursuit = self.by_count.get((ticket, inc))
         soon = now if at_once else now + self.config.time_to_terminate_ns
@@ -170,6 +170,8 @@ class Pursuits(Generic[O]):
     def _targets(self, tenure: Count[O], pursuit: Pursuit, sampled: Sequence[MemberId]) -> tuple[MemberId, ...]:
         source = self.owner(*tenure)
         chosen: dict[MemberId, None] = {}
+        if self.config.once and self.config.recovery == "Rk":
+            return tuple(sampled[: self.config.k])
         if self.config.recovery == "R1" and pursuit.attempts == 0 and source is not None:
             return (source,)
         if pursuit.holders:

@@ -6,7 +6,7 @@ import csv
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,6 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from whence.errors import ConfigError
+from whence.paper.claims import Judged, judged
+from whence.paper.claims.intervals import mean
+from whence.paper.claims.model import Point
 from whence.paper.points import on_spark
 from whence.scale.sweep import point as scale_point
 
@@ -24,21 +27,25 @@ Row = dict[str, Any]
 Tell = Callable[[float, str], None]
 
 
-class Claim(msgspec.Struct, frozen=True):
-    """One statement of a paper (or of ours), and whether the measurement confirms it."""
-
-    text: str
-    holds: bool
-    numbers: dict[str, Any]
-
-
 class Outcome(msgspec.Struct):
-    """The result of an experiment. Without rows it was skipped, and the note says why."""
+    """The result of an experiment."""
 
     rows: list[Row]
-    claims: list[Claim]
+    statistics: dict[str, list[Point]]
+    """What the claims are judged by (`whence.paper.claims`)."""
     figure: Any = None
     note: str = ""
+
+
+class Found(msgspec.Struct, kw_only=True):
+    """claims.json of one experiment."""
+
+    experiment: str
+    quick: bool
+    seed: int
+    note: str
+    statistics: dict[str, list[Point]]
+    claims: list[Judged]
 
 
 class Context(msgspec.Struct):
@@ -54,12 +61,18 @@ class Context(msgspec.Struct):
     tell: Tell | None = None
     live: bool = False
     """Run on real sockets, for the experiments that can."""
+    as_published: bool = False
+    """Recovery and its buffer as CCC11 prints them, for the experiments that have a choice."""
     data: str = ""
     """A file with an editing session, for the experiment that uses one. Empty: see `whence.objects.replay.session`."""
 
     def size(self, deliveries: float, quick: float) -> float:
         """Deliveries of a point. Many, because errors are correlated: one slow message is late at many receivers."""
         return quick if self.quick else deliveries
+
+    def published(self) -> Row:
+        """Settings of `ccc11.evaluation` for the protocol as printed."""
+        return {"once": True, "aging": True} if self.as_published else {}
 
     def say(self, share: float, what: str) -> None:
         """Report progress: the share that is done, and the current step."""
@@ -71,12 +84,15 @@ class Context(msgspec.Struct):
         return lambda done, total: self.say(done / total, f"{what}: {done} of {total}")
 
 
-def measure(context: Context, points: Sequence[Row], seeds: int = 4, figure: str = "exact_rate") -> list[Row]:
+RUNS = ("exact_rate", "eps_min", "eps_max", "theory", "p_nc", "errors", "overtaken", "alerts4", "alerts5", "unalerted5")
+"""Results of the array engine that are kept run by run, for paired comparisons."""
+
+
+def measure(context: Context, points: Sequence[Row], seeds: int = 8) -> list[Row]:
     """Run each point on the array engine with several seeds, which share its deliveries. One row per point.
 
     Points with the same seed, processes and rate have the same messages, so their `<figure>_runs` can be compared pair
-    by pair. `<figure>_error` is the standard error of the mean over the seeds: runs are independent, the deliveries of
-    one run are not.
+    by pair. Runs are independent; the deliveries of one run are not.
     """
     sized = [
         {**p, "deliveries": p["deliveries"] / seeds, "seed": context.seed * 1000 + i}
@@ -96,8 +112,8 @@ def measure(context: Context, points: Sequence[Row], seeds: int = 4, figure: str
                 row[key] = None
             else:
                 row[key] = sum(values) if isinstance(first, int) or key.endswith("seconds") else fmean(values)
-        row[f"{figure}_runs"] = [run[figure] for run in runs]
-        row[f"{figure}_error"] = stdev([run[figure] for run in runs]) / seeds**0.5 if seeds > 1 else 0.0
+            if key in RUNS:
+                row[f"{key}_runs"] = values
         row["engine"] = runs[0]["engine"]
         rows.append(row)
     return rows
@@ -111,31 +127,55 @@ def _here(context: Context, points: Sequence[Row]) -> list[Row]:
     return found
 
 
-def save(out: Path, name: str, outcome: Outcome) -> list[Path]:
+def save(out: Path, name: str, context: Context, outcome: Outcome) -> list[Path]:
     """Write the data (CSV and Parquet), the plot (PNG and SVG) and claims.json. Returns the paths."""
-    stem = name.rpartition("/")[2]
+    stem = name.partition(" ")[0].rpartition("/")[2]
+    found = Found(
+        experiment=name,
+        quick=context.quick,
+        seed=context.seed,
+        note=outcome.note,
+        statistics=outcome.statistics,
+        claims=judged(name, outcome.statistics),
+    )
     try:
         out.mkdir(parents=True, exist_ok=True)
         files = [out / "claims.json"]
-        claims = {"experiment": name, "note": outcome.note, "claims": msgspec.to_builtins(outcome.claims)}
-        files[0].write_text(json.dumps(claims, indent=2) + "\n", encoding="utf-8")
-        if outcome.rows:
-            columns = list(dict.fromkeys(key for row in outcome.rows for key in row))
-            files += [out / f"{stem}.csv", out / f"{stem}.parquet"]
-            with files[1].open("w", newline="", encoding="utf-8") as file:
-                writer = csv.DictWriter(file, columns)
-                writer.writeheader()
-                writer.writerows(
-                    {k: json.dumps(v) if isinstance(v, list) else v for k, v in r.items()} for r in outcome.rows
-                )
-            table = pa.table({c: [row.get(c) for row in outcome.rows] for c in columns})
-            pq.write_table(table, files[2])
+        files[0].write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
+        columns = list(dict.fromkeys(key for row in outcome.rows for key in row))
+        files += [out / f"{stem}.csv", out / f"{stem}.parquet"]
+        with files[1].open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, columns)
+            writer.writeheader()
+            writer.writerows(
+                {k: json.dumps(v) if isinstance(v, list | tuple) else v for k, v in r.items()} for r in outcome.rows
+            )
+        table = pa.table({c: [row.get(c) for row in outcome.rows] for c in columns})
+        pq.write_table(table, files[2])
         if outcome.figure is not None:
             files += [out / f"{stem}.png", out / f"{stem}.svg"]
             _draw(outcome.figure, *files[-2:])
     except OSError as error:
         raise ConfigError(f"out: cannot write into {out}: {error.strerror}") from None
     return files
+
+
+def load(out: Path, name: str, context: Context) -> list[Row] | None:
+    """The rows that an earlier run with the same settings saved here, or None."""
+    stem = name.partition(" ")[0].rpartition("/")[2]
+    try:
+        found = msgspec.json.decode((out / "claims.json").read_bytes(), type=Found)
+        table = pq.read_table(out / f"{stem}.parquet")
+    except (FileNotFoundError, msgspec.DecodeError, pa.ArrowInvalid):
+        return None
+    if (found.experiment, found.quick, found.seed) != (name, context.quick, context.seed):
+        return None
+    return [_without_nulls(row) for row in table.to_pylist()]
+
+
+def _without_nulls(row: Row) -> Row:
+    """Parquet gives every row all columns; a column that a row did not have is null."""
+    return {k: v for k, v in row.items() if v is not None}
 
 
 def _draw(figure: Any, png: Path, svg: Path) -> None:
@@ -176,25 +216,21 @@ def error_bars(axes: Any, x: Sequence[Any], y: Sequence[Any], error: Any, mark: 
     axes.errorbar(x, y, yerr=error, fmt=mark, color=colour, label=label, **style)
 
 
+def around(points: Sequence[Point], scale: float = 1.0, least: float = 0.0) -> list[list[float]]:
+    """Lengths of error bars below and above each point. A bar ends at `least` times the value at the latest: a
+    logarithmic axis has no zero."""
+    below = [scale * max(0.0, p.value - max(p.low, least * p.value)) for p in points]
+    return [below, [scale * max(0.0, p.high - p.value) if p.high < 1e299 else 0.0 for p in points]]
+
+
 def curve(axes: Any, rows: Sequence[Row], x: str, label: str, colour: str, figure: str = "exact_rate") -> None:
-    """Measured points with their standard errors."""
+    """Measured points with their 95 % intervals."""
     rows = [row for row in rows if row[figure] > 0]  # a logarithmic axis has no zero
-    errors = [row.get(f"{figure}_error", 0) for row in rows]
-    error_bars(axes, [row[x] for row in rows], [row[figure] for row in rows], errors, "o-", colour, label)
+    found = [mean("", row[f"{figure}_runs"]) for row in rows]
+    bars = around(found, least=0.01)
+    error_bars(axes, [row[x] for row in rows], [row[figure] for row in rows], bars, "o-", colour, label)
 
 
 def theory(axes: Any, rows: Sequence[Row], x: str, label: str | None, colour: str) -> None:
     """The paper's bound with the measured P_nc."""
     axes.plot([row[x] for row in rows], [row["theory"] for row in rows], "--", linewidth=1.1, color=colour, label=label)
-
-
-def best(rows: Sequence[Row], key: str, figure: str = "exact_rate") -> Row:
-    """The row with the smallest figure."""
-    return min(rows, key=lambda row: (row[figure], row[key]))
-
-
-def worse(row: Row, other: Row, figure: str = "exact_rate") -> tuple[float, float]:
-    """By how much a row is worse than another with the same messages, and the standard error of the difference."""
-    pairs = zip(row[f"{figure}_runs"], other[f"{figure}_runs"], strict=True)
-    differences = [a - b for a, b in pairs]
-    return fmean(differences), stdev(differences) / len(differences) ** 0.5 if len(differences) > 1 else 0.0

@@ -136,6 +136,8 @@ class Publish(_Action, frozen=True, kw_only=True, tag="publish"):
     cluster: str = ""
     events: Annotated[int, msgspec.Meta(ge=1)] = 1
     payload: Size = 16
+    copies: Annotated[int, msgspec.Meta(ge=1)] = 1
+    """Ask afterwards whether so many members hold it."""
 
 
 Action = (

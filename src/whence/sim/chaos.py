@@ -172,7 +172,10 @@ def workload(scenario: Scenario, cluster: Cluster, faults: list[Action], seed: i
             moments = sorted(begin + rng.randrange(scenario.round) for _ in range(int(frames)))
             if wants:
                 name = "" if len(scenario.cluster) == 1 else cluster.name
-                found += [Publish(at=at, who=who, cluster=name, events=w.batch, payload=w.payload) for at in moments]
+                found += [
+                    Publish(at=at, who=who, cluster=name, events=w.batch, payload=w.payload, copies=w.copies)
+                    for at in moments
+                ]
     found.sort(key=lambda p: p.at)
     return found if w.total is None else found[: -(-w.total // w.batch)]
 

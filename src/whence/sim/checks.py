@@ -20,16 +20,18 @@ stuck      at the end, a member is still joining or holds events back
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from whence import ports
 from whence.clock import AnyFrame, Incarnation, MemberId, address_of
 from whence.judge import Causality, Verdict
 from whence.judge.promises import AGREEMENT, INVERSIONS
 from whence.judge.report import report
+from whence.sim import survivors
 from whence.sim.actions import Move, Publish, Schedule, show
-from whence.sim.host import tenure_of
+from whence.sim.host import Tenure, tenure_of
 from whence.sim.rings import Rings
+from whence.sim.survivors import Bits, count, died
 
 if TYPE_CHECKING:
     from whence.sim.host import Instance
@@ -67,6 +69,8 @@ class Checks:
         self._tenures: list[dict[tuple[int | MemberId, int], tuple[MemberId, int]]] = [{} for _ in world.clusters]
         self._captured: dict[tuple[int, str], bytes] = {}
         self._gave_up: set[MemberId] = set()
+        self._counting: dict[tuple[int, MemberId, int], tuple[str, ...]] = {}
+        self._acknowledged: list[list[str]] = [[] for _ in world.clusters]
         self._inversions: dict[tuple[int, str], int] = {}
         self._missed: dict[tuple[int, str], int] = {}
 
@@ -158,6 +162,19 @@ class Checks:
                     )
                     raise self.violation("agreement", what, instance)
 
+    def counting(self, instance: Instance, token: int, events: tuple[str, ...]) -> None:
+        """A publisher waits for copies of these events."""
+        self._counting[instance.cluster, instance.id, token] = events
+
+    def copied(self, instance: Instance, out: ports.Copied) -> None:
+        """The publisher is told that enough members hold them, or not."""
+        events = self._counting.pop((instance.cluster, instance.id, out.token))
+        if out.enough:
+            self.world.tally.acknowledged += len(events)
+            self._acknowledged[instance.cluster].extend(events)
+        else:
+            self.world.tally.too_few_copies += len(events)
+
     def inversions(self, cluster: int, order: str) -> int:
         """Events that members with this order delivered after something that depends on them."""
         return self._inversions.get((cluster, order), 0)
@@ -196,39 +213,30 @@ class Checks:
                 for h in self.world.hosts.values()
                 if cluster in h.instances and h.name not in liars
             ]
-            excused = self._waiting_for_the_dead(cluster, instances)
+            dead = self._died(cluster, instances)
+            self.world.tally.died += count(dead)
+            names = set(survivors.names(dead))
+            self.world.tally.acknowledged_and_died += sum(name in names for name in self._acknowledged[cluster])
+            waiting = {instance.id: found for instance in instances if (found := survivors.waiting(instance, dead))}
             for instance in instances:
-                self._not_stuck(instance, excused)
-            if not excused:
-                self._agreed(cluster)
+                self._not_stuck(instance, len(waiting.get(instance.id, ())))
+            self._agreed(cluster, waiting)
             if self.harmless():
                 self._nothing_lost(cluster, instances)
                 if not self.world.free[cluster] and (broken := self.rings[cluster].quiet()) is not None:
                     raise self.violation("ring", broken)
 
-    def _agreed(self, cluster: int) -> None:
+    def _agreed(self, cluster: int, waiting: dict[str, list[Any]]) -> None:
         """Find events that a reliable member never got. Wrong deliveries were found when they happened."""
-        for finding in report(self.judges[cluster]).findings:
+        for finding in report(self.judges[cluster], waiting=waiting).findings:
             if finding.rule == AGREEMENT and address_of(finding.member) not in self.world.liars[cluster]:
                 raise self.violation("agreement", str(finding))
 
-    def _waiting_for_the_dead(self, cluster: int, instances: list[Instance]) -> bool:
-        """Whether some member waits, as a blocking order may, for an event whose publisher is dead and that no living
-        member has delivered. Until it gives the event up (`abandon`), it may wait, and so may the members that wait for
-        it."""
-        if self.world.free[cluster]:
-            return False  # no order blocks for ever there
-        alive = {instance.id for instance in instances}
-        for instance in instances:
-            for frame in [h.frame for h in instance.member.ordering.held.values()]:
-                for missing in instance.member.why_blocked(str(frame.ids()[0])).missing:
-                    assert missing.ticket is not None
-                    inc = Incarnation.parse(missing.incarnation).packed
-                    owner, _ = self._tenures[cluster].get((missing.ticket, inc), ("", 0))
-                    tenure = (missing.ticket, inc, owner)
-                    if owner not in alive and not any(s.app.has(tenure, missing.first) for s in instances):
-                        return True
-        return False
+    def _died(self, cluster: int, instances: list[Instance]) -> Bits:
+        published: dict[Tenure, int] = {}
+        for (of, inc), (owner, last) in self._tenures[cluster].items():
+            published[(of, inc, owner) if isinstance(of, int) else (-1, 0, owner)] = last
+        return died(published, instances)
 
     def harmless(self) -> bool:
         """Whether nothing in this run can cause the loss of an event."""
@@ -246,8 +254,9 @@ class Checks:
                     "lost", f"has {instance.app.count} of {total} events of a run without faults", instance
                 )
 
-    def _not_stuck(self, instance: Instance, excused: bool) -> None:
+    def _not_stuck(self, instance: Instance, waiting: int) -> None:
+        """`waiting`: frames that it holds back for an event that has died."""
         if not instance.joined:
             raise self.violation("stuck", "is still joining at the end", instance)
-        if instance.member.blocked() and not (excused and instance.order == "reliable"):
+        if instance.member.blocked() > waiting:
             raise self.violation("stuck", f"still holds {instance.member.blocked()} frames back at the end", instance)

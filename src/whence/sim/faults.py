@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from whence.sim.world import World
 
 
+COPIES_PATIENCE = 50
+"""Rounds that a publisher waits for copies."""
+
+
 def carry_out(world: World, action: Action) -> None:
     """Carry out an action now. An impossible one does nothing."""
     if world.sink is not None and not isinstance(action, Publish | Crash):  # these two have rows of their own
@@ -104,10 +108,13 @@ def _publish(world: World, action: Publish) -> None:
         world.tally.payloads += 1
         size = max(8, action.payload)
         number = world.tally.payloads
-        world.step(
-            instance,
-            ports.Publish(tuple(b"%08x" % (number << 8 | i & 0xFF) + bytes(size - 8) for i in range(action.events))),
-        )
+        payloads = tuple(b"%08x" % (number << 8 | i & 0xFF) + bytes(size - 8) for i in range(action.events))
+        outs = world.step(instance, ports.Publish(payloads))
+        if action.copies > 1:
+            events = tuple(name for out in outs if isinstance(out, ports.Published) for name in out.frame.names())
+            world.checks.counting(instance, number, events)
+            patience = COPIES_PATIENCE * world.scenario.round
+            world.step(instance, ports.CountCopies(number, events, action.copies, patience))
 
 
 def _lie(world: World, instance: Instance, messages: int) -> None:

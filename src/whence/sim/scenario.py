@@ -39,6 +39,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """Default: the end of `duration`."""
     total: Count | None = None
     """At most this many events."""
+    copies: Positive = 1
+    """Ask after each publish whether so many members hold the event (`publish(..., copies=k)`)."""
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +64,10 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     recovery: Literal["off", "R1", "Rk"] = "R1"
     k: Positive | None = None
     """Members asked per missing range with Rk."""
+    once: bool = False
+    """Recovery as CCC11 prints it: each missing event is requested once, and only if a later event shows it."""
+    replacement: Literal["fifo", "age"] = "fifo"
+    """What leaves a full recovery buffer: what came first, or what is oldest (CCC11 section 5.2)."""
     ring: RingName | None = None
     """Who decides who may publish (docs/ring.md): `council` (default), `neighbours` or `basic`."""
     ring_k: Positive | None = None
@@ -242,8 +248,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
 
 SIZED: tuple[str, ...] = (
-    *("mode", "view", "recovery", "target", "k", "ring", "ring_k", "fanout", "termination", "max_events"),
-    *("history", "buffer", "mechanism", "survey"),
+    *("mode", "view", "recovery", "once", "replacement", "target", "k", "ring", "ring_k", "fanout", "termination"),
+    *("max_events", "history", "buffer", "mechanism", "survey"),
 )
 """Settings of a cluster that go to `Config.sized` under the same name."""
 

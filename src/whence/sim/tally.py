@@ -94,12 +94,12 @@ class Tally:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.steps = self.payloads = self.nowhere = self.dead_letters = self.bad_bytes = self.left = 0
+        self.died = self.steps = self.payloads = self.nowhere = self.dead_letters = self.bad_bytes = self.left = 0
         self.hostile = self.unauthentic = self.cut_offs = self.refounded = self.lies = 0
         self.not_published: Counter[str] = Counter()
         self.tickets: Counter[str] = Counter()
         self.how_joined: Counter[str] = Counter()
-        self.copies: Counter[str] = Counter()
+        self.acknowledged = self.acknowledged_and_died = self.too_few_copies = 0
         self.refusals: Counter[str] = Counter()
         self.high: dict[str, tuple[int, int]] = {}
         self._lines: dict[tuple[int, str], Line] = {}
@@ -173,9 +173,6 @@ class Tally:
     def asked(self, instance: Instance, out: ports.Asked) -> None:
         self.line(instance).asked += len(out.ranges)
 
-    def copied(self, instance: Instance, out: ports.Copied) -> None:
-        self.copies["enough" if out.enough else "too few"] += 1
-
     def gave_up(self, instance: Instance, out: ports.GaveUp) -> None:
         self.line(instance).given_up += sum(last - first + 1 for _, _, first, last in out.ranges)
 
@@ -241,7 +238,10 @@ class Tally:
             line.name_bytes = round(self._named.get(key, 0) / len(headers), 1) if headers else 0.0
             line.blocked_ms = round(self._waited.get(key, 0) / max(1, self._others.get(key, 0)) / 1e6, 3)
         counters = {name: getattr(self, name) for name in ("dead_letters", "nowhere", "bad_bytes", "hostile")}
-        counters |= {name: getattr(self, name) for name in ("unauthentic", "lies", "cut_offs", "left", "refounded")}
+        names: tuple[str, ...] = ("unauthentic", "lies", "cut_offs", "left", "refounded", "died")
+        if self.acknowledged or self.too_few_copies:
+            names = (*names, "acknowledged", "acknowledged_and_died", "too_few_copies")
+        counters |= {name: getattr(self, name) for name in names}
         if any(world.free):
             counters |= {name: getattr(self, name) for name in ("moves", "contracts_broken")}
         return Report(

@@ -88,7 +88,7 @@ class World:
             ports.Asked: self.tally.asked,
             ports.GaveUp: self._on_gave_up,
             ports.Ticket: self.tally.ticket,
-            ports.Copied: self.tally.copied,
+            ports.Copied: self.checks.copied,
             ports.Moved: self.tally.moved,
             ports.Contracted: self.tally.contracted,
             ports.TakeSnapshot: self._on_take_snapshot,
@@ -246,7 +246,7 @@ class World:
 
     # -- steps -----------------------------------------------------------------------------------------------
 
-    def step(self, instance: Instance, event: ports.Input) -> None:
+    def step(self, instance: Instance, event: ports.Input) -> list[ports.Output]:
         """Pass one input to a member, and carry out its outputs in order."""
         local = instance.host.clock.at(self.now)
         try:
@@ -266,6 +266,7 @@ class World:
         self.checks.stepped(instance, event, outs)
         if not instance.left:
             self.sleep(instance)
+        return outs
 
     def sleep(self, instance: Instance) -> None:
         wake_at = instance.member.wake_at

@@ -3,7 +3,7 @@
 from whence.trace.read import TraceReader, read, trace_files
 from whence.trace.replay import by_member, in_causal_order
 from whence.trace.schema import COLUMNS, KINDS, TRACE_VERSION, Column, Row
-from whence.trace.write import JsonlTrace, MemoryTrace, ParquetTrace, TraceWriter, open_trace
+from whence.trace.write import JsonlTrace, MemoryTrace, ParquetTrace, RotatingTrace, TraceWriter, open_trace
 
 __all__ = [
     "COLUMNS",
@@ -13,6 +13,7 @@ __all__ = [
     "JsonlTrace",
     "MemoryTrace",
     "ParquetTrace",
+    "RotatingTrace",
     "Row",
     "TraceReader",
     "TraceWriter",

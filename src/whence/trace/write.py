@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import glob
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -15,6 +17,7 @@ import msgspec
 
 from whence.errors import TraceError, UsageError
 from whence.trace.parquet import ParquetEncoder, parquet_encoder
+from whence.trace.read import TraceReader
 from whence.trace.schema import Row
 
 
@@ -180,6 +183,84 @@ class JsonlTrace(_FileTrace):
         super().discard()
         with suppress(OSError):  # the first error is the one to report
             self._file.close()
+
+
+class RotatingTrace:
+    """Parquet for a process that may be killed at any time. Rows are appended to a segment of JSON lines; a full
+    segment becomes a Parquet file in a background thread, and is deleted only then. So at every moment each row that
+    was flushed is in a readable file. A process that is killed in between leaves rows in both files: the audit takes
+    such rows once.
+
+    `path` is `dir/name.parquet`; the files are `dir/name-000001.parquet`, ... and `dir/name-000007.jsonl` at the end.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], rows: int = 65_536, batch: int = 1_024) -> None:
+        if rows < 1:
+            raise UsageError(f"rows must be at least 1, not {rows}")
+        self.path = Path(path)
+        parquet_encoder(self.path)  # fails now if pyarrow is missing
+        self.closed = False
+        self.failed: list[TraceError] = []
+        """Why segments stayed JSON lines, such as a full disk. No row is lost by that."""
+        self._most, self._size = rows, batch
+        self._converter = ThreadPoolExecutor(1, thread_name_prefix="whence-trace")
+        self._number = _last_number(self.path)
+        self._rows = 0
+        self._segment: JsonlTrace | None = None  # begun with its first row: an empty file is no trace
+
+    def _begin(self) -> JsonlTrace:
+        if self.closed:
+            raise UsageError(f"{self.path}: the trace is closed; nothing can be added to it")
+        self._number += 1
+        self._rows = 0
+        return JsonlTrace(self.path.with_name(f"{self.path.stem}-{self._number:06d}.jsonl"), self._size)
+
+    def append(self, row: Row) -> None:
+        if self._segment is None:
+            self._segment = self._begin()
+        self._segment.append(row)
+        self._rows += 1
+        if self._rows >= self._most:
+            self._rotate()
+
+    def append_many(self, rows: Iterable[Row]) -> None:
+        for row in rows:
+            self.append(row)
+
+    def flush(self) -> None:
+        """Make all rows visible to readers."""
+        if self._segment is not None:
+            self._segment.flush()
+
+    def _rotate(self) -> None:
+        if self._segment is not None:
+            self._segment.close()
+            self._converter.submit(self._convert, self._segment.path)
+            self._segment = None
+
+    def _convert(self, segment: Path) -> None:
+        try:
+            with ParquetTrace(segment.with_suffix(".parquet")) as out:
+                out.append_many(TraceReader(segment))
+            segment.unlink()
+        except TraceError as error:
+            self.failed.append(error)
+        except OSError as error:
+            self.failed.append(TraceError(f"{segment}: cannot become Parquet: {error.strerror or error}"))
+
+    def close(self) -> None:
+        """Finish the last segment; waits until all are Parquet."""
+        if self.closed:
+            return
+        self.closed = True
+        self._rotate()
+        self._converter.shutdown(wait=True)
+
+
+def _last_number(path: Path) -> int:
+    """The highest number of a segment that is there: an earlier life of the process may have written some."""
+    found = (file.stem.rpartition("-")[2] for file in path.parent.glob(f"{glob.escape(path.stem)}-*"))
+    return max((int(number) for number in found if number.isdecimal()), default=0)
 
 
 def open_trace(path: str | os.PathLike[str]) -> ParquetTrace | JsonlTrace:

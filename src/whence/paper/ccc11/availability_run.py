@@ -2,13 +2,14 @@
 
 There are `n` tickets and `alpha n` places. In each place a process coordinates until it crashes (in any ring round with
 probability `p_f`); then the next one asks for a ticket at once. A join succeeds if it owns a ticket within `PATIENCE`
-ring rounds; only processes that live this long are counted. The founder never crashes, and the ring is not founded
-again.
+ring rounds; only processes that live this long are counted. The founder crashes like the others, or never
+(`Setting.founder`). The ring is not founded again.
 """
 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,6 +33,10 @@ PATIENCE = 8
 3."""
 
 
+RING = "whence.ring.messages"
+"""The module of the ring's messages."""
+
+
 def quorum(size: int) -> int:
     """How many of an L of this size must vouch for an owner: k + 1 at full size (docs/ring.md, rule 8)."""
     return (size + 1) // 2
@@ -48,6 +53,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     """Approximate number; it determines the length of the run, within limits."""
     k: int = 2
     """Of the ring: a neighbourhood has 2k + 1."""
+    founder: bool = False
+    """Whether the founder crashes like the others."""
     seed: int = 0
 
     @property
@@ -62,6 +69,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def rounds(self) -> int:
         """Of the whole run; from 40 to 160 of them with crashes."""
+        if not self.failure:
+            return self.start + 40
         return self.start + min(160, max(40, round(self.crashes / (self.failure * self.places))))
 
 
@@ -76,8 +85,10 @@ class Watch:
         """When a process was last in the L of an owner."""
         self.core: set[int] = set()  # looked up, never iterated
         """Rounds in which there was an owner."""
-        self.alive = 0
-        """ALIVE messages."""
+        self.sent = Counter[str]()
+        """Messages of the ring, by kind."""
+        self.owned_rounds: set[tuple[str, int]] = set()  # counted, never iterated
+        """Who owned a ticket in which round."""
         self.lapse: tuple[int, int] | None = None
         """Of the first owner whose lease ran out: how many of its L had crashed, and how many there were."""
 
@@ -87,10 +98,11 @@ class Watch:
                 self.owned.setdefault(address_of(member.me), now)
             elif type(out) is ports.Ticket and out.reason == "lease ran out" and self.lapse is None:
                 self.lapse = sum(self.crashed.get(who, now) < now for who in before), len(before)
-            elif type(out) is ports.Send and type(out.message).__name__ == "Alive":
-                self.alive += 1
+            elif type(out) is ports.Send and type(out.message).__module__ == RING:
+                self.sent[type(out.message).__name__] += 1
         if member.ring.owns_at(now):
             self.core.add(now // ROUND)
+            self.owned_rounds.add((member.me, now // ROUND))
             for who in member.neighbours():
                 self.last[who] = now
 
@@ -156,7 +168,7 @@ def _summary(s: Setting, watch: Watch, wanted: Mapping[str, int]) -> dict[str, A
         for who, at in wanted.items()
     }
     dead = s.rounds - 1 not in watch.core
-    over = max(watch.core) * ROUND - patience
+    over = max(watch.core, default=0) * ROUND - patience
     took = [
         (watch.last[who] - at) / ROUND for who, at in watch.crashed.items() if at < min(over, watch.last.get(who, 0))
     ]
@@ -172,17 +184,19 @@ def _summary(s: Setting, watch: Watch, wanted: Mapping[str, int]) -> dict[str, A
         "by_quorum": float(watch.lapse is not None and of - lost < quorum(of)),
         "reclaim_sum": sum(took),
         "reclaims": len(took),
-        "alive_per_round": watch.alive / s.rounds / max(1, s.places),
+        "alive_per_round": watch.sent["Alive"] / max(1, len(watch.owned_rounds)),
+        "sent_per_round": watch.sent.total() / max(1, len(watch.owned_rounds)),
+        "founder_crashed": float("n0" in watch.crashed),
     }
 
 
 def schedule(s: Setting) -> tuple[list[Crash | Coordinate], dict[str, int]]:
-    """The crashes and the joins that follow, and the joins that count. The founder n0 lives."""
+    """The crashes and the joins that follow, and the joins that count. Place 0 is the founder's."""
     rng = random.Random(f"{s.seed}/lives")
     actions: list[Crash | Coordinate] = []
     judged: dict[str, int] = {}
     following = s.places
-    for place in range(1, s.places):
+    for place in range(0 if s.founder else 1, s.places):
         who, begun, at = place, 0.0, s.start + rng.random()
         while True:
             while rng.random() >= s.failure and at < s.rounds:

@@ -23,8 +23,10 @@ from whence.objects.kernel import events_of
 from whence.objects.replay import NAME, Author, Recording, recorded, session
 from whence.paper.ccc11.evaluation import VARIANTS
 from whence.paper.ccc11.fig5 import NAMES
-from whence.paper.ccc11.seeds import COLOURS, over_seeds
-from whence.paper.frame import Claim, Context, Outcome, Row, panels
+from whence.paper.ccc11.seeds import COLOURS, by_run, over_seeds
+from whence.paper.claims.intervals import difference, exact, mean, rare
+from whence.paper.claims.model import Point
+from whence.paper.frame import Context, Outcome, Row, panels
 from whence.sim.meter import Meter, Metered
 from whence.sim.run import run as simulate
 from whence.sim.scenario import parse
@@ -102,16 +104,10 @@ def beginning(recording: Recording, transactions: int) -> Recording:
     return Recording([todo[:n] for todo, n in zip(recording.authors, kept, strict=True)], "")
 
 
-def point(setting: Mapping[str, Any]) -> dict[str, Any]:
-    """A runner: replay the session once."""
-    s = msgspec.convert(dict(setting), Setting)
-    recording = beginning(session(s.path), s.transactions)
-    authors = len(recording.authors)
-    total = sum(map(len, recording.authors))
+def _table(s: Setting, authors: int, rounds: int) -> dict[str, Any]:
+    """The scenario of a run."""
     order, recovery = TRIED[s.variant]
-    # A turn takes a PrCast, and a recovery where gossip lost it. A lost event that is not recovered stops its readers.
-    rounds = 60 + 4 * total // PER_ROUND
-    table = {
+    return {
         "members": s.members,
         "round": f"{ROUND_MS}ms",
         "duration": f"{rounds}r",
@@ -128,6 +124,17 @@ def point(setting: Mapping[str, Any]) -> dict[str, Any]:
             "termination": 5,
         },
     }
+
+
+def point(setting: Mapping[str, Any]) -> dict[str, Any]:
+    """A runner: replay the session once."""
+    s = msgspec.convert(dict(setting), Setting)
+    recording = beginning(session(s.path), s.transactions)
+    authors = len(recording.authors)
+    total = sum(map(len, recording.authors))
+    # A turn takes a PrCast, and a recovery where gossip lost it. A lost event that is not recovered stops its readers.
+    rounds = 60 + 4 * total // PER_ROUND
+    table = _table(s, authors, rounds)
     meter = Meter(0, rounds * ROUND_MS * 10**6, 20 * ROUND_MS * 10**6, sizes=True)
     readers: list[_Reader] = []
 
@@ -140,7 +147,7 @@ def point(setting: Mapping[str, Any]) -> dict[str, Any]:
         return reader
 
     outcome = simulate(parse(to_toml(table), "editing.toml"), s.seed, make=make)
-    missed = outcome.violation is not None and outcome.violation.kind == "lost" and recovery == "off"
+    missed = outcome.violation is not None and outcome.violation.kind == "lost" and TRIED[s.variant][1] == "off"
     if outcome.violation is not None and not missed:  # without recovery, losses are what is measured
         raise UsageError(f"{s}: {outcome.violation}")
     frames = meter.result()
@@ -155,6 +162,7 @@ def point(setting: Mapping[str, Any]) -> dict[str, Any]:
         "operations": sum(reader.objects.stats.applied for reader in readers) / len(readers) / total,
         "same_text": sum(text == want for text in texts) / len(texts),
         "frames": frames.frames,
+        "pairs": frames.pairs,
         "lost": frames.lost / max(1, frames.pairs),
         "gossip_missed": frames.gossip_missed / max(1, frames.pairs),
         "latency_ms": frames.latency_ms["mean"],
@@ -164,63 +172,56 @@ def point(setting: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def run(context: Context) -> Outcome:
+def measure(context: Context) -> list[Row]:
     """The whole session (its beginning with --quick)."""
     path = context.data or recorded()
-    transactions, members, seeds = (1500, 8, 1) if context.quick else (10**9, 12, 3)
+    transactions, members, seeds = (1500, 8, 2) if context.quick else (10**9, 12, 3)
     settings = [
         {"path": path, "members": members, "transactions": transactions, "variant": v, "loss": loss}
         for v in TRIED
         for loss in (QUICK if context.quick else LOSSES)
     ]
     rows = over_seeds(context, settings, seeds, ("variant", "loss"), f"{__name__}:point")
-    return Outcome(rows, claims(rows), draw(rows), "" if path else SYNTHETIC)
+    return [{"session": "recorded" if path else "synthetic", **row} for row in rows]
 
 
-def claims(rows: list[Row]) -> list[Claim]:
+def outcome(rows: list[Row]) -> Outcome:
     """What a user expects."""
+    return Outcome(rows, statistics(rows), draw(rows), "" if rows[0]["session"] == "recorded" else SYNTHETIC)
+
+
+def statistics(rows: list[Row]) -> dict[str, list[Point]]:
+    """Counts of whole runs are exact; shares of events have intervals."""
     by = {v: [row for row in rows if row["variant"] == v] for v in TRIED}
-    shown = {v: [{k: row[k] for k in KEYS} for row in mine] for v, mine in by.items()}
     usual = {v: [row for row in by[v] if row["loss"] <= USUAL] for v in ("R1", "R4")}
-    return [
-        Claim(
-            "without recovery the session stops, even where no message is lost: who lacks an event cannot go on",
-            all(row["written"] < 1 for row in by["causal"]),
-            shown,
-        ),
-        Claim(
-            f"with recovery every author gets to the end, up to {USUAL:.0%} loss",
-            all(row["written"] == 1 for mine in usual.values() for row in mine),
-            {**shown, "why_not": ONCE},
-        ),
-        Claim(
-            "with recovery at least 99 % of the events are delivered in order, at every loss",
-            all(row["lost"] < 0.01 for v in usual for row in by[v]),
-            {**shown, "why_not": ONCE},
-        ),
-        *(
-            Claim(
-                f"{v}: everybody ends with the recorded text, up to {USUAL:.0%} loss",
-                all(row["same_text"] == 1 for row in mine),
-                {"rows": shown[v], "why_not": ONCE},
-            )
-            for v, mine in usual.items()
-        ),
-        Claim(
-            "in reliable order everybody ends with the recorded text, at every loss",
-            all(row["same_text"] == row["written"] == 1 for row in by["reliable"]),
-            shown,
-        ),
-    ]
+
+    def least(key: str, some: list[Row]) -> list[Point]:
+        return [exact(_at(row), min(by_run(row, key))) for row in some]
+
+    asking = [row for v in usual for row in by[v]]
+    return {
+        "stops": [exact(_at(row), max(by_run(row, "written"))) for row in by["causal"]],
+        "to-the-end": least("written", [row for mine in usual.values() for row in mine]),
+        "in-order": [rare(_at(row), by_run(row, "lost"), by_run(row, "pairs"), len(asking)) for row in asking],
+        "text-R1": least("same_text", usual["R1"]),
+        "text-R4": least("same_text", usual["R4"]),
+        "text-reliable": least("same_text", by["reliable"]),
+        "written-reliable": least("written", by["reliable"]),
+        "text-clean": least("same_text", [row for v in TRIED for row in by[v] if row["loss"] == 0]),
+        "text-recovery": least("same_text", [row for mine in usual.values() for row in mine]),
+        "recovery-loses": [
+            difference(_at(a), by_run(a, "lost"), by_run(b, "lost"), len(asking))
+            for v in usual
+            for a, b in zip(by[v], by["causal"], strict=True)
+        ],
+    }
 
 
-KEYS = ("loss", "written", "seconds", "lost", "same_text", "latency_ms", "latency_p99_ms", "asked", "answered")
+def _at(row: Row) -> str:
+    return f"{LABELS[row['variant']]}, {row['loss']:.0%} loss, {row['seeds']} runs"
+
+
 SYNTHETIC = "a synthetic session; --data FILE takes a recorded one (.json or .json.gz, as examples/replay_editing.py)"
-ONCE = (
-    "The papers request an event once, and R1 asks one member: request or reply is lost with probability 1 - (1-x)^2, "
-    "a tenth at 5 % loss, half at 30 %. One lost operation changes the text, and stops an author that lacks it. So "
-    "documents should use reliable order."
-)
 
 
 def draw(rows: list[Row]) -> Any:
@@ -238,7 +239,8 @@ def draw(rows: list[Row]) -> Any:
         x = [losses.index(row["loss"]) + (i - (len(TRIED) - 1) / 2) * width for row in mine]
         for one, key, scale in zip(axes, ("latency_ms", "written", "same_text"), (1, 100, 100), strict=True):
             y = [row[key] * scale for row in mine]
-            error = [row[f"{key}_error"] * scale for row in mine]
+            found = [mean("", by_run(row, key)) for row in mine]
+            error = [scale * (p.high - p.value) if row["seeds"] > 1 else 0 for p, row in zip(found, mine, strict=True)]
             one.bar(x, y, width, yerr=error, capsize=2.5, color=COLOURS[i + 1], label=LABELS[variant])
     for one in axes:
         one.set_xticks(range(len(losses)), [f"{100 * loss:g}" for loss in losses])

@@ -26,12 +26,6 @@ ROUND_MS = 250.0
 DRAIN = 4 * TERMINATION
 """Rounds after the load in which events are still delivered: T of Theorem 5.1."""
 
-BUSY = (
-    "Other work on the machine: at each of the two or three hops a process waits for a CPU. `overslept_rounds` is by "
-    "how much a sleep was too long, on average."
-)
-"""Why live latencies may exceed the simulator's."""
-
 
 class Live(msgspec.Struct, frozen=True, kw_only=True):
     """How large the live cluster is."""
@@ -50,6 +44,21 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
 def measure(context: Context, size: Live, loads: Sequence[float], variants: Sequence[str]) -> list[Row]:
     """One row per variant and load; `load` is in events a round of all members."""
     return run(_measure(context, size, loads, variants))
+
+
+def over_runs(context: Context, size: Live, loads: Sequence[float], variants: Sequence[str], runs: int) -> list[Row]:
+    """As `measure`, several times: each run is a new cluster with its own seed. A row has the mean of every number, and
+    `runs`."""
+    found = []
+    for i in range(runs):
+        again = msgspec.structs.replace(context, seed=context.seed * 1000 + i)
+        found.append(measure(again, size, loads, variants))
+    rows = []
+    for some in zip(*found, strict=True):
+        numbers = [{k: float(v) for k, v in row.items() if not isinstance(v, str)} for row in some]
+        row: Row = {"variant": some[0]["variant"], "seeds": runs}
+        rows.append(row | {k: fmean(n[k] for n in numbers) for k in numbers[0]} | {"runs": numbers})
+    return rows
 
 
 async def _measure(context: Context, size: Live, loads: Sequence[float], variants: Sequence[str]) -> list[Row]:

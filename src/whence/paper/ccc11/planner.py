@@ -6,7 +6,8 @@ from typing import Any
 
 from whence.paper.ccc11.predict import Check, check, questions
 from whence.paper.ccc11.seeds import COLOURS
-from whence.paper.frame import Claim, Context, Outcome, Row, panels
+from whence.paper.claims.model import Point
+from whence.paper.frame import Context, Outcome, Row, panels
 from whence.plan import ABSOLUTE, ERRORS
 
 SHOWN = {
@@ -17,13 +18,18 @@ SHOWN = {
 }
 
 
-def run(context: Context) -> Outcome:
+def measure(context: Context) -> list[Row]:
     """20 settings (4 with --quick), each simulated with several seeds."""
     count, seeds, events = (4, 2, 80) if context.quick else (20, 4, 200)
     progress = context.count("runs")
-    checks = check(questions(count, context.seed), seeds, events, context.master, progress, context.seed)
-    rows = [_row(c) for c in checks]
-    return Outcome(rows, claims(checks), draw(rows))
+    return [
+        _row(c) for c in check(questions(count, context.seed), seeds, events, context.master, progress, context.seed)
+    ]
+
+
+def outcome(rows: list[Row]) -> Outcome:
+    """Each prediction at each setting."""
+    return Outcome(rows, statistics(rows), draw(rows))
 
 
 def _row(one: Check) -> Row:
@@ -31,39 +37,20 @@ def _row(one: Check) -> Row:
     row: Row = {f: getattr(q, f) for f in ("members", "publishers", "rate", "loss", "crash", "target", "payload")}
     row |= {"latency_ms": q.latency_ns / 1e6, "seeds": one.seeds, "events": one.events}
     for c in one.compared:
-        row |= {f"{c.name}_{f}": getattr(c, f) for f in ("predicted", "measured", "low", "high", "within")}
+        row |= {f"{c.name}_{f}": getattr(c, f) for f in ("predicted", "measured", "low", "high", "least", "most")}
     return row
 
 
-def claims(checks: list[Check]) -> list[Claim]:
-    """One for each prediction, and one for all."""
-    said = []
-    for i, (name, (stated, _)) in enumerate(ERRORS.items()):
-        mine = [c.compared[i] for c in checks]
-        if name in ABSOLUTE:
-            off = [abs(c.predicted - c.measured) for c in mine]
-        else:
-            off = [abs(c.measured / c.predicted - 1) for c in mine]
-        keys = ("predicted", "measured", "low", "high")
-        missed = [{key: getattr(c, key) for key in keys} for c in mine if not c.within]
-        by_mean = sum(c.by_mean for c in mine)
-        numbers = {
-            "settings": len(mine),
-            "within_by_mean": by_mean,
-            "largest": max(off),
-            "mean": sum(off) / len(off),
-            "missed": missed,
-        }
-        said.append(Claim(f"{name} is predicted {stated}", all(c.within for c in mine), numbers))
-    held = sum(c.within for c in checks)
-    said.append(
-        Claim(
-            f"all predictions are within their stated errors at {len(checks)} random settings",
-            held == len(checks),
-            {"settings": len(checks), "within": held},
-        )
-    )
-    return said
+def statistics(rows: list[Row]) -> dict[str, list[Point]]:
+    """Where the measurement lies in the band that the planner states: -1 and 1 are its ends."""
+    return {name: [_within(name, row) for row in rows] for name in ERRORS}
+
+
+def _within(name: str, row: Row) -> Point:
+    least, most = row[f"{name}_least"], row[f"{name}_most"]
+    middle, half = (least + most) / 2, max(1e-12, (most - least) / 2)
+    at = f"{row['members']} members, loss {row['loss']:g}, predicted {row[f'{name}_predicted']:.4g}"
+    return Point(at, *((row[f"{name}_{end}"] - middle) / half for end in ("measured", "low", "high")))
 
 
 def draw(rows: list[Row]) -> Any:

@@ -32,6 +32,9 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
     low: float
     """Bounds of the measurement's 95 % interval."""
     high: float
+    least: float
+    """The prediction, give or take its stated error."""
+    most: float
     stated: str
     """The planner's stated error."""
     within: bool
@@ -160,6 +163,8 @@ def _compared(plan: Plan, name: str, measured: float, between: Interval) -> Comp
         measured=measured,
         low=low,
         high=high,
+        least=least,
+        most=most,
         stated=stated,
         within=least <= high and low <= most,
         by_mean=least <= measured <= most,

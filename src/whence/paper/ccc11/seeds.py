@@ -1,16 +1,17 @@
-"""Runs each setting with several seeds, one row per setting with standard errors; tunes rounds; fits curves."""
+"""Runs each setting with several seeds, one row per setting with all of its runs; tunes rounds; fits curves."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import log, sqrt
-from statistics import fmean, stdev
+from math import log
+from statistics import fmean
 from typing import Any
 
 from whence.paper.ccc11.evaluation import FAILED, POINT, TRACED, UPLINK, tuned
-from whence.paper.frame import Context, Row, error_bars
+from whence.paper.claims.intervals import mean, share
+from whence.paper.claims.model import Point
+from whence.paper.frame import Context, Row, around, error_bars
 from whence.paper.points import run_all
-from whence.sim.meter import wilson
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00")
 """Safe for colour-blind readers (Okabe and Ito), also in print."""
@@ -20,8 +21,8 @@ MARKS = ("o", "s", "^", "D", "v")
 def over_seeds(
     context: Context, settings: Sequence[Row], seeds: int, keep: Sequence[str], runner: str = POINT
 ) -> list[Row]:
-    """Run each setting with each seed. A row has the settings to keep, and the mean and standard error of every result.
-    All settings use the same seeds, so differences between them are not due to the load."""
+    """Run each setting with each seed. A row has the settings to keep, the mean of every result, and `runs`. All
+    settings use the same seeds, so they can be compared run by run."""
     found = _runs(context, runner, settings, seeds, "runs")
     return [_row(setting, runs, keep) for setting, runs in zip(settings, found, strict=True)]
 
@@ -34,11 +35,18 @@ def _runs(context: Context, runner: str, settings: Sequence[Row], seeds: int, wh
 
 def _row(setting: Row, runs: Sequence[Row], keep: Sequence[str]) -> Row:
     row: Row = {key: setting[key] for key in keep} | {"seeds": len(runs)}
-    for key in runs[0]:
-        values = [float(run[key]) for run in runs]
-        row[key] = fmean(values)
-        row[f"{key}_error"] = stdev(values) / sqrt(len(runs)) if len(runs) > 1 else 0.0
-    return row
+    row |= {key: fmean(float(run[key]) for run in runs) for key in runs[0]}
+    return row | {"runs": [{key: float(value) for key, value in run.items()} for run in runs]}
+
+
+def by_run(row: Row, key: str) -> list[float]:
+    """A result of each of the row's runs."""
+    return [run[key] for run in row["runs"]]
+
+
+def total(row: Row, key: str) -> float:
+    """A count, over the row's runs."""
+    return sum(by_run(row, key))
 
 
 TRIES = 5
@@ -79,14 +87,10 @@ def _better(row: Row, other: Row | None) -> Row:
     return min(row, other, key=lambda r: (max(FAILED, r["failed"]), -r["shortest"], r["round_ms"]))
 
 
-def rate(row: Row) -> Row:
-    """The success rate of recovery, and its 95 % interval. Events that gossip delivered meanwhile do not count."""
-    tried = round((row["asked"] - row["overtaken"]) * row["seeds"])
-    if tried <= 0:
-        return {"success": None, "success_low": None, "success_high": None}
-    done = min(tried, round(row["answered"] * row["seeds"]))
-    low, high = wilson(done, tried)
-    return {"success": done / tried, "success_low": low, "success_high": high}
+def success(row: Row, at: str = "", of: int = 1) -> Point:
+    """The success rate of recovery. Events that gossip delivered meanwhile do not count."""
+    tried = total(row, "asked") - total(row, "overtaken")
+    return share(at, min(tried, total(row, "answered")), max(0, tried), of)
 
 
 LEAST = 10
@@ -95,15 +99,12 @@ LEAST = 10
 
 def success_bars(axes: Any, rows: Sequence[Row], x: str, index: int, label: str) -> None:
     """Success rates in per cent with their intervals, for rows with `LEAST` attempts or more."""
-    rows = [r for r in rows if r["success"] is not None and (r["asked"] - r["overtaken"]) * r["seeds"] >= LEAST]
+    rows = [r for r in rows if total(r, "asked") - total(r, "overtaken") >= LEAST]
     if not rows:
         return
-    intervals = [
-        [100 * max(0.0, row["success"] - row["success_low"]) for row in rows],
-        [100 * max(0.0, row["success_high"] - row["success"]) for row in rows],
-    ]
-    success = [100 * row["success"] for row in rows]
-    error_bars(axes, [row[x] for row in rows], success, intervals, f"{MARKS[index]}-", COLOURS[index], label)
+    found = [success(row) for row in rows]
+    y = [100 * p.value for p in found]
+    error_bars(axes, [row[x] for row in rows], y, around(found, 100), f"{MARKS[index]}-", COLOURS[index], label)
     axes.set_ylim(max(0.0, min(90.0, axes.get_ylim()[0])), 101)
 
 
@@ -122,10 +123,12 @@ def fit(xs: Sequence[float], ys: Sequence[float], logarithmic: bool = False) -> 
 def bars(
     axes: Any, rows: Sequence[Row], x: str, y: str, index: int, label: str, scale: float = 1.0, line: str = "-"
 ) -> None:
-    """Measured points with their standard errors."""
-    errors = [(row.get(f"{y}_error") or 0) * scale for row in rows]
+    """Measured points with their 95 % intervals; of a single run without one."""
+    found = [mean("", by_run(row, y)) for row in rows]
     values = [row[y] * scale for row in rows]
-    error_bars(axes, [row[x] for row in rows], values, errors, f"{MARKS[index]}{line}", COLOURS[index], label)
+    error_bars(
+        axes, [row[x] for row in rows], values, around(found, scale), f"{MARKS[index]}{line}", COLOURS[index], label
+    )
 
 
 def from_zero(*plots: Any) -> None:
@@ -133,8 +136,3 @@ def from_zero(*plots: Any) -> None:
     for axes in plots:
         axes.margins(y=0.1)
         axes.set_ylim(bottom=0)
-
-
-def rounded(values: Sequence[float], digits: int = 4) -> list[float]:
-    """For claims.json."""
-    return [float(f"{v:.{digits}g}") for v in values]

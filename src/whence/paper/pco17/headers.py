@@ -18,8 +18,11 @@ import numpy as np
 
 from whence.clock import Incarnation
 from whence.clock.free import Packed
-from whence.paper.frame import Claim, Context, Outcome, Row, error_bars, measure, panels
-from whence.paper.pco17 import COLOURS, PAPER, SHARE
+from whence.paper.claims.intervals import exact, mean, quotient
+from whence.paper.claims.model import Point
+from whence.paper.frame import Context, Outcome, Row, around, error_bars, panels
+from whence.paper.frame import measure as run_points
+from whence.paper.pco17 import COLOURS, PAPER, SHARE, rates
 from whence.scale.network import Settings, prepare
 
 NS = (100, 300, 1000, 3000)
@@ -30,7 +33,7 @@ TENURE = Incarnation(1, 0, 1).packed
 """The incarnation of a ticket with its first owner."""
 
 
-def run(context: Context) -> Outcome:
+def measure(context: Context) -> list[Row]:
     """The same messages under every clock, for each N and number of publishers."""
     messages = 2_000 if context.quick else 40_000
     rows: list[Row] = []
@@ -41,10 +44,17 @@ def run(context: Context) -> Outcome:
             clocks += [(f"{publishers} tickets", publishers, 1)] if publishers else []
             # With few senders most messages overtake something: too much for the fast engine.
             engine = "general" if publishers else "auto"
-            found = measure(context, [{**common, "entries": r, "keys": k, "engine": engine} for _, r, k in clocks])
+            found = run_points(
+                context, [{**common, "entries": r, "keys": k, "engine": engine} for _, r, k in clocks], seeds=4
+            )
             for (name, r, k), row in zip(clocks, found, strict=True):
                 rows.append({"clock": name, **sizes({**common, "entries": r, "keys": k, "seed": context.seed}), **row})
-    return Outcome(rows, claims(rows), draw(rows))
+    return rows
+
+
+def outcome(rows: list[Row]) -> Outcome:
+    """Which clock is exact, which is small, and when."""
+    return Outcome(rows, statistics(rows), draw(rows))
 
 
 def sizes(setting: dict[str, Any]) -> Row:
@@ -59,57 +69,36 @@ def sizes(setting: dict[str, Any]) -> Row:
     return {"bytes": len(msgspec.msgpack.encode(carried)), "plain_bytes": len(msgspec.msgpack.encode(stamp))}
 
 
-def claims(rows: list[Row]) -> list[Claim]:
-    """Which clock is exact, which is small, and when."""
+def statistics(rows: list[Row]) -> dict[str, list[Point]]:
+    """Bytes are exact; error rates have intervals."""
 
     def those(clock: str, publishers: int | None = None) -> dict[int, Row]:
         return {r["processes"]: r for r in rows if r["clock"] == clock and publishers in (None, r["publishers"])}
 
-    exact = [row for row in rows if row["clock"] == "vector clock" or "tickets" in row["clock"]]
+    errorless = [row for row in rows if row["clock"] == "vector clock" or "tickets" in row["clock"]]
     vector, small = those("vector clock", 0), those("(100, 4)", 0)
     tickets = {p: those(f"{p} tickets") for p in PUBLISHERS if p}
     free = {p: those("(100, 4)", p) for p in PUBLISHERS}
-    rates = {p: {n: row["exact_rate"] for n, row in mine.items()} for p, mine in free.items()}
-    return [
-        Claim(
-            "vector clocks and tickets make no error, on the very messages on which (N, R, K) does",
-            all(row["errors"] == 0 for row in exact) and all(row["errors"] > 0 for row in small.values()),
-            {"deliveries": sum(row["deliveries"] for row in exact), "rates_of_(100, 4)_by_publishers": rates},
-        ),
-        Claim(
-            "(N, 100, 4) carries the same bytes whatever N is (within a tenth)",
-            abs(small[3000]["bytes"] / small[300]["bytes"] - 1) <= 0.1,
-            {"bytes": {n: row["bytes"] for n, row in small.items()}},
-        ),
-        Claim(
-            "at N = 1000 that is a quarter of a vector clock's, or less, and at N = 3000 a tenth",
-            small[1000]["bytes"] * 4 <= vector[1000]["bytes"] and small[3000]["bytes"] * 10 <= vector[3000]["bytes"],
-            {"bytes": {n: (small[n]["bytes"], vector[n]["bytes"]) for n in small}},
-        ),
-        Claim(
-            "where 5 publish, tickets are exact and smaller than (N, 100, 4)",
-            all(row["bytes"] < free[5][n]["bytes"] for n, row in tickets[5].items() if n in free[5]),
-            {"bytes": {n: (row["bytes"], free[5][n]["bytes"]) for n, row in tickets[5].items() if n in free[5]}},
-        ),
-        Claim(
-            "where 25 publish, tickets have fewer counts, but more bytes as members send them: each with its "
-            "incarnation, unpacked",
-            all(
-                row["plain_bytes"] < free[25][n]["plain_bytes"] and row["bytes"] > free[25][n]["bytes"]
-                for n, row in tickets[25].items()
-                if n in free[25]
-            ),
-            {
-                "plain_bytes": {n: row["plain_bytes"] for n, row in tickets[25].items()},
-                "bytes": {n: row["bytes"] for n, row in tickets[25].items()},
-            },
-        ),
-        Claim(
-            "few publishers do not spare (N, R, K) its errors: at N = 1000, 25 of 1000 publishing make as many or more",
-            free[25][1000]["exact_rate"] >= free[0][1000]["exact_rate"],
-            {"rates_by_publishers": {p: mine[1000] for p, mine in rates.items()}},
-        ),
-    ]
+
+    def by(a: dict[int, Row], b: dict[int, Row], key: str = "bytes") -> list[Point]:
+        return [exact(f"N = {n}: {a[n][key]} and {b[n][key]}", a[n][key] / b[n][key]) for n in a if n in b]
+
+    one, many = by({1000: small[1000]}, vector), by({3000: small[3000]}, vector)
+    return {
+        "no-error": [
+            exact(f"{sum(r['deliveries'] for r in errorless)} deliveries", sum(r["errors"] for r in errorless))
+        ],
+        "errors": [exact(f"N = {n}", row["errors"]) for n, row in small.items()],
+        "any-N": [
+            exact(f"{small[300]['bytes']} and {small[3000]['bytes']}", small[3000]["bytes"] / small[300]["bytes"])
+        ],
+        "of-vector-1000": one,
+        "of-vector-3000": many,
+        "tickets-5": by(tickets[5], free[5]),
+        "tickets-25-counts": by(tickets[25], free[25], "plain_bytes"),
+        "tickets-25-bytes": by(tickets[25], free[25]),
+        "few-publishers": [quotient("N = 1000", rates(free[25][1000]), rates(free[0][1000]))],
+    }
 
 
 def draw(rows: list[Row]) -> Any:
@@ -124,7 +113,8 @@ def draw(rows: list[Row]) -> Any:
             mine = [row for row in rows if row["processes"] == n and row["publishers"] == publishers]
             some = [row for row in mine if row["exact_rate"] > 0]
             x, y = [r["bytes"] for r in some], [r["exact_rate"] for r in some]
-            error_bars(axes, x, y, [r["exact_rate_error"] for r in some], "o-", colour, f"N = {n}")
+            found = [mean("", rates(r)) for r in some]
+            error_bars(axes, x, y, around(found, least=0.1), "o-", colour, f"N = {n}")
             vector = next(row for row in mine if row["clock"] == "vector clock")
             axes.axvline(vector["bytes"], color=colour, linestyle=":", linewidth=1.2)
             if n == 1000:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from whence.order.survey.base import control_bytes
 from whence.order.survey.registry import SurveyConfig, make
@@ -22,7 +22,8 @@ from whence.paper.survey.reliable import Data, View, Wire
 from whence.paper.survey.subgroup import Delivered, ToMember
 
 if TYPE_CHECKING:
-    from whence.paper.frame import Claim, Context, Outcome
+    from whence.paper.claims.model import Point
+    from whence.paper.frame import Context, Outcome
 
 MS = 1_000_000
 Place = tuple[int, int]
@@ -154,7 +155,7 @@ class _Chain:
         return Convoy(s, self.latency, together, sum(self.control.values()) / max(1, len(self.control)))
 
 
-def measure(setting: Setting) -> Convoy:
+def simulate(setting: Setting) -> Convoy:
     """Run one point."""
     return _Chain(setting).run()
 
@@ -172,62 +173,95 @@ ORDERS = {
 }
 
 
-def run(context: Context) -> Outcome:
-    """Three orders in small and in larger subgroups, the same load and losses."""
-    from whence.paper.frame import Outcome, panels
+Row = dict[str, Any]
 
-    seconds, subgroups = (1.5, 5) if context.quick else (4.0, 8)
-    points = [(order, size) for size in (3, 6) for order in ORDERS]
-    found: dict[tuple[str, int], Convoy] = {}
-    for at, (order, size) in enumerate(points):
+
+def measure(context: Context) -> list[Row]:
+    """Three orders in small and in larger subgroups, the same load and losses; several seeds."""
+    seconds, subgroups, seeds = (1.0, 4, 3) if context.quick else (4.0, 8, 5)
+    points = [(order, size, seed) for size in (3, 6) for order in ORDERS for seed in range(seeds)]
+    rows = []
+    for at, (order, size, seed) in enumerate(points):
         context.say(at / len(points), f"{ORDERS[order]}, subgroups of {size}")
-        rate = 50.0 * size
-        setting = Setting(order, subgroups, size, rate, loss=0.02, seconds=seconds, seed=context.seed)
-        found[order, size] = measure(setting)
-    rows = [
-        {
-            "order": order,
-            "size": size,
-            "subgroup": group + 1,
-            "mean_ms": convoy.mean(group),
-            "p90_ms": quantile(convoy.latency[group], 0.9),
-            "together": convoy.together[group],
-            "control_bytes": convoy.control,
-        }
-        for (order, size), convoy in found.items()
-        for group in range(subgroups)
-    ]
-    claims, means = _claims(found, subgroups)
+        setting = Setting(
+            order, subgroups, size, 50.0 * size, loss=0.02, seconds=seconds, seed=context.seed * 1000 + seed
+        )
+        convoy = simulate(setting)
+        rows += [
+            {
+                "order": order,
+                "size": size,
+                "seed": seed,
+                "subgroup": group + 1,
+                "mean_ms": convoy.mean(group),
+                "p90_ms": quantile(convoy.latency[group], 0.9),
+                "together": convoy.together[group],
+                "control_bytes": convoy.control,
+            }
+            for group in range(subgroups)
+        ]
+    return rows
+
+
+def outcome(rows: list[Row]) -> Outcome:
+    """The convoy, and what removes it."""
+    from whence.paper.frame import Outcome
+
+    return Outcome(rows, statistics(rows), draw(rows))
+
+
+def _runs(rows: list[Row], order: str, size: int, subgroup: int, key: str = "mean_ms") -> list[float]:
+    return [r[key] for r in rows if (r["order"], r["size"], r["subgroup"]) == (order, size, subgroup)]
+
+
+def statistics(rows: list[Row]) -> dict[str, list[Point]]:
+    """All orders have the same load and seeds."""
+    from whence.paper.claims.intervals import difference, mean, quotient, ratio
+
+    last = max(row["subgroup"] for row in rows)
+    groups = range(1, last + 1)
+
+    def bursts(order: str) -> list[float]:
+        return [max(some) for some in zip(*(_runs(rows, order, 3, g, "together") for g in groups), strict=True)]
+
+    vector, first = _runs(rows, "vector", 3, last), _runs(rows, "first", 3, last)
+    carrying = "first-unstable"
+    return {
+        "convoy": [ratio(f"subgroup {last} by the first", vector, _runs(rows, "vector", 3, 1))],
+        "bursts": [mean("vector clocks", bursts("vector"))],
+        "less": [difference(f"subgroup {last}, Fig. 3 less vector clocks (ms)", first, vector)],
+        "removed": [mean(f"subgroup {last}, delays", [x / last for x in _runs(rows, carrying, 3, last)])],
+        "no-bursts": [mean("CBCAST 87", bursts(carrying))],
+        "price": [
+            quotient(
+                "subgroups of 6 by 3",
+                _runs(rows, carrying, 6, 1, "control_bytes"),
+                _runs(rows, carrying, 3, 1, "control_bytes"),
+            )
+        ],
+    }
+
+
+def draw(rows: list[Row]) -> Any:
+    """Mean latency by subgroup, with intervals over seeds."""
+    from whence.paper.claims.intervals import mean
+    from whence.paper.frame import around, panels
+
     title = "A chain of subgroups of 3; 2 % of the multicasts come 200 ms late"
     figure, [axes] = panels(title, ("subgroup, counted from the message's own", "mean latency (ms)"))
+    groups = range(1, max(row["subgroup"] for row in rows) + 1)
     for order, label in ORDERS.items():
-        axes.plot(range(1, subgroups + 1), means[order], "o-", label=label)
+        found = [mean("", _runs(rows, order, 3, group)) for group in groups]
+        axes.errorbar(
+            groups,
+            [p.value for p in found],
+            yerr=around(found, least=0.3),
+            fmt="o-",
+            capsize=2.5,
+            markersize=4,
+            label=label,
+        )
     axes.set_yscale("log")
-    axes.set_xticks(range(1, subgroups + 1))
+    axes.set_xticks(groups)
     axes.legend()
-    return Outcome(rows, claims, figure)
-
-
-def _claims(found: dict[tuple[str, int], Convoy], subgroups: int) -> tuple[list[Claim], dict[str, list[float]]]:
-    from whence.paper.frame import Claim
-
-    last, vector, small = subgroups - 1, found["vector", 3], found["first-unstable", 3]
-    means = {order: [round(found[order, 3].mean(g), 1) for g in range(subgroups)] for order in ORDERS}
-    bursts = {order: [round(x, 2) for x in found[order, 3].together] for order in ORDERS}
-    nowhere = {f"{order} of {size}": round(c.control, 1) for (order, size), c in found.items()}
-    claims = [
-        Claim("vector clocks: latency grows from subgroup to subgroup", vector.mean(last) > 3 * vector.mean(0), means),
-        Claim("vector clocks: servers deliver in bursts", max(vector.together) > 1.5, bursts),
-        Claim("the first generation of Fig. 3 has less of it", found["first", 3].mean(last) < vector.mean(last), means),
-        Claim(
-            "carrying all that is not stable removes it: each subgroup costs a few delays, and there are no bursts",
-            small.mean(last) < 3 * subgroups * small.setting.delay and max(small.together) < 1.3,
-            {"means": means, "together": bursts},
-        ),
-        Claim(
-            "its price falls with the size of the subgroups",
-            small.control < found["first-unstable", 6].control,
-            {"control_bytes": nowhere},
-        ),
-    ]
-    return claims, means
+    return figure

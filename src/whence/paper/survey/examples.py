@@ -26,6 +26,7 @@ from whence.order.survey.vector import CompactMulticast, CompactStamp, VectorClo
 from whence.paper.survey.compact import SkClock
 
 if TYPE_CHECKING:
+    from whence.paper.claims.model import Point
     from whence.paper.frame import Context, Outcome
 
 N = 4
@@ -178,12 +179,14 @@ PSYNC_IDS = {"m1": (), "m2": ("m1",), "m3": ("m2",), "m4": ("m1",)}
 class Comparison:
     """One statement of the paper: what it says and what came out."""
 
+    key: str
+    """The statistic that it belongs to."""
     text: str
     paper: object
     ours: object
 
     @property
-    def holds(self) -> bool:
+    def equal(self) -> bool:
         return self.paper == self.ours
 
 
@@ -195,29 +198,28 @@ def comparisons() -> list[Comparison]:
     named = {k: tuple(NAME[i] for i in s.after) for k, s in stamps.items() if isinstance(s, IdStamp)}
     everybody = tuple(f"p{p + 1}" for p in range(N))
     found = [
-        Comparison("Ex1, Fig. 5: the vector of each message", EX1_VECTORS, vectors(vector)),
-        Comparison("Ex1, Fig. 5: the clock of each process after each step", EX1_CLOCKS, tuple(vector.clocks)),
+        Comparison("ex1-clocks", "Ex1, Fig. 5: the vector of each message", EX1_VECTORS, vectors(vector)),
+        Comparison("ex1-clocks", "Ex1, Fig. 5: clocks after each step", EX1_CLOCKS, tuple(vector.clocks)),
+        Comparison("ex1-relations", "m2 || m4, m3 || m4, others in order", EX1_RELATIONS, relations(vectors(vector))),
+        Comparison("ex1-order", "p4 delivers m1, m2, m4, m3", ("m1", "m2", "m4", "m3"), vector.order("p4")),
+        Comparison("ex1-order", "p1 holds m3 until it has m2", ("m1", "m4", "m2", "m3"), vector.order("p1")),
+        Comparison("identifiers", "the same graph, by direct predecessors", PSYNC_IDS, named),
+        Comparison("identifiers", "delivered as under vector clocks", vector.delivered, ids.delivered),
+        Comparison("ex2", "Fig. 4: the sequence of each multicast", EX2_SEQUENCES, _sequences(first)),
         Comparison(
-            "Ex1, section 2: m2 || m4, m3 || m4, all others in order", EX1_RELATIONS, relations(vectors(vector))
-        ),
-        Comparison("Ex1: p4 delivers m1, m2, m4, m3", ("m1", "m2", "m4", "m3"), vector.order("p4")),
-        Comparison("Ex1: p1 holds m3 until it has m2", ("m1", "m4", "m2", "m3"), vector.order("p1")),
-        Comparison("identifiers only: the same graph, by direct predecessors", PSYNC_IDS, named),
-        Comparison("identifiers only: delivered as under vector clocks", vector.delivered, ids.delivered),
-        Comparison("Ex2, Fig. 4: the sequence of each multicast", EX2_SEQUENCES, _sequences(first)),
-        Comparison(
-            "Ex2: what is delivered together", EX2_TOGETHER, tuple(step for step in first.delivered if len(step[2]) > 1)
+            "ex2", "what is delivered together", EX2_TOGETHER, tuple(s for s in first.delivered if len(s[2]) > 1)
         ),
         Comparison(
-            "Ex2: m1 -> m2 -> m3 -> m4 at every process",
+            "ex2",
+            "m1 -> m2 -> m3 -> m4 at every process",
             dict.fromkeys(everybody, ("m1", "m2", "m3", "m4")),
             {p: first.order(p) for p in everybody},
         ),
-        Comparison("Fig. 7: the compacted stamp of each message", FIG7_ENTRIES, entries(compact)),
-        Comparison("Fig. 7: delivered as under vector clocks", vector.delivered, compact.delivered),
+        Comparison("fig7", "the compacted stamp of each message", FIG7_ENTRIES, entries(compact)),
+        Comparison("fig7", "delivered as under vector clocks", vector.delivered, compact.delivered),
     ]
     for (title, paper), (step, ours) in zip(EX3, ex3(), strict=True):
-        found.append(Comparison(f"Ex3, Fig. 6: state of p3 after {title}", (title, paper), (step, ours)))
+        found.append(Comparison("ex3", f"Fig. 6: state of p3 after {title}", (title, paper), (step, ours)))
     return found
 
 
@@ -225,10 +227,26 @@ def _sequences(replayed: Replay) -> dict[str, tuple[str, ...]]:
     return {name: tuple(NAME[i] for i in sequence(m)) for name, m in replayed.messages.items()}
 
 
-def run(context: Context) -> Outcome:
-    """Replay all of it; a claim per statement of the paper."""
-    from whence.paper.frame import Claim, Outcome
+def measure(context: Context) -> list[dict[str, object]]:
+    """Replay all of it."""
+    return [
+        {"key": c.key, "text": c.text, "equal": c.equal, "paper": str(c.paper), "ours": str(c.ours)}
+        for c in comparisons()
+    ]
 
-    found = comparisons()
-    rows = [{"claim": c.text, "holds": c.holds, "paper": str(c.paper), "ours": str(c.ours)} for c in found]
-    return Outcome(rows, [Claim(c.text, c.holds, {"paper": c.paper, "ours": c.ours}) for c in found])
+
+def outcome(rows: list[dict[str, object]]) -> Outcome:
+    """How many values differ from the paper's."""
+    from whence.paper.frame import Outcome
+
+    return Outcome(rows, statistics(rows))
+
+
+def statistics(rows: list[dict[str, object]]) -> dict[str, list[Point]]:
+    """0: as the paper has it; 1: not."""
+    from whence.paper.claims.intervals import exact
+
+    found: dict[str, list[Point]] = {}
+    for row in rows:
+        found.setdefault(str(row["key"]), []).append(exact(str(row["text"]), float(not row["equal"])))
+    return found

@@ -12,13 +12,18 @@ The SURVEY's own membership change, with an agreed view and no multicasts meanwh
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from random import Random
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from whence import ports
+from whence.clock import MemberId
 from whence.clock.probabilistic import keys_of
+from whence.config import Config
+from whence.member import Member
 from whence.order import MECHANISMS
 from whence.order.survey.base import Mechanism, Stamp, control_bytes
 from whence.order.survey.delta import DeltaStamp
@@ -29,7 +34,8 @@ from whence.order.survey.physical import TimeStamp
 from whence.order.survey.registry import make
 from whence.order.survey.vector import CompactStamp, VectorStamp
 from whence.paper.survey import reliable as rl
-from whence.paper.survey.convoy import Setting, measure
+from whence.paper.survey.convoy import Setting
+from whence.paper.survey.convoy import simulate as chain
 from whence.paper.survey.probabilistic import Probabilistic
 from whence.sim.mechanisms import hostile
 from whence.sim.run import Outcome as Simulated
@@ -39,7 +45,7 @@ from whence.sim.sweep import changed
 from whence.trace import Row
 
 if TYPE_CHECKING:
-    from whence.paper.frame import Claim, Context, Outcome
+    from whence.paper.frame import Context, Outcome
 
 MS = 1_000_000
 Point = dict[str, Any]
@@ -163,12 +169,35 @@ who = "n{new}"
 """
 
 
+class _Watched(Member):
+    """A member that notes for how long at a time it may not publish, once it has joined."""
+
+    stopped: int | None = None
+    longest: int = 0
+    joined: bool = False
+
+    def handle(self, event: ports.Input, now: int) -> list[ports.Output]:
+        outs = super().handle(event, now)
+        self.joined = self.joined or self.may_publish
+        if self.joined:
+            if self.stopped is not None:
+                self.longest = max(self.longest, now - self.stopped)
+            self.stopped = None if self.may_publish else self.stopped if self.stopped is not None else now
+        return outs
+
+
 def join_and_crash(order: str, processes: int, seed: int = 0) -> Point:
-    """One process crashes and another joins by a snapshot, under load: the messages for it, and how long the joiner
-    waits. Nobody else waits."""
+    """One process crashes and another joins by a snapshot, under load: the messages for it, how long the joiner waits,
+    and the longest time in which any of the others may not publish (`pause_ms`)."""
     head, _, tables = CHANGE.format(new=processes).partition("\n[[")
     text = world(order, processes + 1, 5.0, 1.0, 2.0, join=head) + "[[" + tables
-    report = simulate(parse(text), seed).report
+    members: list[_Watched] = []
+
+    def make(me: MemberId, config: Config, rng: Random, checkpoint: bytes | None) -> Member:
+        members.append(_Watched(me, config, rng, checkpoint))
+        return members[-1]
+
+    report = simulate(parse(text), seed, make=make).report
     kinds = ("SnapshotRequest", "SnapshotRefused", "Snapshot", "Subscribe", "Welcome")
     sent = [report.traffic.get(kind, (0, 0)) for kind in kinds]
     snapshots, size = report.traffic["Snapshot"]
@@ -178,22 +207,22 @@ def join_and_crash(order: str, processes: int, seed: int = 0) -> Point:
         "change_messages": sum(n for n, _ in sent),
         "change_bytes": sum(b for _, b in sent),
         "snapshot_bytes": size / snapshots,
-        "pause_ms": 0.0,
+        "pause_ms": max(member.longest for member in members) / MS,
         "join_ms": report.join_ms,
         "undelivered": report.lines[0].lost,
     }
 
 
-def in_hostile(order: str, seeds: int, quick: bool) -> Point:
-    """The cost of an order in the hostile world, over several seeds."""
+def in_hostile(order: str, quick: bool, seed: int = 0) -> Point:
+    """The cost of an order in the hostile world."""
     short: Mapping[str, Any] = {"duration": "50r", "settle": "50r"} if quick else {}
     if order in MECHANISMS:
         loaded = hostile(order, short)
     else:
         name = "hostile-free" if order == "probabilistic" else "hostile"
         loaded = changed(name, {**short, "cluster.order": "causal" if order == "tickets" else order})
-    done = [simulate(loaded, seed) for seed in range(1, seeds + 1)]
-    lines = [line for outcome in done for line in outcome.report.lines]
+    done = simulate(loaded, seed + 1)
+    lines = done.report.lines
     delivered = sum(line.delivered for line in lines)
 
     def mean(name: str, by: str) -> float:
@@ -202,7 +231,7 @@ def in_hostile(order: str, seeds: int, quick: bool) -> Point:
 
     return {
         **_bare(f"hostile: {order}", len(loaded.scenario.names), 0.0, 1.0),
-        "violation": next((o.report.violation for o in done if o.violation), None),
+        "violation": done.report.violation if done.violation else None,
         "multicasts": sum(line.published for line in lines),
         "delivered": delivered,
         "inversions": sum(line.inversions for line in lines),
@@ -216,9 +245,9 @@ def in_hostile(order: str, seeds: int, quick: bool) -> Point:
         "blocked_ms": mean("blocked_ms", "delivered"),
         "latency_ms": sum(x.latency_ms.get("p50", 0.0) * x.delivered for x in lines) / max(1, delivered),
         "latency_p99_ms": sum(x.latency_ms.get("p99", 0.0) * x.delivered for x in lines) / max(1, delivered),
-        "messages": sum(o.report.network["sent"] for o in done) / max(1, delivered),
-        "bytes_per_delivery": sum(_bytes(o) for o in done) / max(1, delivered),
-        "join_ms": sum(o.report.join_ms for o in done) / len(done),
+        "messages": done.report.network["sent"] / max(1, delivered),
+        "bytes_per_delivery": _bytes(done) / max(1, delivered),
+        "join_ms": done.report.join_ms,
     }
 
 
@@ -282,12 +311,11 @@ def change(order: str, processes: int, seed: int = 0, delay: tuple[float, float]
 # --- the table
 
 
-def run(context: Context) -> Outcome:
+def measure(context: Context) -> list[Point]:
     """Every mechanism by number of processes, by rate and with few senders; subgroups of vector clocks; a membership
-    change; the hostile world."""
-    from whence.paper.frame import Outcome
-
+    change; the hostile world. Each with several seeds."""
     sizes, rates, seconds = ((5, 10, 20), (5.0,), 2.0) if context.quick else ((5, 10, 20, 40), (2.0, 8.0), 2.0)
+    seeds = 2 if context.quick else 5
     tasks: list[tuple[str, Any]] = []
     loaded = [order for order in ORDERS if order != "tickets"]
     for order, n, rate in ((o, n, r) for o in loaded for n in sizes for r in rates):
@@ -298,18 +326,45 @@ def run(context: Context) -> Outcome:
         for n in sizes[:2]:
             tasks.append((f"{ORDERS[order][0]}: one joins, one crashes", (join_and_crash, order, n)))
             tasks.append((f"{ORDERS[order][0]}: a change of the view", (change, order, n)))
-    rows: list[Point] = []
-    for at, (what, (function, *arguments)) in enumerate(tasks):
-        context.say(0.8 * at / len(tasks), what)
-        rows.append(function(*arguments, seed=context.seed))
     for n in sizes:
         if n > SUBGROUP:
-            setting = Setting("vector", n // SUBGROUP, SUBGROUP, rates[0] * n, 0.0, 30.0, seconds=min(1.0, seconds))
-            rows.append({**_bare("subgroups", n, rates[0], 1.0), "control_bytes": measure(setting).control})
-    for at, order in enumerate(ORDERS):
-        context.say(0.8 + 0.2 * at / len(ORDERS), f"{ORDERS[order][0]} in the hostile world")
-        rows.append(in_hostile(order, 1 if context.quick else 3, context.quick))
-    return Outcome(rows, _claims(rows, sizes, rates), _figure(rows, rates), note=_note(rows))
+            tasks.append((f"subgroups, {n} processes", (chained, n, rates[0], min(1.0, seconds))))
+    for order in ORDERS:
+        tasks.append((f"{ORDERS[order][0]} in the hostile world", (in_hostile, order, context.quick)))
+    rows: list[Point] = []
+    for at, (what, (function, *arguments)) in enumerate(tasks):
+        context.say(at / len(tasks), what)
+        rows.append(_over_seeds(function, arguments, context.seed * 1000, seeds))
+    return rows
+
+
+def chained(processes: int, rate: float, seconds: float, seed: int = 0) -> Point:
+    """Control information in subgroups of vector clocks, in a chain."""
+    setting = Setting(
+        "vector", processes // SUBGROUP, SUBGROUP, rate * processes, 0.0, 30.0, seconds=seconds, seed=seed
+    )
+    return {**_bare("subgroups", processes, rate, 1.0), "control_bytes": chain(setting).control}
+
+
+def _over_seeds(function: Callable[..., Point], arguments: list[Any], first: int, seeds: int) -> Point:
+    """The mean of every number, the runs, and the first violation."""
+    found = [function(*arguments, seed=first + i) for i in range(seeds)]
+    numbers = [{k: float(v) for k, v in one.items() if isinstance(v, int | float) and k not in KEEP} for one in found]
+    row = {k: v for k, v in found[0].items() if k in KEEP}
+    row |= {k: fmean(one[k] for one in numbers) for k in numbers[0]}
+    broken = [str(one["violation"]) for one in found if one.get("violation")]
+    return row | {"violation": broken[0] if broken else "", "seeds": seeds, "runs": numbers}
+
+
+KEEP = ("order", "history", "processes", "rate", "senders")
+
+
+def outcome(rows: list[Point]) -> Outcome:
+    """The table, its figure and its claims."""
+    from whence.paper.frame import Outcome
+    from whence.paper.survey.table1_claims import statistics
+
+    return Outcome(rows, statistics(rows), _figure(rows), note=_note(rows))
 
 
 def _bare(order: str, n: int, rate: float, senders: float) -> Point:
@@ -318,9 +373,10 @@ def _bare(order: str, n: int, rate: float, senders: float) -> Point:
     return {"order": order, "history": history, "processes": n, "rate": rate, "senders": senders}
 
 
-def _figure(rows: list[Point], rates: tuple[float, ...]) -> Any:
+def _figure(rows: list[Point]) -> Any:
     from whence.paper.frame import panels
 
+    rates = [next(row["rate"] for row in rows if row["order"] == "vector")]
     title = f"SURVEY Table 1, measured: every process multicasts {rates[0]:g} times a second"
     bytes_y, wait_y = "bytes of control information per multicast", "mean time that a delivery waits (ms)"
     figure, (size, wait) = panels(title, ("processes", bytes_y), ("processes", wait_y))
@@ -353,59 +409,8 @@ def _note(rows: list[Point]) -> str:
         if kind == "hostile":
             lost = 100 * row["undelivered"] / max(1, row["delivered"] + row["undelivered"])
             lines.append(
-                f"{ORDERS[order][0]:30}{row['inversions']:>9}{lost:>8.2f}{row['control_bytes']:>8.1f}"
+                f"{ORDERS[order][0]:30}{row['inversions']:>9.0f}{lost:>8.2f}{row['control_bytes']:>8.1f}"
                 f"{row['name_bytes']:>7.1f}{100 * row['blocked']:>9.2f}{row['blocked_ms']:>9.1f}"
                 f"{row['latency_ms']:>8.0f}{row['latency_p99_ms']:>8.0f}{row['bytes_per_delivery']:>9.0f}"
             )
     return "\n".join(lines)
-
-
-def _claims(rows: list[Point], sizes: tuple[int, ...], rates: tuple[float, ...]) -> list[Claim]:
-    from whence.paper.frame import Claim
-
-    def of(order: str, column: str, senders: float = 1.0) -> dict[int, float]:
-        mine = [r for r in rows if (r["order"], r["senders"]) == (order, senders) and r["rate"] in (rates[0], 0.0, 5.0)]
-        return {r["processes"]: r[column] for r in mine}
-
-    least, most = sizes[0], sizes[-1]
-    big, vector = of("first-unstable", "control_bytes"), of("vector", "control_bytes")
-    blocked = {order: of(order, "blocked") for order in ORDERS if order != "tickets"}
-    blocking = ("identifiers", "vector", "compact-multicast", "compact-unicast", "interval")
-    few = {o: of(o, "fixed_bytes", 0.1)[most] for o in ("vector", "compact-multicast")}
-    chained = of("subgroups", "control_bytes")
-    pause, messages = of("view: vector", "pause_ms"), of("view: vector", "change_messages")
-    broken = {r["order"]: r["violation"] for r in rows if r.get("violation")}
-    inverted = {r["order"]: r["inversions"] for r in rows if "inversions" in r}
-    joins = {o: of(f"join: {o}", "change_messages") for o in MECHANISMS}
-    return [
-        Claim("every run keeps what its order promises, by the simulator's oracle", not broken, broken),
-        Claim("the hostile world: no mechanism inverts anything", not any(inverted.values()), inverted),
-        Claim("first generation: non-blocking", not any(blocked["first-unstable"].values()), {"blocked": blocked}),
-        Claim(
-            "first generation: big messages",
-            all(big[n] > 3 * vector[n] for n in sizes),
-            {"bytes": big, "vector": vector},
-        ),
-        Claim("vector and compact clocks block", all(blocked[o][most] > 0 for o in blocking), {"blocked": blocked}),
-        Claim(
-            "vector clocks grow with the number of processes",
-            vector[most] > 0.5 * most / least * vector[least],
-            {"bytes": vector},
-        ),
-        Claim("compaction: small messages where few multicast", few["compact-multicast"] < few["vector"] / 2, few),
-        Claim(
-            "interconnection: small messages, whatever the number of processes",
-            max(chained.values()) < vector[most] and max(chained.values()) < 2 * min(chained.values()),
-            {"bytes": chained, "vector": vector},
-        ),
-        Claim(
-            "a change of the view stops everybody, for two message delays, and costs messages with the square",
-            all(20 <= p <= 150 for p in pause.values()) and messages[sizes[1]] > 3 * messages[sizes[0]],
-            {"pause_ms": pause, "messages": messages},
-        ),
-        Claim(
-            "in the stack nobody stops for a joiner, and it costs fewer messages than a view, with every mechanism",
-            all(2 * n < messages[size] for found in joins.values() for size, n in found.items()),
-            {"messages": joins, "view": messages},
-        ),
-    ]

@@ -1,0 +1,81 @@
+"""`whence paper all`: every experiment, and the page of all claims.
+
+Data that is there already (same experiment, seed and size) is not measured again, so the command can be interrupted and
+continued, and pages can be made again from the data in seconds.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from whence.errors import ConfigError
+from whence.paper import EXPERIMENTS, LIVE, Experiment
+from whence.paper.claims import claims
+from whence.paper.claims.model import Status
+from whence.paper.claims.page import Result, Results, encode, page, rounded, stored
+from whence.paper.frame import Context, Outcome, load, save
+
+
+def everything(live: bool) -> list[Experiment]:
+    """All experiments; on sockets only if asked, since they need an idle machine."""
+    found = [Experiment(name) for name in EXPERIMENTS]
+    return found + [Experiment(name, live=True) for name in LIVE] if live else found
+
+
+def one(experiment: Experiment, context: Context, out: Path, again: bool = True) -> tuple[Outcome, list[Path]]:
+    """Run an experiment, or take its data from `out` unless it is to run again. Returns the files written."""
+    rows = None if again else load(out, experiment.title, context)
+    outcome = experiment.outcome(experiment.measure(context) if rows is None else rows)
+    return outcome, save(out, experiment.title, context, outcome)
+
+
+def run(context: Context, out: Path, live: bool) -> tuple[Results, list[Path]]:
+    """Everything, into a directory for each experiment; and the page with its results."""
+    results = base(context.quick)
+    files = []
+    experiments = everything(live)
+    tell = context.tell
+    for i, experiment in enumerate(experiments):
+
+        def told(share: float, what: str, at: int = i, name: str = experiment.title) -> None:
+            if tell:
+                tell((at + share) / len(experiments), f"{name}: {what}")
+
+        here = msgspec.structs.replace(context, tell=told, live=experiment.title != experiment.name)
+        folder = out / experiment.title.replace(" --", "-")
+        outcome, _ = one(experiment, here, folder, again=False)
+        add(results, experiment.title, context, outcome)
+        files.append(folder)
+    try:
+        for name, text in (("claims.md", page(results).encode()), ("results.json", encode(results))):
+            (out / name).write_bytes(text)
+            files.append(out / name)
+    except OSError as error:
+        raise ConfigError(f"out: cannot write into {out}: {error.strerror}") from None
+    return results, files
+
+
+def base(quick: bool) -> Results:
+    """What to begin with. Quick runs leave the stored figures, and record only their own verdicts."""
+    try:
+        known = stored()
+    except FileNotFoundError:
+        known = Results()
+    return known if quick else Results(known.experiments, known.quick)
+
+
+def add(results: Results, title: str, context: Context, outcome: Outcome) -> None:
+    """Record what an experiment found."""
+    if context.quick:
+        results.quick[title] = verdicts(title, outcome)
+        if title in results.experiments and not results.experiments[title].quick:
+            return
+    statistics = {key: rounded(points) for key, points in outcome.statistics.items()}
+    results.experiments[title] = Result(quick=context.quick, seed=context.seed, statistics=statistics)
+
+
+def verdicts(title: str, outcome: Outcome) -> dict[str, Status]:
+    """Claim -> verdict."""
+    return {claim.key: claim.now.judge(outcome.statistics) for claim in claims(title)}
