@@ -9,7 +9,7 @@ WORKERS ?= 3
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 # What is pinned: every extra that the tests or the benchmarks use.
-EXTRAS := --extra bench --extra dev --extra paper --extra spark --extra trace
+EXTRAS := --extra bench --extra connect --extra dev --extra paper --extra spark --extra trace
 PIP_TOOLS := pip-tools==7.6.2
 
 .PHONY: help setup demo test lint format bench soak lock clean
@@ -18,8 +18,8 @@ PIP_TOOLS := pip-tools==7.6.2
 help:
 	@echo "make setup    a virtualenv in $(VENV) with the pinned versions of requirements.lock"
 	@echo "make demo     a live cluster in trouble, audited; ends with a page to look at"
-	@echo "make test     lint, types, tests (about 13 minutes on two cores)"
-	@echo "make test-long  what takes longer: more seeds, larger clusters, the papers' quick figures"
+	@echo "make test     lint, types, tests (about 6 minutes on two free cores)"
+	@echo "make test-long  what takes longer: more seeds, larger clusters, soaks, the papers' quick figures"
 	@echo "make explore  the tests with new examples, where they are generated (TESTS=files)"
 	@echo "make bench    measure, one table (BENCH='--json' or names of benchmarks)"
 	@echo "make claims   every experiment of the papers again, and docs/claims.md (hours; continues where it stopped)"
@@ -48,7 +48,7 @@ demo: setup
 test: lint
 	$(PYTEST)
 
-# What `make test` leaves out: more seeds, larger clusters, the papers' quick figures end to end.
+# What `make test` leaves out: more seeds, larger clusters, soaks, the papers' quick figures end to end.
 .PHONY: test-long
 test-long: setup
 	$(PYTEST) -m long $(TESTS)

@@ -152,7 +152,7 @@ def embedded() -> Any:
 
 def audit_case(design: str, folder: Path) -> Row:
     """Our audit, with this design."""
-    from whence.spark.audit import audit
+    from whence.spark.job import audit_files as audit
 
     spark = embedded()
     with tempfile.TemporaryDirectory() as out:
@@ -167,7 +167,7 @@ def duckdb_case(_: str, folder: Path) -> Row:
     import duckdb
 
     from whence.judge.batch.coding import READ
-    from whence.spark.audit import audit_run
+    from whence.spark.findings import judge_run
     from whence.spark.parts import Parts
     from whence.spark.summary import Summary
 
@@ -182,8 +182,11 @@ def duckdb_case(_: str, folder: Path) -> Row:
 
     def one(out: str, number: int, run: str, cluster: str, mine: list[str]) -> Summary:
         found = base.cursor().sql(query, params=[mine, run, cluster]).to_arrow_table()
+        judged = judge_run(found, run, cluster)
         with Parts(out, f"run-{number:05d}") as parts:
-            return audit_run(found, run, cluster, parts)
+            for name, table in judged.tables.items():
+                parts.write(name, table)
+        return judged.summary
 
     def work() -> Summary:
         total = Summary()
@@ -201,7 +204,7 @@ def check_case(_: str, folder: Path) -> Row:
     """Precision and recall on 10^7 rows with wrongs of known identity, files in any layout."""
     import pyarrow.parquet as pq
 
-    from whence.spark.audit import audit
+    from whence.spark.job import audit_files as audit
 
     tables, injected = spark_traces.make(10_000_000, runs=10, wrongs=200)
     spark_traces.write(tables, folder / "trace", layout="mixed", files=16)
@@ -224,7 +227,7 @@ def check_case(_: str, folder: Path) -> Row:
 
 def warm_case(_: str, folder: Path) -> Row:
     """A tiny trace in a session that has run one before."""
-    from whence.spark.audit import audit
+    from whence.spark.job import audit_files as audit
 
     spark = embedded()
     with tempfile.TemporaryDirectory() as out:

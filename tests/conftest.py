@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -21,6 +22,12 @@ settings.load_profile("explore" if os.environ.get("WHENCE_EXPLORE") else "same")
 # A shell lets what it starts in the background ignore Ctrl-C, and so would every process of a test that interrupts one.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def no_voter_remembers(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Voters of tests keep their memory apart from the user's, and from that of other tests."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.getbasetemp() / f"state-{uuid.uuid4().hex}"))
 
 
 TOGETHER = {

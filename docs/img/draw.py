@@ -40,7 +40,7 @@ RING = """
 members = 7
 round = "250ms"
 duration = "60s"
-cluster = { tickets = 5, coordinators = 4, order = "causal", recovery = "Rk" }
+cluster = { ring = "neighbours", tickets = 5, coordinators = 4, order = "causal", recovery = "Rk" }
 fault = [
   { at = "18s", kind = "crash", who = "n1" },
   { at = "38s", kind = "coordinate", who = "n5" },
@@ -53,7 +53,7 @@ REUNION = """
 members = 6
 round = "250ms"
 duration = "60s"
-cluster = { tickets = 4, coordinators = 4, order = "causal", recovery = "Rk" }
+cluster = { ring = "neighbours", tickets = 4, coordinators = 4, order = "causal", recovery = "Rk" }
 fault = [
   { at = "15s", kind = "partition", who = ["n0", "n1"], for = "12s" },
   { at = "45s", kind = "publish", who = "n0" },

@@ -26,6 +26,7 @@ from whence.errors import ClusterClosed, NotJoined, TimedOut, UsageError
 from whence.events import Batches, Event, Events, MemberChanges
 from whence.net.council import CouncilStatus, CouncilVoter, council_of
 from whence.net.entry import Entry, Settings, near
+from whence.net.force import force_found
 from whence.net.host import Host, lease_ns
 from whence.net.keys import Keys
 from whence.net.keys import load as load_keys
@@ -239,6 +240,15 @@ class Cluster:
         until it leaves the cluster: without a coordinator there is no ring."""
         return Coordination(self._tickets, timeout)
 
+    async def found(self, *, force: bool) -> None:
+        """Found the ring again at this member, because its council is lost for good: the only decision that is left to
+        people (docs/ring.md, rule C0). If voters that do not answer live after all, their side and this one publish
+        under the same tickets until they hear of each other. Raises UsageError while an owner, or enough voters to go
+        on, are heard."""
+        if not force:
+            raise UsageError("the council decides who founds the ring again; found(force=True) says that it is lost")
+        await force_found(self._node, lease_ns())
+
     async def leave(self) -> None:
         """Give the ticket back, tell the others, stop. Done by leaving the `join` block."""
         node = self._node
@@ -409,6 +419,7 @@ def _make(name: str, seeds: Sequence[str], listen: str, founder: bool, options: 
         restore=options.get("restore"),
         seal=None if keys is None else keys.seal(name),
         directory=None if directory is None else Path(directory),
+        memory=options.get("memory", ""),
         trace=options.get("trace"),
         settings=settings,
         timeout=options.get("timeout", 10.0),

@@ -11,6 +11,7 @@ from whence.net.entry import Settings
 from whence.net.host import Host
 from whence.net.keys import Keys
 from whence.net.memory import MemoryNetwork
+from whence.net.rows import Row
 from whence.net.transport import Faults
 from whence.order import Contract
 from whence.order.config import OrderName
@@ -49,6 +50,10 @@ class Storage(TypedDict, total=False):
 
     directory: str | os.PathLike[str] | None
     """What survives a crash; one of its own for each member."""
+    memory: str | os.PathLike[str] | Row | None
+    """Where this member's few KB as a voter are kept if there is no `directory` (docs/ring.md, rule C3): a directory,
+    or a row elsewhere (docs/operations.md). Unless said otherwise the user's state directory, if `listen` names a port:
+    others look for a voter at its address. None: nowhere; then a restarted process is a new voter."""
     state: Callable[[], bytes] | None
     """Gives the application's state, for a joiner and for the disk. Called between two events, never within one."""
     restore: Callable[[bytes], None] | None

@@ -131,7 +131,8 @@ class Sizes(msgspec.Struct, frozen=True):
     frame: float
     """One event in it."""
     ring: int
-    """What a coordinator sends in one round of the ring: polls, answers, an update."""
+    """What one coordinator costs in one round of the ring: polls of the voters, their answers, a ping and its
+    answer."""
     ask: int
     """A question for a missing event, and its answer without the event."""
     announcement: int
@@ -318,16 +319,14 @@ def message_sizes(q: Question, name_bytes: int, seq: int) -> Sizes:
     twenty = len(pack("main", me, Gossip((frame,) * 20, (2,) * 20, Digest(vector), members)))
     tenure = ring.Tenure(q.publishers - 1, inc)
     nonce = 1 << 40
-    holders = (ring.Holder(me, *tenure),) * min(3, q.publishers - 1)
-    poll = len(pack("main", me, ring.Poll(nonce, tenure, tenure, inc >> ring.ERA_SHIFT, seq)))
-    alive = len(pack("main", me, ring.Alive(nonce, tenure, tenure, inc >> ring.ERA_SHIFT)))
-    update = len(pack("main", me, ring.Update(nonce, tenure, tenure, inc >> ring.ERA_SHIFT, holders, ())))
-    ack = len(pack("main", me, ring.AckUpdate(nonce, tenure, tenure, nonce, True)))
+    voters = min(3, q.members) - 1 / 2  # with k = 1; a poll of the own vote is no message, for some coordinators
+    sit = len(pack("main", me, ring.Sit(1, nonce, tenure, seq)))
+    vouch = len(pack("main", me, ring.Vouch(1, nonce, me)))
+    ping = len(pack("main", me, ring.NewSucc(tenure, tenure))) + len(pack("main", me, ring.AckSucc(tenure, tenure)))
     ask = len(pack("main", me, Recover(nonce, ((*tenure, seq, seq),)))) + len(pack("main", me, AckRecover(nonce, ())))
     nothing = len(pack("main", me, IHave()))
     key = (len(pack("main", me, IHave((frame.key,) * 10, (2,) * 10))) - nothing) / 10
-    polls = len(holders) * (poll + alive) + (update + ack if holders else 0)
-    return Sizes(fixed, (twenty - fixed) / 20, polls, ask, nothing, key)
+    return Sizes(fixed, (twenty - fixed) / 20, round(voters * (sit + vouch)) + ping, ask, nothing, key)
 
 
 def _round(q: Question, chosen: cast_sizing.Sizing, copies: float, sizes: Sizes, notes: list[str]) -> int:

@@ -517,3 +517,41 @@ def test_the_metrics_of_the_page_exist(start: Callable[..., Command]) -> None:
     named = set(re.findall(r"`((?:whence|process)_\w+)[`{]", PAGE))
     assert len(named) > 20 and named <= set(re.findall(r"^# TYPE (\S+)", text, re.M))
     assert node.end() == 0
+
+
+# -- the council ----------------------------------------------------------------------------------------------------
+
+
+def test_a_witness_and_what_is_said_of_the_council(start: Callable[..., Command]) -> None:
+    """Two publish and a witness votes: the founder is killed, and the other one publishes on. While it can, nobody may
+    found again."""
+    a = start("node", "--cluster", "lobby", "--insecure", "--coordinate")
+    join = ("--join", a.address, "--insecure")
+    b = start("node", "--cluster", "lobby", *join, "--coordinate", "--stay")
+    w = start("witness", "lobby", *join)
+    assert w.address and b.address
+    b.notice("may publish, under ticket")
+    b.notice(r"council of 3 \(.*\): publishing survives the loss of any one of them")
+    a.process.kill()
+    b.notice(
+        r"council of 2 \(.*\): publishing survives the loss of .* process, not of .* process: start a third member"
+    )
+    b.say("still here")
+    until(lambda: b.heard("still here"), "b publishes")
+    code, out, err = whence("found", "lobby", "--force", "--join", b.address, "--insecure")
+    assert code == 2 and "publishes under ticket" in err and not out
+    assert w.end(signal.SIGINT) == 0 and b.end(signal.SIGTERM) == 0
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ("found lobby --join 127.0.0.1:1 --insecure", "--force says that the others are gone for good"),
+        ("found lobby --force --join 127.0.0.1:1 --insecure", "no answer from 127.0.0.1:1"),
+        ("witness lobby --insecure", "a witness founds nothing: --join"),
+        ("node --cluster x --insecure --memory redis://x/y", "a voter's memory is a directory, etcd://HOST:PORT/KEY"),
+    ],
+)
+def test_what_is_wrong_about_the_council_is_said(args: str, said: str) -> None:
+    code, out, err = whence(*args.split())
+    assert code == 2 and said in err and not out

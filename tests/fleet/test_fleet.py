@@ -12,6 +12,7 @@ import whence
 from whence.errors import FleetError
 from whence.fleet.fleet import Fleet, Look, Members
 from whence.fleet.plan import Step
+from whence.fleet.process import RUN
 from whence.fleet.task import MemberSpec, Task
 from whence.judge import judge
 
@@ -60,6 +61,7 @@ def test_cut_and_heal_really_do_and_the_traces_are_collected(tmp_path: Path) -> 
 
     fleet = whence.run(main())
     rows, half = fleet.rows()
+    assert {row.run for row in rows} == {RUN}
     report = judge(rows)
     assert report.ok and report.published > 50, report
     assert {row.member for row in rows} == set(fleet.killed()) and half == 0

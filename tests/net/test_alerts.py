@@ -105,9 +105,18 @@ async def tickets_taken() -> None:
         c.abandon()
         await until(lambda: metric(a, "whence_tickets_taken") == 0, "the alert")
         assert metric(a, "whence_may_publish") == 0
-        with pytest.raises(whence.NoTicket, match=r"2 of 3 voters do not answer, .*: whence found x --force"):
+        with pytest.raises(whence.NoTicket, match=r"2 of 3 voters do not answer, .*: whence found x --force --join"):
             async with a.publisher(timeout=1) as publisher:
                 await publisher.publish(b"x")
+
+
+async def council_may_lose() -> None:
+    async with Cluster() as x:
+        a, _, c = [await x.add() for _ in range(3)]
+        await until(lambda: metric(a, "whence_council_may_lose") == 1, "three voters")
+        c.abandon()
+        await until(lambda: metric(a, "whence_council_voters") == 2, "the council goes on without it")
+        assert metric(a, "whence_council_may_lose") == 0 and a.may_publish
 
 
 async def _lost_cause(x: Cluster, order: Any) -> whence.Cluster:
@@ -195,6 +204,7 @@ PROVOKED: dict[str, Callable[[], Awaitable[None]]] = {
     "whence_healthy": healthy,
     "whence_members": members,
     "whence_tickets_taken": tickets_taken,
+    "whence_council_may_lose": council_may_lose,
     "whence_order_skipped_total": skipped,
     "whence_held": held,
     "whence_net_shed_total": shed,

@@ -276,7 +276,9 @@ def test_a_state_kept_in_memory_survives_with_exactly_its_events(tmp_path: Path)
     run(main())
 
 
-def test_a_trace_directory_is_read_back(tmp_path: Path) -> None:
+def test_a_trace_directory_is_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WHENCE_RUN", "tuesday")
+
     async def main() -> None:
         async with (
             whence.found("live", insecure=True, settings=fast(), trace=tmp_path) as a,
@@ -287,7 +289,7 @@ def test_a_trace_directory_is_read_back(tmp_path: Path) -> None:
             await collect(b, 1)
             assert EventId.parse(event).owner == a.me
         rows = list(read(tmp_path))
-        assert len({r.member for r in rows}) == 2
+        assert len({r.member for r in rows}) == 2 and {r.run for r in rows} == {"tuesday"}
         assert judge(rows).ok and judge(rows).published == 1
         assert [r.event for r in rows if r.kind == "deliver"] == [event, event]
 

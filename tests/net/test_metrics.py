@@ -31,6 +31,7 @@ class Fake:
         self.may_publish = True
         self.backlog = backlog
 
+    council = None
     clock = None
 
     def members(self) -> list[str]:

@@ -137,7 +137,7 @@ def test_trees_are_chosen_where_they_save_most_packets_and_little_is_lost() -> N
     assert chosen.question.mode == "tree"
     assert chosen.event_packets_per_delivery == pytest.approx(1.0) and chosen.packets_per_delivery < 3
     assert eager.packets_per_delivery > 10
-    assert (chosen.hops_p50, chosen.hops_p99) == (2, 4) and chosen.latency_p99_ms < 1.5 * eager.latency_p99_ms
+    assert chosen.hops_p50 == 2 and chosen.hops_p99 <= 4 and chosen.latency_p99_ms < 1.5 * eager.latency_p99_ms
     for change in ({"members": 5}, {"loss": 0.05}, {"rate": 0.01}):  # all within reach; late repair; nothing to save
         assert planner.choose(replace(large, **change)).question.mode == "eager"
 

@@ -48,7 +48,7 @@ def test_the_hostile_world_inverts_nothing(mechanism: str, seed: int) -> None:
         assert report.total.lost < 0.02 * report.total.deliveries
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("mechanism", few(MECHANISMS, 4))
 def test_pushed_at_once_with_losses_only(mechanism: str) -> None:
     outcome = run(short(mechanism, **{"cluster.mode": "eager", "cluster.workload.rate": 1.0}), 3)
     assert outcome.violation is None, outcome.violation

@@ -94,7 +94,7 @@ def test_a_sweep(cluster: Cluster, spark: SparkSession, tmp_path: Path, grid: st
         assert theirs <= ours
 
 
-@pytest.mark.skipif(find_spec("grpc") is None, reason="Spark Connect needs the packages of pyspark[connect]")
+@pytest.mark.skipif(find_spec("grpc") is None, reason="Spark Connect needs the packages of whence[connect]")
 def test_spark_connect(cluster: Cluster, spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
     """An audit by way of a server that knows nothing of us: our package is sent to it."""
     made, _ = spark_traces.make(10_000, runs=2, origins=5, members=40, wrongs=4)
@@ -106,6 +106,47 @@ def test_spark_connect(cluster: Cluster, spark: SparkSession, tmp_path: Path) ->
     assert main(["audit", str(tmp_path / "trace"), "--out", str(tmp_path / "embedded"), "--json"]) == 1
     for table in KEYS:
         assert judged(tmp_path / "out", table).equals(judged(tmp_path / "embedded", table)), table
+
+
+OWN = """
+import json, sys
+from pyspark.sql import SparkSession
+from whence.spark import audit
+builder = SparkSession.builder
+spark = builder.remote(sys.argv[1]) if sys.argv[1].startswith("sc://") else builder.master(sys.argv[1])
+spark = spark.getOrCreate()
+if sys.argv[1].startswith("sc://"):
+    from whence.spark.session import ship
+    ship(spark)
+rows = spark.read.parquet(sys.argv[2])
+counts = []
+for giant in (None, 2000):
+    with audit(rows, giant=giant) as found:
+        wrong = [[row.run, row.rule, row.member, row.lseq] for row in found.violations.collect()]
+        counts.append([found.verdicts.count(), found.members.count(), sorted(wrong, key=str)])
+print(json.dumps(counts))
+"""
+
+
+@pytest.mark.parametrize("where", ["local-cluster[2,1,1024]", "connect"])
+def test_a_session_of_ones_own(cluster: Cluster, spark: SparkSession, tmp_path: Path, where: str) -> None:  # noqa: F811
+    """`audit(df)` on executors that are processes of their own, and by way of Spark Connect; runs whole and spread."""
+    if where == "connect" and find_spec("grpc") is None:
+        pytest.skip("Spark Connect needs the packages of whence[connect]")
+    made, _ = spark_traces.make(10_000, runs=3, origins=5, members=40, wrongs=4)
+    spark_traces.write(made, tmp_path / "trace")
+    master = cluster.connect() if where == "connect" else where
+    command = [sys.executable, "-c", OWN, master, str(tmp_path / "trace")]
+    env = {**cluster.env, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, timeout=WAIT)
+    assert done.returncode == 0, done.stderr.decode()[-3000:]
+    whole, parts = json.loads(done.stdout.splitlines()[-1])
+    assert main(["audit", str(tmp_path / "trace"), "--out", str(tmp_path / "embedded"), "--json"]) == 1
+    told = pq.read_table(tmp_path / "embedded" / "violations").to_pylist()
+    wrong = sorted([[row["run"], row["rule"], row["member"], row["lseq"]] for row in told], key=str)
+    assert (
+        whole == parts == [*(pq.read_table(tmp_path / "embedded" / t).num_rows for t in ("verdicts", "members")), wrong]
+    )
 
 
 def test_a_worker_is_killed_in_mid_job(cluster: Cluster, spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811

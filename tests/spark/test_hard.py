@@ -24,8 +24,8 @@ from tests.spark import traces as spark_traces
 from tests.spark.session import spark  # noqa: F401
 from whence.cli import main
 from whence.errors import TraceError
-from whence.spark.audit import audit
 from whence.spark.foreign import audit_logs
+from whence.spark.job import audit_files as audit
 from whence.spark.stream import StreamAudit, failure, read_stream, start
 from whence.spark.sweep import Grid, finished, run_missing
 from whence.spark.tables import manifest, read_table
@@ -59,7 +59,7 @@ def spoil(trace: Path, tables: list[pa.Table]) -> dict[str, str]:
         "empty.parquet": "empty",
         "noise.parquet": "not a Parquet file",
         "headless.parquet": "damaged",
-        "foreign.parquet": "no column 'version'",
+        "foreign.parquet": "no column 'run', 'cluster', 'member', 'lseq', 'kind', 'event'",
         "typed.parquet": "column 'lseq' is string",
         "noise.jsonl": "",
     }
@@ -175,8 +175,7 @@ def test_a_full_disk_under_logs_and_sweeps(
 
 CODE = """
 import sys
-from whence.spark import audit as audits
-from whence.spark import parts
+from whence.spark import job, parts
 from whence.spark.session import session
 write = parts.Parts.write
 def slow(self, table, rows):
@@ -184,7 +183,7 @@ def slow(self, table, rows):
     import time
     time.sleep(0.5 if table == "verdicts" else 0)
 parts.Parts.write = slow
-audits.audit(session("local[2]", "1g"), sys.argv[1:2], sys.argv[2], design="runs")
+job.audit_files(session("local[2]", "1g"), sys.argv[1:2], sys.argv[2], design="runs")
 """
 
 
@@ -197,7 +196,7 @@ def test_killed_in_mid_write_and_run_again(spark: SparkSession, tmp_path: Path, 
         [sys.executable, "-c", CODE, str(tmp_path / "trace"), str(out)], start_new_session=True, stderr=subprocess.PIPE
     )
     try:
-        while process.poll() is None and not list(out.glob(".staging-*/verdicts/.*.partial")):
+        while process.poll() is None and not list(out.glob(".staging-*/verdicts/*.parquet")):
             time.sleep(0.02)
         assert process.poll() is None, process.communicate()[1]
     finally:

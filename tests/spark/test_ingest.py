@@ -15,8 +15,9 @@ from pyspark.sql import SparkSession
 
 from tests.spark.session import spark  # noqa: F401
 from whence.errors import TraceError
-from whence.spark import audit as audits
 from whence.spark import ingest, tables
+from whence.spark.job import audit_files
+from whence.spark.place import found as files_at
 from whence.trace import Row, open_trace, read
 from whence.trace.schema import COLUMNS, TRACE_VERSION
 
@@ -125,7 +126,10 @@ def test_files_that_are_no_traces(tmp_path: Path) -> None:
         ("empty.jsonl", "empty.parquet", "foreign.parquet", "text.parquet", "truncated.parquet", "wrong.parquet"), -1
     )
     says = {Path(b.file).name: b.reason for b in bad}
-    assert "no column 'version'" in says["foreign.parquet"] and "'lseq' is string" in says["wrong.parquet"]
+    assert (
+        "no column 'run', 'cluster', 'member'" in says["foreign.parquet"]
+        and "'lseq' is string" in says["wrong.parquet"]
+    )
 
 
 def test_a_damaged_page_costs_its_row_group_only(tmp_path: Path) -> None:
@@ -190,10 +194,10 @@ def test_which_files(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="no trace in this directory"):
         ingest.find([tmp_path])
     file = save(tmp_path / "t.jsonl", steps())
-    assert ingest.find([tmp_path, file, tmp_path]) == [file]
+    assert ingest.find([tmp_path, file, tmp_path]) == files_at(file)
     save(tmp_path / "out" / "verdicts" / "part.jsonl", steps())
     (tmp_path / "out" / tables.MANIFEST).write_text("{}")  # tables of an audit are no traces
-    assert ingest.find([tmp_path]) == [file]
+    assert ingest.find([tmp_path]) == files_at(file)
 
 
 # -- with Spark
@@ -222,7 +226,7 @@ def test_the_same_rows_from_many_files(spark: SparkSession, tmp_path: Path) -> N
     )
     assert {Path(row["file"]).name: row["position"] for row in quarantine if row["raw"] == "no row"} == {"c.jsonl": 2}
     for design in ("runs", "shuffle"):
-        found = audits.audit(spark, [tmp_path / "in"], tmp_path / design, design=design, complete=True)
+        found = audit_files(spark, [tmp_path / "in"], tmp_path / design, design=design, complete=True)
         assert (found.rows, found.repeated, found.quarantined, found.missing) == (73, 10, 3, 0)
         assert found.verdicts["in order"] == 39 and found.violations == {"agreement": 1}
         said = tables.read_table(spark, tmp_path / design, "quarantine").collect()
@@ -238,7 +242,7 @@ def test_running_again_gives_the_same_tables(spark: SparkSession, tmp_path: Path
     (tmp_path / "bad.parquet").write_bytes(b"")
     contents = []
     for _ in range(2):
-        audits.audit(spark, [tmp_path], tmp_path / "out")
+        audit_files(spark, [tmp_path], tmp_path / "out")
         contents.append(
             {t: pq.read_table(tmp_path / "out" / t).to_pylist() for t in ("verdicts", "members", "quarantine")}
         )
@@ -267,7 +271,7 @@ def test_running_again_gives_the_same_tables(spark: SparkSession, tmp_path: Path
 
 def test_nothing_but_bad_files(spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
     (tmp_path / "bad.parquet").write_bytes(b"PAR1")
-    found = audits.audit(spark, [tmp_path], tmp_path / "out")
+    found = audit_files(spark, [tmp_path], tmp_path / "out")
     assert (found.rows, found.quarantined, found.clean) == (0, 1, True)
     assert tables.read_table(spark, tmp_path / "out", "verdicts").count() == 0
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from tests.long import few
 from tests.spark.session import spark
 from whence.errors import UsageError
 from whence.sim.run import run
 from whence.sim.scenario import load
 from whence.spark import audit, ingest
+from whence.spark.job import audit_files
 from whence.spark.measure import metrics
 from whence.spark.tables import read_table, require, spark_schema
 from whence.trace import Row, open_trace
@@ -212,8 +214,9 @@ def compare(spark: SparkSession, rows: list[Row], window: int | None) -> dict[tu
     return ours
 
 
-def test_whole_runs_of_the_simulator(spark: SparkSession) -> None:
-    values = compare(spark, [*hostile(3), *hostile(11)], None)
+@pytest.mark.parametrize("seeds", few([[3], [3, 11]], 1), ids=len)
+def test_whole_runs_of_the_simulator(spark: SparkSession, seeds: Sequence[int]) -> None:
+    values = compare(spark, [row for seed in seeds for row in hostile(seed)], None)
     whole = ("hostile-3", "main", None, None)
     assert values[whole, "recovery_recovered"] > 0
     assert values[whole, "buffer_fill_max"] > values[whole, "buffer_fill_mean"] >= 1
@@ -275,16 +278,16 @@ def test_losses_restarts_windows(spark: SparkSession) -> None:
 
 
 def test_the_table_of_an_audit(spark: SparkSession, tmp_path: Path) -> None:
-    """`audit(metrics=True)` writes what the functions give, and leaves the session's settings as they were."""
+    """`audit_files(metrics=True)` writes what the functions give, and leaves the session's settings as they were."""
     with open_trace(tmp_path / "trace" / "rows.jsonl") as trace:
         trace.append_many(awkward())
     names = ("spark.sql.adaptive.enabled", "spark.sql.shuffle.partitions", "spark.sql.codegen.wholeStage")
     before = [spark.conf.get(name) for name in names]
-    audit.audit(spark, [tmp_path / "trace"], tmp_path / "out", metrics=True)
+    audit_files(spark, [tmp_path / "trace"], tmp_path / "out", metrics=True)
     assert [spark.conf.get(name) for name in names] == before
     written = {tuple(row) for row in read_table(spark, tmp_path / "out", "metrics").collect()}
     events = ingest.events(ingest.raw(spark, [tmp_path / "trace"]))
-    assert written == {tuple(row) for row in metrics(events, audit.verdicts(events)).collect()}
+    assert written == {tuple(row) for row in metrics(events, audit(events).verdicts).collect()}
     assert ("r", "c", "b#1", None, "buffer_fill_max", 2.0) in written
 
 

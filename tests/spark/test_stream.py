@@ -251,8 +251,9 @@ def once(spark: SparkSession, trace: Path, out: Path, **options: Any) -> StreamA
     return audit
 
 
+@pytest.mark.parametrize("turns", few([3, 5], 1))
 def test_appended_in_awkward_pieces_and_started_again_in_between(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    turns: int, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trace, out = tmp_path / "trace", tmp_path / "out"
     trace.mkdir()
@@ -264,16 +265,18 @@ def test_appended_in_awkward_pieces_and_started_again_in_between(
     rng = random.Random(5)
     last = sorted(files)[-1]
     parquet = sorted(files)[0]  # one member writes Parquet: it appears at the end
-    for turn in range(5):
+    for turn in range(turns):
         for name, data in files.items():
-            if name == parquet or (name == last and turn < 3):  # a file that comes late
+            if name == parquet or (name == last and turn < turns - 2):  # a file that comes late
                 continue
-            upto = len(data) if turn == 4 else rng.randint(done[name], len(data))  # within a line, most of the time
+            upto = (
+                len(data) if turn == turns - 1 else rng.randint(done[name], len(data))
+            )  # within a line, most of the time
             with (trace / name).open("ab") as file:
                 file.write(data[done[name] : upto])
             done[name] = upto
         audit = once(spark, trace, out, max_bytes=100_000)
-        assert turn == 4 or audit.waiting
+        assert turn == turns - 1 or audit.waiting
         (out / "state" / ".00000000.changes.partial").write_bytes(b"what a killed watcher may leave")
     mine = [r for r in rows if f"{r.run}-{r.member.replace('#', '_')}.jsonl" == parquet]
     pq.write_table(as_table(mine), trace / "late.parquet", row_group_size=50)

@@ -405,10 +405,10 @@ def expire(members: int, fanout: int, max_members: int, loss: float, error: floa
 
 
 def neighbours(members: int) -> int:
-    """Neighbours of a member in `tree` mode: ln N + 1, so that a random graph of so many edges has few hops
+    """Neighbours of a member in `tree` mode: ln N + 3, so that a random graph of so many edges has few hops
     (`tree_hops`) and stays connected when half of the members crash. (HyParView has log10 N + 1, for few connections:
     5 for 10,000 members.)"""
-    return min(max(1, members - 1), ceil(log(max(2, members))) + 1)
+    return min(max(1, members - 1), ceil(log(max(2, members))) + 3)
 
 
 def tree_hops(members: int) -> int:

@@ -24,9 +24,12 @@ from whence.cli.audit_page import write_audit_page
 from whence.cli.show import console
 from whence.errors import TraceError, UsageError
 from whence.judge.batch.audited import warm as warm_kernel
-from whence.spark import audit as audits
-from whence.spark import foreign, ingest
+from whence.spark import foreign
+from whence.spark.job import audit_files, plan
+from whence.spark.place import Found, is_local, join, opened, parquet, place_of
 from whence.spark.session import interpreted, session
+from whence.spark.tables import table_files
+from whence.trace.read import SUFFIXES
 
 
 def audit(args: argparse.Namespace) -> int:
@@ -34,9 +37,9 @@ def audit(args: argparse.Namespace) -> int:
     be read: that is not clean."""
     if args.format == "whence" and args.parser is not None:
         raise UsageError("--parser is for --format shiviz: a whence trace needs none")
-    if args.out.exists() and not args.out.is_dir():
+    if is_local(args.out) and Path(args.out).is_file():
         raise UsageError(f"--out {args.out} is a file; name a directory")
-    page: Path | None = None
+    page: str | None = None
     with ExitStack() as stack:
         say = stack.enter_context(_Says())
         if args.format == "shiviz":
@@ -48,25 +51,31 @@ def audit(args: argparse.Namespace) -> int:
             _need(logs.events, logs.quarantined, args)
             clean, said = logs.clean, msgspec.to_builtins(logs)
         else:
-            pieces, bad = ingest.plan(_check_traces(ingest.find(args.paths)))
-            if bad and not pieces:
-                raise TraceError(f"{bad[0].file}: {bad[0].reason}")
-            rows = sum(piece.rows for piece in pieces)
-            warm = None if interpreted(rows) else Thread(target=warm_kernel, daemon=True)
+            planned = plan(args.paths)
+            _check_traces(planned.files)
+            if planned.bad and not planned.pieces:
+                raise TraceError(f"{planned.bad[0].file}: {planned.bad[0].reason}")
+            warm = None if interpreted(planned.rows) else Thread(target=warm_kernel, daemon=True)
             if warm is not None:
                 warm.start()
             say("starting Spark (most of the time that a small audit takes)")
-            spark = session(args.master, args.memory, args.verbose, rows, queries=args.metrics)
+            spark = session(args.master, args.memory, args.verbose, planned.rows, queries=args.metrics)
             if warm is not None:
                 warm.join()
-            found = audits.audit(
-                spark, args.paths, args.out, progress=say, metrics=args.metrics, complete=args.complete
+            found = audit_files(
+                spark,
+                args.paths,
+                args.out,
+                planned=planned,
+                progress=say,
+                metrics=args.metrics,
+                complete=args.complete,
             )
             _need(found.rows, found.quarantined, args)
             clean, said = found.clean, asdict(found)
             say("drawing the page")
             again = f"whence audit {' '.join(map(str, args.paths))} --out {args.out}"
-            page = write_audit_page(pieces, args.out, found.runs, again)
+            page = write_audit_page(planned.pieces, args.out, found.runs, again)
         took = say.seconds
     if args.json:
         print(json.dumps({"clean": clean, **said, "seconds": round(took, 3), "out": str(args.out)}))
@@ -80,17 +89,16 @@ def audit(args: argparse.Namespace) -> int:
 # Wrong input is said at once, not after Spark has started.
 
 
-def _check_traces(files: Sequence[Path]) -> Sequence[Path]:
-    """The files, unless one is certainly no trace: rows are JSON objects, one a line, or Parquet."""
-    for file in files:
-        with file.open("rb") as opened:
-            head = opened.read(512).lstrip()
-        if head and head[:1] != b"{" and head[:4] != b"PAR1" and file.suffix not in (".jsonl", ".parquet"):
+def _check_traces(files: Sequence[Found]) -> None:
+    """Raises TraceError if one is certainly no trace: rows are JSON objects, one a line, or Parquet."""
+    for file in (found.place for found in files if not found.place.partition("?")[0].endswith(SUFFIXES)):
+        with opened(file) as data:
+            head = data.read(512).lstrip()
+        if head and head[:1] != b"{" and head[:4] != b"PAR1":
             raise TraceError(
                 f"{file}: no trace: it begins with {head[:20]!r}, not with a JSON object or as Parquet does. A log "
                 "with vector clocks is read with --format shiviz; other tables: docs/pipeline.md"
             )
-    return files
 
 
 def _check_logs(files: Sequence[Path], parser: str | None) -> None:
@@ -108,11 +116,12 @@ def _need(rows: int, quarantined: int, args: argparse.Namespace) -> None:
     """Where nothing could be read, nothing is clean."""
     if rows or not quarantined:
         return
-    first = pq.read_table(args.out / "quarantine").slice(0, 1).to_pylist()[0]
+    files = (parquet(file) for file in table_files(args.out, "quarantine"))
+    first = next(row for file in files for row in pq.read_table(file).slice(0, 1).to_pylist())
     place = "" if first["position"] is None or first["position"] < 0 else f": position {first['position']}"
     raise TraceError(
         f"nothing readable in {' '.join(map(str, args.paths))}; the first of {quarantined:,} reasons: {first['file']}"
-        f"{place}: {first['reason']} (all: table {args.out / 'quarantine'})"
+        f"{place}: {first['reason']} (all: table {join(place_of(args.out), 'quarantine')})"
     )
 
 
@@ -154,7 +163,7 @@ _NOTED = {
 }
 
 
-def _show(said: Mapping[str, Any], out: Path, seconds: float) -> None:
+def _show(said: Mapping[str, Any], out: str, seconds: float) -> None:
     table = Table(title=f"audit in {seconds:.1f} s", show_header=False)
     for name in _COUNTED:
         if name in said:
@@ -175,4 +184,4 @@ def _show(said: Mapping[str, Any], out: Path, seconds: float) -> None:
         show.print(f"• {escape(text)}", soft_wrap=True)
     show.print(f"tables: {escape(str(out))}", soft_wrap=True)
     if said.get("pictures"):
-        show.print(f"diagrams of violations, for ShiViz: {escape(str(out / 'shiviz'))}", soft_wrap=True)
+        show.print(f"diagrams of violations, for ShiViz: {escape(join(place_of(out), 'shiviz'))}", soft_wrap=True)

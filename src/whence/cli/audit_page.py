@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -20,7 +21,8 @@ from whence.judge import Finding
 from whence.judge.promises import NAMES
 from whence.report import Suspect, Verdicts, gather, write
 from whence.spark.ingest import Piece
-from whence.spark.tables import arrow_schema
+from whence.spark.place import join, parquet, place_of, write_bytes
+from whence.spark.tables import arrow_schema, table_files
 
 MAX_ROWS = 1_000_000
 """Rows of a table that are looked through for the run to show and for what is wrong in it."""
@@ -34,7 +36,7 @@ class _Run(NamedTuple):
     cluster: str
 
 
-def write_audit_page(pieces: Sequence[Piece], out: Path, runs: int, command: str) -> Path | None:
+def write_audit_page(pieces: Sequence[Piece], out: str, runs: int, command: str) -> str | None:
     """`out/report.html`, from the finished tables in `out` and these traces; None if there is nothing to show. `runs`:
     how many were audited."""
     chosen = _chosen(out)
@@ -49,17 +51,20 @@ def write_audit_page(pieces: Sequence[Piece], out: Path, runs: int, command: str
     about = f"audited: run {chosen.run}, cluster {chosen.cluster}"
     about += f" (one of {runs:,})" if runs > 1 else ""
     about += f"; {len(rows):,} of its {found.steps:,} steps" if found.steps > len(rows) else ""
-    page = out / "report.html"
-    write(gather(rows, found, title="whence audit", about=about, command=command), page)
+    page = join(place_of(out), "report.html")
+    with TemporaryDirectory() as here:
+        local = Path(here) / "report.html"
+        write(gather(rows, found, title="whence audit", about=about, command=command), local)
+        write_bytes(page, local.read_bytes())
     return page
 
 
-def _batches(out: Path, name: str, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+def _batches(out: str, name: str, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
     """The first `MAX_ROWS` rows of a table, some at a time. There is one at least."""
     left = MAX_ROWS
     yield arrow_schema(name).empty_table().select(list(columns or arrow_schema(name).names))
-    for file in sorted((out / name).glob("*.parquet")):
-        with pq.ParquetFile(file) as opened:
+    for file in table_files(out, name):
+        with pq.ParquetFile(parquet(file)) as opened:
             for batch in opened.iter_batches(columns=list(columns) if columns else None):
                 if left <= 0:
                     return
@@ -67,14 +72,14 @@ def _batches(out: Path, name: str, columns: Sequence[str] | None = None) -> Iter
                 yield pa.Table.from_batches([batch])
 
 
-def _of(out: Path, name: str, chosen: _Run) -> pa.Table:
+def _of(out: str, name: str, chosen: _Run) -> pa.Table:
     """The rows of this run in a table, as far as it is looked through."""
     run, cluster = pc.field("run") == chosen.run, pc.field("cluster") == chosen.cluster
     found = [batch.cast(arrow_schema(name)).filter(run & cluster) for batch in _batches(out, name)]
     return pa.concat_tables(found)
 
 
-def _chosen(out: Path) -> _Run | None:
+def _chosen(out: str) -> _Run | None:
     """The first run with a violation, or else the one with most deliveries."""
     for wrong in _batches(out, "violations", ("run", "cluster")):
         for row in wrong.slice(0, 1).to_pylist():
@@ -87,7 +92,7 @@ def _chosen(out: Path) -> _Run | None:
     return max(runs, key=lambda run: (runs[run], run), default=None)
 
 
-def _found(chosen: _Run, out: Path) -> Verdicts:
+def _found(chosen: _Run, out: str) -> Verdicts:
     by_order: dict[str, Counter[str]] = {}
     members = _of(out, "members", chosen).to_pylist()
     for member in members:
@@ -116,7 +121,7 @@ def _found(chosen: _Run, out: Path) -> Verdicts:
     )
 
 
-def _suspects(chosen: _Run, out: Path) -> dict[tuple[str, int], Suspect]:
+def _suspects(chosen: _Run, out: str) -> dict[tuple[str, int], Suspect]:
     """Deliveries that are not in order."""
     found: dict[tuple[str, int], Suspect] = {}
     columns = ("run", "cluster", "member", "lseq", "verdict", "violation")

@@ -13,7 +13,7 @@ import msgspec
 
 from whence.api import Cluster, Event
 from whence.bridge import Reader, Said, local
-from whence.cli.connect import Notices, entered, joining, run_until_stopped
+from whence.cli.connect import Notices, entered, joining, run_until_stopped, tell_council
 from whence.cli.streams import Lines, Output, printable
 from whence.cli.terminal import Prompt
 from whence.clock import address_of
@@ -55,11 +55,13 @@ async def _chat(args: argparse.Namespace) -> int:
         talk = _Talk(args.nick, cluster, output, prompt, args.trust)
         lines = prompt or Lines(sys.stdin.fileno(), MAX_TEXT)
         listening = asyncio.create_task(talk.listen())
+        telling = asyncio.create_task(tell_council(cluster, talk.note if terminal else notice))
         try:
             await talk.speak(lines)
             await cluster.leave()
             await listening
         finally:
+            telling.cancel()
             listening.cancel()
             with suppress(asyncio.CancelledError, BrokenPipeError):
                 await listening
@@ -77,6 +79,7 @@ class _Talk:
         self._output = output
         self._prompt = prompt
         self._trusted = trusted
+        self._notes: asyncio.Future[None] | None = None
 
     # -- listening --------------------------------------------------------------------------------------------------
 
@@ -100,6 +103,10 @@ class _Talk:
 
     async def show(self, line: str) -> None:
         await self._output.write(self._prompt.above(line) if self._prompt else f"{line}\n".encode())
+
+    def note(self, text: str, **fields: object) -> None:
+        """Beside what is said."""
+        self._notes = asyncio.ensure_future(self.show(f"({text})"))
 
     # -- speaking ---------------------------------------------------------------------------------------------------
 

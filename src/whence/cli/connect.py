@@ -9,17 +9,20 @@ import logging
 import signal
 import sys
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 
 from whence.api import Cluster, Join, Options, OrderName, bootstrap, found, join, run
+from whence.clock import address_of
 from whence.errors import UsageError
 from whence.net.keys import read_secret
 from whence.net.transport import Faults
 
 TICKETS: Final = 8
 """Unless said otherwise."""
+CALM_S: Final = 1.0
+"""Seconds between two looks at the council."""
 
 
 def joining(args: argparse.Namespace) -> Join:
@@ -33,6 +36,7 @@ def joining(args: argparse.Namespace) -> Join:
         "settings": chosen.settings,
         "contract": args.contract,
         "directory": args.directory,
+        "memory": None if args.memory == "none" else args.memory,
         "trace": args.trace,
         "transport": "udp" if args.udp else "tcp",
         "advertise": args.advertise,
@@ -53,6 +57,26 @@ def joining(args: argparse.Namespace) -> Join:
 def entered(cluster: Cluster) -> str:
     """Whether this process founded or joined."""
     return f"has {'founded' if cluster.founded else 'joined'} {cluster.name!r}"
+
+
+async def tell_council(cluster: Cluster, notice: Callable[..., object]) -> None:
+    """Say what survives, at the start and whenever it changes, until the cluster is left."""
+    said: tuple[object, ...] | None = None
+    while True:
+        council = cluster.council
+        if council is None:
+            return
+        missing = [address_of(voter.member) for voter in council.missing]
+        key = (council.has_quorum, council.may_lose, missing, [voter.member for voter in council.voters])
+        if council.voters and key != said:
+            if said is not None and key[0]:
+                await asyncio.sleep(CALM_S)  # a council grows by steps: say what it comes to
+                if cluster.council != council:
+                    continue
+            said = key
+            voters = [address_of(voter.member) for voter in council.voters]
+            notice(council.says(), voters=voters, missing=missing, may_lose=council.may_lose)
+        await asyncio.sleep(CALM_S)
 
 
 class Chosen(NamedTuple):

@@ -66,6 +66,30 @@ examples:
 """
 
 
+WITNESS = """\
+examples:
+  whence witness lobby --join 127.0.0.1:7001 --listen 127.0.0.1:7009 --insecure
+  whence witness lobby --listen 10.0.0.9:7001 --join 10.0.0.5:7001 --secret-file s.key --memory etcd://10.0.0.2:2379/lobby
+
+A witness votes on who may publish, and does nothing else: with it, two publishers survive the loss of either. It keeps
+a few KB, so give --listen a port: started again there, it is the same voter. Run it where a machine is always on.
+"""
+
+FOUND = """\
+example, when the voters that do not answer are gone for good:
+  whence found lobby --force --join 127.0.0.1:7002 --insecure
+
+The council decides by itself who goes on publishing, as long as enough of its voters answer. If too many of them are
+gone for good, nobody can tell their death from a cut, and a person has to: --force has the member at --join found
+the ring again, under a new council. It is refused while an owner, or enough voters, are heard. If the lost voters live
+after all, both sides publish under the same tickets until they hear of each other; then the older side stops.
+"""
+
+MEMORY = (
+    "where this member's few KB as a voter are kept: a directory, etcd://HOST:PORT/KEY, sqlite:///FILE?name=ROW, "
+    "k8s://NAMESPACE/NAME, or none (default: the user's state directory, if --listen names a port)"
+)
+
 SETTINGS = "a scenario file, such as `whence plan --toml` prints: its cluster's settings, the same for all"
 
 
@@ -73,6 +97,8 @@ def add(commands: Any) -> None:
     """The live commands, added to `whence`."""
     _node(add_command(commands, "node", "take part in a cluster: lines in, deliveries out", NODE))
     _chat(add_command(commands, "chat", "talk in a cluster", CHAT))
+    _witness(add_command(commands, "witness", "vote on who may publish in a cluster, and do nothing else", WITNESS))
+    _found(add_command(commands, "found", "decide that a cluster's council is lost for good", FOUND))
     _up(add_command(commands, "up", "start a local cluster of N processes", UP))
     _keys(add_command(commands, "keys", "make a cluster's keys, issue them to members", KEYS))
 
@@ -92,6 +118,14 @@ def add_connection(command: argparse.ArgumentParser) -> None:
     """What it takes to be a member."""
     where = command.add_argument_group("where")
     where.add_argument("--cluster", required=True, metavar="NAME", help="the cluster's name, the same for all members")
+    _add_place(where)
+    add_security(command)
+    how = command.add_argument_group("how")
+    how.add_argument("--order", choices=ORDERS, help="of deliveries here (default causal, or what --settings says)")
+    _add_how(how)
+
+
+def _add_place(where: argparse._ArgumentGroup) -> None:
     where.add_argument(
         "--listen", default="127.0.0.1:0", metavar="HOST:PORT", help="default: any free port of 127.0.0.1"
     )
@@ -108,12 +142,16 @@ def add_connection(command: argparse.ArgumentParser) -> None:
     where.add_argument(
         "--timeout", type=positive, metavar="SECONDS", help="to find a member in (default 10; with --peers: no limit)"
     )
+
+
+def add_security(command: argparse.ArgumentParser) -> None:
     who = command.add_argument_group("who may take part, one of").add_mutually_exclusive_group()
     who.add_argument("--secret-file", type=Path, metavar="FILE", help="shared by all members")
     who.add_argument("--tls", nargs=2, metavar=("DIR", "NAME"), help="certificates; this member's is in DIR/NAME")
     who.add_argument("--insecure", action="store_true", help="no protection; loopback only")
-    how = command.add_argument_group("how")
-    how.add_argument("--order", choices=ORDERS, help="of deliveries here (default causal, or what --settings says)")
+
+
+def _add_how(how: argparse._ArgumentGroup) -> None:
     how.add_argument(
         "--contract",
         type=contract,
@@ -125,6 +163,7 @@ def add_connection(command: argparse.ArgumentParser) -> None:
     )
     how.add_argument("--settings", type=Path, metavar="FILE", help=SETTINGS)
     how.add_argument("--directory", type=Path, metavar="DIR", help="to go on from after kill -9")
+    how.add_argument("--memory", default="", metavar="WHERE", help=MEMORY)
     how.add_argument(
         "--trace",
         type=Path,
@@ -167,6 +206,28 @@ def _chat(command: argparse.ArgumentParser) -> None:
     add_connection(command)
     command.add_argument("--nick", required=True, metavar="N", help="who you are")
     command.set_defaults(call=later("chat", "chat"))
+
+
+def _witness(command: argparse.ArgumentParser) -> None:
+    command.add_argument("cluster", metavar="NAME", help="the cluster's name")
+    _add_place(command.add_argument_group("where"))
+    add_security(command)
+    _add_how(command.add_argument_group("how"))
+    command.add_argument("--json", action="store_true", help="notices as JSON lines")
+    command.set_defaults(call=later("witness", "witness"), order="unordered")
+
+
+def _found(command: argparse.ArgumentParser) -> None:
+    command.add_argument("cluster", metavar="NAME", help="the cluster's name")
+    command.add_argument("--force", action="store_true", help="the voters that do not answer are gone for good")
+    command.add_argument(
+        "--join", required=True, metavar="HOST:PORT", help="the member that founds the ring again; it goes on running"
+    )
+    command.add_argument(
+        "--listen", default="127.0.0.1:0", metavar="HOST:PORT", help="for the answer (default: a port of 127.0.0.1)"
+    )
+    add_security(command)
+    command.set_defaults(call=later("witness", "found"))
 
 
 def _up(command: argparse.ArgumentParser) -> None:

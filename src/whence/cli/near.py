@@ -23,6 +23,7 @@ from whence.judge.batch.coding import codes
 from whence.spark import ingest
 from whence.spark.ingest import Piece
 from whence.spark.json_lines import LINE_LIMIT
+from whence.spark.place import opened, parquet
 from whence.trace import Row
 
 MOST: Final = 30_000
@@ -115,7 +116,7 @@ def _parts(piece: Piece) -> Iterator[_Part]:
     if not piece.parquet:
         yield _Part(piece, {})
         return
-    footer = pq.read_metadata(piece.file)
+    footer = pq.read_metadata(parquet(piece.file))
     first = piece.first
     for g in piece.groups:
         group = footer.row_group(g)
@@ -173,7 +174,7 @@ def _around(piece: Piece, t_ns: int) -> Piece:
     if piece.parquet or piece.end - piece.first <= WINDOW:
         return piece
     low, high = piece.first, piece.end
-    with suppress(OSError), Path(piece.file).open("rb") as file:
+    with suppress(OSError), opened(piece.file) as file:
         while high - low > WINDOW // 2:
             middle = (low + high) // 2
             file.seek(middle)

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from whence.api import Cluster, Event
 from whence.bridge import Reader, Said, local
-from whence.cli.connect import Notices, entered, joining, run_until_stopped
+from whence.cli.connect import Notices, entered, joining, run_until_stopped, tell_council
 from whence.cli.streams import Lines, Output, printable
 from whence.clock import address_of
 from whence.fleet.load import Pace, payload, published_at
@@ -44,9 +44,11 @@ async def _node(args: argparse.Namespace) -> int:
             me=cluster.me,
             metrics=where,
         )
+        telling = asyncio.create_task(tell_council(cluster, notice))
         try:
             await _both(_deliveries(args, cluster, latency[args.cluster]), _input(args, cluster, notice))
         finally:
+            telling.cancel()
             if watch is not None:
                 await watch.close()
     return 0

@@ -48,8 +48,13 @@ def _spark(command: argparse.ArgumentParser) -> None:
 
 
 def _audit(command: argparse.ArgumentParser) -> None:
-    command.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="trace files or directories of them")
-    command.add_argument("--out", type=Path, required=True, metavar="DIR", help="where the tables are written")
+    command.add_argument(
+        "paths",
+        nargs="+",
+        metavar="PATH",
+        help="trace files, directories of them, globs; of this machine or of a store (s3://, gs://, abfss://, hdfs://)",
+    )
+    command.add_argument("--out", required=True, metavar="DIR", help="where the tables are written; also a store")
     command.add_argument("--format", choices=("whence", "shiviz"), default="whence", help="of the traces")
     command.add_argument(
         "--parser", metavar="REGEX", help="shiviz: the log's parser expression, with groups host, clock, event"

@@ -20,6 +20,7 @@ from whence.cli.show import console
 from whence.errors import FleetError, UsageError
 from whence.fleet.fleet import Fleet, Members
 from whence.fleet.task import MemberSpec, Task
+from whence.ring import DEFAULT_RING
 
 CLUSTER: Final = "up"
 LOOK_S: Final = 1.0
@@ -55,12 +56,14 @@ async def _up(args: argparse.Namespace, chosen: Chosen) -> int:
             with Console(stderr=True).status(f"starting {args.members} processes"):  # seen on a terminal only
                 await fleet.start()
             free = chosen.order == "probabilistic" or bool({"mechanism", "contract"} & chosen.settings.keys())
-            await _watch(args, fleet, free)
+            council = chosen.settings.get("ring", DEFAULT_RING) == "council"
+            await _watch(args, fleet, free or council)
     return 0
 
 
-async def _watch(args: argparse.Namespace, fleet: Fleet, free: bool) -> None:
-    """Look once a second; a process that has died is started again."""
+async def _watch(args: argparse.Namespace, fleet: Fleet, by_itself: bool) -> None:
+    """Look once a second; a process that has died is started again. `by_itself`: publishing comes back without a
+    decision."""
     began = publishing = time.monotonic()
     seen: list[dict[str, Any]] = [{} for _ in fleet.all]
     live = None if args.json else Live(_table(fleet, seen), console=console(), auto_refresh=False)
@@ -75,7 +78,7 @@ async def _watch(args: argparse.Namespace, fleet: Fleet, free: bool) -> None:
             for one in dead:
                 with suppress(FleetError):  # it is tried again at the next look
                     await one.join(fleet.others(one))
-            if free or any(found.get("ticket") is not None for found in seen):
+            if by_itself or any(found.get("ticket") is not None for found in seen):
                 publishing = time.monotonic()
             elif time.monotonic() - publishing > EMPTY_S:
                 publishing = time.monotonic()

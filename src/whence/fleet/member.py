@@ -25,6 +25,7 @@ from whence.fleet.task import MemberSpec, Task
 from whence.net.metrics import Latency, Wishes, health
 from whence.net.transport import Faults
 from whence.order import Contract, SurveyConfig
+from whence.ports import Coordinate
 from whence.recorder import show_clock
 
 HEARD: Final = 16
@@ -75,6 +76,7 @@ async def joined(task: Task, rng: random.Random, **more: Any) -> AsyncIterator[J
                 "tickets": task.tickets,
                 "transport": task.transport,
                 "directory": None if spec.directory is None else Path(spec.directory),
+                "memory": None,  # what it keeps is in its directory
                 "trace": task.trace,
                 "faults": faults,
                 "settings": settings,
@@ -145,6 +147,10 @@ class Application:
                     await self._heard.wait()
         return 0
 
+    def want(self) -> None:
+        """Ask for a ticket and keep it, without publishing."""
+        self.cluster._node.feed(Coordinate())
+
     def hush(self) -> None:
         self.hushed.set()
         self._heard.set()
@@ -155,9 +161,12 @@ class Application:
         whole: dict[str, Any] = health([self.cluster], self.wishes.checks, {name: self.latency})
         found = {"ok": whole["ok"], "reasons": whole["reasons"], **whole["clusters"][name]}
         if deep:
+            council = self.cluster.council
             found |= {
                 "core": node.member.ring.state.value,
                 "clock": show_clock(node.member.ordering.T),
+                "voters": [] if council is None else [voter.member for voter in council.voters],
+                "why_none": None if self.cluster.may_publish else self.cluster._tickets.why_none(),
                 "failure": None if node.failure is None else str(node.failure),
                 "stats": {k: n for k, n in self.cluster.stats().items() if n},
             }
@@ -179,9 +188,13 @@ async def main(task: Task, channel: Channel) -> None:
             for application in applications:
                 application.hush()
 
+        def want() -> None:
+            for application in applications:
+                application.want()
+
         publishing = [application.publish() for application in applications if application.spec.rate]
         reading = [application.read() for application in applications]
-        await channel.serve({**members.commands(), "look": look, "hush": hush}, *reading, *publishing)
+        await channel.serve({**members.commands(), "look": look, "hush": hush, "want": want}, *reading, *publishing)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,8 @@ from rich.console import Console
 from whence.errors import FleetError
 from whence.fleet.task import LINE_BYTES
 
+RUN: Final = f"live-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.urandom(3).hex()}"
+"""The `run` in the traces of all processes that this one starts, unless WHENCE_RUN says another."""
 START_S: Final = 60.0
 """Seconds for a process to become ready."""
 ANSWER_S: Final = 50.0
@@ -90,6 +92,7 @@ class Process:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             cwd=self._cwd,
+            env={**os.environ, "WHENCE_RUN": os.environ.get("WHENCE_RUN") or RUN},
             limit=LINE_BYTES,
             start_new_session=True,  # Ctrl-C reaches only us; its own children are in its process group
         )

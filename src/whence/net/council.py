@@ -32,6 +32,8 @@ class CouncilStatus(msgspec.Struct, frozen=True):
     voters: tuple[CouncilVoter, ...]
     me: MemberId = ""
     """This process as a voter; empty: it is none."""
+    here: str = ""
+    """This process's address."""
 
     @property
     def missing(self) -> tuple[CouncilVoter, ...]:
@@ -74,7 +76,7 @@ class CouncilStatus(msgspec.Struct, frozen=True):
             said = f"publishing {survives}{neither}: {self._help()}"
         names = ", ".join(self._name(v) for v in self.voters)
         gone = f"; no answer from {_and([address_of(v.member) for v in self.missing])}" if self.missing else ""
-        return f"{len(self.voters)} {'votes' if len(self.voters) == 1 else 'vote'} ({names}){gone}: {said}"
+        return f"council of {len(self.voters)} ({names}){gone}: {said}"
 
     def lacks(self) -> str:
         """Who does not answer though its vote is needed, and what would help."""
@@ -85,12 +87,13 @@ class CouncilStatus(msgspec.Struct, frozen=True):
         start = (
             f"Start {_either(back)} again, at its address and with its memory; publishing then goes on by itself"
             if back
-            else "They have no memory on disk, so starting them again does not help"
+            else "No memory of their votes is kept, so starting them again does not help"
         )
+        one = len(self.missing) == 1
         return (
-            f"{len(self.missing)} of {len(self.voters)} voters do not answer, {_and(who)}; they may live on the other "
-            f"side of a cut. {start}. If they are gone for good, a person has to say so: "
-            f"whence found {self.cluster} --force"
+            f"{len(self.missing)} of {len(self.voters)} voters {'does' if one else 'do'} not answer, {_and(who)}; "
+            f"{'it' if one else 'they'} may live on the other side of a cut. {start}. If gone for good, a person "
+            f"has to say so: whence found {self.cluster} --force --join {self.here}"
         )
 
     def _help(self) -> str:
@@ -128,6 +131,5 @@ def council_of(member: Member, now: int) -> CouncilStatus | None:
         for v in ring.councils.now.voters
     )
     me = ring.councils.me.member
-    return CouncilStatus(
-        member.config.cluster, ring.councils.now.number, voters, me if me in ring.councils.members() else ""
-    )
+    seated = me if me in ring.councils.members() else ""
+    return CouncilStatus(member.config.cluster, ring.councils.now.number, voters, seated, address_of(member.me))

@@ -19,19 +19,22 @@ import msgspec
 
 from whence.clock import MemberId, address_of
 from whence.config import MS, Config, Mode
-from whence.errors import ConfigError, NotJoined, UsageError
+from whence.errors import ConfigError, DiskError, NotJoined, UsageError
 from whence.member import Checkpoint, Member, with_kept
 from whence.net.bootstrap import meet
 from whence.net.disk import Journal, Saved
-from whence.net.host import Host
+from whence.net.host import Host, lease_ns
 from whence.net.node import Node
+from whence.net.rows import Row, RowVotes, row_at
+from whence.net.votes import FileVotes, Votes, state_directory
 from whence.order import Contract, Seal, SurveyConfig
 from whence.order.config import OrderName, Recovery, Replacement
 from whence.order.messages import TicketState
 from whence.ports import Contracted, FoundRing, Start
 from whence.recorder import Recorder
 from whence.ring import DEFAULT_RING, RingName
-from whence.ring.messages import Voter
+from whence.ring.interface import Memory
+from whence.ring.messages import ERA_SHIFT, Voter
 from whence.trace import JsonlTrace, RotatingTrace, TraceWriter, open_trace
 
 log = logging.getLogger("whence.net")
@@ -169,12 +172,16 @@ class Entry:
     """Members that answered."""
     writer: TraceWriter | None = None
     """A trace writer of our own: to be closed."""
+    memory: str | os.PathLike[str] | Row | None = ""
+    """Where a voter's memory is kept if there is no directory; empty: in the user's state directory; None: nowhere."""
+    votes: Votes | None = None
     _peers: Sequence[str] = ()
     _peers_timer: asyncio.TimerHandle | None = None
 
     def open(self) -> tuple[Node, Saved | None]:
         """The node, attached to its host but not started, and what the disk holds of its last life."""
         saved = self._load()
+        remembered = self._remember()
         me = self.host.new_id() if self.journal is None else self.host.new_id(self.journal.next_boot)
         recorder, flush = self._recorder(me, saved)
         node = Node(
@@ -184,7 +191,8 @@ class Entry:
                 random.Random(secrets.randbits(64)),
                 None if saved is None or saved.checkpoint is None else with_kept(saved.checkpoint, saved.kept),
                 self.seal,
-                self.journal is not None,
+                self.journal is not None or self.votes is not None,
+                remembered,
             ),
             ship=self.host.ship,
             wanted=lambda: self.host.wants_step(self.config.cluster),
@@ -193,6 +201,7 @@ class Entry:
             state=self.state,
             restore=self.restore,
             journal=self.journal,
+            votes=self.votes,
             max_events=self.settings.queue_events,
             max_bytes=self.settings.queue_bytes,
         )
@@ -200,8 +209,38 @@ class Entry:
             node.resume(saved)
             if saved.checkpoint is not None:
                 node.remembers = msgspec.msgpack.decode(saved.checkpoint, type=Checkpoint).epoch
+        if remembered is not None and remembered.vote is not None:
+            node.remembers = remembered.vote.table.era >> ERA_SHIFT
         self.host.attach(node)
         return node, saved
+
+    def _remember(self) -> Memory | None:
+        """What the last life left as a voter, where there is no directory; from now on it is kept."""
+        votes = self.seal is None or self.seal.may_publish
+        if self.directory is not None or self.config.free or self.config.ring.protocol != "council" or not votes:
+            return None
+        if self.memory is None or (self.memory == "" and not self.host.stays_put):
+            return None
+        try:
+            self.votes = self._open_votes(self.memory)
+        except DiskError as error:
+            if self.memory != "":
+                raise
+            log.warning("%s: a voter's memory is not kept, so a restart is a new voter: %s", self.config.cluster, error)
+            return None
+        return self.votes.load()
+
+    def _open_votes(self, memory: str | os.PathLike[str] | Row) -> Votes:
+        if not isinstance(memory, str | os.PathLike):
+            return RowVotes(memory, lease_ns)
+        if isinstance(memory, str) and "://" in memory:
+            return RowVotes(row_at(memory), lease_ns)
+        return FileVotes(Path(memory) if memory else state_directory(self.config.cluster, self.host.address))
+
+    @property
+    def _home(self) -> Path | None:
+        """Where the peers are written down."""
+        return self.votes.directory if isinstance(self.votes, FileVotes) else self.directory
 
     def _load(self) -> Saved | None:
         if self.directory is None:
@@ -230,7 +269,7 @@ class Entry:
         checkpoint = None if saved is None else saved.checkpoint
         recorder = Recorder(
             writer.append,
-            run="live",
+            run=os.environ.get("WHENCE_RUN") or "live",
             cluster=self.config.cluster,
             member=me,
             order=self.config.order,
@@ -259,12 +298,13 @@ class Entry:
     def _voters(self, saved: Saved | None) -> Sequence[Voter]:
         """The council that the disk remembers."""
         if saved is None or saved.checkpoint is None:
-            return ()
-        memory = msgspec.msgpack.decode(saved.checkpoint, type=Checkpoint).ring
+            memory = None if self.votes is None else self.votes.load()
+        else:
+            memory = msgspec.msgpack.decode(saved.checkpoint, type=Checkpoint).ring
         return () if memory is None else memory.known.voters
 
     async def _find_seeds(self, saved: Saved | None) -> None:
-        goes_on = saved is not None and saved.checkpoint is not None
+        goes_on = (saved is not None and saved.checkpoint is not None) or self.votes is not None
         known = self.known_peers() if goes_on else []
         if self.seeds or known:
             may_be_alone = goes_on or not self.seeds
@@ -279,20 +319,20 @@ class Entry:
 
     def known_peers(self) -> list[str]:
         """The addresses of the peers when they were last written down."""
-        if self.directory is None:
+        if self._home is None:
             return []
         with contextlib.suppress(OSError, msgspec.MsgspecError):
-            return msgspec.json.decode((self.directory / "peers").read_bytes(), type=list[str])
+            return msgspec.json.decode((self._home / "peers").read_bytes(), type=list[str])
         return []
 
     def keep_peers(self, node: Node) -> None:
         """Write the peers down now and then, so that a restart finds somebody even if the seeds are gone."""
-        if self.directory is None or node.closed:
+        if self._home is None or node.closed:
             return
         peers = [address_of(m) for m in node.member.members()[1 : MAX_KNOWN_PEERS + 1]]
         if peers and peers != self._peers:
             self._peers = peers
-            self._write_peers(self.directory, peers)
+            self._write_peers(self._home, peers)
         self._peers_timer = asyncio.get_running_loop().call_later(PEERS_EVERY, self.keep_peers, node)
 
     def _write_peers(self, directory: Path, peers: list[str]) -> None:
@@ -309,6 +349,8 @@ class Entry:
             self._peers_timer.cancel()
         if self.journal is not None:
             self.journal.close()
+        if self.votes is not None:
+            self.votes.close()
         if self.writer is not None:
             self.writer.close()
 

@@ -50,7 +50,22 @@ class Answer(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=3):
     """It holds a ticket, or is about to found."""
 
 
-Hello = Greeting | Ask | Answer
+class Decide(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=4):
+    """A person says: the council is lost for good, found the ring again. The answer goes to `address`."""
+
+    cluster: str
+    address: str
+    nonce: int
+
+
+class Decided(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=5):
+    """It is done, or refused for this reason."""
+
+    nonce: int
+    refused: str = ""
+
+
+Hello = Greeting | Ask | Answer | Decide | Decided
 
 _decoder: msgspec.msgpack.Decoder[Hello] = msgspec.msgpack.Decoder(Hello)
 

@@ -22,12 +22,15 @@ import msgspec
 from whence.clock import MemberId, address_of, member_id, reaches
 from whence.errors import RemoteError, UsageError
 from whence.net.agreement import differences, settings_of
+from whence.net.force import force_found
 from whence.net.guard import Guard, Plain, SecretGuard, TlsGuard
 from whence.net.hello import (
     DIRECTED,
     HELLO,
     Answer,
     Ask,
+    Decide,
+    Decided,
     Greeting,
     Hello,
     decode_hello,
@@ -111,6 +114,8 @@ class Host:
         self._tcp: TcpTransport | None = None
         self._nodes: dict[str, Node] = {}
         self._answers: dict[int, asyncio.Future[Answer]] = {}
+        self._decisions: dict[int, asyncio.Future[str]] = {}
+        self._deciding: set[asyncio.Future[None]] = set()
         self._told: set[tuple[str, str]] = set()
         self._dirty: dict[str, Node] = {}
         self._scheduled = False
@@ -220,6 +225,11 @@ class Host:
             timer = self._timers.pop(node.cluster, None)
             if timer is not None:
                 timer[1].cancel()
+
+    @property
+    def stays_put(self) -> bool:
+        """Its address was chosen, so a restarted process can have it again."""
+        return isinstance(self._kind, str) and parse_address(self.advertise or self.listen)[1] != 0
 
     @property
     def clusters(self) -> list[str]:
@@ -379,6 +389,41 @@ class Host:
                 waiting = self._answers.get(hello.nonce)
                 if waiting is not None and not waiting.done():
                     waiting.set_result(hello)
+            case Decide():
+                task = asyncio.ensure_future(self._decide(hello, connection.may_publish))
+                self._deciding.add(task)
+                task.add_done_callback(self._deciding.discard)
+            case Decided():
+                decision = self._decisions.get(hello.nonce)
+                if decision is not None and not decision.done():
+                    decision.set_result(hello.refused)
+
+    async def _decide(self, decide: Decide, may_publish: bool) -> None:
+        """Somebody with the cluster's keys wants its ring founded again (rule C0)."""
+        node, refused = self._nodes.get(decide.cluster), ""
+        if node is None:
+            refused = f"this process is not in {decide.cluster!r}"
+        elif not may_publish:
+            refused = "a member that may only receive cannot decide that"
+        elif len(self._deciding) > 1:
+            refused = "another decision is being carried out"
+        else:
+            log.warning("%s: %s says that the council is lost for good", decide.cluster, decide.address)
+            try:
+                await force_found(node, lease_ns())
+            except UsageError as error:
+                refused = str(error)
+        self._say(decide.address, Decided(decide.nonce, refused))
+
+    async def decide(self, address: str, cluster: str, timeout: float) -> str:
+        """Have the member at this address found the ring again; returns why it does not. Raises TimeoutError."""
+        nonce = secrets.randbits(48)
+        waiting = self._decisions[nonce] = asyncio.get_running_loop().create_future()
+        try:
+            self._say(address, Decide(cluster, self.address, nonce))
+            return await asyncio.wait_for(waiting, timeout)
+        finally:
+            del self._decisions[nonce]
 
     def _claim(self, address: str, name: str) -> None:
         try:

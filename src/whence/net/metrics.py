@@ -2,8 +2,9 @@
 
 Names: every counter of `Cluster.stats()`, such as `order.delivered`, is `whence_order_delivered_total{cluster="..."}`;
 `GAUGES` are those that also fall, without `_total`. Besides, per cluster: `whence_info`, `whence_may_publish`,
-`whence_tickets_taken`, `whence_buffer_fill` and `whence_buffer_bound` (`{buffer="..."}`), and `whence_latency_seconds`
-where the process measures one. Once per process: `whence_healthy`, `process_cpu_seconds_total`,
+`whence_tickets_taken`, `whence_council_voters`, `whence_council_missing`, `whence_council_may_lose`,
+`whence_buffer_fill` and `whence_buffer_bound` (`{buffer="..."}`), and `whence_latency_seconds` where the process
+measures one. Once per process: `whence_healthy`, `process_cpu_seconds_total`,
 `process_max_resident_memory_bytes`, `process_start_time_seconds`. docs/live.md says what to look at.
 
 The server takes small requests, few at a time, each for a short time, and serves nothing else. It asks nobody for a
@@ -25,6 +26,7 @@ from typing import Final, Protocol, Self
 
 import whence
 from whence.errors import UsageError
+from whence.net.council import CouncilStatus
 from whence.net.transport import parse_address, show_address
 
 MAX_REQUEST_BYTES: Final = 4096
@@ -68,6 +70,8 @@ class Watched(Protocol):
     def silent_since(self) -> float | None: ...
     @property
     def clock(self) -> Measured | None: ...
+    @property
+    def council(self) -> CouncilStatus | None: ...
     def members(self) -> list[str]: ...
     def coordinators(self) -> dict[int, str]: ...
     def stats(self) -> dict[str, int]: ...
@@ -156,6 +160,11 @@ def exposition(
         add("whence_may_publish", "gauge", "1 while this member holds a ticket.", cluster.may_publish, **of)
         taken = len(cluster.coordinators())
         add("whence_tickets_taken", "gauge", "Tickets whose owners are members, as far as known here.", taken, **of)
+        council = cluster.council
+        if council is not None:
+            add("whence_council_voters", "gauge", "Voters of the council.", len(council.voters), **of)
+            add("whence_council_missing", "gauge", "Voters that do not answer.", len(council.missing), **of)
+            add("whence_council_may_lose", "gauge", "Voters that may be lost at once.", council.may_lose, **of)
         for key, number in cluster.stats().items():
             name = "whence_" + "".join(c if c.isalnum() else "_" for c in key)
             if key in GAUGES:

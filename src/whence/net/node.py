@@ -30,6 +30,7 @@ from whence.net.disk import Journal, Saved
 from whence.net.hello import direct
 from whence.net.signal import Signal
 from whence.net.transport import Connection
+from whence.net.votes import Votes
 from whence.order.messages import AckRecover
 from whence.ports import (
     Arrived,
@@ -121,6 +122,7 @@ class Node:
         state: Callable[[], bytes] | None = None,
         restore: Callable[[bytes], None] | None = None,
         journal: Journal | None = None,
+        votes: Votes | None = None,
         max_events: int = 65_536,
         max_bytes: int = 64 << 20,
     ) -> None:
@@ -156,6 +158,7 @@ class Node:
         self._state = state
         self._restore = restore
         self._journal = journal
+        self._votes = votes
         self._unsaved = 0
         self._now = self._saved_at = 0
         self._commands: list[Input] = []
@@ -384,6 +387,8 @@ class Node:
                 self._flush_trace()  # before anybody can know of it: a kill must not leave events nobody published
         if self._journal is not None and checkpoint is not None:
             self._save(self._journal, checkpoint, out)  # likewise
+        if self._votes is not None:
+            self._keep_vote(self._votes, out)
         for o in out:
             if type(o) in _ELSEWHERE:
                 continue
@@ -533,6 +538,13 @@ class Node:
         if any(isinstance(o, Joined) for o in out):  # a snapshot, or the last life, has filled the recovery buffer
             arrived = self.member.ordering.buffer
         journal.save(checkpoint, delivered, arrived, sync=any(isinstance(o, Published | Remember) for o in out))
+
+    def _keep_vote(self, votes: Votes, out: list[Output]) -> None:
+        """A voter's memory is safe before what it promised leaves the process (rule C3)."""
+        memory = self.member.ring.memory() if any(isinstance(o, Remember) for o in out) else None
+        if memory is not None:
+            votes.save(memory)
+        votes.check(self._now)
 
     def done(self, events: int) -> None:
         """The application is done with so many more events. What it keeps in memory is saved now and then: after a

@@ -23,6 +23,8 @@ class Founding:
         self.pledged = 0
         """The highest epoch under which this process has let somebody found the ring again."""
         self._epoch = 0
+        self.refused = ""
+        """Why the last founding was given up."""
 
     @property
     def seen(self) -> int:
@@ -35,14 +37,9 @@ class Founding:
 
     def found(self, epoch: int) -> None:
         ctx = self.ctx
-        if ctx.state in SEATED:
-            ctx.say(Rejected("already a member of the ring"))
-            return
-        if epoch <= self.seen:
-            ctx.say(Rejected(f"epoch {epoch} is not above {self.seen}, which was seen already"))
-            return
-        if epoch >= MAX_EPOCH:
-            ctx.say(Rejected(f"all {MAX_EPOCH} epochs are used up: begin a cluster under another name"))
+        self.refused = self._why_not(epoch)
+        if self.refused:
+            ctx.say(Rejected(self.refused))
             return
         ctx.designated_at = ctx.designated_at or ctx.now
         ctx.wanted, ctx.resigning = True, False
@@ -51,6 +48,15 @@ class Founding:
         self._epoch = epoch
         ctx.after(ctx.config.quarantine_ns, Timer.QUARANTINE)
         self.look()
+
+    def _why_not(self, epoch: int) -> str:
+        if self.ctx.state in SEATED:
+            return "already a member of the ring"
+        if epoch <= self.seen:
+            return f"epoch {epoch} is not above {self.seen}, which was seen already"
+        if epoch >= MAX_EPOCH:
+            return f"all {MAX_EPOCH} epochs are used up: begin a cluster under another name"
+        return ""
 
     def look(self) -> None:
         """Ask everybody known whether there is a coordinator, twice a round."""
@@ -64,6 +70,7 @@ class Founding:
             self.give_up(f"{member} is a living coordinator")
 
     def give_up(self, reason: str) -> None:
+        self.refused = reason
         self.ctx.stop(Timer.QUARANTINE, Timer.LOOK)
         self.ctx.say(Rejected(reason))
         self.applicant.later()

@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from hashlib import blake2b
+import json
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
 from whence.judge.batch.coding import READ, codes
+from whence.judge.promises import PROMISES
 from whence.spark import ingest
-from whence.spark.ingest import Piece
-from whence.spark.json_lines import schema_of
-from whence.spark.parts import Parts
+from whence.spark.findings import Judged, Out, judge_run, refused
+from whence.spark.ingest import Bad, Piece
+from whence.spark.json_lines import RAW_LIMIT, schema_of, unknown_order
 
-_BLOCKS: Final = "run string, cluster string, rows long, block binary, piece int"
+BLOCKS: Final = "run string, cluster string, rows long, block binary, piece long"
+"""`piece`: where the block comes from; in this order rows mostly need no sorting."""
+
+BLOCK_ROWS: Final = 1 << 18
+"""Rows that are packed at a time: large enough for their dictionaries to pay."""
+
+KEYS: Final = ("run", "cluster", "member", "lseq", "kind")
+"""Columns that have a value in every row."""
+
+REFUSED: Final = "\0refused"
+"""In the place of a run: a block of the quarantine. (The cluster spreads such blocks.)"""
 
 Run = tuple[str, str]
 """A run and its cluster."""
@@ -39,50 +52,104 @@ def by_run(table: pa.Table) -> Iterator[tuple[str, str, pa.Table]]:
         yield str(runs[k // len(clusters)]), str(clusters[k % len(clusters)]), rest.slice(a, b - a)
 
 
-def read(pieces: Sequence[Piece], stage: str) -> pa.Table:
-    """The rows of these pieces with their file; what is no row goes to the quarantine, in a file named after the piece:
-    however often it is read, it is there once."""
-    tables = []
-    for piece in pieces:
-        table, bad = ingest.read_piece(piece, READ)
-        if bad:
-            name = blake2b(f"{piece.file} {piece.first}".encode(), digest_size=8).hexdigest()
-            with Parts(stage, f"piece-{name}") as parts:
-                parts.write("quarantine", ingest.bad_table(bad))
-        zeros: Any = np.zeros(table.num_rows, np.int32)
-        files = pa.DictionaryArray.from_arrays(pa.array(zeros), [piece.file])
-        tables.append(table.append_column("file", files))
-    return pa.concat_tables(tables)
+def packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """For `mapInArrow`: rows of the gate as blocks, and what is no row as blocks of the quarantine."""
+    context = TaskContext.get()
+    number = (context.partitionId() if context is not None else 0) << 32
+    waiting: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        waiting.append(batch)
+        rows += batch.num_rows
+        if rows >= BLOCK_ROWS:
+            yield from _packed(waiting, number)
+            waiting, rows, number = [], 0, number + 1
+    if rows:
+        yield from _packed(waiting, number)
 
 
-Split = Callable[[str, str, pa.Table], Iterable[tuple[str, str, pa.Table]]]
+def _packed(batches: list[pa.RecordBatch], number: int) -> Iterator[pa.RecordBatch]:
+    table = pa.Table.from_batches(batches)
+    for at, field in enumerate(table.schema):
+        if not pa.types.is_integer(field.type):
+            table = table.set_column(at, field.name, table[field.name].cast(pa.string()).dictionary_encode())
+    good, bad = sound(table)
+    if bad.num_rows:
+        yield _block(REFUSED, str(number), bad, number)
+    for run, cluster, mine in by_run(good.select(_filled(good))):
+        yield _block(run, cluster, mine, number)
 
 
-def blocks(spark: SparkSession, pieces: Sequence[Piece], stage: str, split: Split) -> DataFrame:
-    """The rows of these pieces as blocks: compressed Arrow tables, text still as dictionaries. `split` cuts the rows of
-    a run in a piece further, or leaves some out. Columns without any value (there are many) are left out, too. With
-    the blocks in the order of pieces, as files are written, mostly nothing has to be sorted."""
+def sound(table: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Rows that can be judged, and the others as the table `quarantine`."""
+    wrong: list[tuple[Any, str]] = []
+    if table["bad"].null_count < table.num_rows:
+        wrong.append((table["bad"].is_valid(), ""))
+    wrong += [(table[name].is_null(), f"no value in column {name!r}") for name in KEYS if table[name].null_count]
+    low: Any = pc.min(table["lseq"]).as_py()
+    if low is not None and low < 0:
+        wrong.append((pc.less(table["lseq"], pa.scalar(0)), "lseq is below 0"))
+    for order in sorted({o for o in pc.unique(table["order"]).to_pylist() if o is not None} - set(PROMISES)):
+        wrong.append((pc.equal(table["order"].cast(pa.string()), pa.scalar(order)), unknown_order(order)))
+    bad: list[Bad] = []
+    gone: Any = None
+    for mask, why in wrong:
+        mask = pc.fill_null(mask, False)
+        new = mask if gone is None else pc.and_(mask, pc.invert(gone))
+        for row in table.filter(new).to_pylist():
+            file, position, told, raw = (row.pop(name) for name in ("file", "position", "bad", "raw"))
+            said = json.dumps({name: value for name, value in row.items() if value is not None})
+            bad.append(Bad(file, position, why or told, raw if told else said[:RAW_LIMIT]))
+        gone = mask if gone is None else pc.or_(gone, mask)
+    good = table if gone is None else table.filter(pc.invert(gone))
+    return good.drop_columns(["bad", "raw"]), ingest.bad_table(bad)
+
+
+def _filled(rows: pa.Table) -> list[str]:
+    """Columns with a value. There are many without, and they are left out of blocks."""
+    return [name for name in rows.column_names if rows[name].null_count < rows.num_rows]
+
+
+def of_pieces(spark: SparkSession, pieces: Sequence[Piece]) -> DataFrame:
+    """The rows of these pieces as blocks. With the blocks in the order of pieces, as files are written, mostly nothing
+    has to be sorted."""
 
     def work(job: tuple[int, Piece]) -> Iterator[pa.RecordBatch]:
         number, piece = job
-        rows = read([piece], stage)
-        filled = [name for name in rows.column_names if rows[name].null_count < rows.num_rows]
-        for run, cluster, table in by_run(rows.select(filled)):
-            for name, part, mine in split(run, cluster, table):
-                if mine.num_rows:
-                    yield _block(name, part, mine, number)
+        rows, bad = read([piece])
+        if bad:
+            yield _block(REFUSED, str(number), ingest.bad_table(bad), number)
+        for run, cluster, table in by_run(rows.select(_filled(rows))):
+            yield _block(run, cluster, table, number)
 
-    return ingest.over(spark, list(enumerate(pieces)), work, _BLOCKS)
+    return ingest.over(spark, list(enumerate(pieces)), work, BLOCKS)
 
 
-def _block(run: str, cluster: str, table: pa.Table, piece: int) -> pa.RecordBatch:
+def read(pieces: Sequence[Piece]) -> tuple[pa.Table, list[Bad]]:
+    """The rows of these pieces with their file; and what is no row."""
+    tables, wrong = [], []
+    for piece in pieces:
+        table, bad = ingest.read_piece(piece, READ)
+        wrong += bad
+        zeros: Any = np.zeros(table.num_rows, np.int32)
+        files = pa.DictionaryArray.from_arrays(pa.array(zeros), [piece.file])
+        tables.append(table.append_column("file", files))
+    return pa.concat_tables(tables), wrong
+
+
+def pack(table: pa.Table) -> bytes:
+    """A block: a compressed Arrow table, text still as dictionaries."""
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression="lz4", unify_dictionaries=True)
     with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
         writer.write_table(table.unify_dictionaries().combine_chunks())
-    data = pa.array([sink.getvalue().to_pybytes()], pa.binary())
+    return sink.getvalue().to_pybytes()
+
+
+def _block(run: str, cluster: str, table: pa.Table, piece: int) -> pa.RecordBatch:
+    data = pa.array([pack(table)], pa.binary())
     named = pa.array([run]), pa.array([cluster]), pa.array([table.num_rows])
-    number = pa.array([piece], pa.int32())
+    number = pa.array([piece], pa.int64())
     return pa.RecordBatch.from_arrays([*named, data, number], names=["run", "cluster", "rows", "block", "piece"])
 
 
@@ -94,6 +161,20 @@ def unpacked(blocks_of_one: Iterable[bytes]) -> pa.Table:
         if column.name not in rows.column_names:
             rows = rows.append_column(column.name, pa.nulls(rows.num_rows, column.type))
     return rows
+
+
+def judged(blocks: DataFrame, out: Out, complete: bool) -> DataFrame:
+    """The blocks of a run come to one task, which judges it. `out`: how findings leave the task."""
+
+    def runs(batches: Iterator[pa.RecordBatch]) -> Iterator[Judged]:
+        for run, cluster, mine in groups(batches):
+            if run == REFUSED:
+                yield from (refused(pa.ipc.open_stream(block).read_all()) for block in mine)
+            else:
+                yield judge_run(unpacked(mine), run, cluster, complete)
+
+    together = blocks.repartition("run", "cluster").sortWithinPartitions("run", "cluster", "piece")
+    return together.mapInArrow(lambda batches: out.emit(runs(batches)), out.schema)
 
 
 def groups(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, str, list[bytes]]]:

@@ -21,8 +21,9 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from whence.errors import TraceError, UsageError
 from whence.judge.batch.tables import violations_table
 from whence.judge.clocks import Step, judge
-from whence.spark.ingest import Bad, bad_table
+from whence.spark.ingest import Bad, bad_table, raw_rows
 from whence.spark.json_lines import RAW_LIMIT
+from whence.spark.place import found
 from whence.spark.session import cores
 from whence.spark.tables import arrow_schema, inputs, publish, require, spark_schema, staging
 from whence.trace.schema import TRACE_VERSION
@@ -111,6 +112,15 @@ def _read_rest(parser: str | None, delimiter: str, batches: Iterator[pa.RecordBa
         yield from bad_table(bad).to_batches(_BATCH)
 
 
+def log_rows(file: str, parser: str | None, delimiter: str) -> pa.Table:
+    """All of a log as rows of `ingest.RAW`: its steps, with the line of each as `position`, and what is none."""
+    batch = pa.RecordBatch.from_pydict({"file": [file]})
+    steps = pa.Table.from_batches(_read_steps(parser, delimiter, iter([batch])), _STEPS)
+    steps = steps.drop_columns(["file"]).rename_columns([*_STEPS.names[:-2], "position"])
+    rest = pa.Table.from_batches(_read_rest(parser, delimiter, iter([batch])), arrow_schema("quarantine"))
+    return raw_rows(file, steps, [Bad(**row) for row in rest.to_pylist()])
+
+
 def _judge_run(run: pa.Table) -> pa.Table:
     """The violations of one execution."""
     ordered = run.sort_by([("line", "ascending"), ("lseq", "ascending")])
@@ -174,19 +184,20 @@ def audit_logs(
         compile_expression(parser)
     logs = find_logs(paths)
     files = log_files(spark, logs)
-    with staging(out) as stage:
+    with staging(out) as place:
+        stage = Path(place)
         steps(files, parser, delimiter).write.parquet(str(stage / "events"))
         quarantine(files, parser, delimiter).write.parquet(str(stage / "quarantine"))
         read = spark.read.schema(STEPS).parquet(str(stage / "events"))
         violations(read).write.parquet(str(stage / "violations"))
-        found = require(spark.read.parquet(str(stage / "violations")), "violations")
-        summary = _summary(len(logs), read, spark.read.parquet(str(stage / "quarantine")), found)
+        broken = require(spark.read.parquet(str(stage / "violations")), "violations")
+        summary = _summary(len(logs), read, spark.read.parquet(str(stage / "quarantine")), broken)
         rows = {
             "events": summary.events,
             "quarantine": summary.quarantined,
             "violations": sum(summary.violations.values()),
         }
-        publish(stage, out, rows, {"inputs": inputs(logs), "format": "shiviz"})
+        publish(place, out, rows, {"inputs": inputs([f for log in logs for f in found(log)]), "format": "shiviz"})
     return summary
 
 

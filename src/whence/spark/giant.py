@@ -1,190 +1,241 @@
-"""A run too large for one worker: `whence.judge.batch.spread` on the workers of Spark.
+"""A run too large for one worker: `whence.judge.batch.spread` as a plan of Spark.
 
-The members that others depend on are followed on one worker, which leaves what it learns in a file for all others. The
-rest is judged in buckets, on any worker. A worker's memory is set by the rows of the followed members, or by those of a
-bucket, whichever is more.
+    blocks -> scouted -> who is followed, of each run
+    blocks -> routed  -> followed: their members judged, and what all others need to know (`Shared`)
+                      -> others, in buckets, with a copy of that
+    the ends of all   -> what members lack
+
+Everything moves by shuffles, keyed by run and cluster, so giants are judged side by side. A worker's memory is set by
+the rows of the followed members of a run, or by those of a bucket and what is shared, whichever is more.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from typing import Any, Final
-from uuid import uuid4
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
 from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
-from pyspark import TaskContext
-from pyspark.sql import SparkSession
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from whence.judge.batch import spread, tables
 from whence.judge.batch.audited import Audited
-from whence.judge.batch.coding import Needed, codes
+from whence.judge.batch.coding import codes
+from whence.judge.batch.compiled import interpreted
 from whence.judge.batch.spread import Ended, Shared
-from whence.spark import ingest, session
-from whence.spark.blocks import Run, Split, blocks, groups, unpacked
-from whence.spark.ingest import Piece
-from whence.spark.parts import Parts
+from whence.spark import ingest
+from whence.spark.blocks import Run, pack, unpacked
+from whence.spark.findings import Judged, Out, few
 from whence.spark.summary import Summary, conflicts, counted, summed
 
 BUCKET_ROWS: Final = 4_000_000
-"""Rows of members that are judged together."""
+"""Rows of members that are judged together, at most."""
+
+CHUNK: Final = 32 << 20
+"""Bytes of one row of what is shared."""
+
+FOLLOWED: Final = -1
+"""The part of a run that has the followed members; others are numbered from 0."""
+
+_PLAN: Final = "run string, cluster string, plan binary"
+_ROUTED: Final = "run string, cluster string, part int, piece long, block binary"
+_BEFORE: Final = -(1 << 62)  # pieces from here on are not rows
 
 
-def audit_giant(
-    spark: SparkSession, pieces: Sequence[Piece], run: Run, stage: Path, number: int, complete: bool
-) -> Summary:
-    """Audit one run of a cluster; `number` tells it from other giants."""
-    place = stage / f".giant-{number}"
-    place.mkdir()
-    followed, needed = scout(spark, pieces, run)
-    rows = sum(p.rows for p in pieces)
-    buckets = max(2 * session.cores(spark), -(-rows // BUCKET_ROWS))
+class Spread(NamedTuple):
+    """Findings, and what to unpersist when they are not needed any more."""
 
-    first = blocks(spark, pieces, str(stage), _only(run, followed))
-    first.repartition(1).sortWithinPartitions("piece").mapInArrow(
-        _follow(run, needed, str(stage), str(place), number, complete), "n long"
-    ).collect()
-    rest = blocks(spark, pieces, str(stage), _others(run, followed, buckets))
-    by_bucket = rest.repartition(buckets, "cluster").sortWithinPartitions("cluster", "piece")
-    by_bucket.mapInArrow(_judge(run, str(stage), str(place), number, complete), "n long").collect()
-    return _losses(run, stage, place, number, complete)
+    findings: DataFrame
+    kept: list[DataFrame]
+
+
+def spread_out(blocks: DataFrame, out: Out, complete: bool, buckets: int) -> Spread:
+    """The findings in these blocks, all of runs that are to be spread over `buckets` tasks each."""
+    found = blocks.select("run", "cluster", "block").mapInArrow(_scouted, _PLAN)
+    plan = found.groupBy("run", "cluster").applyInArrow(_planned, _PLAN)
+    routed = blocks.join(F.broadcast(plan), ["run", "cluster"]).select("run", "cluster", "piece", "block", "plan")
+    parts = routed.mapInArrow(_routed(buckets), _ROUTED)
+    first = _lit(FOLLOWED, "int", "part"), _lit(_BEFORE, "long", "piece")
+    needed = plan.select("run", "cluster", *first, F.col("plan").alias("block"))
+
+    followed = _task(parts.where(f"part = {FOLLOWED}").unionByName(needed), _follow(out, complete), out)
+    followed = followed.persist(StorageLevel.MEMORY_AND_DISK)
+    shared = _left(followed, "shared")
+    each = shared.sparkSession.range(buckets).select(F.col("id").cast("int").alias("part"))
+    copies = shared.drop("part").crossJoin(F.broadcast(each))
+    others = _task(parts.where("part >= 0").unionByName(copies), _others(out, complete), out)
+    others = others.persist(StorageLevel.MEMORY_AND_DISK)
+    ends = shared.unionByName(_left(followed, "ended")).unionByName(_left(others, "ended"))
+    lacking = _task(ends, _losses(out, complete), out)
+    return Spread(followed.unionByName(others).unionByName(lacking), [followed, others])
+
+
+def _lit(value: int, kind: str, name: str) -> Any:
+    return F.lit(value).cast(kind).alias(name)
+
+
+def _left(done: DataFrame, what: str) -> DataFrame:
+    """What these tasks left for others, as rows of `_ROUTED`: `what`, or several `what 0`, `what 1`, ..."""
+    mine = done.where(F.split("passed.what", " ")[0] == what)
+    number = F.coalesce(F.split("passed.what", " ")[1].cast("long"), F.lit(0)) if what == "shared" else F.lit(0)
+    piece = (F.lit(_BEFORE) + number) if what == "shared" else F.lit(0).cast("long")
+    named = F.col("passed.run").alias("run"), F.col("passed.cluster").alias("cluster")
+    return mine.select(*named, _lit(FOLLOWED, "int", "part"), piece.alias("piece"), F.col("passed.blob").alias("block"))
+
+
+def _task(rows: DataFrame, work: Any, out: Out) -> DataFrame:
+    """The rows of a part of a run at one place, in the order of pieces."""
+    keys = ["run", "cluster", "part"]
+    return rows.repartition(*keys).sortWithinPartitions(*keys, "piece").mapInArrow(work, out.schema)
 
 
 # -- whose steps matter to others
 
 
-def scout(spark: SparkSession, pieces: Sequence[Piece], run: Run) -> tuple[set[str], Needed]:
-    """The members to follow, and what the others need of them."""
-
-    def work(piece: Piece) -> Iterator[pa.RecordBatch]:
-        table, _ = ingest.read_piece(piece, ("run", "cluster", "member", "kind", "reason", "peer", "token"))
-        found = pickle.dumps(spread.scouted(_of(table, run)))
-        yield pa.RecordBatch.from_pydict({"found": pa.array([found], pa.binary())})
-
-    rows = ingest.over(spark, pieces, work, "found binary").collect()
-    return spread.to_follow([pickle.loads(row["found"]) for row in rows])
+def _scouted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for run, cluster, block in _lists(batch):
+            found = pickle.dumps(spread.scouted(unpacked([block])))
+            yield _plan(run, cluster, found)
 
 
-def _of(table: pa.Table, run: Run) -> pa.Table:
-    for name, wanted in zip(("run", "cluster"), run, strict=True):
-        code_, values = codes(table[name])
-        at = values.to_pylist()
-        if at != [wanted]:
-            mine: Any = code_ == (at.index(wanted) if wanted in at else -2)
-            table = table.filter(pa.array(mine))
-    return table
+def _planned(found: pa.Table) -> pa.Table:
+    named = found.slice(0, 1).to_pylist()[0]
+    plan = spread.to_follow([pickle.loads(one or b"") for one in found["plan"].to_pylist()])
+    return pa.Table.from_batches([_plan(named["run"], named["cluster"], pickle.dumps(plan))])
 
 
-def _only(run: Run, followed: set[str]) -> Split:
-    def split(name: str, cluster: str, table: pa.Table) -> Iterator[tuple[str, str, pa.Table]]:
-        if (name, cluster) == run:
-            member, names = codes(table["member"])
-            mine: Any = np.array([n in followed for n in names.to_pylist()], bool)[member]
-            yield name, "followed", table.filter(pa.array(mine))
-
-    return split
+def _plan(run: str, cluster: str, plan: bytes) -> pa.RecordBatch:
+    columns: list[Any] = [pa.array([run]), pa.array([cluster]), pa.array([plan], pa.binary())]
+    return pa.RecordBatch.from_arrays(columns, names=["run", "cluster", "plan"])
 
 
-def _others(run: Run, followed: set[str], buckets: int) -> Split:
-    def split(name: str, cluster: str, table: pa.Table) -> Iterator[tuple[str, str, pa.Table]]:
-        if (name, cluster) != run:
-            return
-        member, names = codes(table["member"])
-        to = [-1 if n in followed else crc32(str(n).encode()) % buckets for n in names.to_pylist()]
-        bucket = np.array(to, np.int64)[member]
-        order = np.argsort(bucket, kind="stable")
-        table = table.unify_dictionaries().take(order)
-        found, begin = np.unique(bucket[order], return_index=True)
-        for b, start, end in zip(found.tolist(), begin.tolist(), [*begin.tolist()[1:], len(order)], strict=True):
-            if b >= 0:
-                yield name, f"{b:06d}", table.slice(start, end - start)
+def _lists(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
+    return zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
-    return split
+
+def _routed(buckets: int) -> Any:
+    """Blocks, cut into the part of the followed members and the buckets of the others."""
+
+    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        followed: set[str] = set()
+        whose: Run | None = None
+        for batch in batches:
+            for run, cluster, piece, block, plan in _lists(batch):
+                if whose != (run, cluster):
+                    whose, followed = (run, cluster), pickle.loads(plan)[0]
+                for part, mine in _cut(unpacked([block]), followed, buckets):
+                    columns: list[Any] = [pa.array([run]), pa.array([cluster]), pa.array([part], pa.int32())]
+                    columns += [pa.array([piece]), pa.array([pack(mine)], pa.binary())]
+                    yield pa.RecordBatch.from_arrays(columns, names=["run", "cluster", "part", "piece", "block"])
+
+    return task
+
+
+def _cut(table: pa.Table, followed: set[str], buckets: int) -> Iterator[tuple[int, pa.Table]]:
+    member, names = codes(table["member"])
+    to = [FOLLOWED if n in followed else crc32(str(n).encode()) % buckets for n in names.to_pylist()]
+    part = np.array(to, np.int64)[member]
+    order = np.argsort(part, kind="stable")
+    table = table.unify_dictionaries().take(order)
+    found, begin = np.unique(part[order], return_index=True)
+    for p, start, end in zip(found.tolist(), begin.tolist(), [*begin.tolist()[1:], len(order)], strict=True):
+        yield p, table.slice(start, end - start)
 
 
 # -- on the workers
 
-Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+def _parts(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Run, list[bytes], list[bytes]]]:
+    """Of each part of a run: what is no rows (`_BEFORE`), and the blocks."""
+    now: tuple[str, str, int] | None = None
+    before: list[bytes] = []
+    blocks: list[bytes] = []
+    for batch in batches:
+        for run, cluster, part, piece, block in _lists(batch):
+            if now is not None and (run, cluster, part) != now:
+                yield now[:2], before, blocks
+                before, blocks = [], []
+            now = run, cluster, part
+            (before if piece < 0 else blocks).append(block)
+    if now is not None:
+        yield now[:2], before, blocks
 
 
-def _follow(run: Run, needed: Needed, stage: str, place: str, number: int, complete: bool) -> Task:
-    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows = [block for _, _, mine in groups(batches) for block in mine]
-        if not rows:
-            return
-        table = unpacked(rows)
-        a, shared = spread.followed(table, needed, complete)
-        with Parts(stage, f"giant-{number}-followed") as parts:
-            _write(run, table, a, parts, place, "followed")
-        _keep(Path(place) / "shared", shared)
-        yield pa.RecordBatch.from_pydict({"n": [table.num_rows]})
+def _follow(out: Out, complete: bool) -> Any:
+    def judged(batches: Iterator[pa.RecordBatch]) -> Iterator[Judged]:
+        for run, (plan,), blocks in _parts(batches):
+            needed = pickle.loads(plan)[1]
+            shared = spread.nothing()
+            if blocks:
+                table = unpacked(blocks)
+                with interpreted(few(table.num_rows)):
+                    a, shared = spread.followed(table, needed, complete)
+                    found = _found(run, table, a)
+                yield found
+            blob = pickle.dumps(shared, protocol=5)
+            for k, at in enumerate(range(0, len(blob), CHUNK)):
+                yield Judged(*run, {}, Summary(), passed=(f"shared {k}", blob[at : at + CHUNK]))
 
-    return task
-
-
-def _judge(run: Run, stage: str, place: str, number: int, complete: bool) -> Task:
-    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        shared: Shared | None = None
-        context = TaskContext.get()
-        part = context.partitionId() if context is not None else 0
-        with Parts(stage, f"giant-{number}-{part:05d}") as parts:
-            for _, bucket, mine in groups(batches):
-                shared = shared or _shared(place)
-                table = unpacked(mine)
-                _write(run, table, spread.others(table, shared, complete), parts, place, bucket)
-                yield pa.RecordBatch.from_pydict({"n": [table.num_rows]})
-
-    return task
+    return lambda batches: out.emit(judged(batches))
 
 
-def _write(run: Run, table: pa.Table, a: Audited, parts: Parts, place: str, name: str) -> None:
+def _others(out: Out, complete: bool) -> Any:
+    def judged(batches: Iterator[pa.RecordBatch]) -> Iterator[Judged]:
+        for run, before, blocks in _parts(batches):
+            if blocks:
+                table, shared = unpacked(blocks), _shared(before)
+                with interpreted(few(table.num_rows)):
+                    found = _found(run, table, spread.others(table, shared, complete))
+                yield found
+
+    return lambda batches: out.emit(judged(batches))
+
+
+def _shared(chunks: list[bytes]) -> Shared:
+    found: Shared = pickle.loads(b"".join(chunks))
+    return found
+
+
+def _found(run: Run, table: pa.Table, a: Audited) -> Judged:
     """The tables of these members, except what needs all members; and the input of that."""
     wrong, members = tables.violations(a, *run), tables.members(a, *run)
-    parts.write("verdicts", tables.verdicts(a, *run))
-    parts.write("violations", wrong)
-    parts.write("quarantine", ingest.bad_table(conflicts(table, a.coded.conflicts.tolist())))
-    _keep(Path(place) / f"ended-{name}", (spread.ended(a, members), summed(a, members, wrong, table.num_rows)))
-
-
-def _keep(path: Path, what: Shared | tuple[Ended, Summary]) -> None:
-    """Write all or nothing: a task may run twice."""
-    new = path.with_name(f".{path.name}-{uuid4().hex}")
-    with new.open("wb") as file:
-        pickle.dump(what, file, protocol=5)
-    new.rename(path)
-
-
-def _shared(place: str) -> Shared:
-    try:
-        found: Shared = pickle.loads((Path(place) / "shared").read_bytes())
-        return found
-    except FileNotFoundError:  # nobody publishes
-        return spread.nothing()
+    made = {
+        "verdicts": tables.verdicts(a, *run),
+        "violations": wrong,
+        "quarantine": ingest.bad_table(conflicts(table, a.coded.conflicts.tolist())),
+    }
+    summary = summed(a, members, wrong, table.num_rows)
+    summary.runs = summary.published = 0
+    return Judged(*run, made, summary, passed=("ended", pickle.dumps(spread.ended(a, members), protocol=5)))
 
 
 # -- at the end
 
 
-def _losses(run: Run, stage: Path, place: Path, number: int, complete: bool) -> Summary:
+def _losses(out: Out, complete: bool) -> Any:
     """What members lack: from the states that all of them ended with."""
-    shared = _shared(str(place))
-    total = Summary(runs=1, published=len(shared.past.origin))
-    pieces: list[Ended] = []
-    for path in sorted(place.glob("ended-*")):
-        piece, summary = pickle.loads(path.read_bytes())
-        pieces.append(piece)
-        summary.runs = summary.published = 0
-        total.add(summary)
-    if pieces:
-        members, found, doubts = spread.at_the_end(shared, pieces, complete)
-        wrong = tables.violations_table(found, *run)
-        with Parts(str(stage), f"giant-{number}") as parts:
-            parts.write("members", members)
-            parts.write("violations", wrong)
-            parts.write("doubts", tables.doubts_table(doubts, *run))
-        total.doubt(doubts)
-        total.add(Summary(**counted(wrong)))
-    return total
+
+    def judged(batches: Iterator[pa.RecordBatch]) -> Iterator[Judged]:
+        for run, before, blobs in _parts(batches):
+            shared = _shared(before)
+            pieces: list[Ended] = [pickle.loads(blob) for blob in blobs]
+            summary = Summary(runs=1, published=len(shared.past.origin))
+            made: dict[str, pa.Table] = {}
+            if pieces:
+                with interpreted(few(0)):
+                    members, found, doubts = spread.at_the_end(shared, pieces, complete)
+                made = {
+                    "members": members,
+                    "violations": tables.violations_table(found, *run),
+                    "doubts": tables.doubts_table(doubts, *run),
+                }
+                summary.doubt(doubts)
+                summary.add(Summary(**counted(made["violations"])))
+            yield Judged(*run, made, summary)
+
+    return lambda batches: out.emit(judged(batches))

@@ -5,11 +5,7 @@ is `{file: n}`, n the bytes of a JSON file (always behind a complete line), or t
 writes the offsets of every batch into its checkpoint before it runs it, so a batch that is run again has the same rows.
 What is a row and what is not is `ingest`'s to say.
 
-    spark.dataSource.register(GrowingTrace)
-    rows = spark.readStream.format("whence").load("traces")
-
-The rows have the columns of a trace and `file`. Where something is no row there is `bad` (why) instead, with its
-`position` and `raw` text.
+It is the stream of the source `whence` (`whence.spark.sources`).
 """
 
 from __future__ import annotations
@@ -20,17 +16,17 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxBytes,
     SupportsTriggerAvailableNow,
 )
-from pyspark.sql.types import StructType
 
 from whence.errors import TraceError
 from whence.spark import ingest
+from whence.spark.place import found
 from whence.trace.schema import COLUMNS
 
 BATCH_BYTES: Final = 16 << 20
@@ -45,20 +41,6 @@ _NAMES: Final = tuple(column.name for column in COLUMNS)
 Offset = dict[str, int]
 
 
-class GrowingTrace(DataSource):
-    """`spark.readStream.format("whence").load(directory)`; option `max_bytes`: see `BATCH_BYTES`."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "whence"
-
-    def schema(self) -> StructType:
-        return ingest.raw_schema()
-
-    def streamReader(self, schema: StructType) -> GrowingReader:
-        return GrowingReader(Path(self.options["path"]), int(self.options.get("max_bytes", BATCH_BYTES)))
-
-
 class Span(InputPartition):
     """What one task reads: bytes or row groups `first` to `end` of a file."""
 
@@ -69,8 +51,8 @@ class Span(InputPartition):
 class GrowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """How far there is something to read, and the reading."""
 
-    def __init__(self, path: Path, max_bytes: int) -> None:
-        self._path = path
+    def __init__(self, path: str, max_bytes: int) -> None:
+        self._path = Path(path)
         self._max_bytes = max_bytes
         self._target: Offset | None = None
 
@@ -101,7 +83,7 @@ class GrowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def growing_files(path: Path) -> list[Path]:
     """The files that are there now; none is no error, they may come."""
     try:
-        return ingest.find([path])
+        return [Path(file.place) for file in ingest.find([path])]
     except TraceError:
         return []
 
@@ -146,7 +128,7 @@ def _lines(file: Path, old: int, room: int | None, limit: int | None) -> tuple[i
 
 
 def _groups(file: Path, old: int, room: int | None, limit: int | None) -> tuple[int, int]:
-    _, bad = ingest.plan([file])
+    _, bad = ingest.plan(found(file))
     if bad:
         return old, 0  # perhaps it is still being copied; if not, the end of the trace will tell
     footer = pq.read_metadata(file)

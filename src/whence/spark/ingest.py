@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import gc
 import json
-import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import pickle
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -26,9 +26,10 @@ from whence.errors import TraceError
 from whence.judge.promises import PROMISES
 from whence.spark import json_lines
 from whence.spark.json_lines import COLUMN, RAW_LIMIT, TYPES, schema_of, unknown_order
+from whence.spark.place import Anywhere, Found, found, opened, parquet, place_of
 from whence.spark.tables import MANIFEST, arrow_schema, spark_schema
-from whence.trace import trace_files
-from whence.trace.schema import COLUMNS
+from whence.trace.read import SUFFIXES
+from whence.trace.schema import COLUMNS, TRACE_VERSION
 
 if TYPE_CHECKING:  # pyspark is imported where it is used: an audit without Spark does not load it
     from pyspark.sql import DataFrame, SparkSession
@@ -42,6 +43,9 @@ TASKS: Final = 4
 """Tasks for each core: enough for the last ones to end at about the same time."""
 
 _REQUIRED: Final = tuple(column.name for column in COLUMNS if column.required)
+NEEDED: Final = ("run", "cluster", "member", "lseq", "kind", "event")
+"""Columns that a table has to have. Without `t_ns` all times are 0; `version` is then the current one."""
+_BLANK: Final = {"t_ns": 0, "version": TRACE_VERSION}
 
 
 class Piece(NamedTuple):
@@ -59,6 +63,8 @@ class Piece(NamedTuple):
     """At most; of a JSON file a guess."""
     of: tuple[str, str] | None
     """The run and cluster of all its rows, if that is known without reading them."""
+    given: tuple[tuple[str, str], ...] = ()
+    """Columns that the file does not have, but the names of its directories (`run=7/cluster=a/...`)."""
 
 
 class Bad(NamedTuple):
@@ -76,32 +82,21 @@ Read = tuple[pa.Table, list[Bad]]
 # -- which files
 
 
-def find(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
-    """The trace files under these paths, each once; tables that an audit wrote there are none. Raises TraceError for a
-    path that is not there or holds no trace."""
-    found: dict[Path, None] = {}
-    ours: dict[Path, bool] = {}
-    for path in map(Path, paths):
-        try:
-            files = trace_files(path)
-            if path.is_dir():
-                files = [file for file in files if not _in_table(file.parent, path, ours)]
-        except OSError as error:
-            raise TraceError(f"{path}: cannot read: {error.strerror or error}") from error
+def find(paths: Iterable[Anywhere]) -> list[Found]:
+    """The trace files at these places, each once; tables that an audit wrote there are none. A path may be a URI, a
+    glob, a directory. Raises TraceError for a path that is not there or holds no trace."""
+    all_: dict[str, Found] = {}
+    for path in paths:
+        files = found(path, without=MANIFEST)
+        if len(files) != 1 or files[0].place != place_of(path):
+            files = [file for file in files if file.place.partition("?")[0].endswith(SUFFIXES)]
         if not files:
-            raise TraceError(f"{path}: no trace in this directory, only tables of an audit")
-        found |= dict.fromkeys(file.absolute() for file in files)
-    return list(found)
+            raise TraceError(f"{path}: no trace in this directory (no {' or '.join(SUFFIXES)} file, or only tables)")
+        all_ |= {file.place: file for file in files}
+    return list(all_.values())
 
 
-def _in_table(place: Path, root: Path, known: dict[Path, bool]) -> bool:
-    if place not in known:
-        above = place != root and _in_table(place.parent, root, known)
-        known[place] = above or (place / MANIFEST).exists()
-    return known[place]
-
-
-def plan(files: Sequence[Path]) -> tuple[list[Piece], list[Bad]]:
+def plan(files: Sequence[Found]) -> tuple[list[Piece], list[Bad]]:
     """The pieces of these files, by what their footers say; and the files that are no traces."""
     pieces: list[Piece] = []
     bad: list[Bad] = []
@@ -114,32 +109,41 @@ def plan(files: Sequence[Path]) -> tuple[list[Piece], list[Bad]]:
     return pieces, bad
 
 
-def _pieces(path: Path) -> list[Piece] | Bad:
-    file = str(path)
+def _pieces(found: Found) -> list[Piece] | Bad:
+    file, size = found.place, found.size
+    given = _given(file)
     try:
-        size = path.stat().st_size
-        with path.open("rb") as head:
-            magic = head.read(4)
         if size == 0:
             return Bad(file, -1, "empty file: not even the header of a trace")
-        if magic != b"PAR1" and path.suffix == ".parquet":
+        with opened(file) as head:
+            magic = head.read(4)
+        if magic != b"PAR1" and file.partition("?")[0].endswith(".parquet"):
             return Bad(file, -1, f"not a Parquet file (it begins with {magic!r})")
         if magic != b"PAR1":
             cuts = [*range(0, size, PIECE_BYTES), size]
             return [Piece(file, False, (), a, b, (b - a) // 150, None) for a, b in pairwise(cuts)]
-        return _parquet_pieces(file, pq.read_metadata(path))
+        return _parquet_pieces(file, pq.read_metadata(parquet(file)), given)
     except (OSError, pa.ArrowException) as error:
         return Bad(file, -1, _said(f"damaged, truncated or no Parquet file: {error}"))
+
+
+def _given(file: str) -> dict[str, str]:
+    """Columns by the names of directories, as Spark and Hive write them: `run=7/cluster=a/...`."""
+    parts = file.partition("?")[0].split("/")[:-1]
+    pairs = (part.partition("=") for part in parts if "=" in part)
+    return {name: unquote(value) for name, _, value in pairs if name in COLUMN}
 
 
 def _said(error: object) -> str:
     return " ".join(str(error).split())[:500]
 
 
-def _parquet_pieces(file: str, footer: Any) -> list[Piece] | Bad:
-    why = gate(footer.schema.to_arrow_schema())
+def _parquet_pieces(file: str, footer: Any, given: dict[str, str]) -> list[Piece] | Bad:
+    schema = footer.schema.to_arrow_schema()
+    why = gate(schema, given)
     if why is not None:
         return Bad(file, -1, why)
+    told = tuple((name, value) for name, value in given.items() if schema.get_field_index(name) < 0)
     out: list[Piece] = []
     groups: list[int] = []
     first = rows = 0
@@ -147,16 +151,20 @@ def _parquet_pieces(file: str, footer: Any) -> list[Piece] | Bad:
         groups.append(g)
         rows += footer.row_group(g).num_rows
         if rows >= PIECE_ROWS or g == footer.num_row_groups - 1:
-            out.append(Piece(file, True, tuple(groups), first, first + rows, rows, _one_run(footer, groups)))
+            of = _one_run(footer, groups, dict(told))
+            out.append(Piece(file, True, tuple(groups), first, first + rows, rows, of, told))
             groups, first, rows = [], first + rows, 0
     return out
 
 
-def _one_run(footer: Any, groups: list[int]) -> tuple[str, str] | None:
-    """The run and cluster of these row groups, if their statistics tell that there is one."""
+def _one_run(footer: Any, groups: list[int], given: dict[str, str]) -> tuple[str, str] | None:
+    """The run and cluster of these row groups, if directories or statistics tell that there is one."""
     at = {footer.row_group(groups[0]).column(c).path_in_schema: c for c in range(footer.num_columns)}
     said: list[str] = []
     for name in ("run", "cluster"):
+        if name in given:
+            said.append(given[name])
+            continue
         values = set()
         for g in groups:
             known = footer.row_group(g).column(at[name]).statistics
@@ -169,13 +177,14 @@ def _one_run(footer: Any, groups: list[int]) -> tuple[str, str] | None:
     return said[0], said[1]
 
 
-def gate(schema: Any) -> str | None:
-    """Why a file with these columns is no trace; None if it is one."""
+def gate(schema: Any, given: Container[str] = ()) -> str | None:
+    """Why a file with these columns is no trace; None if it is one. `given`: columns known from elsewhere."""
+    missing, wrong = [], []
     for column in COLUMNS:
         at = schema.get_field_index(column.name)
         if at < 0:
-            if column.required:
-                return f"not a whence trace: it has no column {column.name!r}"
+            if column.name in NEEDED and column.name not in given:
+                missing.append(column.name)
             continue
         kind = schema.field(at).type
         if pa.types.is_dictionary(kind):
@@ -183,8 +192,10 @@ def gate(schema: Any) -> str | None:
         text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
         fits = text if column.type == "text" else pa.types.is_integer(kind)
         if not fits and not (pa.types.is_null(kind) and not column.required):
-            return f"column {column.name!r} is {kind}, not {column.type}"
-    return None
+            wrong.append(f"column {column.name!r} is {kind}, not {column.type}")
+    if missing:
+        wrong.insert(0, f"not a whence trace: it has no column {', '.join(map(repr, missing))}")
+    return "; ".join(wrong) or None
 
 
 # -- reading
@@ -202,7 +213,7 @@ def read_piece(piece: Piece, columns: Sequence[str]) -> Read:
 
 
 def _by_group(piece: Piece, columns: Sequence[str]) -> Read:
-    footer = pq.read_metadata(piece.file)
+    footer = pq.read_metadata(parquet(piece.file))
     first, tables, bad = piece.first, [], []
     for g in piece.groups:
         rows = footer.row_group(g).num_rows
@@ -220,7 +231,8 @@ def _empty(columns: Sequence[str]) -> pa.Table:
 def _read_parquet(piece: Piece, columns: Sequence[str]) -> Read:
     """What the footer tells is not read: a column with the same value everywhere, row groups where it is null."""
     wanted = list(dict.fromkeys([*_REQUIRED, *columns]))
-    footer = pq.read_metadata(piece.file)
+    source = parquet(piece.file)
+    footer = pq.read_metadata(source)
     if not piece.rows:
         return _empty(columns), []
     full: dict[str, Any] = _constants(piece, footer)
@@ -230,7 +242,7 @@ def _read_parquet(piece: Piece, columns: Sequence[str]) -> Read:
         if name not in full:
             where.setdefault(_filled(piece, footer, name), []).append(name)
     texts = [name for groups, names in where.items() if groups for name in names if COLUMN[name].type == "text"]
-    with pq.ParquetFile(piece.file, metadata=footer, read_dictionary=texts) as file:
+    with pq.ParquetFile(source, metadata=footer, read_dictionary=texts) as file:
         for groups, names in where.items():
             table = file.read_row_groups(list(groups), columns=names, use_threads=False) if groups else None
             for name in names:
@@ -243,11 +255,19 @@ def _read_parquet(piece: Piece, columns: Sequence[str]) -> Read:
 def _constants(piece: Piece, footer: Any) -> dict[str, Any]:
     """Run, cluster and version of all rows, where the statistics tell."""
     out: dict[str, Any] = {}
-    if piece.of is not None:
-        zeros: Any = np.zeros(piece.rows, np.int32)
-        for name, value in zip(("run", "cluster"), piece.of, strict=True):
+    known = dict(piece.given) | (dict(zip(("run", "cluster"), piece.of, strict=True)) if piece.of is not None else {})
+    zeros: Any = np.zeros(piece.rows, np.int32)
+    for name, value in known.items():
+        if COLUMN[name].type == "text":
             out[name] = pa.DictionaryArray.from_arrays(pa.array(zeros), pa.array([value], pa.string()))
+        else:
+            out[name] = pa.repeat(pa.scalar(value).cast(TYPES[COLUMN[name].type]), piece.rows)
+    for name, blank in _BLANK.items():
+        if name not in out and _place(footer, name) is None:
+            out[name] = pa.repeat(pa.scalar(blank, TYPES[COLUMN[name].type]), piece.rows)
     at = _place(footer, "version")
+    if at is None:
+        return out
     told = [footer.row_group(g).column(at).statistics for g in piece.groups]
     values = {v for s in told for v in ((s.min, s.max) if s is not None and s.has_min_max else (None,))}
     if len(values) == 1 and None not in values and not any(s.null_count for s in told):
@@ -324,7 +344,7 @@ def _sound(file: str, rows: pa.Table, positions: Any, columns: Sequence[str]) ->
 
 
 def _read_jsonl(piece: Piece, columns: Sequence[str]) -> Read:
-    with Path(piece.file).open("rb") as file:
+    with opened(piece.file) as file:
         table, bad = json_lines.read(file, piece.first, piece.end, columns)
     return table, [Bad(piece.file, *why) for why in bad]
 
@@ -338,7 +358,7 @@ def bad_table(bad: Sequence[Bad]) -> pa.Table:
     return pa.Table.from_pydict(columns, schema=arrow_schema("quarantine"))
 
 
-def raw(spark: SparkSession, paths: Iterable[str | os.PathLike[str]]) -> DataFrame:
+def raw(spark: SparkSession, paths: Iterable[Anywhere]) -> DataFrame:
     """Everything in these files: the columns of `events`, and those of `quarantine` with `reason` as `bad`; a row has
     either a `bad` or none. Reads footers now, and rows when the DataFrame is used."""
     files = find(paths)
@@ -373,7 +393,10 @@ RAW: Final = pa.schema(
 def raw_rows(file: str, table: pa.Table, bad: Sequence[Bad]) -> pa.Table:
     """What was read of a file, as rows of `RAW`: those of a trace, and what is no row."""
     n = table.num_rows
-    given: dict[str, Any] = {f.name: table[f.name].cast(f.type) for f in RAW if f.name in table.column_names}
+    there = set(table.column_names)
+    given: dict[str, Any] = {
+        f.name: table[f.name].cast(f.type) if f.name in there else pa.nulls(n, f.type) for f in RAW
+    }
     given |= {"file": pa.repeat(file, n).cast(pa.string()), "bad": pa.nulls(n, pa.string())}
     good = pa.Table.from_pydict({**given, "raw": given["bad"]}, schema=RAW)
     wrong: dict[str, Any] = {f.name: pa.nulls(len(bad), f.type) for f in RAW}
@@ -390,18 +413,21 @@ def over(
     tasks: int | None = None,
 ) -> DataFrame:
     """`work` on each job. A task takes several, one after the other, as it costs 0.05 s by itself: `tasks` of them, by
-    default a few for each core."""
+    default a few for each core. Jobs are rows of a DataFrame, so a task gets its own only."""
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield from work(jobs[int(number or 0)])
+            for job in batch.column(1).to_pylist():
+                yield from work(pickle.loads(job or b""))
         _keep_imports()
 
     from whence.spark import session
 
     n = len(jobs)
-    return spark.range(0, n, 1, max(1, min(n, tasks or TASKS * session.cores(spark)))).mapInArrow(task, schema)
+    wanted = max(1, min(n, tasks or TASKS * session.cores(spark)))
+    rows = [(k * wanted // n, pickle.dumps(job)) for k, job in enumerate(jobs)]
+    frame = spark.createDataFrame(rows, "task int, job binary")
+    return frame.repartitionById(wanted, "task").mapInArrow(task, schema)
 
 
 def _keep_imports() -> None:

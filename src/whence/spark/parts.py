@@ -1,20 +1,21 @@
 """Files of tables, written by the tasks themselves: text stays a dictionary from the trace to the table, and no row
 passes through the JVM.
 
-A file is named after its task and gets that name when it is complete, so a task that is run again, or twice at the same
-time, leaves the same files.
+A file has a name that no other task or attempt uses, and is only part of a table when the task says so at its end
+(`written`): a task that fails, or is run twice, leaves files that nobody reads. So nothing is renamed.
 """
 
 from __future__ import annotations
 
 import uuid
-from pathlib import Path
+from collections import Counter
 from types import TracebackType
 from typing import Any, Final, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from whence.spark.place import is_local, join, make_directory, output, remove
 from whence.spark.tables import TABLES
 
 GROUP: Final = 1 << 22
@@ -25,24 +26,30 @@ class Parts:
     """The files of one task, one for each table that it has rows of."""
 
     def __init__(self, stage: str, task: str) -> None:
-        self.stage, self._stage, self._task = stage, Path(stage), task
+        self._stage, self._task = stage, task
         self._mark = uuid.uuid4().hex[:8]
         self._open: dict[str, Any] = {}
+        self._sinks: dict[str, Any] = {}
+        self._rows: Counter[str] = Counter()
+        self.written: dict[str, tuple[str, int]] = {}
+        """Table -> its file and the rows in it, when the task is over."""
 
     def write(self, table: str, rows: pa.Table) -> None:
         """Append to the task's file of this table."""
         if not rows.num_rows:
             return
         if table not in self._open:
-            (self._stage / table).mkdir(parents=True, exist_ok=True)
-            self._open[table] = pq.ParquetWriter(self._hidden(table), _schema(table, rows), **_options(table))
+            make_directory(join(self._stage, table))
+            self._sinks[table] = output(self._file(table))
+            self._open[table] = pq.ParquetWriter(self._sinks[table], _schema(table, rows), **_options(table))
+        self._rows[table] += rows.num_rows
         writer = self._open[table]
         if rows.schema.types == writer.schema.types:
             rows = pa.Table.from_arrays(rows.columns, schema=writer.schema)
         writer.write_table(rows if rows.schema == writer.schema else rows.cast(writer.schema), row_group_size=GROUP)
 
-    def _hidden(self, table: str) -> Path:
-        return self._stage / table / f".{self._task}-{self._mark}.partial"
+    def _file(self, table: str) -> str:
+        return join(self._stage, table, f"{self._task}-{self._mark}.parquet")
 
     def __enter__(self) -> Self:
         return self
@@ -53,10 +60,13 @@ class Parts:
         for table, writer in self._open.items():
             if kind is not None:
                 writer.is_open = False  # no footer: nobody will take it for a table
-                self._hidden(table).unlink(missing_ok=True)
+                if is_local(self._file(table)):
+                    remove(self._file(table))
                 continue
             writer.close()
-            self._hidden(table).rename(self._stage / table / f"{self._task}.parquet")
+            if not is_local(self._file(table)):
+                self._sinks[table].close()
+            self.written[table] = self._file(table).partition("?")[0].rpartition("/")[2], self._rows[table]
 
 
 def _schema(table: str, rows: pa.Table) -> pa.Schema:

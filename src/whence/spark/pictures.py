@@ -11,8 +11,8 @@ import re
 from collections import Counter
 from hashlib import blake2b
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
-from uuid import uuid4
 
 import msgspec
 import numpy as np
@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from whence.judge.batch.coding import Coded, picked
 from whence.judge.batch.compiled import Ints, Longs
 from whence.judge.batch.kernel import PUBLISH
+from whence.spark.place import join, make_directory, write_bytes
 from whence.trace import Row, shiviz
 
 RADIUS: Final = 3
@@ -30,25 +31,25 @@ PER_RUN: Final = 3
 """Pictures of a run, of the first violation of each rule."""
 
 
-def draw(table: pa.Table, coded: Coded, wrong: pa.Table, run: str, cluster: str, stage: str) -> int:
-    """A log for the first violation of each rule, into the directory `shiviz`. Returns how many. `table`: the rows of
-    the run, `coded`: the same for the kernel; `wrong`: its violations."""
+def draw(table: pa.Table, coded: Coded, wrong: pa.Table, run: str, cluster: str, stage: str) -> list[str]:
+    """A log for the first violation of each rule, into the directory `shiviz`. Returns their names. `table`: the rows
+    of the run, `coded`: the same for the kernel; `wrong`: its violations."""
     seen: dict[str, dict[str, Any]] = {}
     for violation in wrong.slice(0, 10_000).to_pylist():
         seen.setdefault(violation["rule"], violation)
     chosen = list(seen.values())[:PER_RUN]
     if not chosen:
-        return 0
-    place = Path(stage) / "shiviz"
-    place.mkdir(exist_ok=True)
+        return []
+    make_directory(join(stage, "shiviz"))
     steps = _Steps(coded, chosen)
     for violation in chosen:
         rows = coded.row[steps.near(violation)]
-        hidden = place / f".{uuid4().hex}"
         near = _rows(picked(table, rows[rows < table.num_rows]), run, cluster)
-        shiviz.write_log(short_trace(near), hidden)
-        hidden.rename(place / file_name(run, cluster, violation["rule"]))
-    return len(chosen)
+        with TemporaryDirectory() as here:
+            log = Path(here) / "log"
+            shiviz.write_log(short_trace(near), log)
+            write_bytes(join(stage, "shiviz", file_name(run, cluster, violation["rule"])), log.read_bytes())
+    return [file_name(run, cluster, violation["rule"]) for violation in chosen]
 
 
 def file_name(run: str, cluster: str, rule: str) -> str:

@@ -213,12 +213,12 @@ def _connect(remote: str, rows: int | None) -> SparkSession:
     missing = [name for name in ("grpc", "grpc_status", "google.rpc") if not _there(name)]
     if missing:
         raise UsageError(
-            f"Spark Connect ({remote}) needs {', '.join(missing)}: pip install 'pyspark[connect]'; "
+            f"Spark Connect ({remote}) needs {', '.join(missing)}: pip install 'whence[connect]'; "
             "or unset SPARK_REMOTE to run embedded"
         )
     try:
         spark = SparkSession.builder.remote(remote).getOrCreate()
-        spark.addArtifacts(str(_packed()), pyfile=True)
+        ship(spark)
         _fit(spark, rows)
     except Exception as error:
         raise UsageError(f"no Spark Connect session at {remote}: {str(error).splitlines()[0][:400]}") from error
@@ -268,6 +268,14 @@ def cores(spark: SparkSession) -> int:
         return os.cpu_count() or 1
 
 
+def ship(spark: SparkSession) -> None:
+    """Send our package to the workers of a session that was not started here, and do not have it."""
+    if hasattr(spark, "addArtifacts") and not hasattr(spark, "_jsparkSession"):
+        spark.addArtifacts(str(_packed()), pyfile=True)
+    else:
+        spark.sparkContext.addPyFile(str(_packed()))
+
+
 def _packed() -> Path:
     """This package as a zip file, for workers on other machines; with what numba has compiled here, which takes a
     minute to compile anew. It is taken where the processor is the same."""
@@ -293,9 +301,31 @@ def _machine_code(path: Path) -> bool:
 
 
 def worker_memory(spark: SparkSession) -> int:
-    """Bytes that a Python worker may take: what the JVM's third leaves, shared by those that run at one time. Workers
-    elsewhere are taken to be like this machine."""
-    return _machine_memory() * 2 // 3 // cores(spark)
+    """Bytes that a Python worker may take, by the settings of the session. Embedded: what the JVM's third leaves of the
+    machine. Elsewhere: what an executor has for Python. Shared by the tasks that run there at one time."""
+    master = _setting(spark, "spark.master") or "local"
+    if master.startswith("local") and not master.startswith("local-cluster"):
+        return _machine_memory() * 2 // 3 // cores(spark)
+    jvm = _bytes(_setting(spark, "spark.executor.memory") or "1g")
+    python = _setting(spark, "spark.executor.pyspark.memory") or _setting(spark, "spark.executor.memoryOverhead")
+    factor = float(_setting(spark, "spark.executor.memoryOverheadFactor") or (0.4 if master.startswith("k8s") else 0.1))
+    overhead = max(384 << 20, int(factor * jvm)) if master.startswith(("k8s", "yarn")) else jvm
+    share = _bytes(python) if python else overhead
+    tasks = int(_setting(spark, "spark.executor.cores") or 1) // int(_setting(spark, "spark.task.cpus") or 1)
+    return share // max(1, tasks)
+
+
+def _setting(spark: SparkSession, name: str) -> str | None:
+    try:
+        return spark.conf.get(name, None)
+    except Exception:  # a server that does not tell
+        return None
+
+
+def _bytes(size: str) -> int:
+    """Spark's sizes: `4g`, `512m`; a bare number is MiB."""
+    number, unit = re.fullmatch(r"(\d+)\s*([kmgt]?)b?", size.strip().lower()).groups()  # type: ignore[union-attr]
+    return int(number) << {"k": 10, "": 20, "m": 20, "g": 30, "t": 40}[unit]
 
 
 def _fitting_memory() -> str:

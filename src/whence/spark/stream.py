@@ -32,12 +32,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from whence.errors import TraceError, UsageError, WhenceError
-from whence.judge import Follower, Judged
+from whence.judge import Follower
 from whence.judge.batch.tables import from_rows, violations_table
-from whence.judge.findings import Finding
 from whence.judge.follow import KINDS, Changes, Step
 from whence.spark import ingest
-from whence.spark.growing import BATCH_BYTES, GrowingTrace, growing_files, is_parquet, read
+from whence.spark.growing import BATCH_BYTES, growing_files, is_parquet, read
+from whence.spark.keyed import verdict_rows
+from whence.spark.place import found as files_at
+from whence.spark.sources import register
 from whence.spark.tables import MANIFEST, arrow_schema, disk_errors, require, spark_schema
 
 MARK: Final = "_watch.json"
@@ -223,7 +225,7 @@ def start(
         raise TraceError(f"{place}: no such directory; name the one that the members write their traces into")
     if max_bytes < 1:
         raise UsageError(f"a batch has at least one byte, not {max_bytes}")
-    spark.dataSource.register(GrowingTrace)
+    register(spark)
     rows = spark.readStream.format("whence").option("max_bytes", max_bytes).load(str(place.absolute()))
     sink = rows.writeStream.foreachBatch(audit).option("checkpointLocation", str((audit.out / "checkpoint").absolute()))
     return (sink.trigger(availableNow=True) if once else sink.trigger(processingTime=every)).start()
@@ -308,7 +310,7 @@ def _judge(
         every = follower.findings()
         found = [finding for finding in every if finding.doubt is None]
         doubts += len(every) - len(found) + sum(follower.torn.values())
-        verdicts += _verdicts(key, some, found)
+        verdicts += verdict_rows(key, some, found)
         broken.append(violations_table(found, *key))
     violations = pa.concat_tables([arrow_schema("violations").empty_table(), *broken])
     newest: int = pc.max(good["t_ns"]).as_py() or 0
@@ -327,15 +329,6 @@ def _judge(
         "quarantine": quarantine.cast(arrow_schema("quarantine")),
     }
     return {name: part for name, part in tables.items() if part.num_rows}, sums
-
-
-def _verdicts(key: tuple[str, str], judged: list[Judged], found: list[Finding]) -> Iterator[tuple[Any, ...]]:
-    """Rows of `verdicts`."""
-    wrong = {(finding.member, finding.step) for finding in found}
-    for one in judged:
-        cause = (None, None, None) if one.cause is None else (one.cause.origin, one.cause.seq, one.cause.id)
-        at = (one.member, one.step)
-        yield (*key, *at, one.event, one.origin, one.seq, one.verdict.text, one.order, *cause, at in wrong)
 
 
 def _by_run(rows: pa.Table) -> Iterator[tuple[tuple[str, str], Iterable[tuple[str, int, Step | None]]]]:
@@ -371,7 +364,7 @@ def _tails(trace: Path, consumed: dict[str, int]) -> Iterator[pa.Table]:
     """The last lines without an end, and the files that never became a trace."""
     root = trace.absolute()
     for file in growing_files(trace):
-        _, bad = ingest.plan([file])
+        _, bad = ingest.plan(files_at(file))
         first = consumed.get(str(file.relative_to(root)), 0)
         if bad:
             yield ingest.raw_rows(str(file), ingest.RAW.empty_table(), bad)

@@ -280,8 +280,8 @@ def gather(grid: Grid, out: str | os.PathLike[str]) -> pa.Table:
         if lacking:
             raise UsageError(f"{place}: {len(lacking)} points of {grid.name} have not been run; run the sweep again")
         table = results([rows[p.point] for p in all_points(grid)])
-        (stage / "results").mkdir()
-        pq.write_table(table, stage / "results" / "results.parquet", compression="zstd")
+        (Path(stage) / "results").mkdir()
+        pq.write_table(table, Path(stage) / "results" / "results.parquet", compression="zstd")
         publish(stage, place, {"results": len(table)}, {"grid": msgspec.to_builtins(grid)})
     return table
 

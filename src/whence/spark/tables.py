@@ -1,8 +1,9 @@
 """The tables of the pipeline: their published schemas, the gate before each, and writing that is all or nothing.
 
-A table is a directory of Parquet files beside a manifest, `_whence.json`. It is written into a hidden directory and
-renamed when complete, and only then entered in the manifest; a reader goes by the manifest. So a killed run leaves
-nothing that a later one would read, and running again replaces what was there.
+A table is a directory of Parquet files beside a manifest, `_whence.json`, written last; a reader goes by it. On
+a disk a table is written into a hidden directory and renamed when complete. In a store, which has no rename, its files
+are written in place under names that are never used again, and the manifest says which of them are the table. So a
+killed run leaves nothing that a later one would read, and running again replaces what was there.
 """
 
 from __future__ import annotations
@@ -12,17 +13,30 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from whence.errors import TraceError, UsageError
 from whence.judge.batch import schemas
 from whence.judge.batch.schemas import Columns, arrow, columns
+from whence.spark.place import (
+    Anywhere,
+    Found,
+    is_local,
+    join,
+    names_in,
+    parquet,
+    place_of,
+    read_bytes,
+    remove,
+    write_bytes,
+)
 from whence.trace.schema import COLUMNS, TRACE_VERSION
 
 if TYPE_CHECKING:  # pyspark is imported where it is used: an audit without Spark does not load it
@@ -80,30 +94,61 @@ def require(df: DataFrame, table: str) -> DataFrame:
 # -- on disk
 
 
-def read_table(spark: SparkSession, out: str | os.PathLike[str], table: str) -> DataFrame:
+def read_table(spark: SparkSession, out: Anywhere, table: str) -> DataFrame:
     """A finished table. Raises TraceError when there is none, or only what a killed run left."""
-    place = Path(out)
-    if table not in manifest(place).get("tables", {}):
+    return frame(spark, table, table_files(out, table))
+
+
+def frame(spark: SparkSession, table: str, files: Sequence[str]) -> DataFrame:
+    """The rows of these files of a table: read by Spark on a disk, by Arrow elsewhere."""
+    schema, arrow_of = spark_schema(table), arrow_schema(table)
+    if not files:
+        return spark.createDataFrame([], schema)
+    if is_local(files[0]):
+        return require(spark.read.schema(schema).parquet(*files), table)
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for file in batch.column(0).to_pylist():
+                yield from pq.read_table(parquet(str(file))).cast(arrow_of).to_batches(max_chunksize=1 << 16)
+
+    listed = spark.createDataFrame([(file,) for file in files], "file string").repartition(len(files))
+    return listed.mapInArrow(read, schema)
+
+
+def table_files(out: Anywhere, table: str) -> list[str]:
+    """The files of a finished table. Raises TraceError when there is none, or only what a killed run left."""
+    place = place_of(out)
+    entry = manifest(place).get("tables", {}).get(table)
+    if entry is None:
         raise TraceError(f"{place}: no finished table {table!r} here")
-    return require(spark.read.schema(spark_schema(table)).parquet(str(place / table)), table)
+    names = entry.get("files")
+    if names is None:
+        names = [name for name in names_in(join(place, table)) if name.endswith(".parquet")]
+    return [join(place, table, name) for name in names]
 
 
-def manifest(out: Path) -> dict[str, Any]:
+def manifest(out: Anywhere) -> dict[str, Any]:
     """What is finished in this directory; empty when nothing is."""
+    place = join(place_of(out), MANIFEST)
     try:
-        found: dict[str, Any] = json.loads((out / MANIFEST).read_text(encoding="utf-8"))
+        found: dict[str, Any] = json.loads(read_bytes(place))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        raise TraceError(f"{out / MANIFEST}: damaged: {error}; delete it and run again") from None
+        raise TraceError(f"{place}: damaged: {error}; delete it and run again") from None
     return found
 
 
 @contextmanager
-def staging(out: str | os.PathLike[str]) -> Iterator[Path]:
-    """A hidden directory in `out` to write tables into. It is gone afterwards, whatever happens: `publish` moves
-    finished tables out of it. What killed runs left behind is removed first."""
-    place = Path(out).absolute()  # workers write into it, and may have been started in another directory
+def staging(out: Anywhere) -> Iterator[str]:
+    """A place to write tables into: on a disk a hidden directory in `out`, which is gone afterwards, whatever happens
+    (`publish` moves finished tables out of it, and what killed runs left behind is removed first); else `out`."""
+    if not is_local(out):
+        with disk_errors(place_of(out)):
+            yield place_of(out)
+        return
+    place = Path(place_of(out))  # workers write into it, and may have been started in another directory
     with disk_errors(place):
         place.mkdir(parents=True, exist_ok=True)
         for left in place.glob(".staging-*"):
@@ -113,7 +158,7 @@ def staging(out: str | os.PathLike[str]) -> Iterator[Path]:
         stage.mkdir()
     try:
         with disk_errors(place):
-            yield stage
+            yield str(stage)
     finally:
         shutil.rmtree(stage, ignore_errors=True)
 
@@ -129,36 +174,65 @@ def _in_use(stage: Path) -> bool:
     return True
 
 
-def publish(stage: Path, out: str | os.PathLike[str], rows: Mapping[str, int], facts: Mapping[str, Any]) -> None:
-    """Move the tables of `stage` into place, in one step as far as a reader can tell: their entries leave the manifest
-    before the old tables do, and come back when all the new ones are there. `facts` (inputs and the like) go into the
-    manifest."""
-    place = Path(out)
+def publish(
+    stage: str,
+    out: Anywhere,
+    rows: Mapping[str, int],
+    facts: Mapping[str, Any],
+    files: Mapping[str, Sequence[str]] | None = None,
+) -> None:
+    """Make the tables of `stage` those of `out`, in one step as far as a reader can tell: their entries leave the
+    manifest before the old tables do, and come back when all the new ones are there. `rows`: of each table. `facts`
+    (inputs and the like) go into the manifest. `files`: the names of the files of each table; others are of tasks that
+    failed. Without it, all files are the table's."""
+    place = place_of(out)
     with disk_errors(place):
         known = manifest(place)
         tables = {name: entry for name, entry in known.get("tables", {}).items() if name not in rows}
         _write_manifest(place, {**known, "tables": tables})
         now = datetime.now(UTC).isoformat(timespec="seconds")
         for table, count in rows.items():
-            if (place / table).exists():
-                (place / table).rename(stage / f"old-{table}")
-            (stage / table).mkdir(exist_ok=True)
-            (stage / table).rename(place / table)
-            tables[table] = {"rows": count, "finished": now}
-        _write_manifest(place, {"schema": TRACE_VERSION, **known, **facts, "finished": now, "tables": tables})
+            mine = None if files is None else sorted(files.get(table, ()))
+            if is_local(place):
+                _move(Path(stage) / table, Path(place) / table, mine)
+            tables[table] = {"rows": count, "finished": now, **({} if mine is None else {"files": mine})}
+        new = {"schema": TRACE_VERSION, **known, **facts, "finished": now, "tables": tables}
+        _write_manifest(place, new)
+        if not is_local(place):
+            for table in rows:
+                _only(place, table, tables[table]["files"])
 
 
-def _write_manifest(place: Path, content: Mapping[str, Any]) -> None:
-    new = place / f".{MANIFEST}.{os.getpid()}"
+def _move(table: Path, to: Path, files: Sequence[str] | None) -> None:
+    table.mkdir(exist_ok=True)
+    if files is not None:
+        for file in [file for file in table.iterdir() if file.name not in files]:
+            file.unlink()
+    if to.exists():
+        to.rename(table.with_name(f"old-{table.name}"))
+    table.rename(to)
+
+
+def _only(place: str, table: str, files: Sequence[str]) -> None:
+    """Remove files of this table that are not of it any more."""
+    for name in set(names_in(join(place, table))) - set(files):
+        remove(join(place, table, name))
+
+
+def _write_manifest(place: str, content: Mapping[str, Any]) -> None:
+    if not is_local(place):  # a store shows a file when it is complete
+        write_bytes(join(place, MANIFEST), json.dumps(content, indent=1).encode())
+        return
+    new = Path(place) / f".{MANIFEST}.{os.getpid()}"
     with new.open("w", encoding="utf-8") as file:
         json.dump(content, file, indent=1)
         file.flush()
         os.fsync(file.fileno())
-    new.rename(place / MANIFEST)
+    new.rename(Path(place) / MANIFEST)
 
 
 @contextmanager
-def disk_errors(place: Path) -> Iterator[None]:
+def disk_errors(place: Anywhere) -> Iterator[None]:
     """A full or read-only disk gets a name, also when it was a worker of Spark that met it."""
     try:
         yield
@@ -173,6 +247,6 @@ def disk_errors(place: Path) -> Iterator[None]:
         raise TraceError(f"{place}: cannot write: {os.strerror(full)}") from error
 
 
-def inputs(files: list[Path]) -> list[dict[str, object]]:
+def inputs(files: Sequence[Found]) -> list[dict[str, object]]:
     """What was read, for the manifest."""
-    return [{"file": str(f), "size": f.stat().st_size, "mtime_ns": f.stat().st_mtime_ns} for f in files]
+    return [{"file": file.place, "size": file.size, "mtime_ns": file.mtime_ns} for file in files]

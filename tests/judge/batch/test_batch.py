@@ -17,7 +17,7 @@ from tests.sim.runs import Run
 from whence.errors import UnknownOrder
 from whence.judge import Counts, Doubt, Finding, Follower
 from whence.judge.batch import audited, tables
-from whence.judge.findings import NO_TRACE, OPEN_END
+from whence.judge.findings import MISSING_STEPS, NO_TRACE, OPEN_END
 from whence.judge.follow import step_of
 from whence.judge.promises import AGREEMENT, SILENCE, SILENT
 from whence.sim.scenario import Loaded, parse
@@ -256,6 +256,18 @@ def test_clocks_that_differ_make_no_second_owner() -> None:
         tenure("b#1", 1, 200, "owner", "1.0.2"),
     ]
     assert owners(*rows) == []
+
+
+def test_an_owner_with_steps_missing_leaves_a_doubt() -> None:
+    """It may have delivered the other's last event in its step 1, which is missing."""
+    rows = [
+        tenure("a#1", 0, 100, "owner", "1.0.1"),
+        Row("r", "c", "a#1", 1, 240, "publish", A),
+        step("b#1", 0, "join", order="causal", reason="genesis"),
+        tenure("b#1", 2, 200, "owner", "1.0.2"),
+    ]
+    assert owners(*rows) == []
+    assert audited.doubts(judge(rows)) == [Doubt("b#1", MISSING_STEPS, 2)], "the step, and the second owner"
 
 
 def test_an_id_is_used_once() -> None:

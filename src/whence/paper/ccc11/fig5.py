@@ -47,7 +47,7 @@ ASKING = ("R1", "R4")
 def measure(context: Context) -> list[Row]:
     """Rounds are tuned for each load with R1; all variants use the same rounds."""
     loads = QUICK if context.quick else LOADS
-    rounds, seeds = (24, 3) if context.quick else (60, 8)
+    rounds, seeds = (24, 3) if context.quick else (40, 6)
     base = {"members": MEMBERS, "coordinators": MEMBERS, "rounds": rounds, **context.published()}
     keep = ("variant", "load", "round_ms")
     first = tuned_runs(context, [{**base, "load": MEMBERS * p, "variant": "R1"} for p in loads], seeds, keep)

@@ -105,7 +105,8 @@ def success_bars(axes: Any, rows: Sequence[Row], x: str, index: int, label: str)
     found = [success(row) for row in rows]
     y = [100 * p.value for p in found]
     error_bars(axes, [row[x] for row in rows], y, around(found, 100), f"{MARKS[index]}-", COLOURS[index], label)
-    axes.set_ylim(max(0.0, min(90.0, axes.get_ylim()[0])), 101)
+    lowest = 100 * min(p.low for p in found) - 1
+    axes.set_ylim(max(0.0, min(90.0, lowest, axes.get_ylim()[0])), 101)
 
 
 def fit(xs: Sequence[float], ys: Sequence[float], logarithmic: bool = False) -> dict[str, float]:

@@ -1,0 +1,165 @@
+"""DataFrame in, DataFrames out: the audit in a session of the caller's own, which is not reconfigured.
+
+    found = audit(df)
+    found.violations.show()
+
+`df` is any table of steps (`whence.spark.gate`), so a source is whatever `spark.read` can read. Its rows are packed by
+run and cluster into blocks and shuffled so; a run is judged by one task, or, if it is too large for a worker, by many
+(`whence.spark.giant`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final, Self
+
+import pyarrow as pa
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from whence.judge.batch import tables as results
+from whence.judge.batch.audited import Audited, audited
+from whence.judge.batch.coding import READ, code
+from whence.judge.batch.compiled import interpreted
+from whence.spark import gate, session
+from whence.spark.blocks import BLOCKS, REFUSED, Run, judged, packed
+from whence.spark.findings import as_rows, few
+from whence.spark.giant import BUCKET_ROWS, spread_out
+from whence.spark.tables import arrow_schema, spark_schema
+
+ROW_BYTES: Final = 200
+"""About what a worker takes for a row while it judges."""
+
+
+class Audit:
+    """What was found, as DataFrames. They are columns of one DataFrame, which is computed when the first of them is
+    used and kept (in memory, what does not fit on disk) until `unpersist`, or the end of a `with` block."""
+
+    def __init__(self, findings: DataFrame, kept: list[DataFrame]) -> None:
+        self.findings = findings.persist(StorageLevel.MEMORY_AND_DISK)
+        self._kept = kept
+
+    @property
+    def verdicts(self) -> DataFrame:
+        """A row for each delivery."""
+        return self._table("verdicts")
+
+    @property
+    def violations(self) -> DataFrame:
+        """A row for each broken promise."""
+        return self._table("violations")
+
+    @property
+    def members(self) -> DataFrame:
+        """A row for each member, with counts."""
+        return self._table("members")
+
+    @property
+    def doubts(self) -> DataFrame:
+        """A row for each member whose trace is not all here."""
+        return self._table("doubts")
+
+    @property
+    def quarantine(self) -> DataFrame:
+        """What is no row, and rows that contradict each other."""
+        return self._table("quarantine")
+
+    def _table(self, name: str) -> DataFrame:
+        return self.findings.where(F.col(name).isNotNull()).select(f"{name}.*")
+
+    def unpersist(self) -> None:
+        """Give back the memory and disk that the findings take. What is used afterwards is computed anew."""
+        for frame in (self.findings, *self._kept):
+            frame.unpersist()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.unpersist()
+
+
+def audit(df: DataFrame, *, complete: bool = False, giant: int | None = None) -> Audit:
+    """Judge a table of steps: did every member get what its order promises?
+
+    Columns: `run`, `cluster`, `member`, `lseq`, `kind` and `event`, and any of `t_ns`, `ticket`, `reason`, `peer`,
+    `order`, `token`, `file`, `position`; others are passed over. Raises UsageError that names all that is missing or of
+    a wrong type. A row without a value where one is needed goes to `quarantine`.
+
+    `complete`: the rows of all members are here, to the end of each run; what no row tells of did not happen. Otherwise
+    what depends on rows that may be missing is in `doubts`.
+
+    `giant`: rows above which a run is spread over workers; by default as many as fit into the memory of one, by the
+    settings of the session. Where the plan of `df` cannot tell that all of it is smaller than that, its rows are
+    counted now, by run, and kept for the judge; otherwise nothing is read before the first table is used.
+    """
+    blocks = gate.rows(df).mapInArrow(packed, BLOCKS)
+    limit = session.worker_memory(df.sparkSession) // ROW_BYTES if giant is None else giant
+    kept: list[DataFrame] = []
+    large: dict[Run, int] = {}
+    if giant is not None or not _surely_below(df, limit):
+        blocks = blocks.persist(StorageLevel.MEMORY_AND_DISK)
+        kept.append(blocks)
+        large = giants(blocks, limit)
+    out = as_rows()
+    if not large:
+        return Audit(judged(blocks, out, complete), kept)
+    own = large_ones(large)
+    spread = spread_out(blocks.where(own), out, complete, buckets(large, limit))
+    return Audit(judged(blocks.where(~own), out, complete).unionByName(spread.findings), [*kept, *spread.kept])
+
+
+def _surely_below(df: DataFrame, rows: int) -> bool:
+    """The plan says that the input is so small that it has fewer rows than these. (A row takes a byte at least.)"""
+    try:
+        size = df._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()
+        return int(str(size)) < rows
+    except Exception:  # Spark Connect does not tell
+        return False
+
+
+def giants(blocks: DataFrame, rows: int) -> dict[Run, int]:
+    """Runs of more than so many rows. Only these come to the driver."""
+    sizes = blocks.where(F.col("run") != REFUSED).groupBy("run", "cluster").agg(F.sum("rows").alias("n"))
+    return {(row["run"], row["cluster"]): row["n"] for row in sizes.where(F.col("n") > rows).collect()}
+
+
+def large_ones(runs: dict[Run, int]) -> Column:
+    """The condition of being a row of one of these runs."""
+    keys = [F.struct(F.lit(run).alias("run"), F.lit(cluster).alias("cluster")) for run, cluster in sorted(runs)]
+    return F.struct("run", "cluster").isin(keys)
+
+
+def buckets(runs: dict[Run, int], limit: int) -> int:
+    """How many parts the members of each of these runs are cut into."""
+    return max(2, -(-max(runs.values()) // max(1, min(BUCKET_ROWS, limit))))
+
+
+# -- of each run by itself
+
+Make = Callable[[Audited, str, str], pa.Table]
+
+
+def past(df: DataFrame) -> DataFrame:
+    """The table `past`: the true causal past of each event. A run has to fit into a worker."""
+    return _of_runs(df, "past", results.past_table)
+
+
+def origins(df: DataFrame) -> DataFrame:
+    """The table `origins`: which entry of a vector of `past` is whose."""
+    return _of_runs(df, "origins", results.origins_table)
+
+
+def _of_runs(df: DataFrame, table: str, make: Make) -> DataFrame:
+    schema = arrow_schema(table)
+
+    def of_run(rows: pa.Table) -> pa.Table:
+        named = rows.slice(0, 1).to_pylist()[0]
+        with interpreted(few(rows.num_rows)):
+            return make(audited(code(rows)), named["run"], named["cluster"]).cast(schema)
+
+    return gate.rows(df).select(*READ).groupBy("run", "cluster").applyInArrow(of_run, spark_schema(table))

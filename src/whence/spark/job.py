@@ -1,0 +1,261 @@
+"""Did order ever break? From trace files, wherever they are, to the tables of an audit.
+
+The judge is the same everywhere and takes one run at a time. The designs differ in how the rows of a run get to one
+place. The design is chosen by the layout of the files, read from their footers:
+
+========== ====================================================== ==================================================
+design     when                                                   how
+========== ====================================================== ==================================================
+`runs`     each piece of a file is of one run (or all is small)   a task reads the files of its runs: no shuffle
+`shuffle`  files hold rows of several runs                        rows are packed by run, shuffled as blocks
+`giant`    a run is too large for one worker                      `whence.spark.giant`
+========== ====================================================== ==================================================
+
+For a DataFrame of one's own there is `whence.spark.audit`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+
+from whence.errors import UsageError
+from whence.spark import blocks, ingest, measure, session
+from whence.spark.blocks import Run, by_run, judged
+from whence.spark.findings import TABLES, Judged, Out, as_files, judge_run, refused
+from whence.spark.frames import ROW_BYTES, buckets, giants, large_ones
+from whence.spark.giant import spread_out
+from whence.spark.ingest import Bad, Piece
+from whence.spark.parts import Parts
+from whence.spark.place import Anywhere, Found, join
+from whence.spark.summary import Summary
+from whence.spark.tables import arrow_schema, frame, inputs, publish, staging
+
+SMALL: Final = 1_000_000
+"""Rows that one task takes whatever their layout is: a shuffle would cost more than it saves."""
+TASK_ROWS: Final = 2_000_000
+"""Rows of small runs that are put together for one task."""
+GIANT: Final = 40_000_000
+"""Rows of a run above which it is spread over workers, however much memory there is."""
+
+Progress = Callable[[str], None]
+
+
+class Planned(NamedTuple):
+    """What the footers of the files say. They are read once."""
+
+    files: list[Found]
+    pieces: list[Piece]
+    bad: list[Bad]
+
+    @property
+    def rows(self) -> int:
+        """About how many."""
+        return sum(piece.rows for piece in self.pieces)
+
+
+def plan(paths: Iterable[Anywhere]) -> Planned:
+    """Find the traces at these places and read their footers. Needs no Spark."""
+    files = ingest.find(paths)
+    return Planned(files, *ingest.plan(files))
+
+
+# -- designs
+
+
+def by_runs(spark: SparkSession, pieces: Sequence[Piece], out: Out, complete: bool) -> DataFrame:
+    """A task has all the pieces of its runs."""
+
+    def work(runs: list[list[Piece]]) -> Iterator[pa.RecordBatch]:
+        return out.emit(_judged(runs, complete))
+
+    jobs = together(pieces, session.cores(spark))
+    return ingest.over(spark, jobs, work, out.schema, len(jobs))
+
+
+def _judged(runs: list[list[Piece]], complete: bool) -> Iterator[Judged]:
+    for mine in runs:
+        rows, bad = blocks.read(mine)
+        if bad:
+            yield refused(ingest.bad_table(bad))
+        for run, cluster, table in by_run(rows):
+            yield judge_run(table, run, cluster, complete)
+
+
+def together(pieces: Sequence[Piece], cores: int = 1) -> list[list[list[Piece]]]:
+    """Task -> runs -> pieces: the pieces of a run together, small runs together in one task, the largest tasks first.
+    What is small is taken as a whole, whatever is in it."""
+    total = sum(piece.rows for piece in pieces)
+    if session.interpreted(total) or (total <= SMALL and any(piece.of is None for piece in pieces)):
+        return [[list(pieces)]]
+    runs: dict[tuple[str, str] | None, list[Piece]] = {}
+    for piece in pieces:
+        runs.setdefault(piece.of, []).append(piece)
+    sized = sorted(runs.values(), key=lambda mine: -sum(p.rows for p in mine))
+    tasks: list[list[list[Piece]]] = []
+    room = 0
+    for mine in sized:
+        rows = sum(p.rows for p in mine)
+        if rows > room:
+            tasks.append([])
+            room = min(TASK_ROWS, -(-total // (2 * cores)))
+        tasks[-1].append(mine)
+        room -= rows
+    return tasks
+
+
+def layout(pieces: Sequence[Piece]) -> str:
+    """`runs` or `shuffle`."""
+    rows = sum(p.rows for p in pieces)
+    return "runs" if rows <= SMALL or all(p.of is not None for p in pieces) else "shuffle"
+
+
+def _large(spark: SparkSession, pieces: Sequence[Piece], rows: int) -> dict[Run, int]:
+    """Runs of more than so many rows. Where footers do not tell of which run a piece is, and there are enough rows,
+    they are counted."""
+    if any(piece.of is None for piece in pieces):
+        if sum(piece.rows for piece in pieces) <= rows:
+            return {}
+        return giants(_counted(spark, pieces), rows)
+    size: Counter[Run] = Counter()
+    for piece in pieces:
+        if piece.of is not None:
+            size[piece.of] += piece.rows
+    return {run: n for run, n in size.items() if n > rows}
+
+
+def _counted(spark: SparkSession, pieces: Sequence[Piece]) -> DataFrame:
+    def work(piece: Piece) -> Iterator[pa.RecordBatch]:
+        table, _ = ingest.read_piece(piece, ("run", "cluster"))
+        counts = table.group_by(["run", "cluster"], use_threads=False).aggregate([([], "count_all")])
+        texts = [counts[name].cast(pa.string()) for name in ("run", "cluster")]
+        yield from pa.table([*texts, counts["count_all"]], names=["run", "cluster", "rows"]).to_batches()
+
+    return ingest.over(spark, pieces, work, "run string, cluster string, rows long")
+
+
+# -- all of it
+
+
+class _Made:
+    """What tasks have written, and the sums of it."""
+
+    def __init__(self, design: str) -> None:
+        self.total = Summary(design=design)
+        self.files: dict[str, list[str]] = {name: [] for name in (*TABLES, "shiviz")}
+        self.rows: Counter[str] = Counter(dict.fromkeys(TABLES, 0))
+
+    def add(self, done: DataFrame) -> None:
+        """Run these tasks. One row each comes to the driver."""
+        for row in done.where("summary is not null").select("summary").collect():
+            said: dict[str, Any] = json.loads(row["summary"])
+            self.total.add(Summary(**said["summary"]))
+            self.wrote(said["files"])
+            self.files["shiviz"] += said["pictures"]
+
+    def wrote(self, files: dict[str, tuple[str, int]]) -> None:
+        for table, (name, rows) in files.items():
+            self.files[table].append(name)
+            self.rows[table] += rows
+
+
+def audit_files(
+    spark: SparkSession,
+    paths: Iterable[Anywhere],
+    out: Anywhere,
+    *,
+    planned: Planned | None = None,
+    progress: Progress = lambda what: None,
+    design: str | None = None,
+    giant: int | None = None,
+    metrics: bool = False,
+    complete: bool = False,
+) -> Summary:
+    """Audit the traces at these places and write the tables into `out`, all or none; and beside them ShiViz logs of the
+    first violations of each run. Paths are of this machine, or URIs (`whence.spark.place`).
+
+    `planned`: what `plan(paths)` said, if it was asked. `progress` is told what is going on. `design`: instead of the
+    one that fits the layout (`giant`: every run is spread over workers). `giant`: rows above which a run is spread, by
+    default as many as fit into a worker's share of memory. `metrics`: measure, too; that takes many times as long, as
+    every row with all its columns goes through Spark, and is kept there (in memory, what does not fit on disk).
+    `complete`: see `whence.spark.audit`."""
+    if design not in (None, "runs", "shuffle", "giant"):
+        raise UsageError(f"no design {design!r}; there are runs, shuffle and giant")
+    if giant is None:
+        giant = 0 if design == "giant" else min(GIANT, session.worker_memory(spark) // ROW_BYTES)
+    planned = planned or plan(paths)
+    progress(f"{len(planned.files):,} files with about {planned.rows:,} rows")
+    made = _Made(design or layout(planned.pieces))
+    with staging(out) as stage:
+        with Parts(stage, "files") as parts:
+            parts.write("quarantine", ingest.bad_table(planned.bad))
+        made.wrote(parts.written)
+        _run(spark, planned.pieces, stage, made, giant, progress, complete)
+        made.total.quarantined = made.rows["quarantine"]
+        if metrics:
+            progress("measuring")
+            _metrics(spark, planned.files, stage, made)
+        made.rows["shiviz"] = made.total.pictures
+        progress("publishing the tables")
+        facts = {"inputs": inputs(planned.files), "rows": made.total.rows, "design": made.total.design}
+        publish(stage, out, made.rows, facts, made.files)
+    return made.total
+
+
+def _run(
+    spark: SparkSession,
+    pieces: Sequence[Piece],
+    stage: str,
+    made: _Made,
+    giant: int,
+    progress: Progress,
+    complete: bool,
+) -> None:
+    """All runs that fit into a worker, then the giants, side by side."""
+    large = _large(spark, pieces, giant)
+    mixed = any(piece.of is None for piece in pieces)
+    mine = [piece for piece in pieces if large and (mixed or piece.of in large)]
+    rest = [] if large and mixed else [piece for piece in pieces if piece.of not in large]
+    if rest:
+        rows = sum(p.rows for p in rest)
+        progress(f"auditing about {rows:,} rows in {len(rest):,} pieces, design {made.total.design!r}")
+        ways = as_files(stage, "run")
+        if made.total.design == "runs":
+            made.add(by_runs(spark, rest, ways, complete))
+        else:
+            made.add(judged(blocks.of_pieces(spark, rest), ways, complete))
+    if large:
+        made.total.design = "giant"
+        progress(f"auditing {len(large):,} runs too large for one worker: about {sum(large.values()):,} rows")
+        own, packed = large_ones(large), blocks.of_pieces(spark, mine).persist(StorageLevel.MEMORY_AND_DISK)
+        spread = spread_out(packed.where(own), as_files(stage, "giant"), complete, buckets(large, giant))
+        try:
+            made.add(spread.findings)
+            made.add(judged(packed.where(~own), as_files(stage, "other"), complete))
+        finally:
+            for kept in (packed, *spread.kept):
+                kept.unpersist()
+
+
+def _metrics(spark: SparkSession, files: Sequence[Found], stage: str, made: _Made) -> None:
+    rows = ingest.raw(spark, [file.place for file in files])
+    plain = rows.where("bad is null").select(*arrow_schema("events").names)
+    alike = not made.total.repeated and not made.total.quarantined
+    judged = frame(spark, "verdicts", [join(stage, "verdicts", name) for name in made.files["verdicts"]])
+    events = (plain if alike else ingest.events(rows)).persist()  # each metric reads them: the files once is enough
+    with session.small_jobs(spark, made.total.rows):
+        try:
+            measured = measure.metrics(events, judged).toArrow()
+        finally:
+            events.unpersist()
+    with Parts(stage, "metrics") as parts:
+        parts.write("metrics", measured)
+    made.files["metrics"] = []
+    made.rows["metrics"] = 0
+    made.wrote(parts.written)
