@@ -41,7 +41,7 @@ TOGETHER = {
     "tests/report/test_browser.py": "one browser",
 }
 """Tests that run on one worker, by the beginning of their path, and why: what they share is made once for each worker.
-The worker that has most of them begins first, so that none of these is left for the end."""
+The scheduler begins with the groups that have most tests, so that none of them is left for the end."""
 
 
 @pytest.hookimpl(optionalhook=True)

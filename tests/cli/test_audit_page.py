@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.report.traces import trace
 from whence.cli import near
 from whence.cli.audit_page import write_audit_page
-from whence.judge.batch import tables
-from whence.judge.batch.audited import audited, doubts
-from whence.judge.batch.coding import code
-from whence.spark import ingest
-from whence.spark.parts import Parts
-from whence.trace import COLUMNS, Row, open_trace
+from whence.spark.local import audit_here
+from whence.spark.made import plan
+from whence.trace import Row, open_trace
 
 
 def clean(n: int) -> list[Row]:
@@ -32,26 +30,14 @@ def wrong(n: int) -> list[Row]:
 
 def page(tmp_path: Path, *runs: list[Row]) -> str:
     """The page of an audit of these runs."""
-    renamed = [
-        [Row(f"run-{n}", *(getattr(row, f) for f in Row.__struct_fields__[1:])) for row in rows]
-        for n, rows in enumerate(runs)
-    ]
     with open_trace(tmp_path / "traces" / "t.parquet") as file:
-        file.append_many(row for rows in renamed for row in rows)
-    pieces, _ = ingest.plan(ingest.find([tmp_path / "traces"]))
-    with Parts(str(tmp_path / "out"), "run") as parts:
-        for piece in pieces:
-            table, _ = ingest.read_piece(piece, [c.name for c in COLUMNS])
-            for n in range(len(runs)):
-                mine = table.filter(ingest.pc.equal(table["run"].cast("string"), f"run-{n}"))
-                a = audited(code(mine))
-                parts.write("verdicts", tables.verdicts(a, f"run-{n}", "c"))
-                parts.write("violations", tables.violations(a, f"run-{n}", "c"))
-                parts.write("members", tables.members(a, f"run-{n}", "c"))
-                parts.write("doubts", tables.doubts_table(doubts(a), f"run-{n}", "c"))
-    made = write_audit_page(pieces, tmp_path / "out", len(runs), "whence audit traces --out out")
+        for n, rows in enumerate(runs):
+            file.append_many(msgspec.structs.replace(row, run=f"run-{n}") for row in rows)
+    planned, out = plan([tmp_path / "traces"]), str(tmp_path / "out")
+    audit_here([], out, planned=planned)
+    made = write_audit_page(planned.pieces, out, len(runs), "whence audit traces --out out")
     assert made is not None
-    return made.read_text(encoding="utf-8")
+    return Path(made).read_text(encoding="utf-8")
 
 
 def test_the_run_that_broke_is_shown_and_what_broke(tmp_path: Path) -> None:

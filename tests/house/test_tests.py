@@ -5,11 +5,9 @@ from __future__ import annotations
 import ast
 import re
 
-import pytest
-
+from tests.conftest import TOGETHER
 from tests.house.imports import ROOT, imports
 
-CONFTEST = str(ROOT / "tests" / "conftest.py")
 TEST_MODULE = re.compile(r"\btests\.(?:\w+\.)*test_\w+|\bfrom tests(?:\.\w+)* import test_\w+")
 
 
@@ -46,6 +44,5 @@ def test_the_check_can_fail() -> None:
     assert not offences("from tests.net.disks import Life")
 
 
-def test_what_runs_on_one_worker_is_there(pytestconfig: pytest.Config) -> None:
-    (conftest,) = (p for p in pytestconfig.pluginmanager.get_plugins() if getattr(p, "__file__", "") == CONFTEST)
-    assert conftest.TOGETHER and all((ROOT / path).exists() for path in conftest.TOGETHER)
+def test_what_runs_on_one_worker_is_there() -> None:
+    assert TOGETHER and all((ROOT / path).exists() for path in TOGETHER)

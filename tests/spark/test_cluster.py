@@ -170,4 +170,4 @@ def test_a_worker_is_killed_in_mid_job(cluster: Cluster, spark: SparkSession, tm
     assert main(["audit", str(tmp_path / "trace"), "--out", str(tmp_path / "embedded"), "--json"]) == 1
     for table in KEYS:
         assert judged(tmp_path / "out", table).equals(judged(tmp_path / "embedded", table)), table
-    assert pq.read_table(tmp_path / "out" / "verdicts").num_rows > 1_000_000
+    assert found["deliveries"] > 1_000_000

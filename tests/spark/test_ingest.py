@@ -253,6 +253,7 @@ def test_running_again_gives_the_same_tables(spark: SparkSession, tmp_path: Path
             "members": 4,
             "doubts": 0,
             "quarantine": 1,
+            "in_order": 0,
             "shiviz": 0,
         }
         assert [Path(str(entry["file"])).name for entry in known["inputs"]] == ["bad.parquet", "r.parquet", "s.parquet"]
@@ -260,6 +261,7 @@ def test_running_again_gives_the_same_tables(spark: SparkSession, tmp_path: Path
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
         "_whence.json",
         "doubts",
+        "in_order",
         "members",
         "quarantine",
         "shiviz",

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow.parquet as pq
@@ -24,12 +24,17 @@ from whence.cli.audit_page import write_audit_page
 from whence.cli.show import console
 from whence.errors import TraceError, UsageError
 from whence.judge.batch.audited import warm as warm_kernel
-from whence.spark import foreign
-from whence.spark.job import audit_files, plan
+from whence.spark.local import audit_here
+from whence.spark.made import Planned, plan
 from whence.spark.place import Found, is_local, join, opened, parquet, place_of
-from whence.spark.session import interpreted, session
+from whence.spark.summary import Summary
 from whence.spark.tables import table_files
 from whence.trace.read import SUFFIXES
+
+if TYPE_CHECKING:
+    from whence.spark.foreign import Summary as Logs
+
+STARTING = "starting Spark (most of the time that a small audit takes)"
 
 
 def audit(args: argparse.Namespace) -> int:
@@ -39,38 +44,20 @@ def audit(args: argparse.Namespace) -> int:
         raise UsageError("--parser is for --format shiviz: a whence trace needs none")
     if is_local(args.out) and Path(args.out).is_file():
         raise UsageError(f"--out {args.out} is a file; name a directory")
+    if args.engine == "local" and (args.format != "whence" or args.metrics or args.master):
+        raise UsageError("--engine local audits whence traces, without --metrics and --master: these need Spark")
     page: str | None = None
     with ExitStack() as stack:
         say = stack.enter_context(_Says())
         if args.format == "shiviz":
-            _check_logs(foreign.find_logs(args.paths), args.parser)
-            say("starting Spark (most of the time that a small audit takes)")
-            spark = session(args.master, args.memory, args.verbose)
-            say("reading logs")
-            logs = foreign.audit_logs(spark, args.paths, args.parser, args.out)
-            _need(logs.events, logs.quarantined, args)
+            logs = _logs(args, say)
             clean, said = logs.clean, msgspec.to_builtins(logs)
         else:
             planned = plan(args.paths)
             _check_traces(planned.files)
             if planned.bad and not planned.pieces:
                 raise TraceError(f"{planned.bad[0].file}: {planned.bad[0].reason}")
-            warm = None if interpreted(planned.rows) else Thread(target=warm_kernel, daemon=True)
-            if warm is not None:
-                warm.start()
-            say("starting Spark (most of the time that a small audit takes)")
-            spark = session(args.master, args.memory, args.verbose, planned.rows, queries=args.metrics)
-            if warm is not None:
-                warm.join()
-            found = audit_files(
-                spark,
-                args.paths,
-                args.out,
-                planned=planned,
-                progress=say,
-                metrics=args.metrics,
-                complete=args.complete,
-            )
+            found = (_here if args.engine == "local" else _with_spark)(args, planned, say)
             _need(found.rows, found.quarantined, args)
             clean, said = found.clean, asdict(found)
             say("drawing the page")
@@ -84,6 +71,50 @@ def audit(args: argparse.Namespace) -> int:
         if page is not None:
             console().print(f"the page: {escape(str(page))}", soft_wrap=True)
     return VIOLATED if not clean else DOUBT if said.get("doubts") else CLEAN
+
+
+# pyspark is imported only where it is used.
+
+
+def _logs(args: argparse.Namespace, say: _Says) -> Logs:
+    from whence.spark import foreign
+    from whence.spark.session import session
+
+    _check_logs(foreign.find_logs(args.paths), args.parser)
+    say(STARTING)
+    spark = session(args.master, args.memory, args.verbose)
+    say("reading logs")
+    logs = foreign.audit_logs(spark, args.paths, args.parser, args.out)
+    _need(logs.events, logs.quarantined, args)
+    return logs
+
+
+def _here(args: argparse.Namespace, planned: Planned, say: _Says) -> Summary:
+    sparse = args.verdicts != "all"
+    return audit_here(args.paths, args.out, planned=planned, progress=say, complete=args.complete, sparse=sparse)
+
+
+def _with_spark(args: argparse.Namespace, planned: Planned, say: _Says) -> Summary:
+    from whence.spark.job import audit_files
+    from whence.spark.session import interpreted, session
+
+    warm = None if interpreted(planned.rows) else Thread(target=warm_kernel, daemon=True)
+    if warm is not None:
+        warm.start()
+    say(STARTING)
+    spark = session(args.master, args.memory, args.verbose, planned.rows, queries=args.metrics)
+    if warm is not None:
+        warm.join()
+    return audit_files(
+        spark,
+        args.paths,
+        args.out,
+        planned=planned,
+        progress=say,
+        metrics=args.metrics,
+        complete=args.complete,
+        sparse=args.verdicts != "all" and not args.metrics,
+    )
 
 
 # Wrong input is said at once, not after Spark has started.

@@ -66,6 +66,19 @@ def _audit(command: argparse.ArgumentParser) -> None:
         "reliable member that lacks an event breaks its promise (otherwise that is in doubt)",
     )
     command.add_argument("--metrics", action="store_true", help="measure, too: loss, latency, load, ... (takes longer)")
+    command.add_argument(
+        "--verdicts",
+        choices=("sparse", "all"),
+        default="sparse",
+        help="sparse (default): a row for each delivery that is not in order, ranges of the others; all: a row for "
+        "each delivery, as --metrics needs them",
+    )
+    command.add_argument(
+        "--engine",
+        choices=("spark", "local"),
+        default="spark",
+        help="local: judge in this process, without Spark and Java; the same tables, for traces that fit into memory",
+    )
     _spark(command)
     command.set_defaults(call=later("audit", "audit", needs="spark"))
 

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import TaskContext
-from pyspark.sql import DataFrame, SparkSession
 
 from whence.judge.batch.coding import READ, codes
 from whence.judge.promises import PROMISES
 from whence.spark import ingest
-from whence.spark.findings import Judged, Out, judge_run, refused
+from whence.spark.findings import Judged, Out, judge_run, refused, task_number
 from whence.spark.ingest import Bad, Piece
 from whence.spark.json_lines import RAW_LIMIT, schema_of, unknown_order
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 BLOCKS: Final = "run string, cluster string, rows long, block binary, piece long"
 """`piece`: where the block comes from; in this order rows mostly need no sorting."""
@@ -54,8 +55,7 @@ def by_run(table: pa.Table) -> Iterator[tuple[str, str, pa.Table]]:
 
 def packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """For `mapInArrow`: rows of the gate as blocks, and what is no row as blocks of the quarantine."""
-    context = TaskContext.get()
-    number = (context.partitionId() if context is not None else 0) << 32
+    number = task_number() << 32
     waiting: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
@@ -135,6 +135,16 @@ def read(pieces: Sequence[Piece]) -> tuple[pa.Table, list[Bad]]:
         files = pa.DictionaryArray.from_arrays(pa.array(zeros), [piece.file])
         tables.append(table.append_column("file", files))
     return pa.concat_tables(tables), wrong
+
+
+def judge_pieces(runs: Iterable[Sequence[Piece]], complete: bool) -> Iterator[Judged]:
+    """Judge the runs in each of these groups of pieces. A run is in one group."""
+    for mine in runs:
+        rows, bad = read(mine)
+        if bad:
+            yield refused(ingest.bad_table(bad))
+        for run, cluster, table in by_run(rows):
+            yield judge_run(table, run, cluster, complete)
 
 
 def pack(table: pa.Table) -> bytes:

@@ -8,18 +8,19 @@ text as dictionaries all the way, and only sums leave it.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
-from pyspark import TaskContext
 
 from whence.judge.batch import tables as results
 from whence.judge.batch.audited import Audited, audited
 from whence.judge.batch.audited import doubts as doubts_of
 from whence.judge.batch.coding import code
 from whence.judge.batch.compiled import interpreted
+from whence.judge.batch.sparse import sparse as exceptions_of
 from whence.spark import ingest
 from whence.spark.parts import Parts
 from whence.spark.pictures import draw
@@ -83,6 +84,13 @@ def judge_run(table: pa.Table, run: str, cluster: str, complete: bool = False) -
     return Judged(run, cluster, found, summary, table, a)
 
 
+def task_number() -> int:
+    """The number of this task; 0 where there is no Spark."""
+    pyspark = sys.modules.get("pyspark")  # an audit without Spark does not load it
+    context = None if pyspark is None else pyspark.TaskContext.get()
+    return 0 if context is None else int(context.partitionId())
+
+
 def refused(bad: pa.Table) -> Judged:
     """What is no row."""
     return Judged("", "", {"quarantine": bad}, Summary())
@@ -128,18 +136,26 @@ def _passed(judged: Judged) -> Any:
     return pa.array([{"run": judged.run, "cluster": judged.cluster, "what": what, "blob": blob}], _LEFT)
 
 
-def as_files(stage: str, kind: str) -> Out:
+def _shortened(tables: dict[str, pa.Table], sparse: bool) -> dict[str, pa.Table]:
+    """These tables, with sparse verdicts if they are wanted."""
+    if not sparse or "verdicts" not in tables:
+        return tables
+    exceptions, ranges = exceptions_of(tables["verdicts"])
+    return {**tables, "verdicts": exceptions, "in_order": ranges}
+
+
+def as_files(stage: str, kind: str, sparse: bool = False) -> Out:
     """The tables go into files below `stage`, named after the task and `kind`; what was written, and the sums of it,
-    leave as one row a task. A file that is not named there is of a task that failed or was run twice."""
+    leave as one row a task. A file that is not named there is of a task that failed or was run twice. `sparse`: of
+    deliveries that are in order only ranges are written, into the table `in_order`."""
 
     def emit(found: Iterable[Judged]) -> Iterator[pa.RecordBatch]:
-        context = TaskContext.get()
-        task = f"{kind}-{context.partitionId() if context is not None else 0:05d}"
+        task = f"{kind}-{task_number():05d}"
         total = Summary()
         pictures: list[str] = []
         with Parts(stage, task) as parts:
             for judged in found:
-                for name, table in judged.tables.items():
+                for name, table in _shortened(judged.tables, sparse).items():
                     parts.write(name, table)
                 total.add(judged.summary)
                 if judged.rows is not None and judged.audited is not None and len(pictures) < PICTURES:

@@ -16,10 +16,9 @@ For a DataFrame of one's own there is `whence.spark.audit`.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 import pyarrow as pa
 from pyspark import StorageLevel
@@ -27,15 +26,16 @@ from pyspark.sql import DataFrame, SparkSession
 
 from whence.errors import UsageError
 from whence.spark import blocks, ingest, measure, session
-from whence.spark.blocks import Run, by_run, judged
-from whence.spark.findings import TABLES, Judged, Out, as_files, judge_run, refused
+from whence.spark.blocks import Run, judge_pieces, judged
+from whence.spark.findings import Out, as_files
 from whence.spark.frames import ROW_BYTES, buckets, giants, large_ones
 from whence.spark.giant import spread_out
-from whence.spark.ingest import Bad, Piece
+from whence.spark.ingest import Piece
+from whence.spark.made import Made, Planned, plan, publish_made
 from whence.spark.parts import Parts
 from whence.spark.place import Anywhere, Found, join
 from whence.spark.summary import Summary
-from whence.spark.tables import arrow_schema, frame, inputs, publish, staging
+from whence.spark.tables import arrow_schema, frame, staging
 
 SMALL: Final = 1_000_000
 """Rows that one task takes whatever their layout is: a shuffle would cost more than it saves."""
@@ -47,25 +47,6 @@ GIANT: Final = 40_000_000
 Progress = Callable[[str], None]
 
 
-class Planned(NamedTuple):
-    """What the footers of the files say. They are read once."""
-
-    files: list[Found]
-    pieces: list[Piece]
-    bad: list[Bad]
-
-    @property
-    def rows(self) -> int:
-        """About how many."""
-        return sum(piece.rows for piece in self.pieces)
-
-
-def plan(paths: Iterable[Anywhere]) -> Planned:
-    """Find the traces at these places and read their footers. Needs no Spark."""
-    files = ingest.find(paths)
-    return Planned(files, *ingest.plan(files))
-
-
 # -- designs
 
 
@@ -73,19 +54,10 @@ def by_runs(spark: SparkSession, pieces: Sequence[Piece], out: Out, complete: bo
     """A task has all the pieces of its runs."""
 
     def work(runs: list[list[Piece]]) -> Iterator[pa.RecordBatch]:
-        return out.emit(_judged(runs, complete))
+        return out.emit(judge_pieces(runs, complete))
 
     jobs = together(pieces, session.cores(spark))
     return ingest.over(spark, jobs, work, out.schema, len(jobs))
-
-
-def _judged(runs: list[list[Piece]], complete: bool) -> Iterator[Judged]:
-    for mine in runs:
-        rows, bad = blocks.read(mine)
-        if bad:
-            yield refused(ingest.bad_table(bad))
-        for run, cluster, table in by_run(rows):
-            yield judge_run(table, run, cluster, complete)
 
 
 def together(pieces: Sequence[Piece], cores: int = 1) -> list[list[list[Piece]]]:
@@ -143,26 +115,10 @@ def _counted(spark: SparkSession, pieces: Sequence[Piece]) -> DataFrame:
 # -- all of it
 
 
-class _Made:
-    """What tasks have written, and the sums of it."""
-
-    def __init__(self, design: str) -> None:
-        self.total = Summary(design=design)
-        self.files: dict[str, list[str]] = {name: [] for name in (*TABLES, "shiviz")}
-        self.rows: Counter[str] = Counter(dict.fromkeys(TABLES, 0))
-
-    def add(self, done: DataFrame) -> None:
-        """Run these tasks. One row each comes to the driver."""
-        for row in done.where("summary is not null").select("summary").collect():
-            said: dict[str, Any] = json.loads(row["summary"])
-            self.total.add(Summary(**said["summary"]))
-            self.wrote(said["files"])
-            self.files["shiviz"] += said["pictures"]
-
-    def wrote(self, files: dict[str, tuple[str, int]]) -> None:
-        for table, (name, rows) in files.items():
-            self.files[table].append(name)
-            self.rows[table] += rows
+def _add(made: Made, done: DataFrame) -> None:
+    """Run these tasks. One row each comes to the driver."""
+    for row in done.where("summary is not null").select("summary").collect():
+        made.add(row["summary"])
 
 
 def audit_files(
@@ -176,6 +132,7 @@ def audit_files(
     giant: int | None = None,
     metrics: bool = False,
     complete: bool = False,
+    sparse: bool = False,
 ) -> Summary:
     """Audit the traces at these places and write the tables into `out`, all or none; and beside them ShiViz logs of the
     first violations of each run. Paths are of this machine, or URIs (`whence.spark.place`).
@@ -184,27 +141,28 @@ def audit_files(
     one that fits the layout (`giant`: every run is spread over workers). `giant`: rows above which a run is spread, by
     default as many as fit into a worker's share of memory. `metrics`: measure, too; that takes many times as long, as
     every row with all its columns goes through Spark, and is kept there (in memory, what does not fit on disk).
-    `complete`: see `whence.spark.audit`."""
+    `complete`: see `whence.spark.audit`. `sparse`: `verdicts` has only what is not in order, and `in_order` the ranges
+    of what is; writing every verdict is a third of the work."""
+    if sparse and metrics:
+        raise UsageError("metrics need every verdict: not with sparse ones")
     if design not in (None, "runs", "shuffle", "giant"):
         raise UsageError(f"no design {design!r}; there are runs, shuffle and giant")
     if giant is None:
         giant = 0 if design == "giant" else min(GIANT, session.worker_memory(spark) // ROW_BYTES)
     planned = planned or plan(paths)
     progress(f"{len(planned.files):,} files with about {planned.rows:,} rows")
-    made = _Made(design or layout(planned.pieces))
+    made = Made(design or layout(planned.pieces))
     with staging(out) as stage:
         with Parts(stage, "files") as parts:
             parts.write("quarantine", ingest.bad_table(planned.bad))
         made.wrote(parts.written)
-        _run(spark, planned.pieces, stage, made, giant, progress, complete)
+        _run(spark, planned.pieces, stage, made, giant, progress, complete, sparse)
         made.total.quarantined = made.rows["quarantine"]
         if metrics:
             progress("measuring")
             _metrics(spark, planned.files, stage, made)
-        made.rows["shiviz"] = made.total.pictures
         progress("publishing the tables")
-        facts = {"inputs": inputs(planned.files), "rows": made.total.rows, "design": made.total.design}
-        publish(stage, out, made.rows, facts, made.files)
+        publish_made(made, planned, stage, out)
     return made.total
 
 
@@ -212,10 +170,11 @@ def _run(
     spark: SparkSession,
     pieces: Sequence[Piece],
     stage: str,
-    made: _Made,
+    made: Made,
     giant: int,
     progress: Progress,
     complete: bool,
+    sparse: bool,
 ) -> None:
     """All runs that fit into a worker, then the giants, side by side."""
     large = _large(spark, pieces, giant)
@@ -225,25 +184,25 @@ def _run(
     if rest:
         rows = sum(p.rows for p in rest)
         progress(f"auditing about {rows:,} rows in {len(rest):,} pieces, design {made.total.design!r}")
-        ways = as_files(stage, "run")
+        ways = as_files(stage, "run", sparse)
         if made.total.design == "runs":
-            made.add(by_runs(spark, rest, ways, complete))
+            _add(made, by_runs(spark, rest, ways, complete))
         else:
-            made.add(judged(blocks.of_pieces(spark, rest), ways, complete))
+            _add(made, judged(blocks.of_pieces(spark, rest), ways, complete))
     if large:
         made.total.design = "giant"
         progress(f"auditing {len(large):,} runs too large for one worker: about {sum(large.values()):,} rows")
         own, packed = large_ones(large), blocks.of_pieces(spark, mine).persist(StorageLevel.MEMORY_AND_DISK)
-        spread = spread_out(packed.where(own), as_files(stage, "giant"), complete, buckets(large, giant))
+        spread = spread_out(packed.where(own), as_files(stage, "giant", sparse), complete, buckets(large, giant))
         try:
-            made.add(spread.findings)
-            made.add(judged(packed.where(~own), as_files(stage, "other"), complete))
+            _add(made, spread.findings)
+            _add(made, judged(packed.where(~own), as_files(stage, "other", sparse), complete))
         finally:
             for kept in (packed, *spread.kept):
                 kept.unpersist()
 
 
-def _metrics(spark: SparkSession, files: Sequence[Found], stage: str, made: _Made) -> None:
+def _metrics(spark: SparkSession, files: Sequence[Found], stage: str, made: Made) -> None:
     rows = ingest.raw(spark, [file.place for file in files])
     plain = rows.where("bad is null").select(*arrow_schema("events").names)
     alike = not made.total.repeated and not made.total.quarantined

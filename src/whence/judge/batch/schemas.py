@@ -38,6 +38,9 @@ TABLES: Final[dict[str, Columns]] = {
         "run text!, cluster text!, member text!, lseq int64!, event text, origin text, seq int64, verdict text!, "
         "order text!, cause_origin text, cause_seq int64, cause_event text, violation boolean!"
     ),
+    "in_order": columns(
+        "run text!, cluster text!, member text!, order text!, lseq int64!, last int64!, deliveries int64!"
+    ),
     "violations": columns(
         "run text!, cluster text!, rule text!, member text!, lseq int64, event text, detail text!, witness texts!"
     ),
@@ -52,6 +55,8 @@ TABLES: Final[dict[str, Columns]] = {
 events of its own origin included.
 `verdicts`: one row per delivery. The cause of `inverted` is the event delivered earlier that has this one in its past;
 of `over a gap` the first event skipped; of a `duplicate` the event itself. `violation`: the member's order forbids it.
+`in_order`: where `verdicts` is sparse (exceptions only): `deliveries` of this member in a row were in order, from step
+`lseq` to step `last`. Empty where `verdicts` has a row for every delivery.
 `violations`: one row each, `detail` is a sentence, `witness` the events to look at (at most three).
 `doubts`: one row per member whose trace is absent or incomplete, with the number of deliveries of its events that
 cannot be judged for that reason.

@@ -1,0 +1,53 @@
+"""The audit in this process, without Spark: the same judge and the same tables, for traces that fit into memory.
+
+Runs are judged one after the other. A run needs about 200 bytes a row; where files hold rows of several runs, all of
+them are read together. Nothing here, nor in what it imports, loads pyspark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from whence.spark import ingest
+from whence.spark.blocks import judge_pieces
+from whence.spark.findings import as_files
+from whence.spark.ingest import Piece
+from whence.spark.made import Made, Planned, plan, publish_made
+from whence.spark.parts import Parts
+from whence.spark.place import Anywhere
+from whence.spark.summary import Summary
+from whence.spark.tables import staging
+
+
+def audit_here(
+    paths: Iterable[Anywhere],
+    out: Anywhere,
+    *,
+    planned: Planned | None = None,
+    progress: Callable[[str], None] = lambda what: None,
+    complete: bool = False,
+    sparse: bool = False,
+) -> Summary:
+    """As `whence.spark.job.audit_files`, without Spark."""
+    planned = planned or plan(paths)
+    progress(f"auditing about {planned.rows:,} rows of {len(planned.files):,} files here, without Spark")
+    made = Made("local")
+    with staging(out) as stage:
+        with Parts(stage, "files") as parts:
+            parts.write("quarantine", ingest.bad_table(planned.bad))
+        made.wrote(parts.written)
+        for batch in as_files(stage, "run", sparse).emit(judge_pieces(_runs(planned.pieces), complete)):
+            made.add(batch["summary"][0].as_py())
+        made.total.quarantined = made.rows["quarantine"]
+        publish_made(made, planned, stage, out)
+    return made.total
+
+
+def _runs(pieces: Sequence[Piece]) -> list[list[Piece]]:
+    """The pieces of each run together; all together, if somewhere only the rows tell of which run they are."""
+    if any(piece.of is None for piece in pieces):
+        return [list(pieces)]
+    runs: dict[tuple[str, str] | None, list[Piece]] = {}
+    for piece in pieces:
+        runs.setdefault(piece.of, []).append(piece)
+    return list(runs.values())

@@ -1,0 +1,65 @@
+"""The two ends of an audit of files, with Spark or without: what there is to read, and what was written."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+from whence.spark import ingest
+from whence.spark.findings import TABLES
+from whence.spark.ingest import Bad, Piece
+from whence.spark.place import Anywhere, Found
+from whence.spark.summary import Summary
+from whence.spark.tables import inputs, publish
+
+WRITTEN: Final = (*TABLES, "in_order")
+"""The tables that an audit of files writes."""
+
+
+class Planned(NamedTuple):
+    """What the footers of the files say. They are read once."""
+
+    files: list[Found]
+    pieces: list[Piece]
+    bad: list[Bad]
+
+    @property
+    def rows(self) -> int:
+        """About how many."""
+        return sum(piece.rows for piece in self.pieces)
+
+
+def plan(paths: Iterable[Anywhere]) -> Planned:
+    """Find the traces at these places and read their footers. Needs no Spark."""
+    files = ingest.find(paths)
+    return Planned(files, *ingest.plan(files))
+
+
+class Made:
+    """What tasks have written, and the sums of it."""
+
+    def __init__(self, design: str) -> None:
+        self.total = Summary(design=design)
+        self.files: dict[str, list[str]] = {name: [] for name in (*WRITTEN, "shiviz")}
+        self.rows: Counter[str] = Counter(dict.fromkeys(WRITTEN, 0))
+
+    def add(self, summary: str) -> None:
+        """What a task says at its end (`findings.as_files`)."""
+        said: dict[str, Any] = json.loads(summary)
+        self.total.add(Summary(**said["summary"]))
+        self.wrote(said["files"])
+        self.files["shiviz"] += said["pictures"]
+
+    def wrote(self, files: dict[str, tuple[str, int]]) -> None:
+        for table, (name, rows) in files.items():
+            self.files[table].append(name)
+            self.rows[table] += rows
+
+
+def publish_made(made: Made, planned: Planned, stage: str, out: Anywhere) -> None:
+    """Make what was written the tables of `out`."""
+    made.rows["shiviz"] = made.total.pictures
+    facts = {"inputs": inputs(planned.files), "rows": made.total.rows, "design": made.total.design}
+    publish(stage, out, made.rows, facts, made.files)

@@ -1,0 +1,108 @@
+"""The audit without Spark: the same tables as with it, and pyspark is not even imported."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.spark import traces
+from tests.spark.session import spark
+from whence.cli import main
+from whence.spark.findings import TABLES
+from whence.spark.job import audit_files
+from whence.spark.local import audit_here
+from whence.trace import open_trace, read
+
+__all__ = ["spark"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three runs with wrongs, one of them also as JSON lines with half a line and a row that is none."""
+    place = tmp_path_factory.mktemp("local") / "traces"
+    tables, _ = traces.make(6_000, runs=3, origins=5, members=40, wrongs=6)
+    files = traces.write(tables, place)
+    with open_trace(place / "again.jsonl") as trace:
+        trace.append_many(read(files[0]))
+    with (place / "again.jsonl").open("ab") as damaged:
+        damaged.write(b'{"run":"r","cluster":"c"}\n{"run":"run-0000","clus')
+    return place
+
+
+def rows(out: Path, table: str) -> list[str]:
+    found = [pq.read_table(file) for file in sorted((out / table).glob("*.parquet"))]
+    whole: list[dict[str, Any]] = [row for one in found for row in pa.Table.to_pylist(one)]
+    return sorted(json.dumps(row, sort_keys=True) for row in whole)
+
+
+def test_the_tables_are_those_of_spark(spark: SparkSession, folder: Path, tmp_path: Path) -> None:
+    with_spark = audit_files(spark, [folder], tmp_path / "spark")
+    here = audit_here([folder], tmp_path / "here")
+    for table in TABLES:
+        assert rows(tmp_path / "here", table) == rows(tmp_path / "spark", table), table
+    assert rows(tmp_path / "here", "quarantine") and rows(tmp_path / "here", "violations")
+    assert here.design == "local"
+    assert (here.rows, here.runs, here.verdicts, here.violations, here.repeated, here.doubts, here.quarantined) == (
+        with_spark.rows,
+        with_spark.runs,
+        with_spark.verdicts,
+        with_spark.violations,
+        with_spark.repeated,
+        with_spark.doubts,
+        with_spark.quarantined,
+    )
+    names = [sorted(file.name for file in (tmp_path / each / "shiviz").iterdir()) for each in ("here", "spark")]
+    assert names[0] == names[1] != []
+
+
+def test_sparse_verdicts_say_the_same_as_all(folder: Path, tmp_path: Path) -> None:
+    audit_here([folder], tmp_path / "all")
+    audit_here([folder], tmp_path / "sparse", sparse=True)
+    every = [json.loads(row) for row in rows(tmp_path / "all", "verdicts")]
+    few = [json.loads(row) for row in rows(tmp_path / "sparse", "verdicts")]
+    fine = [row for row in every if row["verdict"] == "in order" and not row["violation"]]
+    assert few == [row for row in every if row not in fine]
+    covered = 0
+    for one in map(json.loads, rows(tmp_path / "sparse", "in_order")):
+        mine = [row for row in every if all(row[name] == one[name] for name in ("run", "cluster", "member", "order"))]
+        mine = [row for row in mine if one["lseq"] <= row["lseq"] <= one["last"]]
+        assert all(row in fine for row in mine) and len(mine) == one["deliveries"]
+        covered += len(mine)
+    assert covered == len(fine)
+    assert not rows(tmp_path / "all", "in_order")
+    for table in ("members", "violations", "doubts", "quarantine"):
+        assert rows(tmp_path / "sparse", table) == rows(tmp_path / "all", table)
+
+
+def test_the_command_does_not_import_pyspark(folder: Path, tmp_path: Path) -> None:
+    code = (
+        "import sys; from whence.cli import main; code = main(sys.argv[1:]); "
+        "assert not any(name.partition('.')[0] == 'pyspark' for name in sys.modules); sys.exit(code)"
+    )
+    out = tmp_path / "out"
+    command = [sys.executable, "-c", code, "audit", str(folder), "--out", str(out), "--engine", "local", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    assert json.loads(done.stdout)["design"] == "local"
+    assert (out / "report.html").exists()
+
+
+def test_what_needs_spark_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for more in (["--metrics"], ["--master", "local[1]"], ["--format", "shiviz"]):
+        assert main(["audit", str(tmp_path), "--out", str(tmp_path / "out"), "--engine", "local", *more]) == 2
+        assert "these need Spark" in capsys.readouterr().err
+
+
+def test_an_empty_file_and_an_empty_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "t.jsonl").touch()
+    for path in (tmp_path / "t.jsonl", tmp_path / "nothing"):
+        assert main(["audit", str(path), "--out", str(tmp_path / "out"), "--engine", "local"]) == 2
+        assert str(path) in capsys.readouterr().err
