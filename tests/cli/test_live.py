@@ -522,6 +522,7 @@ def test_the_metrics_of_the_page_exist(start: Callable[..., Command]) -> None:
 # -- the council ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_witness_and_what_is_said_of_the_council(start: Callable[..., Command]) -> None:
     """Two publish and a witness votes: the founder is killed, and the other one publishes on. While it can, nobody may
     found again."""
@@ -533,13 +534,11 @@ def test_a_witness_and_what_is_said_of_the_council(start: Callable[..., Command]
     b.notice("may publish, under ticket")
     b.notice(r"council of 3 \(.*\): publishing survives the loss of any one of them")
     a.process.kill()
-    b.notice(
-        r"council of 2 \(.*\): publishing survives the loss of .* process, not of .* process: start a third member"
-    )
+    b.notice(r"council of 2 \(.*\): publishing survives the loss of .* process, not of .* process: start a third")
     b.say("still here")
     until(lambda: b.heard("still here"), "b publishes")
     code, out, err = whence("found", "lobby", "--force", "--join", b.address, "--insecure")
-    assert code == 2 and "publishes under ticket" in err and not out
+    assert code == 2 and not out and ("nothing to found again" in err or "enough voters answer" in err)
     assert w.end(signal.SIGINT) == 0 and b.end(signal.SIGTERM) == 0
 
 

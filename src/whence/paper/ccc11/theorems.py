@@ -34,7 +34,7 @@ def asked(members: int) -> tuple[int, ...]:
 
 def measure(context: Context) -> list[Row]:
     """Runs with loss; the exact sums need none."""
-    members, rounds, seeds = (20, 40, 3) if context.quick else (40, 120, 6)
+    members, rounds, seeds = (20, 40, 3) if context.quick else (40, 50, 4)
     # With a fanout of 2 gossip misses many events, so there is something to recover.
     base: Row = {"members": members, "coordinators": 5, "load": LOAD, "loss": LOSS, "rounds": rounds, "fanout": 2}
     keep = ("part", "variant", "buffer", "k", "once", "aging", "crashed", "members")
