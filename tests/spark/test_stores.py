@@ -116,6 +116,14 @@ def test_a_file_system_that_nobody_knows() -> None:
         find(["foo://host/traces"])
 
 
+def test_logs_of_others_are_of_this_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.log").write_text('a {"a": 1}\nx\n')
+    assert (
+        main(["audit", str(tmp_path / "a.log"), "--format", "shiviz", "--parser", "x", "--out", "s3://bucket/out"]) == 2
+    )
+    assert "on this machine only" in capsys.readouterr().err
+
+
 def test_places_of_this_machine(tmp_path: Path) -> None:
     """Globs, `file://`, hidden files; directories name columns that the files lack, whatever their type."""
     made, _ = spark_traces.make(400, runs=1, origins=3, members=5, wrongs=0)

@@ -42,6 +42,8 @@ def audit(args: argparse.Namespace) -> int:
     be read: that is not clean."""
     if args.format == "whence" and args.parser is not None:
         raise UsageError("--parser is for --format shiviz: a whence trace needs none")
+    if args.format == "shiviz" and not all(map(is_local, [*args.paths, args.out])):
+        raise UsageError("--format shiviz reads and writes on this machine only: copy the logs here first")
     if is_local(args.out) and Path(args.out).is_file():
         raise UsageError(f"--out {args.out} is a file; name a directory")
     if args.engine == "local" and (args.format != "whence" or args.metrics or args.master):
