@@ -259,6 +259,11 @@ class Cluster:
         await self._host.drained(1.0)
         self.abandon()
 
+    async def _written(self) -> None:
+        """Wait until all that this member has said, and been told, is on its disk, if it has a directory."""
+        if self._node.scribe is not None:
+            await self._node.scribe.settled()
+
     def abandon(self) -> None:
         """Stop at once, without a word: as a crash looks to the others."""
         if self._node.closed:
@@ -329,6 +334,7 @@ class Join:
     async def _close(self) -> None:
         if self._cluster is not None:
             self._cluster.abandon()
+            await self._cluster._written()
         self._entry.close()
         if self._own_host:
             await self._entry.host.close()

@@ -143,8 +143,8 @@ class Events(AsyncIterator[Event]):
         """The next event is one of the same frame, and nothing else has changed; then the last one is processed."""
         if self._at >= len(self._frame) or self._asking or self._replaced or _reader.get() is not self:
             return False
-        self.node.done(self._handed)
-        return True
+        self._processed()
+        return self.node.scribe is None or not self.node.scribe.busy
 
     async def _ask(self) -> bool:
         """There is an event to hand out; False at the end."""
@@ -154,12 +154,12 @@ class Events(AsyncIterator[Event]):
             raise UsageError("another task waits for the next event of this reader: one task at a time")
         if _reader.get() is not self:
             _reader.set(self)
-        self._processed()
-        if self._at < len(self._frame):
-            return True
         self._asking = True
         try:
-            return await self._next_frame()
+            self._processed()
+            if self.node.scribe is not None:  # the last event is not shown again once the next one is handed out
+                await self.node.scribe.settled()
+            return self._at < len(self._frame) or await self._next_frame()
         finally:
             self._asking = False
 

@@ -141,7 +141,7 @@ class Tickets:
         node = self.node
         if node.batch is not None:
             return None if node.batch.full else node.batch
-        if node.backlog.full or self.host.congested():
+        if node.full or self.host.congested():
             return None
         return node.begin(lease_ns())
 
@@ -173,6 +173,8 @@ class Tickets:
     async def room(self, for_reader: bool) -> Batch | None:
         """Rule 3. Where to publish into, if there is room after one attempt to wait for it."""
         node = self.node
+        if node.scribe is not None and not node.backlog.full and node.full:
+            await node.scribe.settled()
         if node.backlog.full and for_reader and not reading(node):
             await node.changed.until(lambda: not node.backlog.full or not node.open)
         if self.host.congested():
@@ -343,7 +345,7 @@ class Publisher(Outlet):
         self._timeout = timeout
         self._entered = False
         self._calls = 0
-        self._waiting: set[int] = set()  # rule 2: numbers of the calls that are not accepted as a whole yet
+        self._waiting: dict[int, None] = {}  # rule 2: the calls that are not accepted as a whole yet, in order
         self._turn = Signal()
 
     async def __aenter__(self) -> Self:
@@ -376,7 +378,7 @@ class Publisher(Outlet):
         self._check()
         self._calls += 1
         call, ids = self._calls, list[str]()
-        self._waiting.add(call)
+        self._waiting[call] = None
         try:
             while len(ids) < len(events):
                 batch = await self._my_turn(call)
@@ -400,16 +402,15 @@ class Publisher(Outlet):
         batch = self._tickets.batch() if len(self._waiting) == 1 else None
         while batch is None:
             await self.ready()
-            if min(self._waiting) != call:
+            if next(iter(self._waiting)) != call:
                 await self._turn.wait()
             else:
                 batch = await self._tickets.room(self.waits_for_reader)
         return batch
 
     def _hand_over(self, call: int) -> None:
-        self._waiting.discard(call)
-        if len(self._turn):
-            self._turn.tell()
+        self._waiting.pop(call, None)
+        self._turn.tell()  # in order: as many as there is room for go on in one turn of the loop
 
     def _deadline(self) -> float | None:
         return None if self._timeout is None else time.monotonic() + self._timeout

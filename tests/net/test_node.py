@@ -16,7 +16,9 @@ from whence.judge import judge
 from whence.member import Member
 from whence.net.entry import Settings
 from whence.net.hello import DIRECTED, read_direct
-from whence.net.node import Node, Parcel
+from whence.net.node import Node
+from whence.net.parcels import Parcel
+from whence.net.scribe import Scribe
 from whence.net.transport import Connection
 from whence.order.messages import AckRecover
 from whence.ports import Coordinate, Deliver, FoundRing, Resign, Start, TakeSnapshot
@@ -338,12 +340,14 @@ def test_a_cut_off_is_by_certificate_logged_and_closes_the_connections(caplog: p
 
 def test_a_disk_that_fails_stops_the_node_before_anything_leaves_it() -> None:
     class Full:
+        rotates = False
+
         def save(self, *_: object, **__: object) -> None:
             raise DiskError("cannot write: no space left on device")
 
     wire = Wire("a", "b")
     a = wire.founded()
-    a._journal = Full()  # type: ignore[assignment]
+    a.scribe = Scribe(Full(), a.fail)  # type: ignore[arg-type]
     last = a.begin(wire.now)
     assert last is not None and last.waits
     last.add(b"x")

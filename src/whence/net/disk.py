@@ -211,7 +211,7 @@ class Journal:
         self._fd: int | None = None
         self._generation = 0
         self._salt = b""
-        self._size = self._limit = self._number = 0
+        self._size = self._first = self._limit = self._number = 0
         self._base = self._done = self._end = 0  # events before the queue, processed, delivered
         self._queue: deque[tuple[AnyFrame, bool | int]] = deque()
         self._kept: RecoveryBuffer[Any, AnyFrame] = RecoveryBuffer(KEPT_FRAMES, KEPT_BYTES)
@@ -342,6 +342,33 @@ class Journal:
         if self._fd is None:
             self._rotate()
 
+    def sync(self) -> None:
+        """Wait until the disk has all that was handed in."""
+        self._open_only()
+        if self._fd is None:
+            self._rotate()
+            return
+        try:
+            self._files.sync(self._fd)
+        except OSError as error:
+            self._close_log()
+            raise self._error("write", self._path(self.boot, self._generation), error) from error
+
+    @property
+    def rotates(self) -> bool:
+        """The next write begins a new generation: it takes longer than an append."""
+        return self._fd is None or self._size > self._limit
+
+    @property
+    def first(self) -> int:
+        """Bytes of the first record of this generation: of everything."""
+        return self._first
+
+    @property
+    def grown(self) -> int:
+        """Bytes appended to this generation since."""
+        return self._size - self._first
+
     @property
     def healthy(self) -> bool:
         """All that was handed in is written."""
@@ -376,11 +403,11 @@ class Journal:
         step = Step(self._number, self._done, checkpoint, queue, held)
         try:
             self._write(self._fd, _record(step, self._salt))
-            if sync:
-                self._files.sync(self._fd)
         except OSError as error:
             self._close_log()
             raise self._error("write", self._path(self.boot, self._generation), error) from error
+        if sync:
+            self.sync()
 
     def _rotate(self) -> None:
         """Begin a new generation with all there is."""
@@ -407,6 +434,7 @@ class Journal:
             raise self._error("write", path, error) from error
         self._fd = fd
         self._number = 0
+        self._first = self._size
         self._limit = max(self._rotate_bytes, 4 * self._size)
         self.generations += 1
         with contextlib.suppress(OSError, DiskError):  # they are in nobody's way

@@ -26,6 +26,7 @@ from whence.net.disk import Journal, Saved
 from whence.net.host import Host, lease_ns
 from whence.net.node import Node
 from whence.net.rows import Row, RowVotes, row_at
+from whence.net.scribe import in_thread, inline
 from whence.net.votes import FileVotes, Votes, state_directory
 from whence.order import Contract, Seal, SurveyConfig
 from whence.order.config import OrderName, Recovery, Replacement
@@ -201,6 +202,7 @@ class Entry:
             state=self.state,
             restore=self.restore,
             journal=self.journal,
+            disk=inline if self.host.in_memory else in_thread,
             votes=self.votes,
             max_events=self.settings.queue_events,
             max_bytes=self.settings.queue_bytes,

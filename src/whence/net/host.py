@@ -49,7 +49,8 @@ from whence.ports import Unreachable
 from whence.wire import DEFAULT, read_header
 
 if TYPE_CHECKING:
-    from whence.net.node import Node, Parcel
+    from whence.net.node import Node
+    from whence.net.parcels import Parcel
 
 log = logging.getLogger("whence.net")
 
@@ -151,6 +152,11 @@ class Host:
         if self._transport is None:
             raise UsageError("the host has not started: async with Host(...) as host")
         return self.advertise or self._transport.address
+
+    @property
+    def in_memory(self) -> bool:
+        """All of its peers are in this process, and time may be virtual."""
+        return isinstance(self._kind, MemoryNetwork)
 
     @property
     def started(self) -> bool:

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 import msgspec
 
-from whence.cast.messages import Gossip, IHave, News
-from whence.clock import AnyFrame, Incarnation, MemberId, address_of
+from whence.cast.messages import Gossip, IHave
+from whence.clock import Incarnation, MemberId
 from whence.clock.event import fitting
 from whence.errors import ClusterClosed, RemoteError
 from whence.member import Member
@@ -27,7 +27,9 @@ from whence.net.batch import Batch
 from whence.net.copies import CopyCounts
 from whence.net.counters import NodeStats
 from whence.net.disk import Journal, Saved
-from whence.net.hello import direct
+from whence.net.early import split, without_frames
+from whence.net.parcels import Parcel, parcels
+from whence.net.scribe import Run, Scribe, inline
 from whence.net.signal import Signal
 from whence.net.transport import Connection
 from whence.net.votes import Votes
@@ -58,7 +60,7 @@ from whence.ports import (
 )
 from whence.recorder import Recorder
 from whence.ring.messages import RingMessage, by_receiver
-from whence.wire import Message, decode, pack
+from whence.wire import Message, decode
 
 log = logging.getLogger("whence.net")
 
@@ -69,25 +71,18 @@ PACKET_BYTES = 128
 URGENT_BYTES = 64 << 10
 """Bytes of urgent packets of one connection that wait for a step before no more are read from it. A ring's messages
 are a few hundred bytes; a larger one is read alone."""
-SAVE_EVENTS = 4096
-SAVE_NS = 1_000_000_000
-"""The application's state goes to disk after so many events or so long. More: less to write, a longer replay after a
-restart."""
-
+WAITING_DIGESTS = 16
+"""Steps that wait for the disk, above which the digests of further rounds are dropped: each round has a newer one."""
+UNWRITTEN_BYTES = 8 << 20
+"""Bytes delivered that wait for the disk, above which frames are shed and publishing waits."""
 MAX_SHUT_OUT = 1024
 """Certificates of peers cut off that are remembered; the oldest is forgotten first."""
 _ELSEWHERE = frozenset((Send, Arrived, Published))
 """Outputs that only the network or the trace is about: the most frequent ones."""
+_KEPT = (Arrived, Deliver, Joined, Remember)
+"""Outputs after which the disk is to know of the step."""
 UNKNOWN = Connection()
 """Where packets come from when nothing is known of it."""
-
-
-class Parcel(NamedTuple):
-    """A packet and where it goes."""
-
-    to: Sequence[str]
-    packet: bytes
-    reliable: bool
 
 
 class MemberChange(msgspec.Struct, frozen=True):
@@ -110,6 +105,10 @@ class Node:
     silent_since: int | None = None
     """When it could last publish, in the member's time; None while it can, and until it first could."""
     _could_publish = False
+    _unwritten = _promises = 0  # bytes delivered, and steps of a voter, that wait for the disk
+    _stepping = False
+    _unsaved = _now = _view_changes = 0
+    _lost_at: int | None = None
 
     def __init__(
         self,
@@ -122,6 +121,7 @@ class Node:
         state: Callable[[], bytes] | None = None,
         restore: Callable[[bytes], None] | None = None,
         journal: Journal | None = None,
+        disk: Run = inline,
         votes: Votes | None = None,
         max_events: int = 65_536,
         max_bytes: int = 64 << 20,
@@ -140,11 +140,9 @@ class Node:
         """Why the ring took the last ticket away."""
         self.refused = ""
         """Why it will never join."""
-        self._lost_at: int | None = None
         self.watchers: list[Callable[[MemberChange], None]] = []
         """Called for each member that comes or goes."""
         self._view: dict[MemberId, None] = {}
-        self._view_changes = 0
         self.contract: Contracted | None = None
         """What was last said of the contract of a cluster without tickets."""
         self.on_contract: Callable[[Contracted], None] | None = None
@@ -157,10 +155,10 @@ class Node:
         self._flush_trace = flush_trace
         self._state = state
         self._restore = restore
-        self._journal = journal
+        self.scribe = None if journal is None else Scribe(journal, self.fail, disk)
+        """Writes the journal, where there is one."""
+        self._unsettled: list[Batch] = []
         self._votes = votes
-        self._unsaved = 0
-        self._now = self._saved_at = 0
         self._commands: list[Input] = []
         self.batch: Batch | None = None
         """The events published since the last step; None: there are none, and `begin` opens one."""
@@ -189,7 +187,7 @@ class Node:
             return None
         if not self.may_publish:
             return None
-        self.batch = Batch(self.member.numbering(), now, self.backlog.room, self._journal is not None)
+        self.batch = Batch(self.member.numbering(), now, self.backlog.room, self.scribe is not None)
         self._wanted()
         return self.batch
 
@@ -219,6 +217,11 @@ class Node:
         return not (self.left or self.closed or self.failure is not None)
 
     @property
+    def full(self) -> bool:
+        """The application or the disk is behind: no room for more events."""
+        return self.backlog.full or self._unwritten > UNWRITTEN_BYTES
+
+    @property
     def may_publish(self) -> bool:
         """It holds a ticket and has caught up with the ticket's past, or needs none."""
         return self.open and self.member.may_publish
@@ -241,8 +244,10 @@ class Node:
         self._now = now
         out: list[Output] = []
         batch, self.batch = self.batch, None
+        self._stepping = True
         try:
             if batch is not None:
+                self._unsettled.append(batch)
                 self._publish(batch, out)
             commands, self._commands = self._commands, []
             for command in commands:
@@ -253,13 +258,10 @@ class Node:
                 out += self.member.handle(Wake(), now)
                 wake_at = self.member.wake_at
             self.wake_at = wake_at
-            self._carry_out(out, wall)
+            self._carry_out(out, wall, batch)
         except Exception as error:
-            self.batch = batch
             self.fail(error)
-            return
-        if batch is not None:
-            batch.settle()
+        self._stepping = False
 
     def fail(self, error: Exception) -> None:
         """The node stops: its state can no longer be trusted, or its disk."""
@@ -309,7 +311,7 @@ class Node:
             self.stats.bad_bytes += 1
             out += self.member.handle(BadBytes(sender, f"{type(error).__name__}: {error}"), now)
             return
-        if self.backlog.full:
+        if self.full:
             lighter = self._shed(message)
             if lighter is None:
                 return
@@ -325,11 +327,9 @@ class Node:
             return IHave()
         if not isinstance(message, Gossip):
             return message
-        kept = [(i, a) for i, a in zip(message.items, message.ages, strict=False) if isinstance(i, News)]
-        self.stats.shed += len(message.items) - len(kept)
-        return msgspec.structs.replace(
-            message, items=tuple(i for i, _ in kept), ages=tuple(a for _, a in kept), digest=None, heads=()
-        )
+        lighter = without_frames(message)
+        self.stats.shed += len(message.items) - len(lighter.items)
+        return lighter
 
     def take_frame(self) -> Deliver:
         """The first item of the backlog, which is a frame; publishes that waited for room go on."""
@@ -367,28 +367,65 @@ class Node:
         self.changed.tell()
 
     def _refuse_batch(self) -> None:
-        batch, self.batch = self.batch, None
+        batches = self._unsettled if self.batch is None else [*self._unsettled, self.batch]
+        self.batch, self._unsettled = None, []
         why = f": {self.failure}" if self.failure is not None else ""
         stopped = ClusterClosed(f"the node of {self.cluster} has stopped{why}")
-        if batch is not None:
+        for batch in batches:
             batch.settle(stopped)
         self.copies.close(stopped)
 
     # -- out ----------------------------------------------------------------------------------------------------
 
-    def _carry_out(self, out: list[Output], wall: int) -> None:
-        changed = False
-        checkpoint = self._checkpoint_due(out)
+    def _carry_out(self, out: list[Output], wall: int, batch: Batch | None) -> None:
+        """At once, or when the disk has what has to be on it before anybody else knows of it."""
+        scribe = self.scribe
+        checkpoint = None
+        if scribe is not None and self.member.joined and any(isinstance(o, _KEPT) for o in out):
+            checkpoint = self.member.checkpoint(kept=False)
         if self._recorder is not None:
             self._recorder.record(out, wall)
             if checkpoint is not None:
                 self._recorder.saving(checkpoint, wall)
             if self._flush_trace is not None:
                 self._flush_trace()  # before anybody can know of it: a kill must not leave events nobody published
-        if self._journal is not None and checkpoint is not None:
-            self._save(self._journal, checkpoint, out)  # likewise
         if self._votes is not None:
             self._keep_vote(self._votes, out)
+        if scribe is None or (checkpoint is None and not scribe.busy):
+            self._finish(out, batch)
+            return
+        promises, delivered = any(isinstance(o, Remember) for o in out), [o for o in out if isinstance(o, Deliver)]
+        self._promises += promises
+        size = sum(len(o.frame.body) for o in delivered)
+        self._unwritten += size
+        waits: list[Output] | None = out
+
+        def written() -> None:
+            nonlocal waits
+            late, waits = waits, None
+            self._unwritten -= size
+            self._promises -= promises
+            if late is not None and self.failure is None and not self.closed:
+                self._finish(late, batch)
+                if not self._stepping:
+                    self._wanted()  # what it ships is flushed with the next step
+
+        if checkpoint is None:
+            scribe.after(written)
+        else:
+            installs = (o.state for o in out if isinstance(o, InstallSnapshot) and self._restore is not None)
+            sync = promises or any(isinstance(o, Published) for o in out)
+            arrived = [o.frame for o in out if isinstance(o, Arrived)]
+            if any(isinstance(o, Joined) for o in out):  # a snapshot, or the last life, has filled the recovery buffer
+                arrived = list(self.member.ordering.buffer)
+            scribe.save(checkpoint, delivered, arrived, next(installs, None), sync, written)
+        if waits is not None and self.failure is None:
+            early, waits = split(waits, self._promises > 0, scribe.waiting < WAITING_DIGESTS)
+            self._send(early)
+
+    def _finish(self, out: list[Output], batch: Batch | None) -> None:
+        """Carry out what nothing has to come before."""
+        changed = False
         for o in out:
             if type(o) in _ELSEWHERE:
                 continue
@@ -424,9 +461,10 @@ class Node:
         if self._view_changes != self.member.cast.stats.view_changes:
             changed = True
             self._view_changed()
-        parcels = self._parcels(out)
-        if parcels:
-            self._ship(parcels)
+        self._send(out)
+        if batch is not None:
+            self._unsettled.remove(batch)
+            batch.settle()
         if changed:
             could, self._could_publish = self._could_publish, self.may_publish
             if could != self._could_publish:
@@ -484,32 +522,10 @@ class Node:
         elif said.change == "released":
             self._lost_at = None
 
-    def _parcels(self, out: list[Output]) -> list[Parcel]:
-        """A message that goes to many is encoded once."""
-        parcels: list[Parcel] = []
-        shared: dict[int, list[str]] = {}  # by the identity of a message: `out` keeps them alive
+    def _send(self, out: Sequence[Output]) -> None:
         cap = self.member.config.limits.max_message_bytes
-        for o in out:
-            if type(o) is not Send:
-                continue
-            to = shared.get(id(o.message)) if not o.reliable else None
-            if to is not None:
-                to.append(address_of(o.to))
-                continue
-            packet = pack(self.cluster, self.me, o.message)
-            if len(packet) > cap:
-                self.stats.oversize += 1
-                log.error(
-                    "%s: a %s of %d bytes is too large to be sent", self.me, type(o.message).__name__, len(packet)
-                )
-                continue
-            to = [address_of(o.to)]
-            if o.reliable:
-                packet = direct(o.to, packet)
-            else:
-                shared[id(o.message)] = to
-            parcels.append(Parcel(to, packet, o.reliable))
-        return parcels
+        if made := parcels(self.cluster, self.me, out, cap, self.stats):
+            self._ship(made)
 
     # -- the disk -----------------------------------------------------------------------------------------------
 
@@ -521,24 +537,6 @@ class Node:
             self.backlog.add(out)
         self.backlog.skip = saved.skip
 
-    def _checkpoint_due(self, out: list[Output]) -> bytes | None:
-        if self._journal is None or not self.member.joined:
-            return None
-        due = any(isinstance(o, Arrived | Deliver | Joined | Remember) for o in out)
-        return self.member.checkpoint(kept=False) if due else None
-
-    def _save(self, journal: Journal, checkpoint: bytes, out: list[Output]) -> None:
-        """One write a batch, before anything of it leaves the process; waits for the disk when something was
-        published, or promised as a voter."""
-        delivered = [o for o in out if isinstance(o, Deliver)]
-        installed = next((o.state for o in out if isinstance(o, InstallSnapshot)), None)
-        if installed is not None and self._restore is not None:
-            journal.processed(0, installed)
-        arrived: Iterable[AnyFrame] = [o.frame for o in out if isinstance(o, Arrived)]
-        if any(isinstance(o, Joined) for o in out):  # a snapshot, or the last life, has filled the recovery buffer
-            arrived = self.member.ordering.buffer
-        journal.save(checkpoint, delivered, arrived, sync=any(isinstance(o, Published | Remember) for o in out))
-
     def _keep_vote(self, votes: Votes, out: list[Output]) -> None:
         """A voter's memory is safe before what it promised leaves the process (rule C3)."""
         memory = self.member.ring.memory() if any(isinstance(o, Remember) for o in out) else None
@@ -549,24 +547,23 @@ class Node:
     def done(self, events: int) -> None:
         """The application is done with so many more events. What it keeps in memory is saved now and then: after a
         restart it goes on from there, with exactly the events since."""
-        if self._journal is None or self.failure is not None:
+        if self.scribe is None or self.failure is not None:
             return
-        try:
-            if self._state is None:
-                self._journal.processed(events)
-                return
+        if self._state is None:
+            self.scribe.processed(events)
+        else:
             self._unsaved += events
-            if self._unsaved >= SAVE_EVENTS or self._now - self._saved_at >= SAVE_NS:
+            if self.scribe.state_due:
                 self.save_state()
-        except Exception as error:
-            self.fail(error)
 
     def save_state(self) -> None:
         """The application is between two events: its state can be kept."""
-        if self._journal is not None and self._state is not None and self._unsaved:
+        if self.scribe is not None and self._state is not None and self._unsaved:
             unsaved, self._unsaved = self._unsaved, 0
-            self._saved_at = self._now
-            self._journal.processed(unsaved, self._state())
+            try:
+                self.scribe.processed(unsaved, self._state())
+            except Exception as error:  # the application's
+                self.fail(error)
 
     # -- the application's state ----------------------------------------------------------------------------------
 
