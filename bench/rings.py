@@ -18,20 +18,20 @@ from whence.sim.actions import Coordinate
 from whence.sim.run import run
 from whence.sim.scenario import parse
 
-SIZES = (2, 4, 8, 16)
+SIZES = (2, 4, 8)
 """Coordinators before the newcomer."""
-SEEDS = 5
+SEEDS = 3
 ROUND = 1000 * MS
-WANTS = 60 * ROUND
+WANTS = 35 * ROUND
 """When the newcomer asks: the ring stands."""
-WINDOW = (30, 50)
+WINDOW = (22, 32)
 """Rounds in which messages are counted."""
 
 SCENARIO = """
 members = {members}
 round = "250ms"
-duration = "80s"
-settle = "10s"
+duration = "45s"
+settle = "5s"
 [network]
 latency = "normal"
 mean = "2ms"

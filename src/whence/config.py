@@ -115,8 +115,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
             termination = chosen.termination if termination is None else termination
         # How long a PrCast takes: in rounds mode one round a hop; in eager and tree mode one network delay a hop,
         # doubled for its spread. A tree may have to be repaired, too.
-        hops = cast_sizing.tree_hops(members, cast_sizing.neighbours(members))
-        graft = max(MS, 2 * (hops + 1) * latency)
+        graft = max(MS, cast_sizing.graft(members, latency))
         if mode == "tree":
             prcast_ns = round_ns // 2 + 2 * graft + 2 * latency
         else:
@@ -153,7 +152,6 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
                 load=max(rate, 0.1),
                 history=history,
                 view=view,
-                lazy=round_ns // 2,
                 graft=graft,
             ),
             ring=RingConfig(

@@ -31,9 +31,9 @@ from typing import Literal
 import msgspec
 
 from whence.cast import sizing as cast_sizing
-from whence.cast.messages import Gossip
+from whence.cast.messages import Gossip, IHave
 from whence.clock import Digest, Entry, Frame, Incarnation
-from whence.config import MS, Config
+from whence.config import MS, Config, Mode
 from whence.errors import ConfigError
 from whence.order import sizing as order_sizing
 from whence.order.messages import AckRecover, Recover
@@ -90,7 +90,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     latency_ns: int = 10 * MS
     """Of the network, one way."""
     order: Literal["causal", "reliable"] = "causal"
-    mode: Literal["rounds", "eager"] = "rounds"
+    mode: Mode = "rounds"
     round_ns: int | None = None
     """Default: by formula."""
     uplink: int = 0
@@ -135,6 +135,10 @@ class Sizes(msgspec.Struct, frozen=True):
     answer."""
     ask: int
     """A question for a missing event, and its answer without the event."""
+    announcement: int
+    """An announcement of nothing, in `tree` mode."""
+    key: float
+    """One event in it."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,6 +176,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Sent by a member, on average (as much is received)."""
     events_bytes_per_s: float
     """Of these, what grows with the load."""
+    packets_per_delivery: float
+    """Sent by all members, for each delivery: events, rounds and announcements, without the ring and recovery."""
+    event_packets_per_delivery: float
+    """Of these, those with events in them."""
+    hops_p50: int
+    """Hops, or rounds, from the publisher to half of the members that gossip reaches."""
+    hops_p99: int
     latency_p50_ms: float
     latency_p99_ms: float
     latency_p99_between_ms: tuple[float, float]
@@ -190,11 +201,10 @@ def make(question: Question, name_bytes: int = 18, seq: int = 10_000) -> Plan:
     q = question
     chosen = cast_sizing.choose(q.members, q.swallowed, q.target, q.mode)
     notes = []
-    if chosen.probability < q.target:
-        notes.append(
-            f"gossip alone cannot reach the target; the most it can is {chosen.probability:.4f}: recovery does the rest"
-        )
     cast = cast_sizing.PrCast(q.members, chosen.fanout, chosen.termination, q.swallowed, q.mode)
+    most = cast.reach() if q.mode == "tree" else chosen.probability
+    if most < q.target:
+        notes.append(f"gossip alone cannot reach the target; the most it can is {most:.4f}: recovery does the rest")
     copies = cast.copies()
     sizes = message_sizes(q, name_bytes, seq)
     round_ns = q.round_ns or _round(q, chosen, copies, sizes, notes)
@@ -218,6 +228,9 @@ def make(question: Question, name_bytes: int = 18, seq: int = 10_000) -> Plan:
     late = [t * round_ns / 1e6 for t in _latency(q, config, arrivals, load)]
     fails = unanswered(q.loss, q.crash, coverage, k)
     events_bytes = _events(q, sizes, copies) + _recovery(q, sizes, coverage, k)
+    others = (q.members - 1) / q.members  # deliveries of an event, for each member
+    with_events = copies / others if q.mode != "rounds" else chosen.fanout / (load * others)
+    standing_packets = _standing_packets(config) if q.mode != "rounds" else 0.0
     needed = order_sizing.needed_rounds(
         _prcast_rounds(config),
         *(t / round_ns for t in (config.ordering.time_to_terminate_ns, config.ordering.time_to_recover_ns)),
@@ -243,6 +256,10 @@ def make(question: Question, name_bytes: int = 18, seq: int = 10_000) -> Plan:
         message_bytes=message,
         bytes_per_s=_standing(q, config, sizes) + events_bytes,
         events_bytes_per_s=events_bytes,
+        packets_per_delivery=with_events + standing_packets / max(1e-9, q.publishers * q.rate * others),
+        event_packets_per_delivery=with_events,
+        hops_p50=_hops(cast, 0.5),
+        hops_p99=_hops(cast, 0.99),
         latency_p50_ms=late[0],
         latency_p99_ms=late[2],
         latency_p99_between_ms=(late[1], late[3]),
@@ -251,6 +268,19 @@ def make(question: Question, name_bytes: int = 18, seq: int = 10_000) -> Plan:
         reach=1.0 if q.order == "reliable" else exp((q.members - 1) * log1p(-min(0.999, (1 - coverage) * fails))),
         notes=tuple(notes),
     )
+
+
+MODES: tuple[Mode, ...] = ("eager", "tree", "rounds")
+FEWER, LATER = 0.5, 1.5
+"""Trees are chosen if they send fewer than this share of eager gossip's packets, and their p99 is at most so many times
+eager gossip's: with much loss, what a tree misses comes late."""
+
+
+def choose(question: Question) -> Plan:
+    """The plan of the mode to use: `eager`, unless trees save most of the packets and little time is lost."""
+    eager, tree = (make(msgspec.structs.replace(question, mode=mode)) for mode in MODES[:2])
+    saves = tree.packets_per_delivery <= FEWER * eager.packets_per_delivery
+    return tree if saves and tree.latency_p99_ms <= LATER * eager.latency_p99_ms else eager
 
 
 def configuration(q: Question, chosen: cast_sizing.Sizing, round_ns: int, load: float, k: int) -> Config:
@@ -294,7 +324,9 @@ def message_sizes(q: Question, name_bytes: int, seq: int) -> Sizes:
     vouch = len(pack("main", me, ring.Vouch(1, nonce, me)))
     ping = len(pack("main", me, ring.NewSucc(tenure, tenure))) + len(pack("main", me, ring.AckSucc(tenure, tenure)))
     ask = len(pack("main", me, Recover(nonce, ((*tenure, seq, seq),)))) + len(pack("main", me, AckRecover(nonce, ())))
-    return Sizes(fixed, (twenty - fixed) / 20, round(voters * (sit + vouch)) + ping, ask)
+    nothing = len(pack("main", me, IHave()))
+    key = (len(pack("main", me, IHave((frame.key,) * 10, (2,) * 10))) - nothing) / 10
+    return Sizes(fixed, (twenty - fixed) / 20, round(voters * (sit + vouch)) + ping, ask, nothing, key)
 
 
 def _round(q: Question, chosen: cast_sizing.Sizing, copies: float, sizes: Sizes, notes: list[str]) -> int:
@@ -347,15 +379,30 @@ def unanswered(loss: float, crash: float, coverage: float, k: int) -> float:
 def _standing(q: Question, config: Config, sizes: Sizes) -> float:
     """Bytes per second that a living member sends, on average, whatever the load: rounds, and the ring."""
     ring_share = q.publishers / q.members
-    return (
-        config.cast.fanout * sizes.fixed * 1e9 / config.round_ns + sizes.ring * ring_share * 1e9 / config.ring.round_ns
-    )
+    rounds = float(config.cast.fanout * sizes.fixed)
+    if q.mode == "tree":
+        rounds += (config.cast.degree + 0.5) * sizes.announcement
+    return rounds * 1e9 / config.round_ns + sizes.ring * ring_share * 1e9 / config.ring.round_ns
+
+
+def _standing_packets(config: Config) -> float:
+    """Packets a second that a member sends, whatever the load: rounds, and announcements to its neighbours."""
+    announcements = config.cast.degree + 0.5 if config.cast.mode == "tree" else 0.0
+    return (min(config.cast.fanout, config.cast.members - 1) + announcements) * 1e9 / config.round_ns
+
+
+def _hops(cast: cast_sizing.PrCast, share: float) -> int:
+    """After how many hops so many of those have the event that get it at all."""
+    reached = cast.coverage()
+    first = reached[0]
+    return next((h for h, all_ in enumerate(reached) if all_ - first >= share * (reached[-1] - first)), len(reached))
 
 
 def _events(q: Question, sizes: Sizes, copies: float) -> float:
     """Bytes per second that a living member sends, on average, for the events."""
     header = 0 if q.mode == "rounds" else sizes.frame * 0.1 + 24  # a push has a message of its own
-    return q.publishers * q.rate * copies * (sizes.frame + header)
+    announced = (cast_sizing.neighbours(q.members) + 0.5) * sizes.key if q.mode == "tree" else 0.0
+    return q.publishers * q.rate * (copies * (sizes.frame + header) + announced)
 
 
 def _recovery(q: Question, sizes: Sizes, coverage: float, k: int) -> float:

@@ -136,8 +136,7 @@ def test_a_new_item_is_pushed_to_all_but_its_sender_and_announced_to_all() -> No
     out = node.receive(B, Gossip((item,), (3,)), 5)
     assert First(item, B, 3) in out
     assert sent(out, Gossip) == [(C, Gossip((item,), (4,))), (D, Gossip((item,), (4,)))]
-    assert node.wake_at == 5 + node.config.lazy_ns
-    out = node.wake(node.wake_at, None)
+    out = node.wake(ROUND, None)
     assert sent(out, IHave) == [(m, IHave((item.key,), (4,))) for m in (B, C, D)]
 
 
@@ -171,7 +170,7 @@ def test_what_comes_in_time_is_not_asked_for() -> None:
     node = alone(graft=10)
     node.receive(C, IHave((news(B, 1).key,), (5,)), 0)
     node.receive(B, Gossip((news(B, 1),), (1,)), 9)
-    assert node.wake_at == 9 + node.config.lazy_ns
+    assert node.wake_at == ROUND
     node.receive(C, IHave((news(B, 1).key,), (5,)), 20)
     assert node.stats.grafted == 0
 
@@ -218,7 +217,7 @@ def test_without_neighbours_items_are_pushed_at_random() -> None:
     node = make(A, config(mode="tree", in_step=True, fanout=2, termination=2), random.Random(7))
     node.start(IDS[1:], 0, True)
     assert len(targets(node.broadcast(news(A, 1), 1))) == 2
-    assert node.wake_at == ROUND  # nobody to announce it to
+    assert not sent(node.wake(ROUND, None), IHave)  # nobody to announce it to
     assert targets(node.receive(B, Gossip((news(B, 1),), (2,)), 2)) == []  # old enough
 
 

@@ -11,7 +11,7 @@ import pytest
 import whence
 from tests.net.live import assert_causal, collect, enter, fast, run, until
 from whence.cast import TreeCast
-from whence.errors import UsageError
+from whence.errors import ConfigError, UsageError
 from whence.net.memory import MemoryNetwork
 from whence.trace import MemoryTrace
 
@@ -85,3 +85,8 @@ def test_members_of_another_mode_are_told_so() -> None:
                     pass
 
     run(main())
+
+
+def test_a_mode_that_does_not_exist_is_named() -> None:
+    with pytest.raises(ConfigError, match="mode must be one of rounds, eager, tree, not 'trees'"):
+        whence.Settings(mode="trees")  # type: ignore[arg-type]

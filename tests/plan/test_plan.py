@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.long import few
 from whence import plan as planner
@@ -116,7 +117,7 @@ def test_bad_questions_are_named(field: str, value: float, said: str) -> None:
     st.floats(0, 0.3),
     st.floats(0, 0.1),
     st.sampled_from([0.5, 0.9, 0.999]),
-    st.sampled_from(["rounds", "eager"]),
+    st.sampled_from(["rounds", "eager", "tree"]),
 )
 def test_any_plan_makes_sense(members: int, loss: float, crash: float, target: float, mode: str) -> None:
     q = Question(
@@ -127,6 +128,18 @@ def test_any_plan_makes_sense(members: int, loss: float, crash: float, target: f
     assert 0 < p.reach_gossip <= 1 and p.reach_gossip <= p.reach + 1e-9 <= 1 + 1e-9
     assert 0 < p.latency_p50_ms <= p.latency_p99_ms
     assert 1 <= p.k <= max(1, members - 1) and p.bytes_per_s > 0
+
+
+def test_trees_are_chosen_where_they_save_most_packets_and_little_is_lost() -> None:
+    large = replace(QUESTION, members=60, publishers=4, rate=50.0, loss=0.0, crash=0.0)
+    chosen = planner.choose(large)
+    eager = planner.make(replace(large, mode="eager"))
+    assert chosen.question.mode == "tree"
+    assert chosen.event_packets_per_delivery == pytest.approx(1.0) and chosen.packets_per_delivery < 3
+    assert eager.packets_per_delivery > 10
+    assert chosen.hops_p50 == 2 and chosen.hops_p99 <= 4 and chosen.latency_p99_ms < 1.5 * eager.latency_p99_ms
+    for change in ({"members": 5}, {"loss": 0.05}, {"rate": 0.01}):  # all within reach; late repair; nothing to save
+        assert planner.choose(replace(large, **change)).question.mode == "eager"
 
 
 def test_arrivals_end_where_coverage_does() -> None:

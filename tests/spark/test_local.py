@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +20,7 @@ from whence.cli import main
 from whence.spark.findings import TABLES
 from whence.spark.job import audit_files
 from whence.spark.local import audit_here
-from whence.trace import open_trace, read
+from whence.trace import Row, open_trace, read
 
 __all__ = ["spark"]
 
@@ -93,6 +94,32 @@ def test_the_command_does_not_import_pyspark(folder: Path, tmp_path: Path) -> No
     assert done.returncode == 1, done.stderr
     assert json.loads(done.stdout)["design"] == "local"
     assert (out / "report.html").exists()
+
+
+@pytest.mark.parametrize("run", ["r", ""])
+def test_a_file_cut_in_the_middle_of_a_line_accuses_nobody(tmp_path: Path, run: str) -> None:
+    """Three members in order, a file each; one file ends somewhere. A run without a name is one like any other."""
+    rng = random.Random(1)
+    steps: dict[str, list[Row]] = {
+        m: [Row(run, "c", m, 0, 0, "join", reason="genesis", order="reliable")] for m in ("a#1", "b#1", "c#1")
+    }
+    for n, publisher in enumerate(rng.choices(list(steps), k=30)):
+        event = f"{'abc'.index(publisher[0])}:1.0.1:{n + 1}@{publisher}"
+        for member in sorted(steps, key=lambda m: m != publisher):
+            for kind in ("publish", "deliver") if member == publisher else ("deliver",):
+                mine = steps[member]
+                mine.append(Row(run, "c", member, len(mine), n, kind, event=event, origin=publisher))
+    for turn in range(12):
+        place = tmp_path / str(turn)
+        for member, mine in steps.items():
+            with open_trace(place / f"{member}.jsonl") as trace:
+                trace.append_many(mine)
+        victim = place / f"{rng.choice(list(steps))}.jsonl"
+        text = victim.read_bytes()
+        victim.write_bytes(text[: rng.randrange(1, len(text))])
+        found = audit_here([place], place / "out")
+        assert found.violations == {} and found.runs == 1
+        assert found.doubts or found.quarantined
 
 
 def test_what_needs_spark_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -58,7 +58,7 @@ def test_a_java_that_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ve
 
 @pytest.mark.skipif(find_spec("grpc") is not None, reason="Spark Connect's packages are installed")
 def test_spark_connect_without_its_packages(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UsageError, match=r"needs grpc.*pyspark\[connect\]"):
+    with pytest.raises(UsageError, match=r"needs grpc.*whence\[connect\]"):
         sessions.session("sc://127.0.0.1:1")
     monkeypatch.setenv("SPARK_REMOTE", "sc://127.0.0.1:1")
     with pytest.raises(UsageError, match="Spark Connect"):
@@ -124,14 +124,14 @@ def test_only_what_is_finished_is_read(spark: SparkSession, tmp_path: Path) -> N
     with pytest.raises(TraceError, match="no finished table"):
         tables.read_table(spark, tmp_path, "quarantine")
     with pytest.raises(RuntimeError), tables.staging(tmp_path) as stage:
-        rows.write.parquet(str(stage / "quarantine"))
+        rows.write.parquet(f"{stage}/quarantine")
         raise RuntimeError("killed")
     assert not list(tmp_path.iterdir())
     left = tmp_path / ".staging-999999999-dead"  # of a process that is no more
     left.mkdir()
     for _ in range(2):  # again, and the same
         with tables.staging(tmp_path) as stage:
-            rows.write.parquet(str(stage / "quarantine"))
+            rows.write.parquet(f"{stage}/quarantine")
             tables.publish(stage, tmp_path, {"quarantine": 1}, {"inputs": []})
         assert tables.read_table(spark, tmp_path, "quarantine").collect() == rows.collect()
         assert sorted(p.name for p in tmp_path.iterdir()) == ["_whence.json", "quarantine"]

@@ -9,7 +9,7 @@ import msgspec
 from whence.cast import sizing
 from whence.errors import ConfigError
 
-_MAY_BE_ZERO = ("buffer", "history", "unsubs_size", "expire", "lost_size", "neighbours", "lazy", "graft", "silence")
+_MAY_BE_ZERO = ("buffer", "history", "unsubs_size", "expire", "lost_size", "neighbours", "graft", "silence")
 
 
 class CastConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,14 +83,11 @@ class CastConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Rounds between two such tries (one `Subscribe` each). Smaller: a healed cluster merges sooner."""
     neighbours: int = 0
     """`tree`: neighbours that a member looks for; 0: `sizing.neighbours(members)`. More: fewer hops, and more crashes
-    survived at once; cost: an announcement for each in every `lazy`."""
+    survived at once; cost: an announcement for each in every round."""
     trees: int = 256
     """`tree`: publishers that have a tree of their own, with the fewest hops; its first item goes over all links. When
     there are more publishers, the tree unused for the longest time is forgotten. 1: one tree for all, as in Plumtree:
     no such first items, and up to twice the hops."""
-    lazy: int = 0
-    """`tree`: nanoseconds for which announcements are gathered; 0: half a round. Shorter: what a tree missed is pulled
-    sooner; cost: a packet for each neighbour in every `lazy` in which items came."""
     graft: int = 0
     """`tree`: nanoseconds to wait for an announced item before asking for it, and between two requests; 0: a quarter
     of a round. Shorter than its way down the tree: items are asked for that are on their way, and arrive twice."""
@@ -132,11 +129,6 @@ class CastConfig(msgspec.Struct, frozen=True, kw_only=True):
     def degree(self) -> int:
         """`neighbours`, or its formula."""
         return self.neighbours or sizing.neighbours(self.members)
-
-    @property
-    def lazy_ns(self) -> int:
-        """`lazy`, or its formula."""
-        return self.lazy or max(1, self.round // 2)
 
     @property
     def graft_ns(self) -> int:

@@ -32,7 +32,7 @@ from whence.cast.messages import CastMessage, Disconnect, Neighbor, NeighborRepl
 from whence.cast.views import View, pick
 from whence.clock import MemberId
 
-SPARE = 1
+SPARE = 2
 """Neighbours beyond `degree` that a member accepts: else those that come last find everybody full."""
 ANSWER = 2
 """Rounds to wait for the answer of a member asked."""

@@ -18,6 +18,9 @@ fewer rounds. The papers do not mention it: their fanout 4 and termination 5 rea
 0.38 in step, but below 0.01 out of step (99.6 and 98 % of the members on average). Computed by the mean in slots of
 1/`_SLOTS` round, after the exact first throw.
 
+**Trees**: the hops of shortest paths over a random graph (`_levels`). A push is lost with probability `l`; all below
+it wait for the first announcement of a neighbour, within a round, and for the answer to their request.
+
 Neglected: that fates are not quite independent, the luck of the second throw (out of step), partial views, load beyond
 `max_events`. `tests/cast/test_sizing.py` compares it with the real protocol: good to about two per cent.
 """
@@ -26,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from itertools import count, islice
+from itertools import count, islice, pairwise
 from math import ceil, exp, inf, log, log1p
 from typing import Literal, NamedTuple
 
@@ -249,7 +252,9 @@ class PrCast(NamedTuple):
     latency: float = 0.0
 
     def _by_termination(self) -> list[Outlook]:
-        """The outlook for a termination of 1, 2, .. `termination`."""
+        """The outlook for a termination of 1, 2, .. `termination`; for trees, that of so many hops."""
+        if self.mode == "tree":
+            return _tree_outlooks(self.members, self.loss)
         outlooks = _outlooks(self.members, self.fanout, self.loss, self.mode, self.in_step, self.latency)
         return list(islice(outlooks, self.termination))
 
@@ -270,10 +275,12 @@ class PrCast(NamedTuple):
 
     def arrivals(self) -> Arrivals:
         """When another member gets the item. The publisher's next round, in which it is first thrown, is up to a round
-        away, equally likely; in `eager` mode it is thrown at once."""
+        away, equally likely; in `eager` and `tree` mode it is thrown at once."""
         members, fanout, termination, loss, mode, in_step, latency = self
         if members <= 1:
             return Arrivals(1.0, [1.0], [1.0])
+        if mode == "tree":
+            return _tree_arrivals(members, loss, latency)
         others = members - 1
         fanout = min(fanout, others)
         lag = round(latency * _SLOTS)
@@ -398,22 +405,70 @@ def expire(members: int, fanout: int, max_members: int, loss: float, error: floa
 
 
 def neighbours(members: int) -> int:
-    """Neighbours of a member in `tree` mode: ln N + 1, so that a random graph of so many edges has few hops
+    """Neighbours of a member in `tree` mode: ln N + 3, so that a random graph of so many edges has few hops
     (`tree_hops`) and stays connected when half of the members crash. (HyParView has log10 N + 1, for few connections:
     5 for 10,000 members.)"""
-    return min(max(1, members - 1), ceil(log(max(2, members))) + 1)
+    return min(max(1, members - 1), ceil(log(max(2, members))) + 3)
 
 
-def tree_hops(members: int, neighbours: int) -> int:
-    """Hops after which a tree of shortest paths over a random graph has reached all but one in a hundred members: each
-    of the last ones reached has `neighbours - 1` others."""
-    missing, last, hops = float(members - 1), 1.0, 0
-    edges = neighbours
-    while missing > max(0.5, members / 100) and hops < members:
-        escape = max(0.0, 1 - edges / (members - 1)) ** last
-        last, missing, hops = missing * (1 - escape), missing * escape, hops + 1
-        edges = max(1, neighbours - 1)
-    return hops
+def tree_hops(members: int) -> int:
+    """Hops after which a tree has reached all but one in a hundred members."""
+    return next((h for h, share in enumerate(_levels(members)) if share >= 0.99), members)
+
+
+def graft(members: int, latency: int) -> int:
+    """How long to wait for an announced item: twice its way down the tree."""
+    return 2 * (tree_hops(members) + 1) * latency
+
+
+@lru_cache(maxsize=256)
+def _levels(members: int) -> tuple[float, ...]:
+    """The share of the other members that a tree of shortest paths has reached after 0, 1, 2 .. hops. Of the last ones
+    reached each has its neighbours but one to pass it on to; members have half a neighbour more than they look for."""
+    others = members - 1
+    if others < 1:
+        return (1.0,)
+    edges = min(others, neighbours(members) + 0.5)
+    missing, last, shares = float(others), 1.0, [0.0]
+    while missing > 0.005 * others and last > 0.5:
+        escape = max(0.0, 1 - edges / others) ** last
+        last, missing = missing * (1 - escape), missing * escape
+        edges = max(1.0, min(others, neighbours(members) + 0.5) - 1)
+        shares.append(1 - missing / others)
+    return (*shares[:-1], 1.0)  # the graph is connected: somebody has the last ones as neighbours
+
+
+def _tree_outlooks(members: int, loss: float) -> list[Outlook]:
+    """By hops. Whoever is below a lost push asks, and gets a second copy with the next item; a push is lost now and
+    then. An item is missed for good if `_REQUESTS` requests or their answers are lost, too."""
+    shares = _levels(members)
+    others = members - 1
+    late = sum((b - a) * (1 - (1 - loss) ** h) for h, (a, b) in enumerate(pairwise(shares), 1))
+    copies = others / members * (1 + loss + late)
+    never = late * (1 - (1 - loss) ** 2) ** _REQUESTS
+    return [(exp(others * log1p(-never)), (1 + others * share * (1 - never)) / members, copies) for share in shares[1:]]
+
+
+_REQUESTS = 4
+"""As `cast.tree.REQUESTS`."""
+
+
+def _tree_arrivals(members: int, loss: float, latency: float) -> Arrivals:
+    """In rounds. Late ones come with the first announcement of their neighbours, whose rounds are out of step."""
+    shares = _levels(members)
+    step = max(latency / 4, 1 / 200)
+    around = max(1, neighbours(members) - 1)
+    asked = graft(members, 1) * latency + 2 * latency
+    cdf = []
+    for i in range(ceil(((len(shares) + 1) * latency + asked + 1) / step) + 1):
+        got = 0.0
+        for h, (a, b) in enumerate(pairwise(shares), 1):
+            since, in_time = i * step - h * latency, (1 - loss) ** h
+            if since > -step / 2:
+                announced = min(1.0, max(0.0, since - asked))
+                got += (b - a) * (in_time + (1 - in_time) * (1 - (1 - announced) ** around))
+        cdf.append(got * (1 - 1e-12))
+    return Arrivals(step, cdf, [(i + 1) / len(cdf) for i in range(len(cdf))])
 
 
 def silence(loss: float) -> int:

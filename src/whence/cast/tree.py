@@ -5,7 +5,7 @@ An item is pushed along a tree to whoever has not got it, about one packet for e
 else. Rules:
 
 1. A new item goes at once to the neighbours that are eager for its origin; its announcement (`IHave`) goes to all of
-   them within `lazy`. A new neighbour is eager for every origin.
+   them with the next round. A new neighbour is eager for every origin.
 2. The first copy makes its sender eager. Any further copy makes its sender lazy, and tells it so (`Prune`): what is
    left is a tree, and it consists of the fastest links.
 3. An item that was announced and has not come within `graft` is asked for (`Graft`), from one announcer after the
@@ -16,8 +16,9 @@ Departs from Plumtree:
 
 * A tree for each origin instead of one for all, so its hops are those of a shortest path, not up to twice as many. The
   paper names it as an option. Their number is bounded (`trees`): an origin that was forgotten floods the links once.
-* Announcements go to all neighbours, eager ones too, so all get the same bytes; and a lost push is noticed by its
-  parent's own announcement: the next parent is often the same, and the loss does not bend the tree.
+* Announcements are gathered for a round. Rounds of the neighbours are out of step, so the first one comes after a
+  fraction of it. They go to all neighbours, eager ones too, so all get the same bytes; and a lost push is noticed by
+  its parent's own announcement: the next parent is often the same, and the loss does not bend the tree.
 * A request goes to the nearest announcer rather than to the first one, so repaired trees stay short. Plumtree repairs
   them later, by comparing hops (its optimisation), which keeps a tree of several senders in motion.
 * A second copy from the parent is the network's, and prunes nothing.
@@ -115,9 +116,7 @@ class TreeCast(Dissemination):
         super().__init__(me, config, view, rng, vet)
         self.overlay = Overlay(config, view, rng, self._send)
         self._held = Held(config, self.stats)
-        self._news: list[tuple[Key, int]] = []  # to be announced
-        self._news_at = NEVER_WAKE
-        self._announced = False  # in this round
+        self._news: deque[tuple[Key, int]] = deque(maxlen=config.buffer_items)  # to be announced, while they are held
         self._missing: dict[Key, _Missing] = {}  # in the order of `ask_at`
         self._origins: dict[MemberId, None] = {}  # with a tree, the latest used last
         self._max_missing = max(config.max_keys, config.buffer_items)
@@ -130,8 +129,7 @@ class TreeCast(Dissemination):
     def broadcast(self, item: Item, now: int) -> list[CastOutput]:
         out: list[CastOutput] = []
         if self.wake_at != NEVER_WAKE and self._remember(item.key, self.me):
-            self._spread(self.me, [(item, 0)], now, out)
-            self._plan()
+            self._spread(self.me, [(item, 0)], out)
         return out
 
     def receive(self, sender: MemberId, message: CastMessage, now: int) -> list[CastOutput]:
@@ -154,10 +152,6 @@ class TreeCast(Dissemination):
         if now >= self.round_at:
             slept = self._round(now, digest, out)
             self.overlay.tick(now, slept * self.config.round, self.stats.rounds, out)
-            if not self._announced and not self._news:
-                self._send(list(self.overlay.links), IHave(), out)
-            self._announced = False
-        if now >= self._news_at:
             self._announce(out)
         self._graft(now, out)
         self._plan()
@@ -186,7 +180,7 @@ class TreeCast(Dissemination):
         return [*self.overlay.links, *others]
 
     def _plan(self) -> None:
-        self.wake_at = min(self.round_at, self._news_at)
+        self.wake_at = self.round_at
         if self._missing:
             self.wake_at = min(self.wake_at, next(iter(self._missing.values())).ask_at)
 
@@ -202,7 +196,7 @@ class TreeCast(Dissemination):
             taken.append((item, age))
             if link is not None:
                 link.lazy.discard(self._tree(item))  # rule 2
-        self._spread(sender, taken, now, out)
+        self._spread(sender, taken, out)
 
     def _again(self, sender: MemberId, items: list[Item], now: int, out: list[CastOutput]) -> None:
         """Rule 2."""
@@ -215,8 +209,8 @@ class TreeCast(Dissemination):
             self.stats.pruned += len(origins)
             self._send([sender], Prune(tuple(origins)), out)
 
-    def _spread(self, sender: MemberId, items: list[tuple[Item, int]], now: int, out: list[CastOutput]) -> None:
-        """Rules 1 and 5: push, hold and announce items that `sender` brought."""
+    def _spread(self, sender: MemberId, items: list[tuple[Item, int]], out: list[CastOutput]) -> None:
+        """Rules 1 and 4: push, hold and announce items that `sender` brought."""
         by_targets: dict[tuple[MemberId, ...], list[tuple[Item, int]]] = {}
         links = self.overlay.links
         for item, age in items:
@@ -234,8 +228,6 @@ class TreeCast(Dissemination):
             by_targets.setdefault(targets, []).append((item, after))
         for whom, pushed in by_targets.items():
             self._push(list(whom), pushed, out)
-        if self._news and self._news_at == NEVER_WAKE:
-            self._news_at = now + self.config.lazy_ns
 
     def _push(self, to: list[MemberId], items: list[tuple[Item, int]], out: list[CastOutput]) -> None:
         """In messages as large as allowed."""
@@ -251,9 +243,10 @@ class TreeCast(Dissemination):
             self._send(to, Gossip(tuple(i for i, _ in part), tuple(a for _, a in part)), out)
 
     def _announce(self, out: list[CastOutput]) -> None:
-        news, self._news, self._news_at = self._news, [], NEVER_WAKE
-        self._announced = True
-        for i in range(0, len(news), self.config.max_keys):
+        """Also in a quiet round: it says that this member lives."""
+        news = list(self._news)
+        self._news.clear()
+        for i in range(0, max(1, len(news)), self.config.max_keys):
             some = news[i : i + self.config.max_keys]
             self._send(list(self.overlay.links), IHave(tuple(k for k, _ in some), tuple(a for _, a in some)), out)
 

@@ -51,7 +51,10 @@ def _plan(command: argparse.ArgumentParser) -> None:
     command.add_argument("--latency", type=float, default=10.0, metavar="MS", help="of the network (default 10)")
     command.add_argument("--order", choices=("causal", "reliable"), default="causal")
     command.add_argument(
-        "--mode", choices=("rounds", "eager"), default="eager", help="of gossip (default eager, as live clusters run)"
+        "--mode",
+        choices=("rounds", "eager", "tree", "auto"),
+        default="eager",
+        help="how events spread (default eager, as live clusters run); auto: or tree, where that saves most packets",
     )
     command.add_argument("--round", type=float, metavar="MS", help="default: by formula")
     command.add_argument("--uplink", type=int, default=0, metavar="B/S", help="bytes/s of a member (default: no limit)")

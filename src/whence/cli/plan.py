@@ -32,11 +32,11 @@ def plan(args: argparse.Namespace) -> int:
         payload=args.payload,
         latency_ns=round(args.latency * MS),
         order=args.order,
-        mode=args.mode,
+        mode="eager" if args.mode == "auto" else args.mode,
         round_ns=None if args.round is None else round(args.round * MS),
         uplink=args.uplink,
     )
-    found = planner.make(question)
+    found = planner.choose(question) if args.mode == "auto" else planner.make(question)
     if args.toml:
         print(to_toml(planner.scenario(found)), end="")
         return 0
@@ -56,7 +56,7 @@ def _print(args: argparse.Namespace, found: Plan) -> None:
         table.add_row(what, value, formula)
     show = console()
     show.print(table)
-    for note in (*found.notes, other_mode(found)):
+    for note in (*found.notes, *other_modes(found)):
         show.print(f"note: {note}", markup=False)
 
 
@@ -64,7 +64,8 @@ def lines(p: Plan) -> list[tuple[str, str, str]]:
     """What is printed: name, value, formula."""
     q = p.question
     good = {name: stated for name, (stated, _) in ERRORS.items()}
-    mode = "hops" if q.mode == "eager" else "rounds"
+    counted = "hops" if q.mode == "eager" else "rounds"
+    mode = "rounds" if q.mode == "rounds" else "hops"
     theorem_1 = f"Theorem 5.1: 2 mu T = {p.B_theorem}, T = {p.needed_rounds:g} rounds, mu = {p.load:g}"
     theorem_2 = f"Theorem 5.2: 2 N p_f = {p.k_theorem}; nobody answers: < 1 - target"
     message = f"{p.sizes.fixed} + events in it x {p.sizes.frame:.0f}, by the codec"
@@ -73,7 +74,11 @@ def lines(p: Plan) -> list[tuple[str, str, str]]:
     return [
         ("round", f"{p.round_ms:g} ms", "10 x latency, unless message size or uplink bind"),
         ("fanout", str(p.fanout), "cast.sizing.choose: the cheapest that reaches all with the target probability"),
-        ("termination", f"{p.termination} {mode}", f"the same; planned for a loss of 1-(1-x)(1-y) = {q.swallowed:.4g}"),
+        (
+            "termination",
+            f"{p.termination} {counted}",
+            f"the same; planned for a loss of 1-(1-x)(1-y) = {q.swallowed:.4g}",
+        ),
         ("events a message", str(p.max_events), "2 x load x termination, at least 20"),
         ("forward buffer", f"{p.forward_buffer} events", "2 x load x termination"),
         ("history", f"{p.history} ids", "2 x load x (termination + 2), at least 1024"),
@@ -84,6 +89,12 @@ def lines(p: Plan) -> list[tuple[str, str, str]]:
         ("time to recover", f"{p.time_to_recover_ms:g} ms", "the same; at least 4 latencies"),
         ("gossip message", f"{p.message_bytes:,.0f} bytes", message),
         ("sent by a member", f"{p.bytes_per_s:,.0f} bytes/s", traffic),
+        (
+            "packets a delivery",
+            f"{p.packets_per_delivery:.3g}",
+            f"with events: {p.event_packets_per_delivery:.3g}; the rest: rounds, announcements",
+        ),
+        (f"{mode} to a member, p50 and p99", f"{p.hops_p50}, {p.hops_p99}", "cast.sizing.coverage"),
         ("latency p50", f"{p.latency_p50_ms:,.0f} ms", f"D(t) = G(t) exp(-W(t) / S); {good['latency_p50_ms']}"),
         ("latency p99", f"{p.latency_p99_ms:,.0f} ms", f"the same; {good['latency_p99_ms']} = {tail} ms"),
         ("reaches all by gossip", f"{p.reach_gossip:.7g}", f"cast.sizing.reach; {good['reach_gossip']}"),
@@ -91,15 +102,21 @@ def lines(p: Plan) -> list[tuple[str, str, str]]:
     ]
 
 
-def other_mode(found: Plan) -> str:
-    """The same question in the other mode of gossip, in one sentence."""
+def other_modes(found: Plan) -> list[str]:
+    """The same question in the other modes, in one sentence each, and which of them `--mode auto` chooses."""
     q = found.question
-    other = planner.make(msgspec.structs.replace(q, mode="rounds" if q.mode == "eager" else "eager"))
-    runs = "live clusters run eager" if q.mode == "eager" else "this plan is the papers', and live clusters run eager"
-    return (
-        f"{runs}; --mode {other.question.mode}: latency p50 {other.latency_p50_ms:,.0f} ms, p99 "
-        f"{other.latency_p99_ms:,.0f} ms, {other.bytes_per_s:,.0f} bytes/s sent by a member"
-    )
+    said = []
+    for mode in planner.MODES:
+        if mode != q.mode:
+            other = planner.make(msgspec.structs.replace(q, mode=mode))
+            said.append(
+                f"live clusters run eager; --mode {mode}: latency p50 {other.latency_p50_ms:,.0f} ms, p99 "
+                f"{other.latency_p99_ms:,.0f} ms, {other.packets_per_delivery:.3g} packets a delivery, "
+                f"{other.bytes_per_s:,.0f} bytes/s sent by a member"
+            )
+    chosen = planner.choose(q).question.mode
+    said.append(f"--mode auto chooses {chosen}" + (f": settings mode = {chosen!r}" if chosen == "tree" else ""))
+    return said
 
 
 def _nines(probability: float) -> str:

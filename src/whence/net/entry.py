@@ -96,11 +96,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes likewise."""
 
     def __post_init__(self) -> None:
-        if self.ring not in get_args(RingName):
-            known = ", ".join(get_args(RingName))
-            raise ConfigError(
-                f"settings: ring must be one of {known}, not {self.ring!r}{near(str(self.ring), get_args(RingName))}"
-            )
+        for name, names in (("ring", get_args(RingName)), ("mode", get_args(Mode))):
+            given = getattr(self, name)
+            if given not in names:
+                raise ConfigError(
+                    f"settings: {name} must be one of {', '.join(names)}, not {given!r}{near(str(given), names)}"
+                )
 
     @classmethod
     def of(cls, given: Settings | Mapping[str, Any] | None) -> Settings:
