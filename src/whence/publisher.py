@@ -332,6 +332,18 @@ class Coordination:
         await finish(self._tickets.release())
 
 
+class _Call:
+    """A `publish_many` that is not accepted as a whole yet."""
+
+    __slots__ = ("batch", "events", "ids")
+
+    def __init__(self, events: Sequence[bytes]) -> None:
+        self.events = events
+        self.ids: list[str] = []
+        self.batch: Batch | None = None
+        """The last one that took events of it."""
+
+
 class Publisher(Outlet):
     """`async with cluster.publisher() as publisher`: publishes whatever the ring does.
 
@@ -344,8 +356,7 @@ class Publisher(Outlet):
         self.waits_for_reader = wait_for_reader
         self._timeout = timeout
         self._entered = False
-        self._calls = 0
-        self._waiting: dict[int, None] = {}  # rule 2: the calls that are not accepted as a whole yet, in order
+        self._waiting: dict[_Call, None] = {}  # rule 2: the calls that are not accepted as a whole yet, in order
         self._turn = Signal()
 
     async def __aenter__(self) -> Self:
@@ -376,41 +387,60 @@ class Publisher(Outlet):
 
     async def _publish(self, events: Sequence[bytes]) -> list[str]:
         self._check()
-        self._calls += 1
-        call, ids = self._calls, list[str]()
+        call = _Call(events)
         self._waiting[call] = None
         try:
-            while len(ids) < len(events):
-                batch = await self._my_turn(call)
-                self._accept(batch, events, ids)
-                if len(ids) == len(events):
-                    self._hand_over(call)
-                await self._turn_loop(batch)
+            while call in self._waiting:
+                await self._go_on(call)
+            if call.batch is not None:
+                await self._turn_loop(call.batch)
         except NotPublished as error:
-            error.published = tuple(ids)
+            error.published = tuple(call.ids)
             raise
         finally:
-            self._hand_over(call)
-        return ids
+            self._waiting.pop(call, None)
+            self._turn.tell()
+        return call.ids
 
     def _batch(self) -> Batch | None:
         self._check()
         return None if self._waiting else self._tickets.batch()
 
-    async def _my_turn(self, call: int) -> Batch:
-        """Rule 2: there is a ticket, there is room, and no earlier call waits."""
-        batch = self._tickets.batch() if len(self._waiting) == 1 else None
-        while batch is None:
+    async def _go_on(self, call: _Call) -> None:
+        """Rule 2: the first call that waits publishes for all of them, as much as there is room for in this turn."""
+        batch = self._tickets.batch() if self._first() is call else None
+        if batch is None:
             await self.ready()
-            if next(iter(self._waiting)) != call:
+            if self._first() is not call:
                 await self._turn.wait()
-            else:
-                batch = await self._tickets.room(self.waits_for_reader)
-        return batch
+                return
+            batch = await self._tickets.room(self.waits_for_reader)
+        if batch is not None:
+            self._accept_waiting(batch, call)
+            if call in self._waiting:
+                await self._turn_loop(batch)
 
-    def _hand_over(self, call: int) -> None:
-        self._waiting.pop(call, None)
-        self._turn.tell()  # in order: as many as there is room for go on in one turn of the loop
+    def _first(self) -> _Call | None:
+        return next(iter(self._waiting), None)
+
+    def _accept_waiting(self, batch: Batch, mine: _Call) -> None:
+        """The calls that wait, in order, until the batch is full."""
+        for call in list(self._waiting):
+            try:
+                call.batch = batch
+                while len(call.ids) < len(call.events):
+                    self._accept(batch, call.events, call.ids)
+                    if batch.full:
+                        break
+            except UsageError:
+                if call is mine:
+                    raise
+                break  # its own turn will tell it
+            if len(call.ids) == len(call.events):
+                del self._waiting[call]
+            if batch.full:
+                break
+        self._turn.tell()
 
     def _deadline(self) -> float | None:
         return None if self._timeout is None else time.monotonic() + self._timeout

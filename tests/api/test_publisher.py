@@ -333,3 +333,31 @@ def test_reading_does_not_suspend_while_events_are_here_and_batches_hold_many_fr
                 c.batches(0)
 
     run(main())
+
+
+def test_calls_that_wait_share_a_turn_of_the_loop() -> None:
+    """Ten tasks on one publisher fill frames as one does: no call waits for the turn of another."""
+
+    async def main() -> None:
+        net = MemoryNetwork()
+        async with whence.found("live", "a:1", transport=net, settings=fast()) as a, a.publisher() as publisher:
+            await publisher.ready()
+
+            async def read() -> None:
+                async for _ in a.events():
+                    pass
+
+            reader = asyncio.create_task(read())
+            ids: list[str] = []
+
+            async def speak(name: int) -> None:
+                for number in range(50):
+                    ids.extend(await publisher.publish_many([b"%d %d %d" % (name, number, i) for i in range(20)]))
+
+            before = a.stats()["net.steps"]
+            await asyncio.gather(*map(speak, range(10)))
+            assert len(set(ids)) == publisher.published == 10_000
+            assert a.stats()["net.steps"] - before < 40  # 10,000 events are 20 full frames
+            reader.cancel()
+
+    run(main())
