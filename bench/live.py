@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -216,7 +217,7 @@ def _memory() -> Row:
 
 
 def goals(rows: list[Row]) -> list[Row]:
-    """Ratios of this run against what limits.md asks for."""
+    """Ratios of this run against the goals. What could not be measured counts as neither reached nor missed."""
     by = {row["what"]: row for row in rows}
 
     def of(what: str, figure: str) -> float | None:
@@ -234,32 +235,36 @@ def goals(rows: list[Row]) -> list[Row]:
         wanted.append({"what": f"goal: {what}", "measured": round(ratio, 3), "holds": "yes" if holds else "NO"})
 
     rate, cpu = "deliveries_per_s", "cpu_us_per_delivery"
-    ours, mesh, nats = "ours, 5 tickets", "plain mesh, 20 events a frame", "NATS with nats-py"
-    quiet, nats_quiet = "ours, 200 events/s", f"{nats}, 200 events/s"
-    goal("throughput >= 0.25 x plain mesh, 20 a frame", of(ours, rate), of(mesh, rate), 0.25, least=True)
-    small, tasks = "ours, 20 events a publish", "ours, 20 events a publish, 10 tasks"
-    goal("the same, 20 events a publish, 10 tasks", of(tasks, rate), of(mesh, rate), 0.25, least=True)
-    goal("the same, 20 events a publish, one after the other", of(small, rate), of(mesh, rate), 0.25, least=True)
-    goal("throughput >= 1.5 x NATS", of(ours, rate), of(nats, rate), 1.5, least=True)
-    goal("CPU per delivery <= 4 x plain mesh", of(ours, cpu), of(mesh, cpu), 4.0)
-    goal("the same, 20 events a publish, one after the other", of(small, cpu), of(mesh, cpu), 4.0)
-    goal("CPU per delivery flat from 5 to 25 tickets (<= 1.25 x)", of("ours, 25 tickets", cpu), of(ours, cpu), 1.25)
-    goal("p50 <= NATS's at 200 events/s", of(quiet, "p50_us"), of(nats_quiet, "p50_us"), 1.0)
-    goal("p99 <= 2 ms at 200 events/s (ms)", of(quiet, "p99_us"), 1000.0, 2.0)
-    goal("<= 40 MB a process, at 200 events/s (MB)", of(quiet, "rss_mb"), 1.0, 40.0)
-    goal("<= 40 MB a process, under saturating load (MB)", of(ours, "rss_mb"), 1.0, 40.0)
-    goal("<= 40 MB a process, at rest (MB)", of("ours, memory at rest", "mb_a_process"), 1.0, 40.0)
-    goal("<= 3 MB per further member, at rest (MB)", of("ours, memory at rest", "mb_per_further_member"), 1.0, 3.0)
-    goal("5 % loss does not halve the throughput", of("ours, 5 % loss", rate), of(ours, rate), 0.5, least=True)
-    goal("the same in CPU per delivery (<= 2 x)", of("ours, 5 % loss", cpu), of(ours, cpu), 2.0)
-    goal(
-        "p99 at 200 events/s over the plain mesh's", of(quiet, "p99_us"), of("plain mesh, 200 events/s", "p99_us"), 2.0
+    mesh1, mesh20, mesh200 = (
+        f"plain mesh, {n}" for n in ("1 event a frame", "20 events a frame", "200 events a frame")
     )
+    ours1, ours20, ours200 = "ours, 1 event a publish", "ours, 20 events a publish", "ours, 5 tickets"
+    mesh_quiet, quiet = "plain mesh, 200 events/s", "ours, 200 events/s"
+    nats, nats_quiet = "NATS with nats-py", "NATS with nats-py, 200 events/s"
+    goal("1 event a publish >= 3 x the mesh at 1 a frame", of(ours1, rate), of(mesh1, rate), 3.0, least=True)
+    goal("1 event a publish >= 2 x NATS", of(ours1, rate), of(nats, rate), 2.0, least=True)
+    goal("a lone event: CPU per delivery <= 3 x the mesh's", of(quiet, cpu), of(mesh_quiet, cpu), 3.0)
+    goal("a lone event: p50 <= NATS's", of(quiet, "p50_us"), of(nats_quiet, "p50_us"), 1.0)
+    goal("a lone event: p99 <= 2 x the mesh's", of(quiet, "p99_us"), of(mesh_quiet, "p99_us"), 2.0)
+    goal("20 events a publish >= 0.5 x the mesh at 20 a frame", of(ours20, rate), of(mesh20, rate), 0.5, least=True)
+    goal("200 events a publish >= 0.4 x the mesh at 200 a frame", of(ours200, rate), of(mesh200, rate), 0.4, least=True)
     total = of("total-order group (corosync)", rate)
-    goal("throughput >= 1.5 x a total-order group", of(ours, rate), total, 1.5, least=True)
-    wanted.append(
-        {"what": "goal: throughput >= 500 x py-libp2p", "holds": "not measured: it needs an environment of its own"}
-    )
+    goal("stretch: 200 events a publish >= 1 x corosync, batched", of(ours200, rate), total, 1.0, least=True)
+    goal("CPU per delivery flat from 5 to 25 tickets (<= 1.25 x)", of("ours, 25 tickets", cpu), of(ours200, cpu), 1.25)
+    goal("5 % loss does not halve the throughput", of("ours, 5 % loss", rate), of(ours200, rate), 0.5, least=True)
+    goal("<= 40 MB a process, at rest (MB)", of("ours, memory at rest", "mb_a_process"), 1.0, 40.0)
+    goal("<= 40 MB a process, at 200 events/s (MB)", of(quiet, "rss_mb"), 1.0, 40.0)
+    goal("<= 64 MB a process, under saturating load (MB)", of(ours200, "rss_mb"), 1.0, 64.0)
+    goal("<= 3 MB per further member, at rest (MB)", of("ours, memory at rest", "mb_per_further_member"), 1.0, 3.0)
+    counts = Counter(row["holds"] for row in wanted)
+    missing = sorted(row["skipped"] for row in rows if "skipped" in row)
+    summary = {
+        "what": "goals",
+        "hold": counts["yes"],
+        "do not hold": counts["NO"],
+        "not measured": counts["not measured"],
+    }
+    wanted.append({**summary, "missing": "; ".join(missing)} if missing else summary)
     return wanted
 
 
