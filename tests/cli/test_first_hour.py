@@ -45,11 +45,14 @@ def test_a_full_standard_output_names_itself(args: list[str]) -> None:
     assert done.stderr.decode().splitlines()[-1] == "whence: standard output: No space left on device"
 
 
-def test_a_node_says_that_it_lost_its_ticket(start: Callable[..., Command]) -> None:
+def test_a_node_says_that_it_lost_its_ticket(start: Callable[..., Command], tmp_path: Path) -> None:
     """Two of three coordinators are killed at once; the one that is left says so, and says it to machines."""
-    a = start("node", "--cluster", "x", "--insecure", "--coordinate", "--json")
+    settings = tmp_path / "ring.toml"
+    settings.write_text('[cluster]\nring = "neighbours"\n')
+    node = ("node", "--cluster", "x", "--insecure", "--coordinate", "--settings", settings)
+    a = start(*node, "--json")
     address = json.loads(until(lambda: a.err, "its first notice")[0])["address"]
-    others = [start("node", "--cluster", "x", "--insecure", "--coordinate", "--join", address) for _ in range(2)]
+    others = [start(*node, "--join", address) for _ in range(2)]
     for other in others:
         other.notice("may publish")
     for other in others:

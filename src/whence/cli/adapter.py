@@ -178,6 +178,7 @@ class Adapter:
             order=self.order,  # type: ignore[arg-type]
             loss=0.05,
             mode="eager",
+            ring="neighbours",  # which `found` heals; a council waits for voters that the kit has killed
             round_ns=50 * MS,
             latency_ns=10 * MS,
             ring_round_ns=250 * MS,
