@@ -333,6 +333,10 @@ class ProbabilisticOrdering(OwnersLayer[FreeFrame, KeyCursor]):
         self.queue.now = now
         self.keys = self.draw(self.queue.current.R, self.queue.current.K)
         self.overseer.begin(now)
+        for cursor in self.cursors.values() if self.weak else ():
+            for held in cursor.early.values():
+                held.handed = self._ahead.pop(held.frame.key, False)
+            self._take_early(cursor, out)
         self._delivered(self.queue.retry(), out)
         self._open_lobby(now, out)
         return out
@@ -373,6 +377,11 @@ class ProbabilisticOrdering(OwnersLayer[FreeFrame, KeyCursor]):
         for frame in state.waiting:
             held = Held(frame)
             self.buffer.add(frame.key, frame)
+            if self.weak:  # it waits for no cause, only for the owner's frames before: `begin` takes it
+                cursor = self._cursor(frame.owner)
+                cursor.taken = min(cursor.taken, frame.number - 1)
+                cursor.early[frame.number] = held
+                continue
             self.queue.queue(held)
             self._hold(frame.key, held, 2 * self._patience, [])
 
