@@ -34,6 +34,8 @@ from whence.wire import Message, pack, unpack
 
 MAX_SPINS = 1000
 """Consecutive immediate wakes that are tolerated; more is a livelock."""
+UNPACKED = 256
+"""Decoded packets that are remembered."""
 CONTACTS = 3
 """Members that a starting process is given as contacts."""
 
@@ -79,6 +81,7 @@ class World:
         self._planned = 0
         self._sized = self.scenario.wire or self.scenario.network.uplink > 0
         self.sample: Message | None = None  # the last message with items, for hostile peers to alter
+        self._unpacked: dict[bytes, Message] = {}
         self._packed: tuple[Message | None, MemberId, int, bytes] = (None, "", 0, b"")
         self._handlers: dict[type, Callable[[Instance, Any], None]] = {
             ports.Published: self._on_published,
@@ -347,7 +350,7 @@ class World:
     def receive_bytes(self, instance: Instance, sender: MemberId, data: bytes) -> None:
         """Decode as in a live cluster; the member is told of bytes that the codec refuses."""
         try:
-            message = unpack(data).message
+            message = self._unpack(data)
             receives_only = self.clusters[instance.cluster].roles and address_of(sender) in self.liars[instance.cluster]
             if receives_only and isinstance(message, RingMessage):
                 message = by_receiver(message)
@@ -356,6 +359,16 @@ class World:
             self.step(instance, ports.BadBytes(sender, f"{type(error).__name__}: {error}"))
             return
         self.step(instance, ports.Received(sender, message))
+
+    def _unpack(self, data: bytes) -> Message:
+        """Gossip brings the same packet to many members: decode it once. Messages are immutable."""
+        message = self._unpacked.get(data)
+        if message is None:
+            message = unpack(data).message
+            if len(self._unpacked) >= UNPACKED:
+                del self._unpacked[next(iter(self._unpacked))]
+            self._unpacked[data] = message
+        return message
 
     # -- outputs ---------------------------------------------------------------------------------------------
 
