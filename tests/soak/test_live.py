@@ -21,8 +21,8 @@ from whence.trace import read
 SECRET = b"\x05" * 32
 
 
-class Killed(BaseException):
-    """Stands for SIGKILL: nothing of the process runs after it."""
+class Killed(Exception):
+    """Stands for SIGKILL in the middle of a write: that write never returns."""
 
 
 def test_a_kill_between_trace_and_journal_is_no_violation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,7 +88,7 @@ def test_the_command_in_a_store(
     put(store, "in/run=other/t.csv", made[0])  # no trace by its name
     out = f"s3://bucket/out{store}"
     told = [
-        main(["audit", where + store, "--out", out, "--json"])
+        main(["audit", where + store, "--out", out, "--json", "--verdicts", "all"])
         for where in ("s3://bucket/in", "s3a://bucket/in/run=*/*.parquet")
     ]
     said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

@@ -34,6 +34,7 @@ from whence.sim.run import run
 from whence.sim.scenario import load
 from whence.spark import stream
 from whence.spark.growing import reach, read
+from whence.spark.keyed import verdict_rows
 from whence.spark.stream import StreamAudit, read_mark, read_stream
 from whence.spark.tables import arrow_schema
 from whence.trace import JsonlTrace, Row
@@ -104,7 +105,7 @@ def follow(rows: list[Row], rng: random.Random) -> tuple[Verdicts, set[tuple[Any
 
     def hear(follower: Follower, judged: list[Judged]) -> None:
         found = [finding for finding in follower.findings() if finding.doubt is None]
-        verdicts.extend(stream._verdicts(key, judged, found))
+        verdicts.extend(verdict_rows(key, judged, found))
         violations.extend(found)
 
     at = 0

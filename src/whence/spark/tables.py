@@ -9,6 +9,7 @@ killed run leaves nothing that a later one would read, and running again replace
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import shutil
@@ -140,6 +141,10 @@ def manifest(out: Anywhere) -> dict[str, Any]:
     return found
 
 
+LOCK: Final = ".lock"
+"""In a staging directory: locked for as long as somebody writes there."""
+
+
 @contextmanager
 def staging(out: Anywhere) -> Iterator[str]:
     """A place to write tables into: on a disk a hidden directory in `out`, which is gone afterwards, whatever happens
@@ -154,24 +159,31 @@ def staging(out: Anywhere) -> Iterator[str]:
         for left in place.glob(".staging-*"):
             if not _in_use(left):
                 shutil.rmtree(left, ignore_errors=True)
-        stage = place / f".staging-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        stage = place / f".staging-{uuid.uuid4().hex[:12]}"
         stage.mkdir()
+        lock = os.open(stage / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
     try:
         with disk_errors(place):
             yield str(stage)
     finally:
+        os.close(lock)
         shutil.rmtree(stage, ignore_errors=True)
 
 
 def _in_use(stage: Path) -> bool:
-    """The process that writes there is still running (on this machine)."""
+    """A running process holds its lock. A process id would not do: a killed run's may be another's by now."""
     try:
-        os.kill(int(stage.name.split("-")[1]), 0)
-    except (ProcessLookupError, IndexError, ValueError):
+        lock = os.open(stage / LOCK, os.O_RDWR)
+    except OSError:
         return False
-    except PermissionError:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
         return True
-    return True
+    finally:
+        os.close(lock)
+    return False
 
 
 def publish(
