@@ -52,7 +52,8 @@ def test_questions_and_answers_across_a_bridge_that_is_killed(tmp_path: Path, st
     async def bob() -> None:
         async with Client("hall", hall_doors, insecure=True, client="bob", timeout=LIMIT) as client:
             for n in range(QUESTIONS):
-                await soon(lambda: f"question {n}" in payloads(hall[n % 3]), f"question {n}", LIMIT)  # noqa: B023
+                # What a client publishes follows what the member behind the door has delivered: any of the three.
+                await soon(lambda: all(f"question {n}" in payloads(d) for d in hall), "asked", LIMIT)  # noqa: B023
                 await client.publish(b"answer %d" % n, everywhere=True)
 
     async def killer() -> None:

@@ -266,19 +266,15 @@ def test_a_joiner_takes_over_clock_cursors_and_what_waits(moved: bool) -> None:
 
 @pytest.mark.parametrize("weak", ["fifo", "unordered"])
 def test_a_weak_joiner_does_not_wait_for_the_causes_that_its_contact_waits_for(weak: str) -> None:
-    """It delivered the owner's next frame first, and what the snapshot held back only when its time was over."""
-    net = FreeNet(4, orders=["probabilistic", "probabilistic", "probabilistic", weak])
-    a, b, c, joiner = net.members
-    cause = a.publish()
-    b.receive(cause)
+    a, b, c, joiner = (net := FreeNet(4, orders=["probabilistic"] * 3 + [weak])).members
+    b.receive(cause := a.publish())
     effect, after = b.publish(), b.publish()
     assert c.receive(effect) == []  # it waits for the cause
     joiner.ordering.joining = True
     joiner.ordering.load(c.ordering.state(), net.now)
     joiner.begin()
-    assert joiner.log == effect.names()
-    assert joiner.receive(after) == after.names() and joiner.receive(effect) == []
-    assert joiner.receive(cause) == cause.names() and joiner.V == b.V
+    assert joiner.log == effect.names() and joiner.receive(after) == after.names()
+    assert joiner.receive(effect) == [] and joiner.receive(cause) == cause.names() and joiner.V == b.V
 
 
 def test_what_the_unordered_have_seen_early_is_not_handed_to_a_joiner_again() -> None:
