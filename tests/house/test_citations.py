@@ -83,5 +83,5 @@ def test_dead_ends_are_found() -> None:
     assert dead_ends('(docs/ring.md, "The\n    rules") and (docs/ring.md, "No such")') == [
         "docs/ring.md has no heading 'No such'"
     ]
-    assert dead_ends("(spec section 2)") == ["section 2 of what?"]
+    assert dead_ends("(section 2)") == ["section 2 of what?"]
     assert not dead_ends("CCC11 Theorem 5.1, in section 5; rules 1, 2 and 4 (docs/ring.md)")
