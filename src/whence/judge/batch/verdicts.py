@@ -60,7 +60,7 @@ class States(NamedTuple):
     """The event whose delivery skipped it."""
 
 
-class Found(NamedTuple):
+class Verdicts(NamedTuple):
     """What `judge` found."""
 
     verdict: Small
@@ -343,7 +343,7 @@ def _nothing_new(w: int, X: Ints, whole: Ints, news: Longs, size: Ints, entry: I
 
 
 @compiled
-def judge(steps: Steps, joins: Joins, past: Past, early: Bytes, todo: Bytes, given: States) -> Found:
+def judge(steps: Steps, joins: Joins, past: Past, early: Bytes, todo: Bytes, given: States) -> Verdicts:
     """The verdict on every delivery of the members `todo`. `given`: states under tokens that are known from before."""
     begin, kind, what, torn = steps
     members, origins, tokens = len(begin) - 1, len(past.base) - 1, len(given.has)
@@ -402,7 +402,7 @@ def judge(steps: Steps, joins: Joins, past: Past, early: Bytes, todo: Bytes, giv
                 _join(life, taken, token, past, joins.how[w])
             at[m] += 1
         ends, used = _save(ends, m, life, used)
-    return Found(verdict, cause, ends, taken)
+    return Verdicts(verdict, cause, ends, taken)
 
 
 class Losses(NamedTuple):
