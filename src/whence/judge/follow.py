@@ -20,7 +20,7 @@ from whence.judge import findings, report
 from whence.judge.causality import IN_ORDER, UNKNOWN, Causality, Delivered, Life, News, UnitId
 from whence.judge.findings import Doubt, Event, Finding
 from whence.judge.promises import Verdict
-from whence.judge.tickets import At, Pair, Tenure, Tickets, doubtful, parse_id, two_owners
+from whence.judge.tickets import At, Holding, Pair, Tickets, doubtful, parse_id, two_owners
 from whence.trace import Row, by_member
 
 CHECKPOINTS: Final = 16
@@ -104,7 +104,7 @@ class Changes(msgspec.Struct, array_like=True):
     queues: list[Queue] = []
     taken: dict[str, Delivered] = {}
     dropped: list[str] = []
-    tenures: list[Tenure] = []
+    tenures: list[Holding] = []
     told: list[tuple[str, int]] = []
     earliest: dict[str, Use] = {}
 
