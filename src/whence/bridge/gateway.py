@@ -37,7 +37,7 @@ from whence.bridge.envelope import (
 from whence.clock import EventId, MemberId
 from whence.errors import BadMessage, CorruptJournal, CyclicTopology, UsageError
 
-Tenure = tuple[str, int, int, MemberId]
+Numbering = tuple[str, int, int, MemberId]
 """Cluster, ticket, incarnation, owner: whose events have rising numbers."""
 
 MAX_TENURES = 4096
@@ -139,7 +139,7 @@ class Gateway:
         self.starting = True
         """Nothing is forwarded but probes: the own one may still come round."""
         self.lives: dict[str, dict[MemberId, None]] = {c: {} for c in clusters}
-        self.have: dict[str, dict[Tenure, int]] = {c: {} for c in clusters}
+        self.have: dict[str, dict[Numbering, int]] = {c: {} for c in clusters}
         """By cluster: which events of others it has got from this bridge."""
         self.learned = False
         """`have` or `lives` has changed since `ledger` was called."""
@@ -206,7 +206,7 @@ class Gateway:
                 return Crossed(str(event), (cluster,), hop_of(event))
         return None
 
-    def _forwards(self, crossed: Crossed, tenure: Tenure, event: EventId, body: bytes) -> Iterable[Forward]:
+    def _forwards(self, crossed: Crossed, tenure: Numbering, event: EventId, body: bytes) -> Iterable[Forward]:
         payload, stats = _wrapped(crossed, body), self.stats[tenure[0]]
         for to in self.clusters:
             if to == tenure[0]:
