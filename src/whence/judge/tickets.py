@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from whence.judge.causality import Delivered, UnitId
+from whence.judge.causality import DeliveredState, UnitId
 from whence.judge.findings import Finding
 from whence.judge.promises import TWO_OWNERS
 from whence.trace import Row
@@ -62,7 +62,7 @@ class Holding(msgspec.Struct, array_like=True):
     """The first event that was published in it."""
     last: str | None = None
     last_unit: UnitId | None = None
-    knew: Delivered = msgspec.field(default_factory=Delivered)
+    knew: DeliveredState = msgspec.field(default_factory=DeliveredState)
     """What the member had delivered when the tenure began."""
 
     def __str__(self) -> str:
@@ -123,7 +123,7 @@ class At(NamedTuple):
     member: str
     step: int
     t: int
-    have: Delivered
+    have: DeliveredState
 
 
 class Tickets:
@@ -152,7 +152,7 @@ class Tickets:
         if tenure is not None and (change == "released" or tenure.owned):
             tenure.end = max(tenure.end, at.t) if change == "released" else tenure.end
         elif change == "owner":
-            new = Holding(*key, at.t, at.t, at.step, knew=Delivered.copy(at.have))
+            new = Holding(*key, at.t, at.t, at.step, knew=DeliveredState.copy(at.have))
             if tenure is not None:  # it has published before it said that it may
                 new.end, new.first, new.last = max(at.t, tenure.end), tenure.first, tenure.last
                 new.last_unit = tenure.last_unit
@@ -167,7 +167,7 @@ class Tickets:
         key = (named.ticket, named.incarnation, at.member)
         tenure, new = self.tenures.get(key), key not in self.tenures
         if tenure is None:
-            tenure = Holding(*key, at.t, at.t, at.step, owned=False, knew=Delivered.copy(at.have))
+            tenure = Holding(*key, at.t, at.t, at.step, owned=False, knew=DeliveredState.copy(at.have))
             self._put(tenure)
         tenure.end, tenure.last, tenure.last_unit = max(tenure.end, at.t), event, unit
         tenure.first = tenure.first or event
