@@ -272,7 +272,7 @@ def change(order: str, processes: int, seed: int = 0, delay: tuple[float, float]
     installed: list[int] = []
     now = 0
 
-    def do(p: int, outputs: list[rl.Output]) -> None:
+    def do(p: int, outputs: list[rl.ReliableOutput]) -> None:
         for output in outputs:
             if isinstance(output, rl.Send):
                 sent.append(output.wire)
