@@ -65,7 +65,7 @@ class Passed(msgspec.Struct, frozen=True, gc=False):
     published: str
 
 
-Output = Forward | Passed
+GatewayOutput = Forward | Passed
 
 
 @dataclass
@@ -170,7 +170,7 @@ class Gateway:
             return []
         return list(self._probe(cluster, heading))
 
-    def read(self, cluster: str, event: EventId, payload: bytes) -> list[Output]:
+    def read(self, cluster: str, event: EventId, payload: bytes) -> list[GatewayOutput]:
         """The next event of a cluster, in its order. `CyclicTopology` if it is the own probe on a way of its own."""
         try:
             heading, body = unwrap(payload)
@@ -242,7 +242,7 @@ class Gateway:
 
     # --- what is on the other side
 
-    def _learn(self, cluster: str, event: EventId, heading: Heading | None) -> list[Output]:
+    def _learn(self, cluster: str, event: EventId, heading: Heading | None) -> list[GatewayOutput]:
         """An own event is delivered: it is what this bridge has brought there."""
         if not isinstance(heading, Crossed) or (source := heading.path[-1]) not in self.clusters:
             return []
