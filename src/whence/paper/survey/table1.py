@@ -38,7 +38,7 @@ from whence.paper.survey.convoy import Setting
 from whence.paper.survey.convoy import simulate as chain
 from whence.paper.survey.probabilistic import Probabilistic
 from whence.sim.mechanisms import hostile
-from whence.sim.run import Outcome as Simulated
+from whence.sim.run import Simulated
 from whence.sim.run import run as simulate
 from whence.sim.scenario import parse
 from whence.sim.sweep import changed
