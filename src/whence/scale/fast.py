@@ -110,26 +110,6 @@ def _ready(y: int, low: int, high: int, window: int, held: Any, had: Any, sender
 
 
 @kernel
-def _arriving(low: int, high: int, quiet: Any, until: Any, when: Any, held: Any, order: Any) -> Any:
-    """What arrives from a quiet moment until a time, in `order`: how many; -1 if too many. `held`: what came before."""
-    events = 0
-    for w in range(len(held)):
-        held[w] = 0
-    for i in range(high - low):
-        held[i >> 6] |= np.uint64(when[i] < quiet) << np.uint64(i & 63)
-        if quiet <= when[i] < until:
-            at = events
-            while at > 0 and when[order[at - 1]] > when[i]:
-                order[at] = order[at - 1]
-                at -= 1
-            order[at] = i
-            events += 1
-            if events == REPLAYED:
-                return -1
-    return events
-
-
-@kernel
 def _replay(
     r: int,
     target: int,
@@ -155,9 +135,20 @@ def _replay(
     the set of delivered messages from `low` on, and `known` those and their past, without what target's delivery adds.
     `doubt` is False for messages whose past was complete on arrival.
     """
-    events = _arriving(low, high, quiet, until, when, held, order)
-    if events < 0:
-        return False
+    events = 0
+    for w in range(len(held)):
+        held[w] = 0
+    for i in range(high - low):
+        held[i >> 6] |= np.uint64(when[i] < quiet) << np.uint64(i & 63)
+        if quiet <= when[i] < until:
+            at = events
+            while at > 0 and when[order[at - 1]] > when[i]:
+                order[at] = order[at - 1]
+                at -= 1
+            order[at] = i
+            events += 1
+            if events == REPLAYED:
+                return False
     for w in range(len(held)):
         known[w] = held[w]
     waiting = 0  # waiting messages are kept in the part of `order` already read
@@ -321,42 +312,6 @@ def _covered(m: int, lane: int, late: Any, now: int, arrive: Any, rivals: Any, p
 
 
 @kernel
-def _last_quiet(lane: int, mine: Any, oldest: int, mask: int, arrive: Any, early: Any, lates: Any, earlies: Any) -> Any:
-    """The last moment before `mine` at which nothing can have waited in this lane, as a difference to it. `oldest`: the
-    first message that is still known."""
-    quiet, moved = np.int32(0), True
-    while moved:
-        moved = False
-        for e in range(earlies[lane] - 1, max(-1, earlies[lane] - 1 - early.shape[1]), -1):
-            y = early[lane, e & (early.shape[1] - 1)]
-            if y < oldest:
-                break
-            came = np.int32(arrive[y & mask, lane] - mine)
-            if came < quiet <= came + lates[lane, e & (early.shape[1] - 1)]:
-                quiet, moved = came, True
-    return quiet
-
-
-@kernel
-def _count(m: int, low: int, window: int, bounds: Any, past: Any, held: Any, known: Any, counts: Any) -> Any:
-    """Count the delivery of m after a replay; returns whether it was an error. `low` is a window before m, or the first
-    message."""
-    wrong, fresh = False, 0
-    for w in range(past.shape[1]):
-        at = m - window + 64 * w
-        wrong |= past[m, w] & ~piece(held, at - low) != 0
-        word = past[m, w] & ~piece(known, at - low)
-        while word != 0:
-            fresh += 1
-            counts[OVERTAKEN] += bounds[0] <= at + lowest(word) < bounds[1]
-            word &= word - np.uint64(1)
-    if m < bounds[1]:
-        counts[ERRORS] += wrong
-        counts[SEEN] += fresh > 0 and piece(known, m - low) & np.uint64(1) == 0
-    return wrong
-
-
-@kernel
 def _settle(
     m: int,
     lane: int,
@@ -367,20 +322,30 @@ def _settle(
     longest: int,
     bounds: Any,
     arrive: Any,
-    waited: Any,
+    early: Any,
+    lates: Any,
+    earlies: Any,
     p: Any,
     sender: Any,
     scratch: Any,
     counts: Any,
 ) -> Any:
-    """Replay receiver first + lane until m is delivered; returns whether that was an error. `waited`: the
-    messages of each lane that arrived before their past, how long it was missing, and how many."""
-    early, lates, earlies = waited
+    """Replay receiver first + lane until m is delivered; returns whether that was an error. `early` and `lates` are the
+    messages of this lane that arrived before their past, and how long it was missing."""
     window, had, past, sent = p.window, p.had, p.past, p.sent
     when, doubt, order, count, held, known = scratch
     mask = len(arrive) - 1
     mine = arrive[m & mask, lane]
-    quiet = _last_quiet(lane, mine, now - mask, mask, arrive, early, lates, earlies)
+    quiet, moved = np.int32(0), True
+    while moved:  # the last moment before m arrived at which nothing can have waited
+        moved = False
+        for e in range(earlies[lane] - 1, max(-1, earlies[lane] - 1 - early.shape[1]), -1):
+            y = early[lane, e & (early.shape[1] - 1)]
+            if y < now - mask:
+                break
+            came = np.int32(arrive[y & mask, lane] - mine)
+            if came < quiet <= came + lates[lane, e & (early.shape[1] - 1)]:
+                quiet, moved = came, True
     low = m
     while low > begin and np.int32(sent[low - 1] - mine) >= quiet - longest:
         low -= 1
@@ -409,49 +374,40 @@ def _settle(
             break
         if y < high:
             doubt[y - low] = True
-    r, end, keys = first + lane, late + 1, p.keys
     if not _replay(
-        r, m, low, high, quiet, end, window, when, doubt, held, known, order, had, past, sender, keys, count
+        first + lane,
+        m,
+        low,
+        high,
+        quiet,
+        late + 1,
+        window,
+        when,
+        doubt,
+        held,
+        known,
+        order,
+        had,
+        past,
+        sender,
+        p.keys,
+        count,
     ):
         counts[TOO_LONG] += 1
         return False
-    return _count(m, low, window, bounds, past, held, known, counts)
-
-
-@kernel
-def _rivals(m: int, begin: int, p: Any, lag: Any, arrive: Any, rivals: Any, delay: Any) -> Any:
-    """List the messages of m's past that may arrive later than m, and by how much at each receiver; how many."""
-    window, past, sent = p.window, p.past, p.sent
-    mask, some = len(arrive) - 1, 0
-    row = m & mask
+    wrong, fresh = False, 0
     for w in range(past.shape[1]):
-        word = past[m, w]
+        at = m - window + 64 * w
+        wrong |= past[m, w] & ~piece(held, at - low) != 0  # `low` is a window before m, or the first message
+        word = past[m, w] & ~piece(known, at - low)
         while word != 0:
-            x = m - window + 64 * w + lowest(word)
+            fresh += 1
+            counts[OVERTAKEN] += bounds[0] <= at + lowest(word) < bounds[1]
             word &= word - np.uint64(1)
-            other = x & mask
-            if x >= begin and np.int32(sent[x] - sent[m]) + lag[other, 1] > lag[row, 0]:
-                if some == 0:
-                    delay[:] = 0
-                some += 1
-                rivals[row, some] = x
-                for lane in range(LANES):
-                    delay[lane] = max(delay[lane], np.int32(arrive[other, lane] - arrive[row, lane]))
-    rivals[row, 0] = some
-    return some
-
-
-@kernel
-def _scratch(ring: int, entries: int) -> Any:
-    """Room for `_settle`."""
-    return (
-        np.zeros(ring, np.int64),
-        np.zeros(ring, np.bool_),
-        np.zeros(ring, np.int64),
-        np.zeros(entries, np.int64),
-        np.zeros((ring >> 6) + 1, np.uint64),
-        np.zeros((ring >> 6) + 1, np.uint64),
-    )
+    if m < bounds[1]:
+        counts[ERRORS] += wrong
+        counts[SEEN] += fresh > 0 and piece(known, m - low) & np.uint64(1) == 0
+    return wrong
 
 
 @kernel
@@ -472,7 +428,7 @@ def _block(
 ) -> None:
     """Judge messages judge .. end-1 at the receivers first .. first+lanes-1. Messages from `begin` on are filled in,
     since they may still be in flight."""
-    window, sent = p.window, p.sent
+    window, past, sent = p.window, p.past, p.sent
     sender, total = net.sender, len(net.send)
     arrive = np.zeros((ring, LANES), np.int32)
     lag = np.zeros((ring, 2), np.int32)  # least and greatest delay of each message in this block
@@ -481,7 +437,14 @@ def _block(
     early, lates = np.empty((LANES, ring), np.int64), np.empty((LANES, ring), np.int32)
     earlies = np.zeros(LANES, np.int64)
     cover, rivals = np.zeros(p.covers.shape[1], np.uint64), np.empty((ring, window + 1), np.int64)
-    scratch = _scratch(ring, 64 * p.covers.shape[1])
+    scratch = (
+        np.zeros(ring, np.int64),
+        np.zeros(ring, np.bool_),
+        np.zeros(ring, np.int64),
+        np.zeros(64 * p.covers.shape[1], np.int64),
+        np.zeros((ring >> 6) + 1, np.uint64),
+        np.zeros((ring >> 6) + 1, np.uint64),
+    )
     mask = ring - 1
     final = min(end + window + 1, total) - 1
     for m in range(begin, final + 1):
@@ -489,7 +452,22 @@ def _block(
             return
         row = m & mask
         lag[row, 0], lag[row, 1] = _fill(m, row, first, lanes, arrive, receiver, sent, net)
-        if _rivals(m, begin, p, lag, arrive, rivals, delay) > 0:
+        some = 0
+        for w in range(past.shape[1]):
+            word = past[m, w]
+            while word != 0:
+                x = m - window + 64 * w + lowest(word)
+                word &= word - np.uint64(1)
+                other = x & mask
+                if x >= begin and np.int32(sent[x] - sent[m]) + lag[other, 1] > lag[row, 0]:
+                    if some == 0:
+                        delay[:] = 0
+                    some += 1
+                    rivals[row, some] = x
+                    for lane in range(LANES):
+                        delay[lane] = max(delay[lane], np.int32(arrive[other, lane] - arrive[row, lane]))
+        rivals[row, 0] = some
+        if some > 0:
             own = sender[m] - first
             for lane in range(lanes):
                 if delay[lane] > 0 and lane != own:
@@ -506,9 +484,23 @@ def _block(
             settled += 1
             counts[EARLY] += x < bounds[1]
             if _covered(x, lane, late, m, arrive, rivals, p, sender, cover):
-                waited = (early, lates, earlies)
                 wrong = _settle(
-                    x, lane, first, late, m, begin, longest, bounds, arrive, waited, p, sender, scratch, counts
+                    x,
+                    lane,
+                    first,
+                    late,
+                    m,
+                    begin,
+                    longest,
+                    bounds,
+                    arrive,
+                    early,
+                    lates,
+                    earlies,
+                    p,
+                    sender,
+                    scratch,
+                    counts,
                 )
                 if log.shape[0] > 0 and wrong:
                     log[first + lane, x] = 1

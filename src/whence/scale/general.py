@@ -205,17 +205,6 @@ def _scan(s: Any, net: Any, p: int, until: int) -> None:
 
 
 @kernel
-def _covered(p: int, row: int, V: Any, sets: Any, own: Any) -> Any:
-    """Count a delivery in p's vector. Whether all its entries were there before: PCO17 Algorithm 4."""
-    covered = True
-    for k in range(sets.shape[1]):
-        x = sets[row, k]
-        covered &= V[p, x] >= own[row, k]
-        V[p, x] += 1
-    return covered
-
-
-@kernel
 def _take(s: Any, p: int, end: int, at: int) -> None:
     """Process everything that arrives at p before `end`. After a delivery, waiting messages are retried in order of
     arrival, from the start after each success, to a fixed point. `at`: the first one to try now."""
@@ -265,7 +254,11 @@ def _take(s: Any, p: int, end: int, at: int) -> None:
         overtaken = heard[p, word] & flag != 0
         heard[p, word] &= ~flag
         missing[p, word] &= ~flag
-        covered = _covered(p, row, V, sets, own)
+        covered = True
+        for k in range(sets.shape[1]):
+            x = sets[row, k]
+            covered &= V[p, x] >= own[row, k]  # Algorithm 4
+            V[p, x] += 1
         witnessed = _witnessed(p, row, claims, listed) if covered else False
         _list(p, m, scanned, listed, recent, sizes)
         if log.shape[1] > 0:

@@ -225,7 +225,7 @@ def _empty_past(base: Longs, room: int) -> Past:
 
 
 @compiled
-def _publish(past: Past, e: int, x: Ints, seen: Ints, said: Ints, used: int) -> tuple[Past, int]:
+def _publish(past: Past, e: int, x: Ints, seen: Ints, said: Ints, used: int) -> tuple[Ints, Ints, int]:
     """The news of event e: what rose in its publisher's x since it `said` so last."""
     entry, value, o = past.entry, past.value, past.origin[e]
     while used + len(x) > len(entry):
@@ -245,11 +245,7 @@ def _publish(past: Past, e: int, x: Ints, seen: Ints, said: Ints, used: int) -> 
     if len(past.whole):
         past.whole[e] = said
         past.whole[e, o] = s
-    if len(entry) > len(past.entry):
-        past = Past(
-            past.base, past.origin, past.at, past.size, entry, value, past.frame, past.frames, past.step, past.whole
-        )
-    return past, used
+    return entry, value, used
 
 
 @compiled
@@ -257,22 +253,6 @@ def _forget(x: Ints, seen: Ints) -> None:
     """The member goes on from another state. What it delivered stays in the past of its publishes."""
     seen[:] = np.maximum(seen, x)
     x[:] = 0
-
-
-@compiled
-def _hear(x: Ints, past: Past, e: int) -> None:
-    """Event e is delivered: x has it and its past."""
-    o = past.origin[e]
-    s = e - past.base[o] + 1
-    if s > x[o] and len(past.whole) > 0:
-        for i in range(len(x)):
-            x[i] = max(x[i], past.whole[e, i])
-    elif s == x[o] + 1:
-        for k in range(past.at[e], past.at[e] + past.size[e]):
-            x[past.entry[k]] = max(x[past.entry[k]], past.value[k])
-        x[o] = s
-    elif s > x[o]:
-        raise_to(x, past, o, s)
 
 
 @compiled
@@ -293,8 +273,10 @@ def rebuild(
     known, early = np.zeros(events, np.uint8), np.zeros(len(kind), np.uint8)
     work = work_list(events + tokens, todo)
     awaited(steps, todo, work, events)
-    origin, done = past.origin, work.done
-    at, used, circles = begin[:-1].copy(), 0, 0
+    at = begin[:-1].copy()
+    origin, news, size, entry, value = past.origin, past.at, past.size, past.entry, past.value
+    done, whole, dense = work.done, past.whole, len(past.whole) > 0
+    used = circles = 0
     while True:
         if not work.top[0]:
             if not let_one_go(work):
@@ -314,12 +296,23 @@ def rebuild(
                 if not done[w]:
                     wait(work, m, w)
                     break
-                if known[w]:
-                    _hear(x, past, w)
-                else:
+                o = origin[w]
+                s = w - base[o] + 1
+                if not known[w]:
                     early[r] = 1
+                elif s > x[o] and dense:
+                    for i in range(origins):
+                        x[i] = max(x[i], whole[w, i])
+                elif s == x[o] + 1:
+                    for k in range(news[w], news[w] + size[w]):
+                        x[entry[k]] = max(x[entry[k]], value[k])
+                    x[o] = s
+                elif s > x[o]:
+                    raise_to(x, past, o, s)
             elif kind[r] == PUBLISH:
-                past, used = _publish(past, w, x, seen[place[m]], said[origin[w]], used)
+                entry, value, used = _publish(past, w, x, seen[place[m]], said[origin[w]], used)
+                if len(entry) > len(past.entry):
+                    past = Past(base, origin, news, size, entry, value, past.frame, past.frames, past.step, whole)
                 known[w] = 1
                 happened(work, w)
             elif kind[r] == SNAPSHOT:

@@ -195,15 +195,6 @@ def _load(life: MemberArrays, states: States, k: int, past: Past, mine: bool) ->
 
 
 @compiled
-def _join(life: MemberArrays, taken: States, token: int, past: Past, how: int) -> None:
-    """With the state under the token, if it is known."""
-    if token >= 0 and taken.has[token]:
-        _load(life, taken, token, past, how == CHECKPOINT)
-    elif how != GENESIS:
-        _forget(life)
-
-
-@compiled
 def _tainted(life: MemberArrays, past: Past, o: int, s: int, temp: Ints) -> int:
     """(o, s) is next of its origin and skips nothing new. An origin with a hole in its past, or -1."""
     if life.taint[o] >= 0:
@@ -329,22 +320,9 @@ def _in_order(
 
 
 @compiled
-def _nothing_new(w: int, X: Ints, whole: Ints, news: Longs, size: Ints, entry: Ints, value: Ints) -> bool:
-    """Whether all of the past of event w is in X. Where there are no whole vectors, news are compared."""
-    if len(whole) > 0:
-        above = 0
-        for i in range(len(X)):
-            above += int(whole[w, i] > X[i])
-        return above == 1  # its own
-    for k in range(news[w], news[w] + size[w]):  # noqa: SIM110
-        if value[k] > X[entry[k]]:
-            return False
-    return True
-
-
-@compiled
 def judge(steps: Steps, joins: Joins, past: Past, early: Bytes, todo: Bytes, given: States) -> Verdicts:
-    """The verdict on every delivery of the members `todo`. `given`: states under tokens that are known from before."""
+    """The verdict on every delivery of the members `todo`. `given`: states under tokens that are known from before.
+    Where there are no whole vectors, news are compared."""
     begin, kind, what, torn = steps
     members, origins, tokens = len(begin) - 1, len(past.base) - 1, len(given.has)
     verdict, cause = np.full(len(kind), -1, np.int8), np.full(len(kind), -1, np.int32)
@@ -383,7 +361,17 @@ def judge(steps: Steps, joins: Joins, past: Past, early: Bytes, todo: Bytes, giv
                     continue
                 o = origin[w]
                 s = w - base[o] + 1
-                fine = s == X[o] + 1 and _nothing_new(w, X, whole, news, size, entry, value)
+                fine = s == X[o] + 1
+                if fine and dense:
+                    above = 0
+                    for i in range(origins):
+                        above += int(whole[w, i] > X[i])
+                    fine = above == 1  # its own
+                elif fine:
+                    for k in range(news[w], news[w] + size[w]):
+                        if value[k] > X[entry[k]]:
+                            fine = False
+                            break
                 if fine:
                     X[o] = last[o] = s
                     unsure[o] = 0
@@ -399,7 +387,10 @@ def judge(steps: Steps, joins: Joins, past: Past, early: Bytes, todo: Bytes, giv
                 if token >= 0 and not done[token]:
                     wait(work, m, token)
                     break
-                _join(life, taken, token, past, joins.how[w])
+                if token >= 0 and taken.has[token]:
+                    _load(life, taken, token, past, joins.how[w] == CHECKPOINT)
+                elif joins.how[w] != GENESIS:
+                    _forget(life)
             at[m] += 1
         ends, used = _save(ends, m, life, used)
     return Verdicts(verdict, cause, ends, taken)
