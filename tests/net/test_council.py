@@ -96,3 +96,22 @@ def test_a_voter_that_is_back_alone_does_not_wait_for_events_that_nobody_has(tmp
             await entry.__aexit__(None, None, None)
 
     run(main())
+
+
+def test_a_member_that_is_no_witness_publishes_and_is_not_asked_to_vote() -> None:
+    network = MemoryNetwork(seed=1)
+
+    async def main() -> None:
+        async with (
+            enter("tea", (), HOMES[0], settings=fast(), transport=network) as first,
+            enter("tea", (HOMES[0],), HOMES[1], settings=fast(), transport=network, witness=False) as guest,
+            enter("tea", (HOMES[0],), HOMES[2], settings=fast(), transport=network) as third,
+            guest.publisher() as publisher,
+        ):
+            await publisher.publish(b"hello")
+            await until(lambda: first.council is not None and len(first.council.voters) == 2, "the third one votes")
+            await asyncio.sleep(10)
+            assert first.council is not None
+            assert [voter.member for voter in first.council.voters] == [first.me, third.me]
+
+    run(main())
