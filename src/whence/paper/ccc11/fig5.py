@@ -98,7 +98,7 @@ def statistics(rows: list[Row]) -> dict[str, list[Point]]:
             ratio(_at(by["gossip"][i]), _lost(by["causal"][i]), _lost(by["gossip"][i]), len(busy)) for i in busy
         ],
         "most-at-high": [
-            difference(f"{_at(by['gossip'][-1])} less {_at(by['gossip'][0])}", *(_saved(by, i) for i in (-1, 0)))
+            difference(f"{_at(by['gossip'][-1])} less {_at(by['gossip'][0])}", _saved(by, -1), _saved(by, 0))
         ],
         "recovered": [
             rare(f"{v}, {_at(row)}", _lost(row), by_run(row, "pairs"), 2 * len(by[v])) for v in ASKING for row in by[v]
