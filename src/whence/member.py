@@ -261,6 +261,9 @@ class Member:
         elif start.genesis or not start.contacts:
             self.ordering.found(start.contacts)
             self._begin("genesis", "", now, out)
+            memory = self.ring.memory()  # a voter's may know of events that nobody has any more: do not wait for them
+            for row in () if memory is None or memory.vote is None else memory.vote.table.rows:
+                self._order(self.ordering.forgo(row.ticket, row.last, now), out)
         else:
             self._join.contacts = start.contacts
             self._ask_for_snapshot(now, out)
