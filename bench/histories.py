@@ -100,7 +100,7 @@ def one_process(path: Path, blind: bool = False, clock_bytes: int | None = None)
     import pyarrow.parquet as pq
 
     from whence.history.arrays import CLOCK_BYTES, check_columns
-    from whence.history.columns import from_table
+    from whence.history.tables import from_table
 
     for _ in range(2):
         started, worked = time.perf_counter(), time.process_time()

@@ -14,8 +14,9 @@ from tests.history import cases
 from tests.long import few
 from whence.history import check, read
 from whence.history.arrays import check_columns, from_history
-from whence.history.columns import from_table, from_text, history_of
+from whence.history.columns import from_text
 from whence.history.levels import TRANSACTIONAL
+from whence.history.tables import from_table, history_of
 
 
 @pytest.mark.parametrize("blind", [False, True])

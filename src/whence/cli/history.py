@@ -74,8 +74,11 @@ def history(args: argparse.Namespace) -> int:
     if args.master is not None:
         return _on_spark(found, args, levels)
     taken: set[str] = set()
-    if args.out is not None and (args.out / "findings.jsonl").exists():
-        raise UsageError(f"{args.out} has findings of an earlier check: name another folder")
+    if args.out is not None:
+        if (args.out / "findings.jsonl").exists():
+            raise UsageError(f"{args.out} has findings of an earlier check: name another folder")
+        args.out.mkdir(parents=True, exist_ok=True)
+        (args.out / "findings.jsonl").touch()  # a folder that cannot be written to is named now, not after the check
     reports: list[Report] = []
     for path in found:
         try:
@@ -115,30 +118,34 @@ def _one(path: Path, args: argparse.Namespace, levels: list[Level] | None, taken
 
 def _checked(path: Path, form: str, levels: list[Level] | None) -> tuple[History | Columns, Report]:
     """Small histories by the reference form, which needs no compiler; large ones as arrays."""
-    from whence.history import check, read
+    from whence.history import check
+    from whence.history.read import read, suffix_of
 
-    large = path.suffix == ".txt" and form in ("auto", "text") and path.stat().st_size > LARGE
-    if path.suffix == ".parquet":
-        import pyarrow.parquet as pq
-
-        from whence.history.columns import from_table, history_of
-
-        table = pq.read_table(path)
-        if table.num_rows < SMALL or "list" in str(
-            table.schema.field("value").type if "value" in table.column_names else ""
-        ):
-            found = history_of(table, str(path))
-            return found, check(found, levels)
-        columns = from_table(table, str(path))
-    elif large and "CM" not in (levels or ()):
+    if form == "auto" and suffix_of(path) == ".parquet":
+        return _table(path, levels)
+    large = suffix_of(path) == ".txt" and form in ("auto", "text") and path.stat().st_size > LARGE
+    if large and "CM" not in (levels or ()):
+        from whence.history.arrays import check_columns
         from whence.history.columns import from_text
 
         columns = from_text(path)
-    else:
-        history = read(path, form)
-        return history, check(history, levels)
+        return columns, check_columns(columns, levels)
+    history = read(path, form)
+    return history, check(history, levels)
+
+
+def _table(path: Path, levels: list[Level] | None) -> tuple[History | Columns, Report]:
+    from whence.history import check
+    from whence.history.tables import from_table, history_of, is_list, read_parquet
+
+    table = read_parquet(path)
+    if table.num_rows < SMALL or is_list(table.schema.field("value").type):
+        found = history_of(table, str(path))
+        return found, check(found, levels)
     from whence.history.arrays import check_columns
 
+    columns = from_table(table, str(path))
+    del table  # as large as the columns
     return columns, check_columns(columns, levels)
 
 

@@ -11,7 +11,9 @@ from typing import Any, Final
 import numpy as np
 
 from whence.errors import HistoryError
+from whence.history import bykey
 from whence.history import kernels as k
+from whence.history.bykey import ByKey
 from whence.history.explain import causal_cycle, explain_level
 from whence.history.graph import Necessary
 from whence.history.kernels import Bytes, Ints, Longs
@@ -62,6 +64,9 @@ class Columns:
     """The transactions' own numbers, where the source has them."""
     txn_names: Any = None
     """By number; None: session and position."""
+    origin: Ints | None = None
+    """Of each operation: its row in a table, or its line in a file."""
+    unit: str = "row"
 
     def key_of(self, code: int) -> Key:
         return int(code) if self.key_names is None else _plain(self.key_names[code])
@@ -70,6 +75,10 @@ class Columns:
         if code == k.NOTHING:
             return None
         return int(code) if self.value_names is None else _plain(self.value_names[code])
+
+    def place(self, i: int) -> str:
+        """Where operation i stands, for a message."""
+        return self.file if self.origin is None else f"{self.file}, {self.unit} {self.origin[i]}"
 
     def ops(self, t: int) -> list[Op]:
         return [
@@ -130,13 +139,18 @@ class Graph:
     value: Longs
     begin: Longs
     """Of each transaction: its first external read."""
-    after_begin: Longs
-    after: Ints
-    """Who reads from each transaction."""
     seconds: dict[str, float]
     clock_bytes: int = CLOCK_BYTES
     rounds: int = 0
     candidates: int = 0
+    _after: tuple[Longs, Ints] | None = None
+
+    @property
+    def after(self) -> tuple[Longs, Ints]:
+        """Who reads from each transaction: where its readers begin, and all of them. A good guess needs it not."""
+        if self._after is None:
+            self._after = k.sort_pairs(self.writer, self.reader, self.total)
+        return self._after
 
     @property
     def total(self) -> int:
@@ -157,8 +171,7 @@ def make_graph(
     session = np.repeat(np.arange(first.size - 1, dtype=np.int32), np.diff(first))
     begin = np.zeros(total + 1, np.int64)
     np.cumsum(np.bincount(reader, minlength=total), out=begin[1:])
-    after_begin, after = k.sort_pairs(writer, reader, total)
-    return Graph(first, session, reader, at, key, writer, value, begin, after_begin, after, seconds)
+    return Graph(first, session, reader, at, key, writer, value, begin, seconds)
 
 
 def guess(graph: Graph, recorded: Longs | None, blind: bool) -> tuple[Ints, Ints]:
@@ -172,7 +185,7 @@ def guess(graph: Graph, recorded: Longs | None, blind: bool) -> tuple[Ints, Ints
             return order, rank
     if blind or recorded is None:  # sessions side by side, not one after the other
         wish = (np.arange(total) - graph.first[graph.session]) * np.int64(graph.first.size) + graph.session
-    order = k.topological(graph.first, graph.session, graph.after_begin, graph.after, wish)
+    order = k.topological(graph.first, graph.session, *graph.after, wish)
     return order, _inverse(order) if order.size == total else np.empty(0, np.int32)
 
 
@@ -185,9 +198,8 @@ def _inverse(order: Ints) -> Ints:
 def reorder(graph: Graph, edges: Ints, rank: Ints) -> Ints:
     """An order that keeps the edges, too, close to the old one; shorter if there is a cycle."""
     real = edges[edges[:, 1] >= 0]
-    writers = np.repeat(np.arange(graph.total, dtype=np.int32), np.diff(graph.after_begin))
-    one = np.concatenate([writers, real[:, 0].astype(np.int32)])
-    other = np.concatenate([graph.after, real[:, 1].astype(np.int32)])
+    one = np.concatenate([graph.writer, real[:, 0].astype(np.int32)])
+    other = np.concatenate([graph.reader, real[:, 1].astype(np.int32)])
     begin, after = k.sort_pairs(one, other, graph.total)
     return k.topological(graph.first, graph.session, begin, after, rank.astype(np.int64))
 
@@ -195,11 +207,8 @@ def reorder(graph: Graph, edges: Ints, rank: Ints) -> Ints:
 class Rounds:
     """Find the edges that contradict an order, order anew, and so on: by level, strongest first."""
 
-    def __init__(
-        self, graph: Graph, by_number: Ints, key_begin: Longs, begin: Longs, key: Ints, what: Bytes, keys: int
-    ):
-        self.graph, self.by_number, self.key_begin = graph, by_number, key_begin
-        self.begin, self.key, self.what, self.keys = begin, key, what, keys
+    def __init__(self, graph: Graph, by_key: ByKey) -> None:
+        self.graph, self.by_key = graph, by_key
         self.clock: Any = None
         self.known = np.empty((0, 5), np.int32)
 
@@ -207,7 +216,7 @@ class Rounds:
         """All necessary edges that contradict this order."""
         graph = self.graph
         started = perf_counter()
-        _, by_rank = k.key_writers(order, self.begin, self.key, self.what, self.keys)
+        by_rank = bykey.ranked(self.by_key.begin, self.by_key.writers, rank)
         found = []
         for low, high in graph.blocks():
             before = perf_counter()
@@ -225,12 +234,12 @@ class Rounds:
         return np.concatenate(found) if found else np.empty((0, 5), np.int32)
 
     def _block(self, by_rank: Ints, rank: Ints, clock: Any, low: int, high: int) -> Ints:
-        graph = self.graph
+        graph, those = self.graph, self.by_key
         room = 1 << 16
         while True:
             out = np.empty((room, 5), np.int32)
             count, looked = k.necessary(
-                graph.reader, graph.at, graph.key, graph.writer, by_rank, self.by_number, self.key_begin, rank,
+                those.reader, those.at, those.key, those.writer, by_rank, those.writers, those.begin, rank,
                 graph.first, graph.session, graph.begin, graph.writer, graph.at, clock, low, high, out,
             )  # fmt: skip
             if count <= room:
@@ -278,11 +287,9 @@ def check_columns(
         raise HistoryError(f"{columns.file}: CM takes quadratic memory and is checked by the reference form only")
     notes = list(columns.notes)
     counted: Counter[str] = Counter()
-    graph, what, findings = _reads(columns, notes, counted)
+    graph, by_key, findings = _reads(columns, notes, counted)
     graph.clock_bytes = clock_bytes
-    numbers = np.arange(graph.total, dtype=np.int32)
-    key_begin, by_number = k.key_writers(numbers, columns.begin, columns.key, what, columns.keys)
-    rounds = Rounds(graph, by_number, key_begin, columns.begin, columns.key, what, columns.keys)
+    rounds = Rounds(graph, by_key)
     return settle_levels(columns, graph, rounds, levels, counted, findings, notes, blind, columns.key.size)
 
 
@@ -328,25 +335,34 @@ def settle_levels(
     )
 
 
-def _reads(columns: Columns, notes: list[str], counted: Counter[str]) -> tuple[Graph, Bytes, list[Finding]]:
+def _reads(columns: Columns, notes: list[str], counted: Counter[str]) -> tuple[Graph, ByKey, list[Finding]]:
     """Read consistency and reads-from."""
     seconds: dict[str, float] = {}
     started = perf_counter()
-    what = np.zeros(columns.key.size, np.uint8)
-    twice = np.zeros(columns.key.size, np.uint8)
+
+    def lap(name: str) -> None:
+        nonlocal started
+        now = perf_counter()
+        seconds[name] = now - started
+        started = now
+
+    what, twice = np.zeros(columns.key.size, np.uint8), np.zeros(columns.key.size, np.uint8)
     k.classify(columns.begin, columns.write, columns.key, columns.value, what, twice)
-    seconds["reads"] = perf_counter() - started
-    started = perf_counter()
-    txn = np.repeat(np.arange(columns.begin.size - 1, dtype=np.int32), np.diff(columns.begin))
-    writer = _writers(columns, txn, what, notes)
-    findings = _bad_reads(columns, txn, what, twice, counted)
-    places = np.flatnonzero((what == k.READ) | (what == k.INTERMEDIATE))
-    reader = txn[places]
-    del txn
-    at = (places - columns.begin[reader]).astype(np.int32)
-    graph = make_graph(columns.first, reader, at, columns.key[places], writer[places], columns.value[places], seconds)
-    seconds["reads-from"] = perf_counter() - started
-    return graph, what, findings
+    lap("reads")
+    rows = bykey.exchange(columns.begin, columns.key, columns.value, what, columns.keys)
+    lap("exchange")
+    repeated = np.empty(5, np.int64)
+    _note_repeated(columns, bykey.match(*rows, *columns.aborted, repeated), repeated, notes)
+    lap("reads-from")
+    by_key = bykey.group(rows, columns.begin, columns.keys)
+    writer = np.full(columns.key.size, INIT, np.int32)
+    bykey.bring_back(rows.place, rows.kind, rows.source, what, writer)
+    del rows
+    findings = _bad_reads(columns, what, twice, counted)
+    reads = k.external(columns.begin, columns.key, columns.value, what, writer)
+    graph = make_graph(columns.first, *reads, seconds)
+    lap("graph")
+    return graph, by_key, findings
 
 
 def _levels(
@@ -384,25 +400,16 @@ def _levels(
     return best
 
 
-def _writers(columns: Columns, txn: Ints, what: Bytes, notes: list[str]) -> Ints:
-    """Reads-from, by a table of all writes; repeated values are noted."""
-    writes = int(columns.write.sum())
-    table = np.full(1 << max(4, (2 * writes).bit_length()), -1, np.int32)
-    repeated = np.empty(5, np.int64)
-    twice = k.tabulate(columns.key, columns.value, columns.write, what, table, repeated)
-    for i in repeated[: min(twice, 5)]:
+def _note_repeated(columns: Columns, count: int, places: Longs, notes: list[str]) -> None:
+    for i in places[: min(count, places.size)]:
         key, value = columns.key_of(columns.key[i]), columns.value_of(columns.value[i])
-        notes.append(
-            f"{columns.file}, operation {i}: ({key}, {value}) is written twice: reads are ambiguous; the first is taken"
-        )
-    if twice > 5:
-        notes.append(f"{twice - 5} more values were written twice")
-    writer = np.full(columns.key.size, INIT, np.int32)
-    k.read_from(txn, columns.key, columns.value, what, table, *columns.aborted, writer)
-    return writer
+        told = f"({key}, {value}) is written twice: reads of it are ambiguous; the first is taken as the writer"
+        notes.append(f"{columns.place(i)}: {told}")
+    if count > places.size:
+        notes.append(f"{count - places.size} more values were written twice")
 
 
-def _bad_reads(columns: Columns, txn: Ints, what: Bytes, twice: Bytes, counted: Counter[str]) -> list[Finding]:
+def _bad_reads(columns: Columns, what: Bytes, twice: Bytes, counted: Counter[str]) -> list[Finding]:
     found: list[Finding] = []
     marks = [(what == code, pattern) for code, pattern in BAD.items()] if (what >= k.THIN).any() else []
     for mark, pattern in [*marks, (twice != 0, "NonRepeatableRead")]:
@@ -410,7 +417,7 @@ def _bad_reads(columns: Columns, txn: Ints, what: Bytes, twice: Bytes, counted: 
         if places.size:
             counted[pattern] += int(places.size)
         for i in places[:SHOWN]:
-            t = int(txn[i])
+            t = int(np.searchsorted(columns.begin, i, side="right")) - 1
             op = columns.ops(t)[i - columns.begin[t]]
             view = f"transaction {_name(columns, t)}: {op}"
             found.append(Finding(pattern, (t,), (op.key,), view, at=int(i - columns.begin[t])))
@@ -490,10 +497,9 @@ def _inside(columns: Columns, graph: Graph, edges: Ints) -> tuple[list[tuple[int
     numbers = np.arange(total, dtype=np.int32)
     follows = numbers[1:][graph.session[1:] == graph.session[:-1]]
     real = edges[edges[:, 1] >= 0]
-    writers = np.repeat(numbers, np.diff(graph.after_begin))
     begin, after = k.sort_pairs(
-        np.concatenate([writers, follows - 1, real[:, 0]]).astype(np.int32),
-        np.concatenate([graph.after, follows, real[:, 1]]).astype(np.int32),
+        np.concatenate([graph.writer, follows - 1, real[:, 0]]).astype(np.int32),
+        np.concatenate([graph.reader, follows, real[:, 1]]).astype(np.int32),
         total,
     )
     component = k.strong(total, begin, after)

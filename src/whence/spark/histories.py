@@ -25,14 +25,15 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, IntegralType
 
 from whence.errors import HistoryError
-from whence.history import Level, Report
+from whence.history import Level, Report, bykey
 from whence.history import check as check_one
 from whence.history import kernels as k
 from whence.history.arrays import Columns, Rounds, check_columns, make_graph, settle_levels
-from whence.history.columns import REQUIRED, SCHEMA, code_keys, from_table, history_of
+from whence.history.columns import code_keys
 from whence.history.levels import PATTERNS, REGISTERS, TRANSACTIONAL
 from whence.history.model import Op
 from whence.history.story import story
+from whence.history.tables import REQUIRED, SCHEMA, from_table, history_of
 
 SMALL: Final = 50_000
 """Operations below which a history is checked by the reference form."""
@@ -315,17 +316,15 @@ def _reads_from(first: Any, aborted: tuple[Any, Any]) -> Any:
         t, at, value = t[order], column["at"][order], column["value"][order]
         what, keys = column["what"][order].astype(np.uint8), column["key"][order]
         codes, _, _ = code_keys(keys)
-        write = ((what == k.FINAL) | (what == k.OVERWRITTEN)).astype(np.uint8)
-        slots = np.full(1 << max(4, (2 * int(write.sum())).bit_length()), -1, np.int32)
-        repeated = np.empty(int(write.sum()), np.int64)
-        count = k.tabulate(codes, value, write, what, slots, repeated)
-        twice = column["twice"][order].copy()
-        twice[repeated[:count]] = REPEATED
-        writer = np.full(t.size, k.INIT, np.int32)
+        repeated = np.empty(t.size, np.int64)
         here = {int(key): int(code) for key, code in zip(keys, codes, strict=True)} if aborted[0].size else {}
         bad = [(here[int(x)], v) for x, v in zip(*aborted, strict=True) if int(x) in here]
         gone = np.array([x for x, _ in bad], np.int32), np.array([v for _, v in bad], np.int64)
-        k.read_from(t, codes, value, what, slots, *gone, writer)
+        writer = np.empty(t.size, np.int32)
+        whole = np.array([0, t.size], np.int64)
+        count = bykey.match(whole, codes, value, t, np.arange(t.size, dtype=np.int32), what, writer, *gone, repeated)
+        twice = column["twice"][order].copy()
+        twice[repeated[:count]] = REPEATED
         made = {
             "key": keys, "value": value, "what": what.astype(np.int8), "twice": twice, "t": t,
             "at": at, "writer": writer,
@@ -397,9 +396,7 @@ class _Spread(Rounds):
 
     def __init__(self, giant: Giant, known: DataFrame, graph: Any) -> None:
         nothing = np.empty(0, np.int32)
-        super().__init__(
-            graph, nothing, np.empty(0, np.int64), np.empty(0, np.int64), nothing, np.empty(0, np.uint8), 0
-        )
+        super().__init__(graph, bykey.ByKey(np.zeros(1, np.int64), *[nothing] * 5))
         self.giant, self.rows = giant, known
         self.known = np.empty((0, 5), np.int64)
 
