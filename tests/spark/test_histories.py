@@ -17,7 +17,7 @@ from tests.long import few
 from tests.spark.session import spark  # noqa: F401
 from whence.cli import main
 from whence.errors import HistoryError
-from whence.history import History, check
+from whence.history import History, check, read
 from whence.history.levels import TRANSACTIONAL
 from whence.history.recheck import recheck
 from whence.history.save import rows
@@ -85,6 +85,45 @@ def test_one_is_spread(spark: SparkSession, number: int) -> None:  # noqa: F811
         assert verify(rows(history), [(s, t) for s, t, _ in order], order[0][2]) is None
     for row in checked.findings.where("finding is not null").collect():
         assert recheck(rows(history), json.loads(row["finding"])) is None
+
+
+LARGE = 2_000
+"""Operations of recorded histories that only the long test takes."""
+
+
+@pytest.mark.skipif(cases.DATA is None, reason=cases.WHY_SKIPPED)
+@pytest.mark.parametrize("large", few([False, True], 1))
+def test_recorded_histories(spark: SparkSession, large: bool) -> None:  # noqa: F811
+    """Side by side: what is expected of each, at every level. Lists are a table of their own."""
+    assert cases.DATA is not None
+    expected = {each["file"]: each for size in (False, True) for each in cases.recorded(size)}
+    tables: dict[tuple[bool, bool], list[pa.Table]] = {}
+    for name, each in expected.items():
+        if (each["ops"] > LARGE) is not large:
+            continue
+        path = cases.DATA / name
+        history = read(path / "history.bincode" if (path / "history.bincode").exists() else path)
+        shape = (history.lists, "CM" in each["expected"])
+        tables.setdefault(shape, []).append(arrow(name, history))
+    assert sum(map(len, tables.values())) > (20 if large else 90)
+    for (_, single), those in tables.items():
+        levels: Any = ["RC", "RA", "TCC", "CC", "CM", "CCv"] if single else TRANSACTIONAL
+        told = verdicts(histories.check(spark.createDataFrame(pa.concat_tables(those)), levels))
+        assert len(told) == len(those)
+        for name, found in told.items():
+            assert found == {level: good == "ok" for level, good in expected[name]["expected"].items()}, name
+
+
+def arrow(name: str, history: History) -> pa.Table:
+    """As a table of strings: keys and values of recorded histories are of any kind."""
+    made = []
+    for op, (session, txn, kind, key, value) in enumerate(rows(history)):
+        told = [str(each) for each in (value if isinstance(value, list) else [value])] if history.lists else value
+        made.append((name, session, txn, op, kind, str(key), told if history.lists or told is None else str(told)))
+    names = ("history", "session", "txn", "op", "kind", "key", "value")
+    columns = dict(zip(names, map(list, zip(*made, strict=True)), strict=True))
+    kind_of_value = pa.list_(pa.string()) if history.lists else pa.string()
+    return pa.table(columns | {"value": pa.array(columns["value"], kind_of_value)})
 
 
 def test_strings_are_coded(spark: SparkSession) -> None:  # noqa: F811
