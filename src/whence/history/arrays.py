@@ -1,4 +1,4 @@
-"""The array form: a history of registers as columns, for 10^5 to 10^8 operations. The verdicts are those of `check`."""
+"""The array form: a history as columns, for 10^5 to 10^8 operations. The verdicts are those of `check`."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from typing import Any, Final
 import numpy as np
 
 from whence.errors import HistoryError
-from whence.history import bykey
+from whence.history import bykey, listed
 from whence.history import kernels as k
 from whence.history.bykey import ByKey
+from whence.history.columns import Columns
 from whence.history.explain import causal_cycle, explain_level
 from whence.history.graph import Necessary
 from whence.history.kernels import Bytes, Ints, Longs
 from whence.history.levels import PATTERNS, REGISTERS, TRANSACTIONAL, Level
-from whence.history.model import INIT, History, Key, Op, Value
-from whence.history.report import Finding, Report, names_of
+from whence.history.model import INIT, Key, Value
+from whence.history.report import Finding, Report
 
 BAD: Final = {
     k.THIN: "ThinAirRead",
@@ -28,6 +29,8 @@ BAD: Final = {
     k.NOT_OWN: "NotMyOwnWrite",
     k.NOT_LAST: "NotMyLastWrite",
     k.INTERMEDIATE: "IntermediateRead",
+    k.PARTIAL: "IntermediateRead",
+    k.DUPLICATE: "DuplicateElement",
 }
 SHOWN: Final = 20
 """Bad reads of each pattern that become findings; all are counted."""
@@ -35,94 +38,6 @@ CLOCK_BYTES: Final = 3 << 30
 """Memory for clocks; above it they are made by blocks of sessions."""
 EXPLAINED: Final = 200_000
 """Edges inside cycles that an explanation looks at."""
-
-
-@dataclass(slots=True)
-class Columns:
-    """One history of registers, sorted by session, transaction and operation."""
-
-    file: str
-    first: Ints
-    """Of each session: the number of its first transaction; one more entry for all."""
-    begin: Longs
-    """Of each transaction: its first operation; one more entry for all."""
-    write: Bytes
-    key: Ints
-    """Coded 0, 1, ..."""
-    value: Longs
-    """`kernels.NOTHING`: the initial value."""
-    keys: int
-    recorded: Longs | None = None
-    """Of each transaction: when it was recorded, a guess for the commit order."""
-    aborted: tuple[Ints, Longs] = field(default_factory=lambda: (np.empty(0, np.int32), np.empty(0, np.int64)))
-    notes: list[str] = field(default_factory=list)
-    key_names: Any = None
-    """Code -> key; None: the code is the key."""
-    value_names: Any = None
-    session_names: Sequence[str] | None = None
-    numbers: Longs | None = None
-    """The transactions' own numbers, where the source has them."""
-    txn_names: Any = None
-    """By number; None: session and position."""
-    origin: Ints | None = None
-    """Of each operation: its row in a table, or its line in a file."""
-    unit: str = "row"
-
-    def key_of(self, code: int) -> Key:
-        return int(code) if self.key_names is None else _plain(self.key_names[code])
-
-    def value_of(self, code: int) -> Value:
-        if code == k.NOTHING:
-            return None
-        return int(code) if self.value_names is None else _plain(self.value_names[code])
-
-    def place(self, i: int) -> str:
-        """Where operation i stands, for a message."""
-        return self.file if self.origin is None else f"{self.file}, {self.unit} {self.origin[i]}"
-
-    def ops(self, t: int) -> list[Op]:
-        return [
-            Op(bool(self.write[i]), self.key_of(self.key[i]), self.value_of(self.value[i]))
-            for i in range(self.begin[t], self.begin[t + 1])
-        ]
-
-
-def _plain(name: Any) -> Any:
-    return name.item() if isinstance(name, np.generic) else name
-
-
-def from_history(history: History) -> Columns:
-    """The columns of a history; keys and values are coded."""
-    if history.lists:
-        raise HistoryError(f"{history.file}: lists are checked by the reference form only")
-    keys: dict[Key, int] = {}
-    values: dict[Value, int] = {}
-    txns = list(history.txns())
-    write, key, value = [], [], []
-    for txn in txns:
-        for op in txn.ops:
-            write.append(op.write)
-            key.append(keys.setdefault(op.key, len(keys)))
-            value.append(k.NOTHING if op.value is None else values.setdefault(op.value, len(values)))
-    bad = [(op.key, op.value) for txn in history.aborted for op in txn.ops if op.write]
-    known = [(keys[x], values[v]) for x, v in bad if x in keys and v in values]
-    sizes = [len(txn.ops) for txn in txns]
-    return Columns(
-        history.file,
-        np.cumsum([0, *(len(s) for s in history.sessions.values())]).astype(np.int32),
-        np.cumsum([0, *sizes]).astype(np.int64),
-        np.array(write, np.uint8),
-        np.array(key, np.int32),
-        np.array(value, np.int64),
-        len(keys),
-        np.array([txn.recorded for txn in txns], np.int64),
-        (np.array([x for x, _ in known], np.int32), np.array([v for _, v in known], np.int64)),
-        list(history.notes),
-        list(keys),
-        list(values),
-        list(history.sessions),
-        txn_names=names_of(history),
-    )
 
 
 @dataclass(slots=True)
@@ -143,14 +58,22 @@ class Graph:
     clock_bytes: int = CLOCK_BYTES
     rounds: int = 0
     candidates: int = 0
+    versions: Ints = field(default_factory=lambda: np.empty((0, 3), np.int32))
+    """Lists: neighbours in the longest list of a key. Rows: one, other, key."""
     _after: tuple[Longs, Ints] | None = None
 
     @property
     def after(self) -> tuple[Longs, Ints]:
-        """Who reads from each transaction: where its readers begin, and all of them. A good guess needs it not."""
-        if self._after is None:
-            self._after = k.sort_pairs(self.writer, self.reader, self.total)
+        """Who follows each transaction by reads-from or version order: where they begin, and all of them."""
+        if self._after is None:  # a good guess needs it not
+            self._after = self.following(self.versions[:, :2])
         return self._after
+
+    def following(self, edges: Ints) -> tuple[Longs, Ints]:
+        """Reads-from and more edges (one, other), by the first."""
+        one = np.concatenate([self.writer, edges[:, 0].astype(np.int32)])
+        other = np.concatenate([self.reader, edges[:, 1].astype(np.int32)])
+        return k.sort_pairs(one, other, self.total)
 
     @property
     def total(self) -> int:
@@ -181,7 +104,8 @@ def guess(graph: Graph, recorded: Longs | None, blind: bool) -> tuple[Ints, Ints
     if not blind and recorded is not None:
         order = np.argsort(recorded, kind="stable").astype(np.int32)
         rank = _inverse(order)
-        if k.is_topological(graph.first, graph.session, graph.reader, graph.writer, rank):
+        forward = rank[graph.versions[:, 0]] < rank[graph.versions[:, 1]]
+        if forward.all() and k.is_topological(graph.first, graph.session, graph.reader, graph.writer, rank):
             return order, rank
     if blind or recorded is None:  # sessions side by side, not one after the other
         wish = (np.arange(total) - graph.first[graph.session]) * np.int64(graph.first.size) + graph.session
@@ -197,11 +121,8 @@ def _inverse(order: Ints) -> Ints:
 
 def reorder(graph: Graph, edges: Ints, rank: Ints) -> Ints:
     """An order that keeps the edges, too, close to the old one; shorter if there is a cycle."""
-    real = edges[edges[:, 1] >= 0]
-    one = np.concatenate([graph.writer, real[:, 0].astype(np.int32)])
-    other = np.concatenate([graph.reader, real[:, 1].astype(np.int32)])
-    begin, after = k.sort_pairs(one, other, graph.total)
-    return k.topological(graph.first, graph.session, begin, after, rank.astype(np.int64))
+    more = np.concatenate([graph.versions[:, :2], edges[edges[:, 1] >= 0, :2]])
+    return k.topological(graph.first, graph.session, *graph.following(more), rank.astype(np.int64))
 
 
 class Rounds:
@@ -277,7 +198,7 @@ def check_columns(
 
     `blind`: ignore the recorded order. `clock_bytes`: memory for clocks at a time.
     """
-    single = bool((np.diff(columns.begin) <= 1).all())
+    single = columns.lists is None and bool((np.diff(columns.begin) <= 1).all())
     if levels is None:
         levels = ("RC", "RA", "TCC", "CC", "CCv") if single else TRANSACTIONAL
     asked = [level for level in levels if level in REGISTERS]
@@ -346,6 +267,8 @@ def _reads(columns: Columns, notes: list[str], counted: Counter[str]) -> tuple[G
         seconds[name] = now - started
         started = now
 
+    if columns.lists is not None:
+        return _list_reads(columns, notes, counted)
     what, twice = np.zeros(columns.key.size, np.uint8), np.zeros(columns.key.size, np.uint8)
     k.classify(columns.begin, columns.write, columns.key, columns.value, what, twice)
     lap("reads")
@@ -358,10 +281,32 @@ def _reads(columns: Columns, notes: list[str], counted: Counter[str]) -> tuple[G
     writer = np.full(columns.key.size, INIT, np.int32)
     bykey.bring_back(rows.place, rows.kind, rows.source, what, writer)
     del rows
-    findings = _bad_reads(columns, what, twice, counted)
+    findings = _bad_reads(columns, what, {"NonRepeatableRead": twice}, counted)
     reads = k.external(columns.begin, columns.key, columns.value, what, writer)
     graph = make_graph(columns.first, *reads, seconds)
     lap("graph")
+    return graph, by_key, findings
+
+
+def _list_reads(columns: Columns, notes: list[str], counted: Counter[str]) -> tuple[Graph, ByKey, list[Finding]]:
+    """The same of lists."""
+    assert columns.lists is not None
+    started = perf_counter()
+    judged = listed.judge(
+        columns.begin, columns.write, columns.key, *columns.lists, columns.keys, columns.aborted
+    )  # fmt: skip
+    _note_repeated(columns, judged.repeated.size, judged.repeated[:5], notes)
+    marks = {"NonRepeatableRead": judged.twice, "IncompatibleOrder": judged.apart}
+    findings = _bad_reads(columns, judged.what, marks, counted)
+    seconds = {"reads": perf_counter() - started}
+    started = perf_counter()
+    rows = bykey.exchange(columns.begin, columns.key, judged.value, judged.what, columns.keys)
+    rows.source[:] = judged.writer[rows.place]
+    by_key = bykey.group(rows, columns.begin, columns.keys)
+    reads = k.external(columns.begin, columns.key, judged.value, judged.what, judged.writer)
+    graph = make_graph(columns.first, *reads, seconds)
+    graph.versions = judged.versions
+    seconds["graph"] = perf_counter() - started
     return graph, by_key, findings
 
 
@@ -380,10 +325,7 @@ def _levels(
     order, rank = guess(graph, columns.recorded, blind)
     graph.seconds["order"] = perf_counter() - started
     if order.size < graph.total:
-        base, _ = _inside(columns, graph, np.empty((0, 5), np.int32))
-        cycles, finding, _ = causal_cycle(view, "CyclicCO", base, [])
-        counted["CyclicCO"] += cycles
-        findings += [finding] if finding else []
+        _causal(columns, view, counted, findings)
         return None
     best: tuple[Level, Ints] | None = None
     for number in (2, 1, 0):
@@ -400,6 +342,24 @@ def _levels(
     return best
 
 
+def _causal(columns: Columns, view: _View, counted: Counter[str], findings: list[Finding]) -> None:
+    """Add the cycle in `so u wr`, or else the one that only version order closes."""
+    base, component = _inside(columns, view.graph, np.empty((0, 5), np.int32))
+    cycles, finding, _ = causal_cycle(view, "CyclicCO", base, [])
+    pattern = "CyclicCO"
+    if not cycles:
+        pattern = "CyclicVersionOrder"
+        cycles, finding, _ = causal_cycle(view, pattern, base, _versions(columns, view.graph, component))
+    counted[pattern] += cycles
+    findings += [finding] if finding else []
+
+
+def _versions(columns: Columns, graph: Graph, component: Ints) -> list[tuple[int, int, Key]]:
+    """Version order inside of components."""
+    those = graph.versions[component[graph.versions[:, 0]] == component[graph.versions[:, 1]]]
+    return [(one, other, columns.key_of(key)) for one, other, key in those[:EXPLAINED].tolist()]
+
+
 def _note_repeated(columns: Columns, count: int, places: Longs, notes: list[str]) -> None:
     for i in places[: min(count, places.size)]:
         key, value = columns.key_of(columns.key[i]), columns.value_of(columns.value[i])
@@ -409,10 +369,10 @@ def _note_repeated(columns: Columns, count: int, places: Longs, notes: list[str]
         notes.append(f"{count - places.size} more values were written twice")
 
 
-def _bad_reads(columns: Columns, what: Bytes, twice: Bytes, counted: Counter[str]) -> list[Finding]:
+def _bad_reads(columns: Columns, what: Bytes, marked: dict[str, Bytes], counted: Counter[str]) -> list[Finding]:
     found: list[Finding] = []
     marks = [(what == code, pattern) for code, pattern in BAD.items()] if (what >= k.THIN).any() else []
-    for mark, pattern in [*marks, (twice != 0, "NonRepeatableRead")]:
+    for mark, pattern in [*marks, *((mark != 0, pattern) for pattern, mark in marked.items())]:
         places = np.flatnonzero(mark)
         if places.size:
             counted[pattern] += int(places.size)
@@ -497,12 +457,9 @@ def _inside(columns: Columns, graph: Graph, edges: Ints) -> tuple[list[tuple[int
     numbers = np.arange(total, dtype=np.int32)
     follows = numbers[1:][graph.session[1:] == graph.session[:-1]]
     real = edges[edges[:, 1] >= 0]
-    begin, after = k.sort_pairs(
-        np.concatenate([graph.writer, follows - 1, real[:, 0]]).astype(np.int32),
-        np.concatenate([graph.reader, follows, real[:, 1]]).astype(np.int32),
-        total,
-    )
-    component = k.strong(total, begin, after)
+    sessions = np.stack([follows - 1, follows], axis=1)
+    more = np.concatenate([graph.versions[:, :2], sessions, real[:, :2]])
+    component = k.strong(total, *graph.following(more))
     mark = (graph.writer >= 0) & (component[graph.writer] == component[graph.reader])
     places = np.flatnonzero(mark)[:EXPLAINED]
     base = []
@@ -523,7 +480,9 @@ def _explain(
         before = weakest.get((t2, t1))
         if before is None or number < TRANSACTIONAL.index(before.level):
             weakest[t2, t1] = Necessary(t2, t1, TRANSACTIONAL[number], columns.key_of(key), t3)
-    more, found = explain_level(view, level, list(weakest.values()), [], base, component.tolist())
+    more, found = explain_level(
+        view, level, list(weakest.values()), _versions(columns, view.graph, component), base, component.tolist()
+    )
     counted.update(more)
     findings += found
 

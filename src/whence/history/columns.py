@@ -1,7 +1,9 @@
-"""Columns from large text files, without an object for each operation; and codes for keys."""
+"""A history as columns: one entry an operation, without an object for each. From objects, and from large text files."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +11,111 @@ import numpy as np
 
 from whence.history import kernels as k
 from whence.history import rows
-from whence.history.arrays import Columns, from_history
-from whence.history.kernels import Ints, Longs
+from whence.history.kernels import Bytes, Ints, Longs
+from whence.history.model import History, Key, Op, Value, elements
 from whence.history.plain import read_text
+from whence.history.report import names_of
 from whence.history.source import content, decoded
+
+
+@dataclass(slots=True)
+class Columns:
+    """One history, sorted by session, transaction and operation."""
+
+    file: str
+    first: Ints
+    """Of each session: the number of its first transaction; one more entry for all."""
+    begin: Longs
+    """Of each transaction: its first operation; one more entry for all."""
+    write: Bytes
+    key: Ints
+    """Coded 0, 1, ..."""
+    value: Longs
+    """`kernels.NOTHING`: the initial value."""
+    keys: int
+    recorded: Longs | None = None
+    """Of each transaction: when it was recorded, a guess for the commit order."""
+    aborted: tuple[Ints, Longs] = field(default_factory=lambda: (np.empty(0, np.int32), np.empty(0, np.int64)))
+    notes: list[str] = field(default_factory=list)
+    key_names: Any = None
+    """Code -> key; None: the code is the key."""
+    value_names: Any = None
+    session_names: Sequence[str] | None = None
+    numbers: Longs | None = None
+    """The transactions' own numbers, where the source has them."""
+    txn_names: Any = None
+    """By number; None: session and position."""
+    origin: Ints | None = None
+    """Of each operation: its row in a table, or its line in a file."""
+    unit: str = "row"
+    lists: tuple[Longs, Longs] | None = None
+    """Histories of lists: where the elements of each operation begin, one more entry for all; and the elements."""
+
+    def key_of(self, code: int) -> Key:
+        return int(code) if self.key_names is None else _plain(self.key_names[code])
+
+    def value_of(self, code: int) -> Value:
+        if code == k.NOTHING:
+            return None
+        return int(code) if self.value_names is None else _plain(self.value_names[code])
+
+    def place(self, i: int) -> str:
+        """Where operation i stands, for a message."""
+        return self.file if self.origin is None else f"{self.file}, {self.unit} {self.origin[i]}"
+
+    def ops(self, t: int) -> list[Op]:
+        return [
+            Op(bool(self.write[i]), self.key_of(self.key[i]), self._seen(i))
+            for i in range(self.begin[t], self.begin[t + 1])
+        ]
+
+    def _seen(self, i: int) -> Value:
+        if self.lists is None:
+            return self.value_of(self.value[i])
+        offset, element = self.lists
+        seen: Any = tuple(self.value_of(each) for each in element[offset[i] : offset[i + 1]])
+        return seen[0] if self.write[i] else seen  # type: ignore[no-any-return]
+
+
+def _plain(name: Any) -> Any:
+    return name.item() if isinstance(name, np.generic) else name
+
+
+def from_history(history: History) -> Columns:
+    """The columns of a history; keys and values are coded."""
+    keys: dict[Key, int] = {}
+    values: dict[Value, int] = {}
+    txns = list(history.txns())
+    write, key, value, sizes_of = [], [], [], [0]
+    for txn in txns:
+        for op in txn.ops:
+            write.append(op.write)
+            key.append(keys.setdefault(op.key, len(keys)))
+            seen = elements(op.value)
+            value += [values.setdefault(each, len(values)) for each in seen]
+            sizes_of.append(len(seen))
+            if not history.lists and not seen:
+                value.append(k.NOTHING)
+    bad = [(op.key, op.value) for txn in history.aborted for op in txn.ops if op.write]
+    known = [(keys[x], values[v]) for x, v in bad if x in keys and v in values]
+    sizes = [len(txn.ops) for txn in txns]
+    return Columns(
+        history.file,
+        np.cumsum([0, *(len(s) for s in history.sessions.values())]).astype(np.int32),
+        np.cumsum([0, *sizes]).astype(np.int64),
+        np.array(write, np.uint8),
+        np.array(key, np.int32),
+        np.empty(0, np.int64) if history.lists else np.array(value, np.int64),
+        len(keys),
+        np.array([txn.recorded for txn in txns], np.int64),
+        (np.array([x for x, _ in known], np.int32), np.array([v for _, v in known], np.int64)),
+        list(history.notes),
+        list(keys),
+        list(values),
+        list(history.sessions),
+        txn_names=names_of(history),
+        lists=(np.cumsum(sizes_of), np.array(value, np.int64)) if history.lists else None,
+    )
 
 
 def from_text(path: Path) -> Columns:

@@ -25,9 +25,9 @@ NOTHING: Final = -(1 << 63)
 INIT: Final = -1
 
 INTERNAL, READ, FINAL, OVERWRITTEN = 0, 1, 2, 3
-THIN, ABORTED, FUTURE, NOT_OWN, NOT_LAST, INTERMEDIATE, TWICE = 4, 5, 6, 7, 8, 9, 10
-"""What an operation is. READ: external; FINAL: the last write of its transaction to the key. From THIN on: bad reads;
-TWICE marks reads that differ from the one before (NonRepeatableRead), in an array of its own."""
+THIN, ABORTED, FUTURE, NOT_OWN, NOT_LAST, INTERMEDIATE, PARTIAL, DUPLICATE = 4, 5, 6, 7, 8, 9, 10, 11
+"""What an operation is. READ: external; FINAL: the last write of its transaction to the key. From THIN on: bad reads.
+The writer of an INTERMEDIATE read is known all the same; that of a PARTIAL one, which is the same of lists, is not."""
 
 RC, RA, TCC = 0, 1, 2
 SHORT: Final = 48

@@ -13,7 +13,7 @@ from whence.history.report import Report
 from whence.history.story import dot
 
 if TYPE_CHECKING:
-    from whence.history.arrays import Columns
+    from whence.history.columns import Columns
 
 
 def rows(history: History | Columns) -> Iterator[list[Any]]:

@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 from whence.errors import HistoryError
 from whence.history import kernels as k
 from whence.history import rows
-from whence.history.arrays import Columns, from_history
-from whence.history.columns import code_keys
+from whence.history.columns import Columns, code_keys, from_history
 from whence.history.kernels import Bytes, Ints, Longs
 from whence.history.model import History, Op, Status, Txn, settle
 
@@ -78,7 +77,7 @@ def is_list(kind: Any) -> bool:
 
 
 def from_table(table: Any, file: str) -> Columns:
-    """The columns of an Arrow table of one history of registers; see SCHEMA."""
+    """The columns of an Arrow table of one history; see SCHEMA."""
     gate(table, file)
     states = set(table["status"].unique().to_pylist()) - {None, "committed"} if "status" in table.column_names else ()
     if set(states) - {"aborted"}:  # which of the indeterminate ones committed is decided by objects
@@ -93,7 +92,7 @@ def from_table(table: Any, file: str) -> Columns:
     made = _Made(table.num_rows, count)
     made.fill(source)
     notes = []
-    if (initial := np.flatnonzero((made.write == 1) & (made.value == k.NOTHING))).size:
+    if not source.lists and (initial := np.flatnonzero((made.write == 1) & (made.value == k.NOTHING))).size:
         notes.append(
             f"{file}, row {source.row(made.origin[initial[0]])}: a write without a value: {initial.size} of them write "
             "the initial value again; reads of it are taken as reads of the initial state"
@@ -104,13 +103,32 @@ def from_table(table: Any, file: str) -> Columns:
         value_names=source.value_names, numbers=made.numbers, session_names=[str(each) for each in names],
         origin=made.origin if source.place is None else source.place[made.origin].astype(np.int32),
     )  # fmt: skip
+    if source.lists:
+        _set_lists(source, columns, made)
     columns.aborted = _aborted(aborted, columns)
     return columns
+
+
+def _set_lists(source: _Source, columns: Columns, made: _Made) -> None:
+    """The elements of each operation; an append has one."""
+    lists = source.table["value"].take(pa.array(made.origin))
+    sizes = compute.fill_null(compute.list_value_length(lists), 0).to_numpy()
+    flat = compute.list_flatten(lists)
+    if (bad := np.flatnonzero((made.write == 1) & (sizes != 1))).size:
+        row = source.row(made.origin[bad[0]])
+        raise HistoryError(f"{source.file}, row {row}: an append has one value, not {sizes[bad[0]]}")
+    if pa.types.is_integer(flat.type) or pa.types.is_null(flat.type):
+        elements = np.concatenate([_longs(chunk) for chunk in flat.chunks] or [np.empty(0, np.int64)])
+    else:
+        elements, columns.value_names = _coded_values(flat)
+    columns.lists = (np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64), elements)
 
 
 def _aborted(table: Any, columns: Columns) -> tuple[Ints, Longs]:
     """What aborted transactions wrote, coded; what nobody else names cannot have been read."""
     writes = [row for row in table.select(["kind", "key", "value"]).to_pylist() if row["kind"] != "r"]
+    if columns.lists is not None:
+        writes = [{**row, "value": (row["value"] or [None])[0]} for row in writes]
     keys, values = {row["key"] for row in writes}, {row["value"] for row in writes}
 
     def codes(names: Any, wanted: set[Any]) -> dict[Any, int]:
@@ -162,7 +180,10 @@ class _Source:
             self.keys = len(self.key_names)
         self.value_names: Any = None
         self.values: Any = None
-        if not pa.types.is_integer(table["value"].type) and not pa.types.is_null(table["value"].type):
+        self.lists = is_list(table["value"].type)
+        if self.lists:  # the elements are fetched when the rows are in order
+            self.values = np.zeros(table.num_rows, np.int64)
+        elif not pa.types.is_integer(table["value"].type) and not pa.types.is_null(table["value"].type):
             self.values, self.value_names = _coded_values(table["value"])
 
     def row(self, i: int) -> int:
