@@ -70,6 +70,12 @@ def gate(table: Any, file: str) -> None:
             row = compute.index(compute.is_null(table[name]), True).as_py()
             raise HistoryError(f"{file}, row {row}: the column {name!r} is null")
 
+    if "status" in table.column_names and not pa.types.is_null(table["status"].type):
+        good = compute.is_in(table["status"].cast(pa.string()), pa.array([None, *Status], pa.string()))
+        if (row := compute.index(good, False).as_py()) >= 0:
+            told = f"the status is committed, aborted or indeterminate, not {table['status'][row].as_py()!r}"
+            raise HistoryError(f"{file}, row {row}: {told}")
+
 
 def is_list(kind: Any) -> bool:
     """Whether values of this type are lists."""
@@ -319,18 +325,14 @@ def history_of(table: Any, file: str) -> History:
         if row["kind"] not in KINDS:
             raise HistoryError(f"{file}, row {n}: the kind is r, w or a, not {row['kind']!r}")
         place = (str(row["session"]), row["txn"])
+        status = Status(row.get("status") or "committed")
         if place not in found:
-            found[place] = Txn(place[0], str(place[1]), status=_status(file, n, row), recorded=row.get("seq") or 0)
+            found[place] = Txn(place[0], str(place[1]), status=status, recorded=row.get("seq") or 0)
+        if found[place].status is not status:
+            raise HistoryError(f"{file}, row {n}: {status}, but its transaction is {found[place].status}")
         value = row["value"]
         write = row["kind"] != "r"
         if lists:
             value = (value[0] if isinstance(value, list) else value) if write else tuple(value or ())
-        found[place].ops.append(Op(write, row["key"], value, n))
+        found[place].ops.append(Op(write, row["key"], value))
     return settle(file, found.values(), lists)
-
-
-def _status(file: str, n: int, row: dict[str, Any]) -> Status:
-    status = row.get("status") or "committed"
-    if status not in set(Status):
-        raise HistoryError(f"{file}, row {n}: the status is committed, aborted or indeterminate, not {status!r}")
-    return Status(status)
