@@ -139,6 +139,8 @@ class CctClock:
             return
         if (at, upto) > closes and upto:
             self.orphans[ticket, at] = upto
+        elif closes[0] == at and self.orphans.get((ticket, at), MAX_SEQ) <= closes[1]:
+            del self.orphans[ticket, at]  # named before this closure was known
         if self.exact and upto and at >= self.floor[ticket]:
             self.tails[ticket, at] = upto
         self._prune(ticket)
@@ -170,6 +172,12 @@ class CctClock:
         else:
             self.tails[ticket, inc] = self.orphans[ticket, inc] = seq
         self._prune(ticket)
+
+    def name(self, ticket: int, inc: int, last: int) -> None:
+        """An event in the past of the next own frame that the frame's vector may not cover."""
+        if last:
+            self.orphans[ticket, inc] = max(last, self.orphans.get((ticket, inc), 0))
+            self._prune(ticket)
 
     def _prune(self, ticket: int) -> None:
         """At most `MAX_TAILS` tenures of a ticket are remembered."""
