@@ -168,7 +168,7 @@ def arrow(name: str, history: History) -> pa.Table:
 def test_strings_are_coded(spark: SparkSession) -> None:  # noqa: F811
     made = [("a", 0, 0, "w", "x", "1"), ("a", 1, 0, "r", "x", None), ("b", 0, 0, "r", "y", "9")]
     df = spark.createDataFrame(made, "session string, txn long, op long, kind string, key string, value string")
-    found = histories.check(df)
+    found = histories.check(df, TRANSACTIONAL)
     assert verdicts(found) == {"history": {"RC": False, "RA": False, "TCC": False}}
     told = {row["pattern"]: row for row in found.findings.collect()}
     assert set(told) == {"ThinAirRead", "FracturedReadCO"}
