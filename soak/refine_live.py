@@ -54,12 +54,16 @@ class Run:
                 self.observe(run.spec, lambda local: local)
 
             def handle(self, input: ports.Input, now: int) -> list[ports.Output]:
-                run.at = max(run.at, now)
+                newest = max(run.at, now)
+                # A batch is published as of when it was opened, in the turn of the loop before (`Node.begin`).
+                run.at = now if isinstance(input, ports.Publish) else newest
                 try:
                     return super().handle(input, now)
                 except NotABehaviour as error:
                     run.wrong = run.wrong or error
                     raise
+                finally:
+                    run.at = newest
 
         return Live
 
