@@ -137,8 +137,8 @@ class CctClock:
         self.T[ticket] = (inc, last)
         if inc == at:
             return
-        if (at, upto) > closes and upto:
-            self.orphans[ticket, at] = upto
+        if (at, upto) > closes:
+            self.name(ticket, at, upto)
         elif closes[0] == at and self.orphans.get((ticket, at), MAX_SEQ) <= closes[1]:
             del self.orphans[ticket, at]  # named before this closure was known
         if self.exact and upto and at >= self.floor[ticket]:
@@ -167,8 +167,7 @@ class CctClock:
         self.orphans.update(named)
         if inc > at:
             self.T[ticket] = (inc, seq)
-            if upto:
-                self.orphans[ticket, at] = upto
+            self.name(ticket, at, upto)
         else:
             self.tails[ticket, inc] = self.orphans[ticket, inc] = seq
         self._prune(ticket)
