@@ -416,7 +416,7 @@ def _make(name: str, seeds: Sequence[str], listen: str, founder: bool, options: 
     directory = options.get("directory")
     entry = Entry(
         host=host,
-        config=settings.config(name, options.get("order", "causal"), options.get("tickets", 8)),
+        config=settings.config(options.get("tickets", 8), options.get("order", "causal"), name),
         on_alert=options.get("on_alert"),
         on_contract=options.get("on_contract"),
         seeds=seeds,
@@ -426,6 +426,7 @@ def _make(name: str, seeds: Sequence[str], listen: str, founder: bool, options: 
         seal=None if keys is None else keys.seal(name),
         directory=None if directory is None else Path(directory),
         memory=options.get("memory", ""),
+        witness=options.get("witness", True),
         trace=options.get("trace"),
         settings=settings,
         timeout=options.get("timeout", 10.0),
