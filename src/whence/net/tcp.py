@@ -100,6 +100,7 @@ class TcpTransport:
         closed: Callable[[Connection], None] = lambda connection: None,
         proved: Callable[[str, str], None] = lambda address, name: None,
         unreachable: Callable[[str], None] = lambda address: None,
+        reading: Callable[[bool], None] = lambda begins: None,
         server_tls: ssl.SSLContext | None = None,
         client_tls: ssl.SSLContext | None = None,
         settings: TcpSettings | None = None,
@@ -113,6 +114,8 @@ class TcpTransport:
         self.proved = proved
         self.unreachable = unreachable
         """Told of each address whose connection broke or could not be made."""
+        self.reading = reading
+        """Told before the packets of a chunk are passed on, and after it."""
         self.loop: asyncio.AbstractEventLoop
         self.received: Received
         self.accepted: dict[_Accepted, None] = {}
@@ -520,10 +523,16 @@ class _Accepted(asyncio.Protocol, Connection):
         try:
             if self._first is not None:
                 data = self._greet(data)
-            for packet in self._decoder.feed(data) if data else ():
-                owner.received(packet, self)
-                if self._transport.is_closing():
-                    return
+            packets = self._decoder.feed(data) if data else ()
+            if packets:
+                owner.reading(True)
+                try:
+                    for packet in packets:
+                        owner.received(packet, self)
+                        if self._transport.is_closing():
+                            return
+                finally:
+                    owner.reading(False)
         except RemoteError as error:
             owner.stats.bad_stream += 1
             log.debug("connection of %s closed: %s", self.peer or "a stranger", error)
