@@ -97,7 +97,7 @@ class EventBatch(Sequence[Event]):
             made: list[Event] = []
             for item, count in self._frames:
                 frame, said = item.frame, (item.over_gap, ALERTS[item.alert], item.suspects)
-                payloads = self.payloads if count == len(self.payloads) else self.payloads[len(made) : len(made) + count]
+                payloads = self.payloads[len(made) : len(made) + count]
                 made += [Event(p, s, frame, *said) for s, p in enumerate(payloads, frame.last + 1 - count)]
             self._events = made
         return self._events
