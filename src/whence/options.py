@@ -15,10 +15,10 @@ from whence.net.transport import Faults
 from whence.order import Contract
 from whence.order.config import OrderName
 from whence.ports import Contracted
-from whence.trace import TraceWriter
 
 if TYPE_CHECKING:
     from whence.net.rows import Row
+    from whence.trace import TraceWriter
 
 
 class Security(TypedDict, total=False):

@@ -34,10 +34,10 @@ from whence.recorder import Recorder
 from whence.ring import DEFAULT_RING, RingName
 from whence.ring.interface import Memory
 from whence.ring.messages import ERA_SHIFT, Voter
-from whence.trace import JsonlTrace, RotatingTrace, TraceWriter, open_trace
 
 if TYPE_CHECKING:
     from whence.net.rows import Row
+    from whence.trace import TraceWriter
 
 log = logging.getLogger("whence.net")
 
@@ -282,6 +282,8 @@ class Entry:
             previous=None if checkpoint is None else msgspec.msgpack.decode(checkpoint, type=Checkpoint).me,
             resumed=checkpoint,
         )
+        from whence.trace import JsonlTrace, RotatingTrace
+
         return recorder, writer.flush if isinstance(writer, JsonlTrace | RotatingTrace) else None
 
     async def start(self, node: Node, saved: Saved | None) -> None:
@@ -398,6 +400,8 @@ async def find(host: Host, cluster: str, seeds: Sequence[str], timeout: float) -
 
 
 def _open_trace(path: Path, cluster: str, me: MemberId) -> TraceWriter:
+    from whence.trace import RotatingTrace, open_trace
+
     if path.suffix == ".parquet":  # a node may be killed: one file would be lost as a whole
         return RotatingTrace(path)
     if path.suffix == ".jsonl":

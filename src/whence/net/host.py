@@ -44,7 +44,6 @@ from whence.net.standing import holds
 from whence.net.tcp import TcpTransport
 from whence.net.tls import Pins, contexts
 from whence.net.transport import Connection, Faults, Lossy, NetStats, Transport, is_loopback, is_wildcard, parse_address
-from whence.net.udp import UdpTransport
 from whence.ports import Unreachable
 from whence.wire import DEFAULT, read_header
 
@@ -193,7 +192,11 @@ class Host:
             server_tls=server_tls,
             client_tls=client_tls,
         )
-        return tcp if self._kind == "tcp" else UdpTransport(tcp)
+        if self._kind == "tcp":
+            return tcp
+        from whence.net.udp import UdpTransport  # lazily: it takes memory
+
+        return UdpTransport(tcp)
 
     async def close(self) -> None:
         """Stop listening and drop all connections; what clusters are left are not told."""

@@ -11,8 +11,8 @@ from whence.order.interface import Numbering as Numbering
 from whence.order.interface import OrderContext as OrderContext
 from whence.order.interface import Ordering as Ordering
 from whence.order.interface import Seal as Seal
-from whence.order.survey.registry import MECHANISMS as MECHANISMS
-from whence.order.survey.registry import SurveyConfig as SurveyConfig
+from whence.order.survey.config import MECHANISMS as MECHANISMS
+from whence.order.survey.config import SurveyConfig as SurveyConfig
 
 
 def make(context: OrderContext) -> Ordering:
