@@ -10,6 +10,7 @@ import heapq
 import time
 from typing import Any
 
+from whence.sim.run import play
 from whence.sim.scenario import parse
 from whence.sim.world import World
 
@@ -41,7 +42,7 @@ total = {total}
 def _run(**settings: Any) -> tuple[World, float]:
     world = World(parse(SCENARIO.format(**settings)), 1)
     start = time.process_time()
-    violation = world.run()
+    violation = play(world)
     seconds = time.process_time() - start
     if violation is not None:
         raise violation

@@ -20,6 +20,7 @@ from whence.clock import MemberId
 from whence.config import Config
 from whence.member import Member
 from whence.sim.actions import Crash
+from whence.sim.run import play
 from whence.sim.scenario import parse
 from whence.sim.world import World
 from whence.wire import Message, encode
@@ -131,7 +132,7 @@ def simulate(mode: str, members: int, events: int, crashed: float, seed: int = 1
     count = Count(START_S + 1.0, crash_s)
     world = World(loaded, seed, make=count.make)
     world.schedule = (*world.schedule, *(Crash(at=int(crash_s * 1e9), who=f"n{i}") for i in dead))
-    violation = world.run()
+    violation = play(world)
     if violation is not None:
         raise violation
     alive = {host.id for host in world.hosts.values() if host.up}

@@ -42,6 +42,7 @@ from whence.ring.messages import (
     Vouch,
 )
 from whence.ring.table import floor_of
+from whence.sim.run import play
 from whence.sim.scenario import parse
 from whence.sim.world import World
 
@@ -418,7 +419,7 @@ def validate(seed: int, text: str = SCENARIO, kind: type[Observed] = Observed) -
         return member
 
     worlds.append(World(parse(text), seed, make=make))
-    violation = worlds[0].run()
+    violation = play(worlds[0])
     if violation is not None:
         raise NotABehaviour(f"seed {seed}: {violation}")
     return spec.steps

@@ -427,6 +427,7 @@ def _make(name: str, seeds: Sequence[str], listen: str, founder: bool, options: 
         seal=None if keys is None else keys.seal(name),
         directory=None if directory is None else Path(directory),
         memory=options.get("memory", ""),
+        witness=options.get("witness", True),
         trace=options.get("trace"),
         settings=settings,
         timeout=options.get("timeout", 10.0),

@@ -43,6 +43,7 @@ from whence.order.outputs import OrderOutput, OrderSend
 from whence.ring import NoRing, Ring
 from whence.ring import interface as says
 from whence.ring import make as make_ring
+from whence.ring.founding import told_epoch
 from whence.ring.messages import JoinedNews, RingMessage, check_news
 from whence.wire import Message, decode_news, encode_news
 
@@ -234,7 +235,7 @@ class Member:
         buffer = self.ordering.buffer
         tail = newest(buffer, OWN_FRAMES, OWN_BYTES, address_of(self.me))
         known = tuple(sorted(self.ring.coordinators().items()))
-        clock, epoch, memory = SavedState.of(self.ordering.state()), self._next_epoch() - 1, self.ring.memory()
+        clock, epoch, memory = SavedState.of(self.ordering.state()), self._seen_epoch(), self.ring.memory()
         frames = newest(buffer, KEPT_FRAMES, KEPT_BYTES) if kept else ()
         return msgspec.msgpack.encode(Checkpoint(self.me, self.order, clock, tail, epoch, known, memory, frames))
 
@@ -260,6 +261,9 @@ class Member:
         elif start.genesis or not start.contacts:
             self.ordering.found(start.contacts)
             self._begin("genesis", "", now, out)
+            memory = self.ring.memory()  # a voter's may know of events that nobody has any more: do not wait for them
+            for row in () if memory is None or memory.vote is None else memory.vote.table.rows:
+                self._order(self.ordering.forgo(row.ticket, row.last, now), out)
         else:
             self._join.contacts = start.contacts
             self._ask_for_snapshot(now, out)
@@ -282,7 +286,7 @@ class Member:
         ambition, self._ambition = self._ambition, None
         self.ring.contacts(self.cast.sample(3))
         if isinstance(ambition, ports.FoundRing):
-            self._ring(self.ring.found(now, self._next_epoch(), ambition.force), now, out)
+            self._ring(self.ring.found(now, told_epoch(self._seen_epoch()), ambition.force), now, out)
         else:
             self._ring(self.ring.coordinate(now), now, out)
 
@@ -382,10 +386,10 @@ class Member:
         except UsageError as error:
             out.append(ports.Refused("move", str(error)))
 
-    def _next_epoch(self) -> int:
-        """Above every epoch this member has ever seen."""
+    def _seen_epoch(self) -> int:
+        """The highest epoch this member has ever seen."""
         published = (Incarnation.unpack(inc).epoch for inc, _ in self.ordering.T)
-        return max(self._epoch, self.ring.epoch, *published) + 1
+        return max(self._epoch, self.ring.epoch, *published)
 
     # -- receive ------------------------------------------------------------------------------------------------
 

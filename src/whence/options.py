@@ -78,6 +78,9 @@ class Protocol(TypedDict, total=False):
     contract: Contract | None
     """Makes a cluster without tickets: what its (N, R, K) clock promises (docs/probabilistic.md). Order
     `probabilistic`, `fifo` or `unordered`."""
+    witness: bool
+    """False: this member is not asked to vote on who may publish (docs/ring.md, rule C10). For a process that comes and
+    goes, as on a laptop. A founder votes until others do. True unless said otherwise."""
     on_alert: Callable[[Event], None] | None
     """Called before an event is handed out on which something handed out earlier is likely to depend."""
     on_contract: Callable[[Contracted], None] | None

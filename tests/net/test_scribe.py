@@ -55,7 +55,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
 def test_a_member_with_a_slow_disk_keeps_its_ticket_and_others_are_served(tmp_path: Path, gate: Gate) -> None:
     async def main() -> None:
         net, trace = MemoryNetwork(), MemoryTrace()
-        common = {"transport": net, "settings": fast(ring="neighbours"), "trace": trace}
+        common = {"transport": net, "settings": fast(), "trace": trace}
         async with (
             whence.found("lobby", **common) as a,
             whence.join("lobby", [a.address], directory=tmp_path, **common) as b,

@@ -148,6 +148,74 @@ def _one_voter_at_a_time(row: Row) -> None:
     assert clock.now == began and third.load() == OTHER  # it was given free
 
 
+class Restarting:
+    """A database that is away now and then, and may have taken a change of which it did not tell."""
+
+    where = "the row"
+
+    def __init__(self) -> None:
+        self.value, self.version = b"", 0
+        self.away = self.mute = False
+
+    def read(self) -> tuple[bytes, object]:
+        if self.away:
+            raise ConnectionRefusedError("away")
+        return self.value, self.version
+
+    def compare_and_set(self, version: object, value: bytes) -> object | None:
+        if self.away:
+            raise ConnectionRefusedError("away")
+        if version != self.version:
+            return None
+        self.value, self.version = value, self.version + 1
+        if self.mute:
+            raise TimeoutError("no answer")
+        return self.version
+
+
+@pytest.mark.parametrize("fault", ["away", "mute"])
+def test_a_restart_of_the_database_costs_no_voter(fault: str) -> None:
+    """Two seconds without it, at the worst time; then it is there again, perhaps with the last change in it."""
+    row, clock = Restarting(), Clock()
+    votes = RowVotes(row, clock, clock.sleep)
+    clock.sleep(HOLD / 3e9)
+    setattr(row, fault, True)
+    for _ in range(15):
+        votes.check(clock.now)
+        clock.sleep(0.1)
+    setattr(row, fault, False)
+    clock.sleep(0.3)
+    votes.check(clock.now)
+    assert votes._held_at == clock.now
+    votes.save(OTHER)
+    votes.close()
+    assert RowVotes(row, clock, clock.sleep).load() == OTHER
+
+
+def test_without_the_database_a_voter_stops_long_before_another_takes_its_row() -> None:
+    row, clock = Restarting(), Clock()
+    votes = RowVotes(row, clock, clock.sleep)
+    row.away = True
+    with pytest.raises(DiskError, match="cannot use the row: ConnectionRefusedError: away"):
+        votes.save(OTHER)
+    assert HOLD // 2 < clock.now < HOLD * 5 // 6
+    with pytest.raises(DiskError):
+        votes.check(clock.now)
+
+
+def test_a_row_taken_meanwhile_is_not_taken_back() -> None:
+    row, clock = Restarting(), Clock()
+    first = RowVotes(row, clock, clock.sleep)
+    clock.sleep(HOLD / 3e9)
+    row.mute = True
+    first.check(clock.now)
+    row.mute = False
+    second = RowVotes(row, clock, clock.sleep)
+    with pytest.raises(DiskError, match="taken by another process"):
+        first.check(clock.now)
+    second.save(OTHER)
+
+
 def test_a_row_of_a_database(tmp_path: Path) -> None:
     _one_voter_at_a_time(SqlRow(sqlite3.connect(tmp_path / "votes.db"), "lobby"))
 

@@ -231,6 +231,29 @@ def test_orphans_of_a_crashed_owner(order: str) -> None:
             assert net[i].delivered.index(e) < net[i].delivered.index(f)
 
 
+@pytest.mark.parametrize("order", ["unordered", "fifo"])
+def test_an_orphan_is_named_by_one_whose_past_has_moved_on_to_the_next_tenure(order: str) -> None:
+    """The publisher p2 has the orphan and lacks the first frame of the next tenure. That tenure is in its past all the
+    same: an unordered member has the second frame already, a fifo member an effect of the first."""
+    net = Net(["reliable", "reliable", order, "reliable"], 3, seed=2)
+    net.publish(0, 0, INC1)
+    net.run(60 * MS, digests=None)
+    orphan = net.publish(0, 0, INC1, to=[2])
+    net[0].alive = False
+    net.run(110 * MS, digests=None)
+    net.publish(1, 0, INC2, to=[3])  # closes over event 1 only
+    net.run(155 * MS, digests=None)
+    before = net.publish(1, 0, INC2) if order == "unordered" else net.publish(3, 2, INC1)
+    net.run(197 * MS, digests=None)
+    assert str(before.ids()[0]) in net[2].delivered and net[2].ordering.T[0] == (INC1, 2)
+    effect = net.publish(2, 1, INC1)
+    assert effect.deps[0][0] == INC2
+    net.run(4000 * MS)
+    o, e = str(orphan.ids()[0]), str(effect.ids()[0])
+    for i in (1, 3):
+        assert o in net[i].delivered and net[i].delivered.index(o) < net[i].delivered.index(e)
+
+
 def test_two_owners_of_one_tenure_are_reported() -> None:
     net = Net(["causal"] * 3, 2, seed=2)
     net.publish(0, 0, INC1, to=[2])

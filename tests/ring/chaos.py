@@ -13,6 +13,7 @@ import time
 from tests.ring.world import Make, World, config
 from whence.clock import address_of, boot_of
 from whence.ring import State, recovery_rounds
+from whence.ring.founding import told_epoch
 from whence.ring.invariants import quiet_violations, reunites
 from whence.ring.tolerant import TolerantRing
 
@@ -106,7 +107,7 @@ class Chaos:
         founder = next(iter(w.procs))
         if any(w.ring(m).state not in (State.OUT, State.JOINING) for m in w.procs) or reunites(w.rings):
             return False
-        self.epoch = max([self.epoch, *(ring.epoch for ring in w.rings.values())]) + 1
+        self.epoch = told_epoch(max([self.epoch, *(ring.epoch for ring in w.rings.values())]))
         w.note(f"FOUND {founder} {self.epoch}")
         w.introduce(founder)
         w.found(founder, self.epoch)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.ring.scenes import build
 from tests.ring.world import World, config
 from whence.ring import State
+from whence.ring.founding import agreed_epoch, told_epoch
 from whence.ring.interface import Lost, Rejected
 from whence.ring.messages import (
     Poll,
@@ -40,6 +41,13 @@ def test_a_founder_refuses_an_epoch_it_has_seen() -> None:
     w.found(ring[0], 2)
     w.run(4)
     assert w.ring(ring[0]).inc > (1, 99, 99)
+
+
+def test_told_and_agreed_founders_never_take_the_same_epoch() -> None:
+    """Rule 20."""
+    told, agreed = {told_epoch(seen) for seen in range(100)}, {agreed_epoch(seen) for seen in range(100)}
+    assert all(told_epoch(seen) > seen < agreed_epoch(seen) for seen in range(100))
+    assert told_epoch(0) == 1 and not told & agreed
 
 
 def test_empty_core_is_founded_again_with_a_higher_epoch() -> None:

@@ -23,6 +23,7 @@ from whence.ring import Ring, RingConfig, State
 from whence.ring.basic import BasicRing, Edges
 from whence.ring.config import between
 from whence.ring.context import Context, Timer
+from whence.ring.founding import told_epoch
 from whence.ring.interface import Excluded, Frozen, Granted, Lost, Released, Thawed
 from whence.ring.messages import (
     AckCJoin,
@@ -37,6 +38,7 @@ from whence.ring.messages import (
 from whence.ring.neighbourhood.admission import Admission
 from whence.ring.neighbourhood.exclusion import Exclusion
 from whence.ring.neighbourhood.neighbours import Neighbours
+from whence.ring.neighbourhood.reunion import Gathering, Reunion
 from whence.ring.neighbourhood.underway import Attempt
 from whence.ring.table import Table
 from whence.ring.tolerant import TolerantRing
@@ -419,6 +421,31 @@ def one_of_four_leaves(make: Make) -> None:
     assert w.said(Released, ring[1]) and len(w.owners()) == 3, "not released"
 
 
+# --- 20: one series of epochs ---
+
+
+class OneSeries(Reunion):
+    def _next_epoch(self, gathering: Gathering) -> int:
+        return told_epoch(self.founding.epoch)
+
+
+def founded_unseen(make: Make) -> None:
+    """A ring of one is founded again by agreement, with itself, and crashes before anybody hears of it."""
+    w = World(config(2), make=make)
+    a, b = w.add("a"), w.add("b")
+    w.found(a)
+    w.run(4)
+    w.cut[a, b] = w.cut[b, a] = None
+    w.resign(a)
+    w.run(1)
+    w.coordinate(a)
+    assert w.run(30, lambda: a in w.owners())
+    w.run(1)
+    w.crash(a)
+    w.found(b, told_epoch(w.ring(b).epoch))
+    assert w.run(30, lambda: b in w.owners())
+
+
 def chaos(seed: int, dense: bool = False) -> Callable[[Make], None]:
     return lambda make: Chaos(seed, dense, make).run()
 
@@ -450,6 +477,7 @@ RULES = {
     17: Rule(failed_exclusion, TolerantRing, Disconnects, "ticket is lost"),
     18: of_tolerant(late_reply, "exclusion", AnyReply, "mixed"),
     19: Rule(one_of_four_leaves, TolerantRing, JustStops, "not released"),
+    20: of_tolerant(founded_unseen, "reunion", OneSeries, "I5"),
 }
 
 NO_SWITCH = {

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from whence.member import Member
 from whence.sim.actions import Action
 from whence.sim.chaos import expand
+from whence.sim.run import play
 from whence.sim.scenario import Loaded, parse
 from whence.sim.world import MakeMember, World
 from whence.trace import Row
@@ -30,7 +31,7 @@ class Run:
         self.rows: list[Row] = []
         schedule = tuple(sorted((*expand(loaded, seed), *extra), key=lambda a: a.at))
         self.world = World(loaded, seed, schedule=schedule, sink=self.rows.append, make=make)
-        self.violation = self.world.run()
+        self.violation = play(self.world)
 
     def clean(self) -> Run:
         """The run, if nothing was violated."""
@@ -44,6 +45,10 @@ class Run:
     def delivered(self, name: str) -> list[str]:
         """The events a process has delivered, in that order."""
         return [r.event or "" for r in self.of(name, "deliver")]
+
+    def inversions(self) -> int:
+        """Events delivered after something that depends on them. Call once."""
+        return sum(line.inversions for line in self.world.tally.report("", None).lines)
 
     def published(self) -> list[Row]:
         return [r for r in self.rows if r.kind == "publish"]

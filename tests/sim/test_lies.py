@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from whence.errors import ConfigError
+from whence.sim.run import play
 from whence.sim.scenario import Loaded, load, parse
 from whence.sim.world import World
 
@@ -23,7 +24,7 @@ def liars(**cluster: object) -> Loaded:
 @pytest.mark.parametrize("ring", ["neighbours", "council"])
 def test_the_honest_keep_order_tickets_and_bounds(ring: str) -> None:
     world = World(liars(ring=ring), 2)
-    assert world.run() is None  # no inversion, no two owners, no disagreement, every buffer within its bound
+    assert play(world) is None  # no inversion, no two owners, no disagreement, every buffer within its bound
     report = world.tally.report("liars", None)
     assert report.counters["lies"] > 400 and report.counters["cut_offs"] > 0
     assert not report.not_published  # nobody lost the right to publish, in any round
@@ -35,7 +36,7 @@ def test_the_honest_keep_order_tickets_and_bounds(ring: str) -> None:
 def test_a_careful_liar_is_not_found_out() -> None:
     """Else the test above would only show what a member does with those it has cut off."""
     world = World(liars(liars=2), 2)
-    assert world.run() is None
+    assert play(world) is None
     report = world.tally.report("liars", None)
     assert 0 < report.counters["cut_offs"] < 2 * (len(world.hosts) - 1)
 

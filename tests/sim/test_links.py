@@ -11,6 +11,7 @@ from whence.config import Config
 from whence.member import Member
 from whence.order.messages import Recover
 from whence.sim.actions import Crash, Cut, Leave, Start
+from whence.sim.run import play
 from whence.sim.scenario import parse
 from whence.sim.world import World
 
@@ -43,7 +44,7 @@ class Listener(Member):
 
 def test_a_stream_ends_with_the_life_it_was_opened_to_and_a_datagram_does_not() -> None:
     world = World(parse("members = 3\n" + BASE), 1, schedule=(), make=Listener)
-    world.run()
+    play(world)
     world.crash("n1")
     letters = world.tally.dead_letters
     host, message = world.hosts["n1"], Recover(1, ())

@@ -66,6 +66,33 @@ def test_one_pass_gives_all_tables(spark: SparkSession, tmp_path: Path) -> None:
     assert before == after
 
 
+@pytest.mark.parametrize("giant", [None, 100])
+def test_a_small_table_takes_few_tasks_in_a_session_with_200_partitions(
+    spark: SparkSession,  # noqa: F811
+    tmp_path: Path,
+    giant: int | None,
+) -> None:
+    """Each of 200 tasks would start a Python worker for nothing."""
+    theirs = spark.newSession()
+    theirs.conf.set("spark.sql.shuffle.partitions", "200")
+    rows = theirs.read.json(str(trace(tmp_path / "t.jsonl")))
+    tasks = theirs.sparkContext.statusTracker()
+    theirs.sparkContext.setJobGroup("few tasks", "")
+    try:
+        with audit(rows, giant=giant) as found:
+            assert found.violations.count()
+            stages = [
+                stage
+                for job in tasks.getJobIdsForGroup("few tasks")
+                for stage in tasks.getJobInfo(job).stageIds  # type: ignore[union-attr]
+            ]
+    finally:
+        theirs.sparkContext.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+    ran = [info.numTasks for stage in stages if (info := tasks.getStageInfo(stage)) is not None]
+    assert ran and max(ran) <= 16
+    assert theirs.conf.get("spark.sql.shuffle.partitions") == "200"
+
+
 def test_six_columns_are_enough(spark: SparkSession) -> None:  # noqa: F811
     """Three processes, an effect before its cause; types as other sources have them."""
     a, b = "0:1.0.1:1@a", "1:1.0.1:1@b"

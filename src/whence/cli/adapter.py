@@ -5,7 +5,7 @@ repeats and reorders whatever it likes. A member can stand that for datagrams; i
 duplicates, and may break (`ports.Send`): they are numbered here, and what comes too late is dropped.
 
     whence      {"from": member, "data": base64}                            a datagram, for whoever is at this node
-    whence      {"from": member, "to": member, "seq": n, "data": base64}    on a stream, for this very life
+    whence      {"from": member, "to": member, "seq": n, "data": base64}    on a stream, for this life; boot 0: for any
     hello       {"from": member}                                            a newcomer asks who is there
     hello_ok    {"from": member}
 """
@@ -24,7 +24,7 @@ from typing import Any
 
 import msgspec
 
-from whence.clock import MemberId, address_of, member_id
+from whence.clock import MemberId, address_of, member_id, reaches
 from whence.config import Config
 from whence.errors import RemoteError, UsageError
 from whence.member import Member
@@ -40,6 +40,7 @@ from whence.ports import (
     Publish,
     Published,
     Received,
+    Remember,
     Send,
     SnapshotTaken,
     Start,
@@ -51,8 +52,6 @@ from whence.wire import decode, encode
 
 MS = 1_000_000
 HELLO_EVERY_NS = 200 * MS
-FOUND_EVERY_NS = 2_000 * MS
-"""How long the first node waits for a ticket before it tries to found the ring again. Longer than a quarantine."""
 MAX_WAITING = 1024
 """Publishes that wait for a ticket; more are refused for the moment."""
 NOT_SUPPORTED, UNAVAILABLE = 10, 11
@@ -65,7 +64,7 @@ FEATURES = {
     "reliable": ["fifo", "causal", "reliable"],
 }
 ALWAYS = ["datagrams", "loss", "late-join", "restart"]
-SAVED = (Published, Deliver, Joined, Ticket, InstallSnapshot)
+SAVED = (Published, Deliver, Joined, Ticket, InstallSnapshot, Remember)
 """Outputs after which the checkpoint is another."""
 
 Body = dict[str, Any]
@@ -94,9 +93,8 @@ class Adapter:
         self.file = Path()
         self.hello_at: int | None = None
         self.founder = self.coordinating = False
-        self.found_at: int | None = None
         self.waiting: list[tuple[int, str]] = []  # (msg_id, value)
-        self.sent: dict[MemberId, int] = {}
+        self.sent: dict[str, int] = {}
         self.received: dict[MemberId, int] = {}
 
     # -- lines --------------------------------------------------------------------------------------------------
@@ -121,7 +119,7 @@ class Adapter:
 
     def pause(self) -> float | None:
         """Seconds until something is due."""
-        wakes = [self.hello_at, self.found_at, self.member.wake_at if self.member else None]
+        wakes = [self.hello_at, self.member.wake_at if self.member else None]
         due = [at for at in wakes if at is not None]
         return max(0.0, (min(due) - now()) / 1e9) if due else None
 
@@ -129,10 +127,6 @@ class Adapter:
         if self.hello_at is not None and self.hello_at <= now():
             self.hello()
         member = self.member
-        if self.found_at is not None and self.found_at <= now():
-            self.found_at = now() + FOUND_EVERY_NS
-            if self.waiting and member is not None and not member.may_publish:
-                self.found()
         if member is not None and member.wake_at is not None and member.wake_at <= now():
             self.feed(Wake())
 
@@ -178,13 +172,12 @@ class Adapter:
             order=self.order,  # type: ignore[arg-type]
             loss=0.05,
             mode="eager",
-            ring="neighbours",  # which `found` heals; a council waits for voters that the kit has killed
             round_ns=50 * MS,
             latency_ns=10 * MS,
             ring_round_ns=250 * MS,
             delta_ns=80 * MS,
         )
-        self.member = Member(me, config, random.Random(me), self.disk.checkpoint)
+        self.member = Member(me, config, random.Random(me), self.disk.checkpoint, disk=True)
         if body["join"]:
             self.hello()
             return
@@ -192,16 +185,9 @@ class Adapter:
 
     def start(self, start: Start) -> None:
         self.feed(start)
-        if self.founder:
-            self.found()
-
-    def found(self) -> None:
-        """Found the ring, or give way to a living one. Nobody does this on a time-out, but an operator may, when no
-        coordinator is left (docs/ring.md): the first node's adapter is that operator, as `whence up` is. The kit never
-        cuts the first node off from most others."""
-        self.coordinating = True
-        self.found_at = now() + FOUND_EVERY_NS
-        self.feed(FoundRing())
+        if self.founder:  # after a restart it asks the council that it remembers for a ticket instead (rule C0)
+            self.coordinating = True
+            self.feed(FoundRing())
 
     def hello(self) -> None:
         """Ask who is there: a contact is a member, and which life of it is there only it knows."""
@@ -227,7 +213,7 @@ class Adapter:
         if self.member is None:
             return
         if "seq" in body:
-            if body["to"] != self.member.me or body["seq"] <= self.received.get(sender, 0):
+            if not reaches(body["to"], self.member.me) or body["seq"] <= self.received.get(sender, 0):
                 return
             self.received[sender] = body["seq"]
         try:
@@ -282,11 +268,12 @@ class Adapter:
 
     def ship(self, out: Send) -> None:
         assert self.member is not None
+        address = address_of(out.to)
         body: Body = {"from": self.member.me, "data": base64.b64encode(encode(out.message)).decode()}
         if out.reliable:
-            self.sent[out.to] = self.sent.get(out.to, 0) + 1
-            body |= {"to": out.to, "seq": self.sent[out.to]}
-        self.send(address_of(out.to), type="whence", **body)
+            self.sent[address] = self.sent.get(address, 0) + 1
+            body |= {"to": out.to, "seq": self.sent[address]}
+        self.send(address, type="whence", **body)
 
     def save(self) -> None:
         new = self.file.with_suffix(".new")

@@ -137,8 +137,10 @@ class CctClock:
         self.T[ticket] = (inc, last)
         if inc == at:
             return
-        if (at, upto) > closes and upto:
-            self.orphans[ticket, at] = upto
+        if (at, upto) > closes:
+            self.name(ticket, at, upto)
+        elif closes[0] == at and self.orphans.get((ticket, at), MAX_SEQ) <= closes[1]:
+            del self.orphans[ticket, at]  # named before this closure was known
         if self.exact and upto and at >= self.floor[ticket]:
             self.tails[ticket, at] = upto
         self._prune(ticket)
@@ -165,11 +167,16 @@ class CctClock:
         self.orphans.update(named)
         if inc > at:
             self.T[ticket] = (inc, seq)
-            if upto:
-                self.orphans[ticket, at] = upto
+            self.name(ticket, at, upto)
         else:
             self.tails[ticket, inc] = self.orphans[ticket, inc] = seq
         self._prune(ticket)
+
+    def name(self, ticket: int, inc: int, last: int) -> None:
+        """An event in the past of the next own frame that the frame's vector may not cover."""
+        if last:
+            self.orphans[ticket, inc] = max(last, self.orphans.get((ticket, inc), 0))
+            self._prune(ticket)
 
     def _prune(self, ticket: int) -> None:
         """At most `MAX_TAILS` tenures of a ticket are remembered."""

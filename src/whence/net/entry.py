@@ -31,7 +31,7 @@ from whence.order.config import OrderName, Recovery, Replacement
 from whence.order.messages import TicketState
 from whence.ports import Contracted, FoundRing, Start
 from whence.recorder import Recorder
-from whence.ring import DEFAULT_RING, RingName
+from whence.ring import DEFAULT_RING, CouncilRing, RingName
 from whence.ring.interface import Memory
 from whence.ring.messages import ERA_SHIFT, Voter
 
@@ -180,6 +180,8 @@ class Entry:
     memory: str | os.PathLike[str] | Row | None = ""
     """Where a voter's memory is kept if there is no directory; empty: in the user's state directory; None: nowhere."""
     votes: Votes | None = None
+    witness: bool = True
+    """It may be asked to vote."""
     _peers: Sequence[str] = ()
     _peers_timer: asyncio.TimerHandle | None = None
 
@@ -211,6 +213,8 @@ class Entry:
             max_events=self.settings.queue_events,
             max_bytes=self.settings.queue_bytes,
         )
+        if isinstance(node.member.ring, CouncilRing) and not self.witness:
+            node.member.ring.reform.willing = False
         if saved is not None:
             node.resume(saved)
             if saved.checkpoint is not None:

@@ -3,11 +3,12 @@
 A row is read, and set if nobody has set it since (`Row`). It says who holds it; the memory is beside that. Rules of
 this file:
 
-1. A holder sets the row at least every third of `HOLD`, and nothing of a voter leaves it later than that after it last
-   *began* to set the row with success (`check`).
+1. A holder sets the row every third of `HOLD`, and tries again while the row cannot be reached. Nothing of a voter
+   leaves it later than two thirds of `HOLD` after it last *began* to set the row with success (`check`).
 2. Another process takes the row over when it has seen it unchanged for longer than `HOLD` on every clock. Then it is
    the voter, and says nothing for one lease (docs/ring.md, rule C9).
-3. A holder that finds the row changed is a holder no more, and stops.
+3. A holder that finds the row changed is a holder no more, and stops. After a call without an answer it reads the row
+   first: the change may be its own.
 
 So no two processes vote as one. Calls block: they are short, and a voter that cannot reach its row may say nothing.
 """
@@ -37,6 +38,12 @@ DRIFT: Final = 1.05
 """More than two clocks run apart in `HOLD`."""
 TIMEOUT: Final = 1.5
 """Seconds for one call."""
+RETRY: Final = 250_000_000
+"""Nanoseconds until a row that could not be reached is tried again."""
+
+
+class RowUnreachable(DiskError):
+    """The database does not answer: it may have taken the last change or not."""
 
 
 class Row(Protocol):
@@ -63,7 +70,8 @@ class RowVotes:
         self._count = 0
         self._value = b""
         self._version: object = None
-        self._held_at = 0
+        self._held_at = self._tried_at = 0
+        self._unsure = False
         self._take(patience)
 
     def _take(self, patience: float) -> None:
@@ -86,11 +94,26 @@ class RowVotes:
 
     def save(self, memory: Memory) -> None:
         self._value = pack(memory)
-        self._set()
+        while not self._renewed():
+            self._sleep(RETRY / 1e9)
 
     def check(self, now: int) -> None:
-        if self._clock() - self._held_at >= HOLD // 3:
+        now = self._clock()
+        if now - self._held_at >= HOLD // 3 and (now - self._tried_at >= RETRY or self._late()):
+            self._renewed()
+
+    def _late(self) -> bool:
+        return self._clock() - self._held_at >= HOLD * 2 // 3
+
+    def _renewed(self) -> bool:
+        """The row is set; False: it can be tried again. Raises DiskError when it cannot (rules 1 and 3)."""
+        try:
             self._set()
+        except RowUnreachable:
+            if self._late():
+                raise
+            return False
+        return True
 
     def close(self) -> None:
         """Let it go: the next holder need not wait."""
@@ -100,10 +123,16 @@ class RowVotes:
 
     def _set(self) -> None:
         """Rules 1 and 3."""
-        began = self._clock()
+        self._tried_at = began = self._clock()
+        if self._unsure:
+            found, version = self._call(self._row.read)
+            if found[:16] == self._holder:
+                self._version = version
         self._count += 1
         value = self._holder + self._count.to_bytes(8, "big") + self._value
+        self._unsure = True
         version = self._call(lambda: self._row.compare_and_set(self._version, value))
+        self._unsure = False
         if version is None:
             raise DiskError(f"{self._row.where} was taken by another process: this one is no voter any more")
         self._version, self._held_at = version, began
@@ -112,7 +141,7 @@ class RowVotes:
         try:
             return what()
         except (OSError, ValueError, KeyError) as error:
-            raise DiskError(f"cannot use {self._row.where}: {type(error).__name__}: {error}") from error
+            raise RowUnreachable(f"cannot use {self._row.where}: {type(error).__name__}: {error}") from error
 
 
 # -- where rows are ------------------------------------------------------------------------------------------------

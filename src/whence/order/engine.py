@@ -229,13 +229,26 @@ class TicketOrdering(Layer[int, Frame]):
         self._moved.append(ticket)
         if not handed:
             if self.own_only:
-                self.past = merge(self.past, frame.timestamp(frame.last))
+                self._extend_past(frame)
             self._give(frame, over_gap, out)
 
     def _give_early(self, frame: Frame, out: list[OrderOutput]) -> None:
         """`unordered`: hand up a frame that the clock does not count yet, or never will."""
-        self.past = merge(self.past, frame.timestamp(frame.last))
+        self._extend_past(frame)
         self._give(frame, False, out)
+
+    def _extend_past(self, frame: Frame) -> None:
+        """Weak orders: the frame and all its past are in the past of the next own frame. A vector has one tenure of a
+        ticket; what was delivered of an older one has to be named (docs/ring.md, "Tickets, incarnations, event
+        ids")."""
+        stamp, closes = frame.timestamp(frame.last), frame.deps[frame.ticket]
+        for ticket, (new, old) in enumerate(zip(stamp, self.past, strict=True)):
+            own = ticket == frame.ticket
+            if new[0] > old[0] and not (own and closes[0] == old[0] and closes >= old):
+                self.clock.name(ticket, *old)
+            elif new[0] < old[0] and own:
+                self.clock.name(ticket, *new)
+        self.past = merge(self.past, stamp)
 
     def _drain(self, now: int, out: list[OrderOutput], over_gap: bool = False) -> None:
         """Deliver what the last deliveries have made deliverable, to a fixed point."""

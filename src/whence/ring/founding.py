@@ -2,6 +2,8 @@
 
 The first process is designated. It listens for a quarantine and gives up when it hears of a living coordinator. Nobody
 founds on a time-out. A higher epoch ends all tenures of a lower one.
+
+Rule 20: founders that were told to found and founders that a ring agreed on draw their epochs from disjoint numbers.
 """
 
 from __future__ import annotations
@@ -12,6 +14,20 @@ from whence.ring.context import SEATED, Context, Timer
 from whence.ring.interface import Rejected, State
 from whence.ring.messages import ERA_SHIFT, MAX_EPOCH, Holder, Who
 from whence.ring.table import floor_of
+
+TOLD_EVERY = 8
+"""One epoch in so many is for founders that were told to found. They stay above a ring that was founded again up to
+`TOLD_EVERY - 1` times without their knowing. A larger number uses up the 65,536 epochs sooner."""
+
+
+def told_epoch(seen: int) -> int:
+    """The epoch of a founder that was told to found, above `seen`: 1, 9, 17, ... (rule 20)."""
+    return seen + TOLD_EVERY - (seen - 1) % TOLD_EVERY
+
+
+def agreed_epoch(seen: int) -> int:
+    """The epoch of a founder that others agreed to, above `seen`: any other number (rule 20)."""
+    return seen + 1 if seen % TOLD_EVERY else seen + 2
 
 
 class Founding:

@@ -1,4 +1,4 @@
-"""The fault-tolerant ring: CCC11 Algorithms 2-4 with rules 7-19 of docs/ring.md, and the graceful leave of rules 2-6.
+"""The fault-tolerant ring: CCC11 Algorithms 2-4 with rules 7-20 of docs/ring.md, and the graceful leave of rules 2-6.
 
 The parts, each in a file of its own. A part calls only those above it:
 

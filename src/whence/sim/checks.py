@@ -35,7 +35,8 @@ from whence.sim.survivors import Bits, count, died
 
 if TYPE_CHECKING:
     from whence.sim.host import Instance
-    from whence.sim.world import World
+    from whence.sim.stage import Stage
+    from whence.sim.tally import Tally
 
 
 class Violation(Exception):
@@ -60,24 +61,23 @@ class Violation(Exception):
 
 
 class Checks:
-    """The checks of one world."""
+    """The checks of one run."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.judges = [Causality() for _ in world.clusters]
-        self.rings = [Rings() for _ in world.clusters]
-        self._tenures: list[dict[tuple[int | MemberId, int], tuple[MemberId, int]]] = [{} for _ in world.clusters]
+    def __init__(self, stage: Stage, tally: Tally) -> None:
+        self.stage = stage
+        self.tally = tally
+        self.judges = [Causality() for _ in stage.clusters]
+        self.rings = [Rings() for _ in stage.clusters]
+        self._tenures: list[dict[tuple[int | MemberId, int], tuple[MemberId, int]]] = [{} for _ in stage.clusters]
         self._captured: dict[tuple[int, str], bytes] = {}
         self._gave_up: set[MemberId] = set()
         self._counting: dict[tuple[int, MemberId, int], tuple[str, ...]] = {}
-        self._acknowledged: list[list[str]] = [[] for _ in world.clusters]
-        self._inversions: dict[tuple[int, str], int] = {}
-        self._missed: dict[tuple[int, str], int] = {}
+        self._acknowledged: list[list[str]] = [[] for _ in stage.clusters]
 
     def violation(self, kind: str, what: str, instance: Instance | None = None) -> Violation:
-        world = self.world
-        member = f"{instance.id}/{world.clusters[instance.cluster].name}" if instance is not None else ""
-        return Violation(kind, what, at=world.now, member=member, seed=world.seed, schedule=world.schedule)
+        stage = self.stage
+        member = f"{instance.id}/{stage.clusters[instance.cluster].name}" if instance is not None else ""
+        return Violation(kind, what, at=stage.now, member=member, seed=stage.seed, schedule=stage.schedule)
 
     # -- every step ------------------------------------------------------------------------------------------
 
@@ -96,12 +96,12 @@ class Checks:
         if levels != instance.levels:
             instance.levels = levels
             self._bounded(instance, levels)
-        broken = self.rings[instance.cluster].stepped(instance, event, outs, self.world.now)
+        broken = self.rings[instance.cluster].stepped(instance, event, outs, self.stage.now)
         if broken is not None:
             raise self.violation("ring", broken, instance)
 
     def _bounded(self, instance: Instance, levels: dict[str, tuple[int, int]]) -> None:
-        high = self.world.tally.high
+        high = self.tally.high
         for name, level in levels.items():
             fill, bound = level
             if fill > bound:
@@ -130,13 +130,10 @@ class Checks:
         if verdict is Verdict.IN_ORDER:
             return
         if verdict in INVERSIONS:
-            key = (instance.cluster, instance.order)
-            self._inversions[key] = self._inversions.get(key, 0) + frame.count
-            if out.alert != 5:
-                self._missed[key] = self._missed.get(key, 0) + frame.count
+            self.tally.inverted(instance, out)
             if out.alert < 4 and instance.order == "probabilistic":
                 raise self.violation("alert", f"{frame.ids()[0]} is inverted, and Algorithm 4 says nothing", instance)
-        cut_off = instance.host.name in self.world.liars[instance.cluster]
+        cut_off = instance.host.name in self.stage.liars[instance.cluster]
         if verdict is Verdict.OVER_GAP and (instance.id in self._gave_up or cut_off):
             return
         finding = judge.explained(instance.id, None, frame.key, verdict)
@@ -145,11 +142,11 @@ class Checks:
 
     def gave_up(self, instance: Instance, out: ports.GaveUp) -> None:
         """A blocking order may give up only events that no living member has."""
-        if instance.order != "reliable" or instance.host.name in self.world.liars[instance.cluster]:
+        if instance.order != "reliable" or instance.host.name in self.stage.liars[instance.cluster]:
             return
         self._gave_up.add(instance.id)
         instances = [
-            h.instances[instance.cluster] for h in self.world.hosts.values() if instance.cluster in h.instances
+            h.instances[instance.cluster] for h in self.stage.hosts.values() if instance.cluster in h.instances
         ]
         for ticket, inc, first, last in out.ranges:
             owner, _ = self._tenures[instance.cluster].get((ticket, inc), ("", 0))
@@ -170,18 +167,10 @@ class Checks:
         """The publisher is told that enough members hold them, or not."""
         events = self._counting.pop((instance.cluster, instance.id, out.token))
         if out.enough:
-            self.world.tally.acknowledged += len(events)
+            self.tally.acknowledged += len(events)
             self._acknowledged[instance.cluster].extend(events)
         else:
-            self.world.tally.too_few_copies += len(events)
-
-    def inversions(self, cluster: int, order: str) -> int:
-        """Events that members with this order delivered after something that depends on them."""
-        return self._inversions.get((cluster, order), 0)
-
-    def missed(self, cluster: int, order: str) -> int:
-        """Those of them without an alert of Algorithm 5."""
-        return self._missed.get((cluster, order), 0)
+            self.tally.too_few_copies += len(events)
 
     # -- state that travels ----------------------------------------------------------------------------------
 
@@ -206,30 +195,30 @@ class Checks:
 
     def finish(self) -> None:
         """The final checks, when everything should have settled."""
-        for cluster in range(len(self.world.clusters)):
-            liars = self.world.liars[cluster]
+        for cluster in range(len(self.stage.clusters)):
+            liars = self.stage.liars[cluster]
             instances = [
                 h.instances[cluster]
-                for h in self.world.hosts.values()
+                for h in self.stage.hosts.values()
                 if cluster in h.instances and h.name not in liars
             ]
             dead = self._died(cluster, instances)
-            self.world.tally.died += count(dead)
+            self.tally.died += count(dead)
             names = set(survivors.names(dead))
-            self.world.tally.acknowledged_and_died += sum(name in names for name in self._acknowledged[cluster])
+            self.tally.acknowledged_and_died += sum(name in names for name in self._acknowledged[cluster])
             waiting = {instance.id: found for instance in instances if (found := survivors.waiting(instance, dead))}
             for instance in instances:
                 self._not_stuck(instance, len(waiting.get(instance.id, ())))
             self._agreed(cluster, waiting)
             if self.harmless():
                 self._nothing_lost(cluster, instances)
-                if not self.world.free[cluster] and (broken := self.rings[cluster].quiet()) is not None:
+                if not self.stage.free[cluster] and (broken := self.rings[cluster].quiet()) is not None:
                     raise self.violation("ring", broken)
 
     def _agreed(self, cluster: int, waiting: dict[str, list[Any]]) -> None:
         """Find events that a reliable member never got. Wrong deliveries were found when they happened."""
         for finding in report(self.judges[cluster], waiting=waiting).findings:
-            if finding.rule == AGREEMENT and address_of(finding.member) not in self.world.liars[cluster]:
+            if finding.rule == AGREEMENT and address_of(finding.member) not in self.stage.liars[cluster]:
                 raise self.violation("agreement", str(finding))
 
     def _died(self, cluster: int, instances: list[Instance]) -> Bits:
@@ -240,9 +229,9 @@ class Checks:
 
     def harmless(self) -> bool:
         """Whether nothing in this run can cause the loss of an event."""
-        network = self.world.scenario.network
+        network = self.stage.scenario.network
         return (
-            not network.loss and not network.uplink and all(isinstance(a, Publish | Move) for a in self.world.schedule)
+            not network.loss and not network.uplink and all(isinstance(a, Publish | Move) for a in self.stage.schedule)
         )
 
     def _nothing_lost(self, cluster: int, instances: list[Instance]) -> None:

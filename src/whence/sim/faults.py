@@ -148,16 +148,6 @@ def _leave(world: World, action: Leave) -> None:
         world.plan(world.now + action.lasts, back)
 
 
-def gone(world: World, instance: Instance) -> None:
-    """A member has left; a process without members stops."""
-    host = instance.host
-    if host.instances.get(instance.cluster) is instance:
-        world.checks.stopped(instance)
-        world.tally.stopped(instance)
-        del host.instances[instance.cluster]
-        host.up = bool(host.instances)
-
-
 def _later(world: World, lasts: int | None, what: Callable[[], None]) -> None:
     if lasts is not None:
         world.plan(world.now + lasts, what)

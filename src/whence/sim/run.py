@@ -8,8 +8,10 @@ import msgspec
 
 from whence.member import Member
 from whence.recorder import Sink
+from whence.sim import faults
 from whence.sim.actions import Schedule
 from whence.sim.checks import Violation
+from whence.sim.operator import Operator
 from whence.sim.scenario import Loaded
 from whence.sim.tally import Report
 from whence.sim.world import MakeMember, World
@@ -31,6 +33,15 @@ def run_id(loaded: Loaded, seed: int) -> str:
     return f"{loaded.name}-{seed}"
 
 
+def play(world: World, progress: Progress | None = None) -> Violation | None:
+    """Start the members, carry out the schedule, and go on to the end or to the first violation."""
+    world.bootstrap()
+    for action in world.schedule:
+        world.plan(action.at, faults.carry_out, world, action)
+    Operator(world).begin()
+    return world.run(progress)
+
+
 def run(
     loaded: Loaded,
     seed: int | None = None,
@@ -42,5 +53,5 @@ def run(
 ) -> Outcome:
     """Run a scenario. The seed defaults to the scenario's, the schedule to the expansion of both."""
     world = World(loaded, loaded.scenario.seed if seed is None else seed, schedule=schedule, make=make, sink=sink)
-    violation = world.run(progress)
+    violation = play(world, progress)
     return Outcome(world.tally.report(loaded.name, str(violation) if violation else None), violation, world.schedule)

@@ -13,7 +13,7 @@ from whence.clock import AnyFrame, StampedFrame
 
 if TYPE_CHECKING:
     from whence.sim.host import Instance
-    from whence.sim.world import World
+    from whence.sim.stage import Stage
 
 Key = tuple[int | str, int, int]
 """The key of a frame, with or without a ticket."""
@@ -92,8 +92,8 @@ class Report(msgspec.Struct, kw_only=True):
 class Tally:
     """Counts outputs as they are carried out."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
         self.died = self.steps = self.payloads = self.nowhere = self.dead_letters = self.bad_bytes = self.left = 0
         self.hostile = self.unauthentic = self.cut_offs = self.refounded = self.lies = 0
         self.not_published: Counter[str] = Counter()
@@ -113,14 +113,14 @@ class Tally:
         self._joining: list[int] = []
         self._others: dict[tuple[int, str], int] = {}
         self.moves = self.contracts_broken = 0
-        self._born: list[dict[Key, int]] = [{} for _ in world.clusters]
+        self._born: list[dict[Key, int]] = [{} for _ in stage.clusters]
 
     def line(self, instance: Instance) -> Line:
         """The line that a member counts in."""
         key = (instance.cluster, instance.order)
         found = self._lines.get(key)
         if found is None:
-            found = Line(cluster=self.world.clusters[instance.cluster].name, order=instance.order)
+            found = Line(cluster=self.stage.clusters[instance.cluster].name, order=instance.order)
             self._lines[key] = found
             self._latencies[key] = array("q")
         return found
@@ -132,7 +132,7 @@ class Tally:
         self._headers.setdefault(key, []).append(frame.header)
         if isinstance(frame, StampedFrame):
             self._named[key] = self._named.get(key, 0) + frame.named
-        self._born[instance.cluster][frame.key] = self.world.now
+        self._born[instance.cluster][frame.key] = self.stage.now
 
     def delivered(self, instance: Instance, out: ports.Deliver) -> None:
         line, frame = self.line(instance), out.frame
@@ -148,18 +148,24 @@ class Tally:
             )
             born = self._born[instance.cluster].get(frame.key)
             if born is not None:
-                self._latencies[instance.cluster, instance.order].append(self.world.now - born)
+                self._latencies[instance.cluster, instance.order].append(self.stage.now - born)
 
     def _delivered_after(self, instance: Instance, frame: AnyFrame, line: Line) -> None:
         """Count the time since its arrival."""
         came = self._arrived.get((instance.cluster, instance.id), {}).pop(frame.key, None)
-        if came is not None and came < self.world.now:
+        if came is not None and came < self.stage.now:
             key = (instance.cluster, instance.order)
             line.blocked += frame.count
-            self._waited[key] = self._waited.get(key, 0) + (self.world.now - came) * frame.count
+            self._waited[key] = self._waited.get(key, 0) + (self.stage.now - came) * frame.count
+
+    def inverted(self, instance: Instance, out: ports.Deliver) -> None:
+        """The judge says that something which depends on these events was delivered before them."""
+        line = self.line(instance)
+        line.inversions += out.frame.count
+        line.missed += out.frame.count if out.alert != 5 else 0
 
     def arrived(self, instance: Instance, out: ports.Arrived) -> None:
-        self._arrived.setdefault((instance.cluster, instance.id), {})[out.frame.key] = self.world.now
+        self._arrived.setdefault((instance.cluster, instance.id), {})[out.frame.key] = self.stage.now
         if out.recovered:
             self.line(instance).recovered += 1
 
@@ -187,12 +193,12 @@ class Tally:
 
     def started(self, instance: Instance) -> None:
         """A member starts."""
-        self._started[instance.cluster, instance.id] = self.world.now
+        self._started[instance.cluster, instance.id] = self.stage.now
 
     def joined(self, instance: Instance, out: ports.Joined) -> None:
         self.how_joined[out.how] += 1
         if out.how == "snapshot":
-            self._joining.append(self.world.now - self._started[instance.cluster, instance.id])
+            self._joining.append(self.stage.now - self._started[instance.cluster, instance.id])
 
     def sent(self, kind: str, size: int) -> None:
         """A message is sent."""
@@ -217,11 +223,11 @@ class Tally:
 
     def report(self, scenario: str, violation: str | None) -> Report:
         """Make the report. Call once, at the end."""
-        world = self.world
-        total = [0] * len(world.clusters)
+        stage = self.stage
+        total = [0] * len(stage.clusters)
         for (cluster, _), line in self._lines.items():
             total[cluster] += line.published
-        for host in world.hosts.values():
+        for host in stage.hosts.values():
             for instance in host.instances.values():
                 line = self.line(instance)
                 line.members += 1
@@ -230,8 +236,6 @@ class Tally:
                     line.lost += total[instance.cluster] - instance.app.count
         for key, line in self._lines.items():
             line.latency_ms = _quantiles(self._latencies[key])
-            line.inversions = world.checks.inversions(*key)
-            line.missed = world.checks.missed(*key)
             line.error_rate = line.inversions / max(1, self._others.get(key, 0))
             headers = self._headers.get(key)
             line.header_bytes = round(sum(headers) / len(headers), 1) if headers else 0.0
@@ -242,15 +246,15 @@ class Tally:
         if self.acknowledged or self.too_few_copies:
             names = (*names, "acknowledged", "acknowledged_and_died", "too_few_copies")
         counters |= {name: getattr(self, name) for name in names}
-        if any(world.free):
+        if any(stage.free):
             counters |= {name: getattr(self, name) for name in ("moves", "contracts_broken")}
         return Report(
             scenario=scenario,
-            seed=world.seed,
-            virtual_s=world.now / 1e9,
+            seed=stage.seed,
+            virtual_s=stage.now / 1e9,
             steps=self.steps,
             lines=[self._lines[k] for k in sorted(self._lines)],
-            network=world.network.stats(),
+            network=stage.network.stats(),
             tickets=dict(sorted(self.tickets.items())),
             joined=dict(sorted(self.how_joined.items())),
             join_ms=round(sum(self._joining) / max(1, len(self._joining)) / 1e6, 3),

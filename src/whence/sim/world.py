@@ -1,4 +1,4 @@
-"""The simulator's event loop: a heap of planned calls in virtual time, driving the same members that run live.
+"""The simulator's event loop: makes planned calls in virtual time, and drives the same members that run live.
 
 The world passes inputs to members and carries out their outputs in order; it makes no protocol decisions. The same
 scenario, seed and schedule give the same run, step by step, whatever PYTHONHASHSEED is. Calls at equal times run in the
@@ -10,7 +10,6 @@ from __future__ import annotations
 import heapq
 import random
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Protocol
 
 from whence import ports
@@ -20,15 +19,12 @@ from whence.errors import RemoteError
 from whence.member import Member
 from whence.recorder import Recorder, Sink
 from whence.ring.messages import RingMessage, by_receiver
-from whence.sim import faults
 from whence.sim.actions import Schedule
-from whence.sim.chaos import expand
 from whence.sim.checks import Checks, Violation
-from whence.sim.host import App, Host, Instance, LocalClock
+from whence.sim.host import App, Host, Instance
 from whence.sim.lies import Key
-from whence.sim.network import Network
-from whence.sim.operator import Operator
-from whence.sim.scenario import Cluster, Loaded, Scenario, config_of
+from whence.sim.scenario import Loaded, config_of
+from whence.sim.stage import Stage
 from whence.sim.tally import Tally
 from whence.wire import Message, pack, unpack
 
@@ -46,8 +42,8 @@ class MakeMember(Protocol):
     def __call__(self, me: MemberId, config: Config, rng: random.Random, checkpoint: bytes | None) -> Member: ...
 
 
-class World:
-    """One run. `schedule` defaults to the expansion of scenario and seed."""
+class World(Stage):
+    """The members of one run. `whence.sim.run.play` adds the faults and the operator."""
 
     def __init__(
         self,
@@ -58,27 +54,12 @@ class World:
         make: MakeMember = Member,
         sink: Sink | None = None,
     ) -> None:
-        self.scenario: Scenario = loaded.scenario
-        self.seed = seed
-        self.schedule = expand(loaded, seed) if schedule is None else schedule
+        super().__init__(loaded, seed, schedule, sink)
         self.make = make
-        self.sink = sink
         self.run_id = f"{loaded.name}-{seed}"
-        self.now = 0
-        self.end = self.scenario.duration + self.scenario.settle
-        self.clusters: tuple[Cluster, ...] = self.scenario.cluster
-        base = Path(loaded.path).parent if loaded.path else None
-        self.network = Network(self.scenario.network, self.scenario.names, seed, base)
-        self.hosts = {n: Host(n, self._clock(n)) for n in self.scenario.names}
-        self.orders = [self.scenario.orders(c, seed) for c in self.clusters]
-        self.free = [c.free for c in self.clusters]
-        self.liars = [frozenset(self.scenario.liars_of(c)) for c in self.clusters]
         self._configs: dict[tuple[int, str], Config] = {}
         self.tally = Tally(self)
-        self.checks = Checks(self)
-        self.operator = Operator(self)
-        self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
-        self._planned = 0
+        self.checks = Checks(self, self.tally)
         self._sized = self.scenario.wire or self.scenario.network.uplink > 0
         self.sample: Message | None = None  # the last message with items, for hostile peers to alter
         self._unpacked: dict[bytes, Message] = {}
@@ -105,16 +86,10 @@ class World:
 
     # -- time ------------------------------------------------------------------------------------------------
 
-    def plan(self, at: int, what: Callable[..., None], *args: Any) -> None:
-        """Call a function at a true time."""
-        self._planned += 1
-        heapq.heappush(self._heap, (at, self._planned, what, args))
-
     def run(self, progress: Callable[[int, int], None] | None = None) -> Violation | None:
-        """Run to the end, or to the first violation. Calls `progress(now, end)` from time to time."""
+        """Make planned calls, to the end or to the first violation. Calls `progress(now, end)` from time to time."""
         heap, end, count = self._heap, self.end, 0
         try:
-            self._bootstrap()
             while heap and heap[0][0] <= end:
                 at, _, what, args = heapq.heappop(heap)
                 self.now = at
@@ -130,7 +105,8 @@ class World:
             progress(end, end)
         return None
 
-    def _bootstrap(self) -> None:
+    def bootstrap(self) -> None:
+        """Plan the start of the first processes."""
         scenario = self.scenario
         for i, cluster in enumerate(self.clusters):
             for name in scenario.coordinators_of(cluster):
@@ -150,16 +126,8 @@ class World:
                     self.plan(0, self.start, name, False, True)
             for k, name in enumerate(n for n in first if n not in founders):
                 self.plan(scenario.round + k * gap, self.start, name, False)
-        for action in self.schedule:
-            self.plan(action.at, faults.carry_out, self, action)
-        self.operator.begin()
 
     # -- processes -------------------------------------------------------------------------------------------
-
-    def _clock(self, name: str) -> LocalClock:
-        clocks = self.scenario.clocks
-        rng = random.Random(f"{self.seed}/clock/{name}")
-        return LocalClock(rng.randint(0, clocks.offset), rng.randint(-clocks.drift, clocks.drift))
 
     def config(self, cluster: int, order: str) -> Config:
         """The settings of the members of a cluster with this order."""
@@ -186,7 +154,7 @@ class World:
                 continue
             checkpoint, state = host.disk.get(i, (None, None)) if disk else (None, None)
             order = self.orders[i][host.name]
-            rng = random.Random(f"{self.seed}/member/{cluster.name}/{host.name}/{host.boot}")
+            rng = self.rng(f"member/{cluster.name}/{host.name}/{host.boot}")
             seal = Key(cluster.name, host.name not in self.liars[i]) if cluster.roles else None
             config = self.config(i, order)
             if seal is None:
@@ -219,7 +187,7 @@ class World:
             return tuple(h.id for h in others if h.up)
         ready = [h for h in others if h.up and cluster in h.instances and h.instances[cluster].joined]
         up = ready or [h for h in others if h.up] or [h for h in others if h.boot]
-        rng = random.Random(f"{self.seed}/contacts/{host.id}")
+        rng = self.rng(f"contacts/{host.id}")
         return tuple(h.id for h in rng.sample(up, min(CONTACTS, len(up))))
 
     def crash(self, name: str) -> bool:
@@ -405,8 +373,13 @@ class World:
     def _on_left(self, instance: Instance, out: ports.Left) -> None:
         instance.left = True
         self.tally.left += 1
-        self.plan(self.now, faults.gone, self, instance)
+        self.plan(self.now, self._gone, instance)
 
-    def rng(self, purpose: str) -> random.Random:
-        """A separate generator for a purpose."""
-        return random.Random(f"{self.seed}/{purpose}")
+    def _gone(self, instance: Instance) -> None:
+        """A member has left; a process without members stops."""
+        host = instance.host
+        if host.instances.get(instance.cluster) is instance:
+            self.checks.stopped(instance)
+            self.tally.stopped(instance)
+            del host.instances[instance.cluster]
+            host.up = bool(host.instances)

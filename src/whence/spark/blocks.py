@@ -173,8 +173,8 @@ def unpacked(blocks_of_one: Iterable[bytes]) -> pa.Table:
     return rows
 
 
-def judged(blocks: DataFrame, out: Out, complete: bool) -> DataFrame:
-    """The blocks of a run come to one task, which judges it. `out`: how findings leave the task."""
+def judged(blocks: DataFrame, out: Out, complete: bool, tasks: int) -> DataFrame:
+    """The blocks of a run come to one of so many tasks, which judges it. `out`: how findings leave the task."""
 
     def runs(batches: Iterator[pa.RecordBatch]) -> Iterator[Judged]:
         for run, cluster, mine in groups(batches):
@@ -183,7 +183,7 @@ def judged(blocks: DataFrame, out: Out, complete: bool) -> DataFrame:
             else:
                 yield judge_run(unpacked(mine), run, cluster, complete)
 
-    together = blocks.repartition("run", "cluster").sortWithinPartitions("run", "cluster", "piece")
+    together = blocks.repartition(tasks, "run", "cluster").sortWithinPartitions("run", "cluster", "piece")
     return together.mapInArrow(lambda batches: out.emit(runs(batches)), out.schema)
 
 

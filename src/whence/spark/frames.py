@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 import pyarrow as pa
 from pyspark import StorageLevel
@@ -31,6 +31,9 @@ from whence.spark.tables import arrow_schema, spark_schema
 
 ROW_BYTES: Final = 200
 """About what a worker takes for a row while it judges."""
+
+STORED_BYTES: Final = 5
+"""About what a row takes in a Parquet file, where it takes least."""
 
 
 class Audit:
@@ -100,32 +103,45 @@ def audit(df: DataFrame, *, complete: bool = False, giant: int | None = None) ->
     blocks = gate.rows(df).mapInArrow(packed, BLOCKS)
     limit = session.worker_memory(df.sparkSession) // ROW_BYTES if giant is None else giant
     kept: list[DataFrame] = []
-    large: dict[Run, int] = {}
-    if giant is not None or not _surely_below(df, limit):
+    size = _bytes(df)
+    sizes = Sizes(0 if size is None else size // STORED_BYTES, {})
+    if giant is not None or size is None or size >= limit:  # a row takes a byte at least
         blocks = blocks.persist(StorageLevel.MEMORY_AND_DISK)
         kept.append(blocks)
-        large = giants(blocks, limit)
-    out = as_rows()
+        sizes = sizes_of(blocks, limit)
+    out, large = as_rows(), sizes.large
+    tasks = session.tasks(df.sparkSession, sizes.rows - sum(large.values()))
     if not large:
-        return Audit(judged(blocks, out, complete), kept)
+        return Audit(judged(blocks, out, complete, tasks), kept)
     own = large_ones(large)
-    spread = spread_out(blocks.where(own), out, complete, buckets(large, limit))
-    return Audit(judged(blocks.where(~own), out, complete).unionByName(spread.findings), [*kept, *spread.kept])
+    spread = spread_out(blocks.where(own), out, complete, len(large), buckets(large, limit))
+    rest = judged(blocks.where(~own), out, complete, tasks)
+    return Audit(rest.unionByName(spread.findings), [*kept, *spread.kept])
 
 
-def _surely_below(df: DataFrame, rows: int) -> bool:
-    """The plan says that the input is so small that it has fewer rows than these. (A row takes a byte at least.)"""
+def _bytes(df: DataFrame) -> int | None:
+    """How large the input is at most, by its plan; None: the plan does not tell."""
     try:
-        size = df._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()
-        return int(str(size)) < rows
-    except Exception:  # Spark Connect does not tell
-        return False
+        return int(str(df._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))
+    except Exception:  # Spark Connect
+        return None
 
 
-def giants(blocks: DataFrame, rows: int) -> dict[Run, int]:
-    """Runs of more than so many rows. Only these come to the driver."""
-    sizes = blocks.where(F.col("run") != REFUSED).groupBy("run", "cluster").agg(F.sum("rows").alias("n"))
-    return {(row["run"], row["cluster"]): row["n"] for row in sizes.where(F.col("n") > rows).collect()}
+class Sizes(NamedTuple):
+    """How many rows there are."""
+
+    rows: int
+    """In all; some may be no rows of a trace."""
+    large: dict[Run, int]
+    """In each of the large runs."""
+
+
+def sizes_of(blocks: DataFrame, limit: int) -> Sizes:
+    """Count the rows, and those of runs with more than `limit`. Only the large runs come to the driver."""
+    runs = blocks.groupBy("run", "cluster").agg(F.sum("rows").alias("n"))
+    large = F.when((F.col("n") > limit) & (F.col("run") != REFUSED), F.struct("run", "cluster", "n"))
+    (found,) = runs.agg(F.sum("n").alias("rows"), F.collect_list(large).alias("large")).collect()
+    return Sizes(found["rows"] or 0, {(row["run"], row["cluster"]): row["n"] for row in found["large"]})
 
 
 def large_ones(runs: dict[Run, int]) -> Column:

@@ -53,24 +53,26 @@ class Spread(NamedTuple):
     kept: list[DataFrame]
 
 
-def spread_out(blocks: DataFrame, out: Out, complete: bool, buckets: int) -> Spread:
-    """The findings in these blocks, all of runs that are to be spread over `buckets` tasks each."""
+def spread_out(blocks: DataFrame, out: Out, complete: bool, runs: int, buckets: int) -> Spread:
+    """The findings in these blocks, all of so many runs that are to be spread over `buckets` tasks each."""
+    most = int(blocks.sparkSession.conf.get("spark.sql.shuffle.partitions") or runs)
+    few, many = min(most, runs), min(most, runs * buckets)
     found = blocks.select("run", "cluster", "block").mapInArrow(_scouted, _PLAN)
-    plan = found.groupBy("run", "cluster").applyInArrow(_planned, _PLAN)
+    plan = found.repartition(few, "run", "cluster").groupBy("run", "cluster").applyInArrow(_planned, _PLAN)
     routed = blocks.join(F.broadcast(plan), ["run", "cluster"]).select("run", "cluster", "piece", "block", "plan")
     parts = routed.mapInArrow(_routed(buckets), _ROUTED)
     first = _lit(FOLLOWED, "int", "part"), _lit(_BEFORE, "long", "piece")
     needed = plan.select("run", "cluster", *first, F.col("plan").alias("block"))
 
-    followed = _task(parts.where(f"part = {FOLLOWED}").unionByName(needed), _follow(out, complete), out)
+    followed = _task(parts.where(f"part = {FOLLOWED}").unionByName(needed), _follow(out, complete), out, few)
     followed = followed.persist(StorageLevel.MEMORY_AND_DISK)
     shared = _left(followed, "shared")
     each = shared.sparkSession.range(buckets).select(F.col("id").cast("int").alias("part"))
     copies = shared.drop("part").crossJoin(F.broadcast(each))
-    others = _task(parts.where("part >= 0").unionByName(copies), _others(out, complete), out)
+    others = _task(parts.where("part >= 0").unionByName(copies), _others(out, complete), out, many)
     others = others.persist(StorageLevel.MEMORY_AND_DISK)
     ends = shared.unionByName(_left(followed, "ended")).unionByName(_left(others, "ended"))
-    lacking = _task(ends, _losses(out, complete), out)
+    lacking = _task(ends, _losses(out, complete), out, few)
     return Spread(followed.unionByName(others).unionByName(lacking), [followed, others])
 
 
@@ -87,10 +89,10 @@ def _left(done: DataFrame, what: str) -> DataFrame:
     return mine.select(*named, _lit(FOLLOWED, "int", "part"), piece.alias("piece"), F.col("passed.blob").alias("block"))
 
 
-def _task(rows: DataFrame, work: Any, out: Out) -> DataFrame:
-    """The rows of a part of a run at one place, in the order of pieces."""
+def _task(rows: DataFrame, work: Any, out: Out, tasks: int) -> DataFrame:
+    """The rows of a part of a run at one of so many places, in the order of pieces."""
     keys = ["run", "cluster", "part"]
-    return rows.repartition(*keys).sortWithinPartitions(*keys, "piece").mapInArrow(work, out.schema)
+    return rows.repartition(tasks, *keys).sortWithinPartitions(*keys, "piece").mapInArrow(work, out.schema)
 
 
 # -- whose steps matter to others

@@ -28,7 +28,7 @@ from whence.errors import UsageError
 from whence.spark import blocks, ingest, measure, session
 from whence.spark.blocks import Run, judge_pieces, judged
 from whence.spark.findings import Out, as_files
-from whence.spark.frames import ROW_BYTES, buckets, giants, large_ones
+from whence.spark.frames import ROW_BYTES, buckets, large_ones, sizes_of
 from whence.spark.giant import spread_out
 from whence.spark.ingest import Piece
 from whence.spark.made import Made, Planned, plan, publish_made
@@ -94,7 +94,7 @@ def _large(spark: SparkSession, pieces: Sequence[Piece], rows: int) -> dict[Run,
     if any(piece.of is None for piece in pieces):
         if sum(piece.rows for piece in pieces) <= rows:
             return {}
-        return giants(_counted(spark, pieces), rows)
+        return sizes_of(_counted(spark, pieces), rows).large
     size: Counter[Run] = Counter()
     for piece in pieces:
         if piece.of is not None:
@@ -188,15 +188,17 @@ def _run(
         if made.total.design == "runs":
             _add(made, by_runs(spark, rest, ways, complete))
         else:
-            _add(made, judged(blocks.of_pieces(spark, rest), ways, complete))
+            _add(made, judged(blocks.of_pieces(spark, rest), ways, complete, session.tasks(spark, rows)))
     if large:
         made.total.design = "giant"
         progress(f"auditing {len(large):,} runs too large for one worker: about {sum(large.values()):,} rows")
         own, packed = large_ones(large), blocks.of_pieces(spark, mine).persist(StorageLevel.MEMORY_AND_DISK)
-        spread = spread_out(packed.where(own), as_files(stage, "giant", sparse), complete, buckets(large, giant))
+        ways, parts = as_files(stage, "giant", sparse), buckets(large, giant)
+        spread = spread_out(packed.where(own), ways, complete, len(large), parts)
+        tasks = session.tasks(spark, sum(piece.rows for piece in mine) - sum(large.values()))
         try:
             _add(made, spread.findings)
-            _add(made, judged(packed.where(~own), as_files(stage, "other", sparse), complete))
+            _add(made, judged(packed.where(~own), as_files(stage, "other", sparse), complete, tasks))
         finally:
             for kept in (packed, *spread.kept):
                 kept.unpersist()

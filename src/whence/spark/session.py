@@ -37,6 +37,9 @@ JAVA: Final = 17
 ROWS_A_PARTITION: Final = 2_000_000
 """Rows that one task of a shuffle is meant to take: seconds of work, some hundred MB."""
 
+ROWS_A_TASK: Final = 200_000
+"""Rows below which one more task of a shuffle costs more than it saves: starting a task takes a tenth of a second."""
+
 INTERPRETED: Final = 100_000
 """Rows below which the kernel is interpreted: tenths of a second, while compiling it the first time takes 20 s."""
 
@@ -105,6 +108,13 @@ def partitions(rows: int | None, cores: int) -> int:
     """How many tasks a shuffle of so many rows is cut into: at least one for each core, none much above
     `ROWS_A_PARTITION`."""
     return max(cores, -(-(rows or 0) // ROWS_A_PARTITION))
+
+
+def tasks(spark: SparkSession, rows: int) -> int:
+    """How many tasks a shuffle of so many rows is cut into in this session: as many as its settings say, fewer if there
+    are few rows. Spark's default is 200, which for a small table is most of the time. The settings are not changed."""
+    most = int(_setting(spark, "spark.sql.shuffle.partitions") or 200)
+    return max(1, min(most, -(-rows // ROWS_A_TASK)))
 
 
 def check_java() -> None:

@@ -19,6 +19,7 @@ from whence.errors import BadMessage
 from whence.ring import CouncilRing, State
 from whence.ring.council.known import quorum
 from whence.ring.council.voting import merged
+from whence.ring.founding import told_epoch
 from whence.ring.interface import BecameOwner, Memory, Rejected, Remember, RingOutput, RingSend
 from whence.ring.invariants import council_lives, quiet_violations
 from whence.ring.messages import (
@@ -232,6 +233,25 @@ def test_force_begins_a_generation_that_ends_the_lower_one() -> None:
     w.start(gone)
     w.want(gone)
     assert w.run(20, w.everybody)
+
+
+def test_force_does_not_take_the_epoch_of_a_founding_nobody_heard_of() -> None:
+    """Rule 20. The only voter founds again and again (rule C6) while it is cut off, and crashes for good."""
+    w = CouncilWorld(settings())
+    w.enter("p0", wants=False)
+    w.enter("p1", willing=False, wants=False)
+    w.found_by("p0")
+    w.run(5)
+    w.sides["p0"] = 1
+    for _ in range(3):
+        w.drop("p0")
+        w.run(3)
+        w.want("p0")
+        assert w.run(20, lambda: w.owner_names() == ["p0"])
+    assert w.named("p0").epoch > w.named("p1").epoch + 1
+    w.kill("p0")
+    w.act(w.lives["p1"], lambda ring, now: ring.found(now, told_epoch(ring.epoch), force=True))
+    assert w.run(10, lambda: w.owner_names() == ["p1"])  # else a Violation of I5
 
 
 # --- leaving ---

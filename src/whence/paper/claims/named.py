@@ -6,8 +6,9 @@ NAMED: tuple[tuple[str, str, str], ...] = (
     (
         "total order for the objects that want it",
         "CCC05 and TR05, future work",
-        "Out. It needs consensus for every event and stops while a quorum is away. Objects here converge without it: "
-        "operations of registers, counters and documents commute where they are concurrent ([objects](./objects.md)).",
+        "Delivery in total order is out. It needs consensus for every event and stops while a quorum is away. What "
+        "objects need of it is in: replicas order concurrent operations by stamps, the same everywhere and after what "
+        "precedes them, so registers, counters and documents converge ([objects](./objects.md)).",
     ),
     (
         "object ownership and caching",

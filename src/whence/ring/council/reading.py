@@ -12,6 +12,7 @@ from whence.ring.context import Context, Timer
 from whence.ring.council.known import Councils
 from whence.ring.council.seat import Seat
 from whence.ring.council.voting import merged
+from whence.ring.founding import agreed_epoch
 from whence.ring.interface import Announce, Excluded, State
 from whence.ring.messages import ERA_SHIFT, Agree, Claim, GoneNews, Holder, Ledger, Read, Seats, term_of
 from whence.ring.table import floor_of
@@ -112,7 +113,7 @@ class Reading:
             self.forget()  # somebody else is founding: give it a round
             ctx.after(int(ctx.config.round_ns * ctx.rng.uniform(0.5, 1.5)), Timer.APPLY)
         else:
-            self._claim(q, tuple(range(ctx.config.tickets)), (self.era >> ERA_SHIFT) + 1 << ERA_SHIFT)
+            self._claim(q, tuple(range(ctx.config.tickets)), agreed_epoch(self.era >> ERA_SHIFT) << ERA_SHIFT)
 
     over_the_living = False
 

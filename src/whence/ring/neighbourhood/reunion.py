@@ -10,7 +10,7 @@ from whence.clock import MemberId
 from whence.ring.applicant import Applicant
 from whence.ring.config import distance
 from whence.ring.context import Context, Timer
-from whence.ring.founding import Founding
+from whence.ring.founding import Founding, agreed_epoch, told_epoch
 from whence.ring.interface import State
 from whence.ring.messages import MAX_EPOCH, Holder, Rally, Reject, Witness
 from whence.ring.neighbourhood.departure import Departure
@@ -98,7 +98,7 @@ class Reunion:
         if ctx.designated_at is None or ctx.now > ctx.designated_at + 6 * quarantine:
             return False
         if ctx.now >= hopeless + quarantine:
-            self.founding.found(self.founding.epoch + 1)
+            self.founding.found(told_epoch(self.founding.epoch))
         return True  # now or soon
 
     # --- the founder to be ---
@@ -147,12 +147,16 @@ class Reunion:
             return
         witnesses = list(dict.fromkeys(holder.member for holder in cycle))
         founders = list(dict.fromkeys(sum((gathering.heard[m].to for m in witnesses), ())))
-        epoch = max(self.founding.epoch, *(t.pledged for t in gathering.heard.values())) + 1
+        epoch = self._next_epoch(gathering)
         if epoch >= MAX_EPOCH:
             return
         request = Gathering(ctx.next_nonce(), epoch, cycle, tuple(founders))
         self._let(ctx.me, epoch, request.nonce)
         self._gather(request, [*witnesses, *founders, ctx.me])
+
+    def _next_epoch(self, gathering: Gathering) -> int:
+        """Rule 20."""
+        return agreed_epoch(max(self.founding.epoch, *(t.pledged for t in gathering.heard.values())))
 
     def _found_if_agreed(self, gathering: Gathering) -> None:
         for member in gathering.asked:
