@@ -520,19 +520,14 @@ class _Accepted(asyncio.Protocol, Connection):
         owner = self._owner
         if self._transport is None or self._transport.is_closing():
             return
+        owner.reading(True)
         try:
             if self._first is not None:
                 data = self._greet(data)
-            packets = self._decoder.feed(data) if data else ()
-            if packets:
-                owner.reading(True)
-                try:
-                    for packet in packets:
-                        owner.received(packet, self)
-                        if self._transport.is_closing():
-                            return
-                finally:
-                    owner.reading(False)
+            for packet in self._decoder.feed(data) if data else ():
+                owner.received(packet, self)
+                if self._transport.is_closing():
+                    return
         except RemoteError as error:
             owner.stats.bad_stream += 1
             log.debug("connection of %s closed: %s", self.peer or "a stranger", error)
@@ -540,6 +535,8 @@ class _Accepted(asyncio.Protocol, Connection):
                 self.refuse(foreign_greeting(bytes(self._first[:2])) or str(error))
             self.close()
             return
+        finally:
+            owner.reading(False)
         if self._first is None:
             buffered = self._decoder.buffered
             self._began = (self._began or owner.loop.time()) if buffered else None
