@@ -417,7 +417,7 @@ def _make(name: str, seeds: Sequence[str], listen: str, founder: bool, options: 
     directory = options.get("directory")
     entry = Entry(
         host=host,
-        config=settings.config(name, options.get("order", "causal"), options.get("tickets", 8)),
+        config=settings.config(options.get("tickets", 8), options.get("order", "causal"), name),
         on_alert=options.get("on_alert"),
         on_contract=options.get("on_contract"),
         seeds=seeds,

@@ -63,7 +63,7 @@ class Wire:
 
     def add(self, name: str, order: str = "causal", **options: Any) -> Node:
         me = f"{name}:1#1"
-        member = Member(me, Settings.of(SETTINGS).config("c", order, 4), random.Random(name))
+        member = Member(me, Settings.of(SETTINGS).config(4, order, "c"), random.Random(name))
 
         def ship(parcels: list[Parcel]) -> None:
             self.sent += [(me, parcel) for parcel in parcels]

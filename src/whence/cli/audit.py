@@ -26,7 +26,7 @@ from whence.errors import TraceError, UsageError
 from whence.judge.batch.audited import warm as warm_kernel
 from whence.spark.local import audit_here
 from whence.spark.made import Planned, plan
-from whence.spark.place import Found, is_local, join, opened, parquet, place_of
+from whence.spark.place import TraceFile, is_local, join, opened, parquet, place_of
 from whence.spark.summary import Summary
 from whence.spark.tables import table_files
 from whence.trace.read import SUFFIXES
@@ -122,7 +122,7 @@ def _with_spark(args: argparse.Namespace, planned: Planned, say: _Says) -> Summa
 # Wrong input is said at once, not after Spark has started.
 
 
-def _check_traces(files: Sequence[Found]) -> None:
+def _check_traces(files: Sequence[TraceFile]) -> None:
     """Raises TraceError if one is certainly no trace: rows are JSON objects, one a line, or Parquet."""
     for file in (found.place for found in files if not found.place.partition("?")[0].endswith(SUFFIXES)):
         with opened(file) as data:

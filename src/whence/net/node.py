@@ -29,7 +29,7 @@ from whence.net.counters import NodeStats
 from whence.net.disk import Journal, Saved
 from whence.net.early import split, without_frames
 from whence.net.parcels import Parcel, parcels
-from whence.net.scribe import Run, Scribe, inline
+from whence.net.scribe import RunJob, Scribe, inline
 from whence.net.signal import Signal
 from whence.net.transport import Connection
 from whence.net.votes import Votes
@@ -121,7 +121,7 @@ class Node:
         state: Callable[[], bytes] | None = None,
         restore: Callable[[bytes], None] | None = None,
         journal: Journal | None = None,
-        disk: Run = inline,
+        disk: RunJob = inline,
         votes: Votes | None = None,
         max_events: int = 65_536,
         max_bytes: int = 64 << 20,
