@@ -32,7 +32,8 @@ def measure(context: Context) -> list[Row]:
     points = list(dict.fromkeys((n, c) for _, n, c in wanted))
     found: dict[tuple[str, int, int], Row] = {}
     for n, c in points:
-        size = Live(members=n, processes=min(n, 5), rounds=rounds, coordinators=c, round_ms=round_ms)
+        how = {"rounds": rounds, "round_ms": round_ms, "ring_ms": max(1000.0, 2 * round_ms)}
+        size = Live(members=n, processes=min(n, 5), coordinators=c, **how)
         [found["live", n, c]] = over_runs(context, size, [LOAD], ["R1"], runs)
     base: Row = {"load": LOAD, "rounds": rounds, "round_ms": round_ms, "loss": FAILED}
     settings = [{**base, "members": n, "coordinators": c} for n, c in points]
