@@ -84,8 +84,10 @@ class Run:
         """One fault."""
         life = self.rng.choice(list(self.up.values()))
         kind = self.rng.choice(["kill", "kill", "restart", "leave", "cut"])
-        if kind != "cut" and len(self.up) <= UP:
-            return
+        council = life.cluster.council
+        whole = council is not None and len(council.voters) >= UP and not council.missing
+        if kind != "cut" and (len(self.up) <= UP or not (whole or kind == "kill")):
+            return  # else a council whose voters forget one after the other would be lost for good
         self.count(kind)
         if kind == "cut":
             others = [one for one in self.up.values() if one is not life]
