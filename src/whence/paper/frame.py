@@ -37,7 +37,7 @@ class Outcome(msgspec.Struct):
     note: str = ""
 
 
-class Found(msgspec.Struct, kw_only=True):
+class Recorded(msgspec.Struct, kw_only=True):
     """claims.json of one experiment."""
 
     experiment: str
@@ -130,7 +130,7 @@ def _here(context: Context, points: Sequence[Row]) -> list[Row]:
 def save(out: Path, name: str, context: Context, outcome: Outcome) -> list[Path]:
     """Write the data (CSV and Parquet), the plot (PNG and SVG) and claims.json. Returns the paths."""
     stem = name.partition(" ")[0].rpartition("/")[2]
-    found = Found(
+    found = Recorded(
         experiment=name,
         quick=context.quick,
         seed=context.seed,
@@ -164,7 +164,7 @@ def load(out: Path, name: str, context: Context) -> list[Row] | None:
     """The rows that an earlier run with the same settings saved here, or None."""
     stem = name.partition(" ")[0].rpartition("/")[2]
     try:
-        found = msgspec.json.decode((out / "claims.json").read_bytes(), type=Found)
+        found = msgspec.json.decode((out / "claims.json").read_bytes(), type=Recorded)
         table = pq.read_table(out / f"{stem}.parquet")
     except (FileNotFoundError, msgspec.DecodeError, pa.ArrowInvalid):
         return None
