@@ -13,7 +13,7 @@ from whence.errors import ConfigError
 from whence.order.config import OrderConfig, OrderName, Recovery, Replacement
 from whence.order.contract import Contract
 from whence.order.sizing import buffer_size, needed_rounds
-from whence.order.survey.registry import SurveyConfig
+from whence.order.survey.config import SurveyConfig
 from whence.ring import DEFAULT_RING, RingConfig, RingName
 from whence.wire.limits import DEFAULT, Limits
 

@@ -116,7 +116,7 @@ def accept(wire: Wire, node: Node, *payloads: bytes) -> list[str]:
     """Publish; the ids that the application is told at once."""
     batch = node.batch or node.begin(wire.now)
     assert batch is not None
-    return batch.add_all(payloads)
+    return batch.add_all(payloads, sum(map(len, payloads)))
 
 
 def delivered(node: Node) -> list[str]:

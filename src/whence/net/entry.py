@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import difflib
 import logging
 import os
 import random
@@ -13,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
@@ -25,7 +24,6 @@ from whence.net.bootstrap import meet
 from whence.net.disk import Journal, Saved
 from whence.net.host import Host, lease_ns
 from whence.net.node import Node
-from whence.net.rows import Row, RowVotes, row_at
 from whence.net.scribe import in_thread, inline
 from whence.net.votes import FileVotes, Votes, state_directory
 from whence.order import Seal
@@ -36,7 +34,10 @@ from whence.recorder import Recorder
 from whence.ring import CouncilRing, RingName
 from whence.ring.interface import Memory
 from whence.ring.messages import ERA_SHIFT, Voter
-from whence.trace import JsonlTrace, RotatingTrace, TraceWriter, open_trace
+
+if TYPE_CHECKING:
+    from whence.net.rows import Row
+    from whence.trace import TraceWriter
 
 log = logging.getLogger("whence.net")
 
@@ -98,6 +99,8 @@ class Settings(Requirements, frozen=True, kw_only=True):
 
 def near(wrong: str, known: Iterable[str]) -> str:
     """A suggestion, where a known name is close."""
+    import difflib  # lazily: it takes memory, and most are spelled right
+
     close = difflib.get_close_matches(wrong, list(known), 1)
     return f"; did you mean {close[0]!r}?" if close else ""
 
@@ -203,10 +206,10 @@ class Entry:
         return self.votes.load()
 
     def _open_votes(self, memory: str | os.PathLike[str] | Row) -> Votes:
-        if not isinstance(memory, str | os.PathLike):
-            return RowVotes(memory, lease_ns)
-        if isinstance(memory, str) and "://" in memory:
-            return RowVotes(row_at(memory), lease_ns)
+        if not isinstance(memory, str | os.PathLike) or (isinstance(memory, str) and "://" in memory):
+            from whence.net.rows import RowVotes, row_at  # lazily: it takes memory
+
+            return RowVotes(row_at(memory) if isinstance(memory, str) else memory, lease_ns)
         return FileVotes(Path(memory) if memory else state_directory(self.config.cluster, self.host.address))
 
     @property
@@ -248,6 +251,8 @@ class Entry:
             previous=None if checkpoint is None else msgspec.msgpack.decode(checkpoint, type=Checkpoint).me,
             resumed=checkpoint,
         )
+        from whence.trace import JsonlTrace, RotatingTrace
+
         return recorder, writer.flush if isinstance(writer, JsonlTrace | RotatingTrace) else None
 
     async def start(self, node: Node, saved: Saved | None) -> None:
@@ -364,6 +369,8 @@ async def find(host: Host, cluster: str, seeds: Sequence[str], timeout: float) -
 
 
 def _open_trace(path: Path, cluster: str, me: MemberId) -> TraceWriter:
+    from whence.trace import RotatingTrace, open_trace
+
     if path.suffix == ".parquet":  # a node may be killed: one file would be lost as a whole
         return RotatingTrace(path)
     if path.suffix == ".jsonl":

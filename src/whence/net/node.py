@@ -345,7 +345,7 @@ class Node:
         """Publish what was accepted, in as few frames as it fits into, as of the time when the batch was opened."""
         payloads, start = batch.payloads, 0
         while start < len(payloads):
-            end = fitting(payloads, start)
+            end = len(payloads) if batch.one_frame else fitting(payloads, start)
             steps = self.member.handle(Publish(tuple(payloads[start:end])), batch.now)
             if not any(isinstance(o, Published) for o in steps):  # nothing was handled since it was opened: cannot be
                 why = next((o.reason for o in steps if isinstance(o, Refused)), "the cluster was left")
