@@ -83,8 +83,9 @@ def _logs(args: argparse.Namespace, say: _Says) -> Logs:
     from whence.spark import foreign
     from whence.spark.session import session
 
+    logs_here = foreign.find_logs(args.paths)
     foreign.check(args.parser, args.delimiter)
-    _check_logs(foreign.find_logs(args.paths), args.parser)
+    _check_logs(logs_here, args.parser)
     say(STARTING)
     spark = session(args.master, args.memory, args.verbose)
     say("reading logs")
