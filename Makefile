@@ -30,6 +30,7 @@ help:
 	@echo "make histories-long   100,000 generated client histories against brute force"
 	@echo "make prove    model-check the ring's specifications with TLC; needs Java (ten minutes on two cores)"
 	@echo "make validate  check that the council steps of 10,000 simulated runs are steps of the specification (SEEDS=n)"
+	@echo "make validate-live  the same of a live cluster in trouble (SECONDS=n)"
 	@echo "make lock     pin the newest versions again"
 
 setup: $(STAMP)
@@ -118,6 +119,10 @@ prove: setup
 validate: SEEDS = 10000
 validate: setup
 	$(BIN)/python -m soak.refine --seeds $(SEEDS)
+
+.PHONY: validate-live
+validate-live: setup
+	$(BIN)/python -m soak.refine_live --seconds $(SECONDS)
 
 # Names, versions and hashes only: where packages come from is the machine's business. The public registry is asked, so
 # that the hashes are those of every file of a release.

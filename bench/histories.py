@@ -3,9 +3,10 @@
 The histories are made here: sessions of transactions of 20 operations, half writes, n / 10 keys, every read from a
 prefix of the commit order some 50 commits old. `make bench BENCH=histories` takes 10^6 and 10^7 operations; in the
 environment WHENCE_BENCH_OPERATIONS="1000000 100000000" takes others, and WHENCE_BENCH_PARTS chooses some of "recorded
-blind zipf stale text blocks registers spark". Each case runs in a process of its own:
-`python -m bench.histories CASE OPERATIONS FOLDER`. Beside the figures stands AWDIT (Rust, one thread, text in),
-measured earlier on a machine of this class: it is not built here.
+blind zipf stale text blocks registers lists files spark". Each case runs in a process of its own:
+`python -m bench.histories CASE OPERATIONS FOLDER`. `limit_s` is the time to read the file and to copy each column once,
+which every checker needs. `files` takes the recorded histories of WHENCE_DATA, if it is set. Beside the figures stands
+AWDIT (Rust, one thread, text in), measured earlier on a machine of this class: it is not built here.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 Row = dict[str, Any]
 
-PARTS = ("recorded", "blind", "zipf", "stale", "text", "blocks", "registers", "spark")
+PARTS = ("recorded", "blind", "zipf", "stale", "text", "blocks", "registers", "lists", "files", "spark")
 AWDIT = {10**6: 1.9, 10**7: 47.3}
 """Seconds of AWDIT, parse and TCC, by operations: 50 sessions, uniform keys."""
 SIZE = 20
@@ -100,7 +101,7 @@ def one_process(path: Path, blind: bool = False, clock_bytes: int | None = None)
     import pyarrow.parquet as pq
 
     from whence.history.arrays import CLOCK_BYTES, check_columns
-    from whence.history.columns import from_table
+    from whence.history.tables import from_table
 
     for _ in range(2):
         started, worked = time.perf_counter(), time.process_time()
@@ -114,7 +115,75 @@ def one_process(path: Path, blind: bool = False, clock_bytes: int | None = None)
         "cpu_s": cpu,
         "parquet_s": read,
         **{f"{name}_s": each for name, each in report.seconds.items()},
+        **limit(path),
     }
+
+
+def limit(path: Path) -> Row:
+    """What reading the file and copying each column once takes."""
+    import numpy as np
+    import pyarrow.parquet as pq
+
+    started, worked = time.perf_counter(), time.process_time()
+    table = pq.read_table(path)
+    for name in table.column_names:
+        column = table[name].combine_chunks()
+        np.array(column.flatten() if name == "value" and "list" in str(column.type) else column, copy=True)
+    return {"limit_s": time.perf_counter() - started, "limit_cpu_s": time.process_time() - worked}
+
+
+def make_lists(folder: Path, operations: int) -> Path:
+    """List-append as Jepsen has it: four operations a transaction, keys of up to 32 appends, one after the other."""
+    import random
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rng = random.Random(7)
+    lists: dict[int, list[int]] = {}
+    active = list(range(10))
+    names = ("session", "txn", "op", "kind", "key", "value", "seq")
+    columns: dict[str, list[Any]] = {name: [] for name in names}
+    for t in range(operations // 4):
+        session = rng.randrange(50)
+        for op in range(4):
+            n = rng.randrange(10)
+            key = active[n]
+            kind = "ra"[rng.random() < 0.5]
+            value = list(lists.get(key, ())) if kind == "r" else [4 * t + op]
+            if kind == "a":
+                lists.setdefault(key, []).extend(value)
+                if len(lists[key]) == 32:
+                    del lists[key]
+                    active[n] = max(active) + 1
+            for name, each in zip(names, (session, t, op, kind, key, value, t), strict=True):
+                columns[name].append(each)
+    path = folder / f"{operations}-lists.parquet"
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+def recorded_files() -> Row:
+    """Histories of real databases: the reference form, arrays with the recorded order, arrays with a blind one."""
+    from whence.history import check, discover, read
+    from whence.history.arrays import check_columns
+    from whence.history.columns import from_history
+
+    if "WHENCE_DATA" not in os.environ:
+        return {"note": "WHENCE_DATA is not set"}
+    folders = [Path(os.environ["WHENCE_DATA"]) / "histories" / name for name in ("clean", "dbcop", "registers", "bugs")]
+    found = [read(path) for path in discover(folders)]
+    levels: Any = ["RC", "RA", "TCC"]
+    figures: Row = {"histories": len(found), "operations": sum(each.operations for each in found)}
+    for name in ("reference", "arrays", "arrays_blind"):
+        worked = time.process_time()
+        for each in found:
+            if name == "reference":
+                check(each, levels)
+            else:
+                check_columns(from_history(each), levels, blind=name == "arrays_blind")
+        figures[f"{name}_cpu_s"] = time.process_time() - worked
+    return figures
 
 
 def told(report: Any, took: float) -> Row:
@@ -163,6 +232,10 @@ def on_spark(path: Path) -> Row:
 
 
 def case(name: str, operations: int, folder: Path) -> Row:
+    if name == "files":
+        return recorded_files()
+    if name == "lists":
+        return one_process(make_lists(folder, operations))
     if name == "registers":
         return one_process(make(folder, operations, size=1))
     if name == "blocks":

@@ -9,7 +9,7 @@ from typing import Any
 from whence import ports
 from whence.cast import Gossip
 from whence.clock import NEVER, Frame, Incarnation
-from whence.config import Config
+from whence.config import Requirements
 from whence.member import Member
 from whence.wire import decode, encode
 
@@ -32,7 +32,7 @@ def _packets(tickets: int, batch: int, per_message: int) -> list[bytes]:
 
 
 def _member(order: str, tickets: int) -> Member:
-    config = Config.sized(tickets=tickets, members=25, order=order, mode="eager", rate=100)  # type: ignore[arg-type]
+    config = Requirements(members=25, mode="eager", rate=100).config(tickets, order)  # type: ignore[arg-type]
     member = Member("me:1#1", config, random.Random(1))
     member.handle(ports.Start(tuple(f"p{t}:1#1" for t in range(tickets)), genesis=True), 0)
     return member

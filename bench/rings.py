@@ -1,11 +1,15 @@
-"""The three rings beside each other: messages of the ring, and how long a newcomer waits for a ticket. Simulated, so
-the same on every machine: links of about 2 ms, rounds of the ring of 1 s, k = 3."""
+"""The three rings beside each other: messages of the ring, how long a newcomer waits for a ticket, and what each
+survives when nobody helps. Simulated, so the same on every machine: links of about 2 ms, rounds of the ring of 1 s,
+k = 3. `python -m bench rings` prints the table; `python -m bench.rings FILE.svg` draws it, too."""
 
 from __future__ import annotations
 
+import argparse
+import json
 import random
+from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -14,10 +18,12 @@ from whence.clock import MemberId
 from whence.config import MS, Config
 from whence.member import Member
 from whence.ring.messages import RingMessage
-from whence.sim.actions import Coordinate
-from whence.sim.run import run
+from whence.sim.actions import Action, Coordinate, Crash, Partition
+from whence.sim.run import play, run
 from whence.sim.scenario import parse
+from whence.sim.world import World
 
+RINGS = ("council", "neighbours", "basic")
 SIZES = (2, 4, 8)
 """Coordinators before the newcomer."""
 SEEDS = 3
@@ -32,6 +38,7 @@ members = {members}
 round = "250ms"
 duration = "45s"
 settle = "5s"
+operator = "1h"  # nobody helps
 [network]
 latency = "normal"
 mean = "2ms"
@@ -79,9 +86,70 @@ def measure(ring: str, coordinators: int, seed: int) -> tuple[float, float]:
     return sent[0] / coordinators / rounds, (owned[f"{newcomer}#1"] - WANTS) / 1e9
 
 
+class Situation(NamedTuple):
+    publishers: int
+    readers: int
+    faults: tuple[Action, ...]
+    since: int = WANTS
+    """From when on it counts."""
+
+
+AFTER = 20
+"""Rounds that are looked at."""
+SITUATIONS = {
+    "2, the other one killed": Situation(2, 0, (Crash(at=WANTS, who="n1"),)),
+    "2, the first one back\nafter 2 rounds, with its disk": Situation(
+        2, 0, (Crash(at=WANTS, who="n0", lasts=2 * ROUND, disk=True),)
+    ),
+    "3, two killed\n8 rounds apart": Situation(
+        3, 0, (Crash(at=WANTS, who="n2"), Crash(at=WANTS + 8 * ROUND, who="n1")), WANTS + 8 * ROUND
+    ),
+    "2 killed, 5 readers\nnow want to publish": Situation(
+        2,
+        5,
+        (
+            *(Crash(at=WANTS, who=f"n{n}") for n in range(2)),
+            *(Coordinate(at=WANTS + 1, who=f"n{n}") for n in range(2, 7)),
+        ),
+    ),
+    "4, cut 2|2 for 20 rounds": Situation(4, 0, (Partition(at=WANTS, who=("n0", "n1"), lasts=AFTER * ROUND),)),
+    "4, all restarted at once,\nwith disks": Situation(
+        4, 0, tuple(Crash(at=WANTS, who=f"n{n}", lasts=ROUND, disk=True) for n in range(4))
+    ),
+    "8, one killed": Situation(8, 0, (Crash(at=WANTS, who="n7"),)),
+}
+
+
+def outlives(ring: str, situation: Situation, seed: int) -> float:
+    """Share of the rounds after the fault in which somebody could publish."""
+    members = situation.publishers + situation.readers
+    text = SCENARIO.format(ring=ring, members=members, coordinators=situation.publishers)
+    loaded = parse(text.replace('"45s"', '"70s"'), "rings.toml")
+    loaded = msgspec.structs.replace(loaded, faults=situation.faults)
+    disks = any(isinstance(fault, Crash) and fault.disk for fault in situation.faults)
+    could = []
+
+    def make(me: MemberId, config: Config, rng: random.Random, checkpoint: bytes | None) -> Member:
+        times = msgspec.structs.replace(config.ring, round_ns=ROUND, delta_ns=ROUND // 4)
+        return Member(me, msgspec.structs.replace(config, ring=times), rng, checkpoint, disk=disks)
+
+    world = World(loaded, seed, make=make)
+
+    def look() -> None:
+        all_of_them = [one for host in world.hosts.values() for one in host.instances.values()]
+        could.append(any(one.member.ring.owns_at(one.host.clock.at(world.now)) for one in all_of_them))
+
+    for quarter in range(4 * AFTER):
+        world.plan(situation.since + (quarter + 1) * ROUND // 4, look)
+    violation = play(world)
+    if violation is not None:
+        raise AssertionError(f"{ring}, seed {seed}: {violation}")
+    return sum(could) / len(could)
+
+
 def main() -> list[dict[str, Any]]:
     rows = []
-    for ring in ("council", "neighbours", "basic"):
+    for ring in RINGS:
         for coordinators in SIZES:
             found = [measure(ring, coordinators, seed) for seed in range(1, SEEDS + 1)]
             rows.append(
@@ -92,4 +160,53 @@ def main() -> list[dict[str, Any]]:
                     "worst": 1000 * max(wait for _, wait in found),
                 }
             )
+        for name, situation in SITUATIONS.items():
+            shares = [outlives(ring, situation, seed) for seed in range(1, SEEDS + 1)]
+            said = " ".join(name.split())
+            rows.append({"what": f"{ring}: {said}", f"% of {AFTER} rounds with a publisher": 100 * median(shares)})
     return rows
+
+
+def draw(rows: list[dict[str, Any]], to: Path) -> None:
+    """Three panels: messages, time to a ticket, what survives what."""
+    import matplotlib as mpl  # the extra `paper`
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 6.6), layout="constrained")
+    parts = figure.subplot_mosaic([["messages", "wait"], ["survives", "survives"]])
+    colours = dict(zip(RINGS, ("#1b6ca8", "#e08e0b", "#8a8a8a"), strict=True))
+    by_name = {row["what"]: row for row in rows}
+    for at, ring in enumerate(RINGS):
+        sizes = [by_name[f"{ring}, {n} coordinators"] for n in SIZES]
+        style = {"color": colours[ring], "marker": "os^"[at], "label": ring}
+        parts["messages"].plot(SIZES, [row["ring messages per coordinator and round"] for row in sizes], **style)
+        parts["wait"].plot(SIZES, [row["ms to a ticket, median"] for row in sizes], **style)
+        shares = [by_name[f"{ring}: {' '.join(name.split())}"] for name in SITUATIONS]
+        bars = parts["survives"].bar(
+            [n + (at - 1) * 0.27 for n in range(len(SITUATIONS))],
+            [row[f"% of {AFTER} rounds with a publisher"] for row in shares],
+            0.25,
+            color=colours[ring],
+            label=ring,
+        )
+        parts["survives"].bar_label(bars, fmt="%.0f", fontsize=8)
+    for name, title in (("messages", "ring messages per coordinator and round"), ("wait", "ms to a ticket (median)")):
+        parts[name].set(title=title, xlabel="coordinators", xticks=SIZES)
+        parts[name].set_ylim(0, 1.1 * parts[name].get_ylim()[1])
+        parts[name].legend(frameon=False)
+    parts["survives"].set(title=f"% of the {AFTER} rounds after the fault in which somebody can publish", ylim=(0, 118))
+    parts["survives"].set_xticks(range(len(SITUATIONS)), list(SITUATIONS), fontsize=8)
+    for part in parts.values():
+        part.spines[["top", "right"]].set_visible(False)
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "whence"}):
+        figure.savefig(to, metadata={"Date": None} if to.suffix == ".svg" else None)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m bench.rings", description=__doc__)
+    parser.add_argument("figure", type=Path, help="where to draw it (.svg or .png)")
+    given = parser.parse_args()
+    measured = main()
+    for one in measured:
+        print(json.dumps(one), flush=True)
+    draw(measured, given.figure)

@@ -39,8 +39,8 @@ class Ours:
         got, me = self._meter.got, self._cluster.me
         events = self._cluster.events()
         while batch := await events.batch():
-            if batch[0].origin != me:
-                got([event.payload for event in batch])
+            if batch.origins() != [me]:  # a frame's events are of one member
+                got(batch.payloads)
 
     async def publish(self, payloads: list[bytes]) -> None:
         if len(payloads) == 1:

@@ -23,7 +23,7 @@ import msgspec
 
 from whence.clock import MemberId, address_of
 from whence.errors import ClusterClosed, NotJoined, TimedOut, UsageError
-from whence.events import Batches, Event, Events, MemberChanges
+from whence.events import Batches, Event, EventBatch, Events, MemberChanges
 from whence.net.council import CouncilStatus, CouncilVoter, council_of
 from whence.net.entry import Entry, Settings, near
 from whence.net.force import force_found
@@ -216,7 +216,8 @@ class Cluster:
             async for batch in cluster.batches():
                 for event in batch: ...
 
-        A batch counts as processed when the next one is asked for."""
+        `batch.payloads` has their payloads alone, which is cheaper. A batch counts as processed when the next one is
+        asked for."""
         if type(frames) is not int or frames < 1:
             raise UsageError(f"batches of 1 frame or more, not {frames!r}")
         return Batches(self.events(), frames)
@@ -416,7 +417,7 @@ def _make(name: str, seeds: Sequence[str], listen: str, founder: bool, options: 
     directory = options.get("directory")
     entry = Entry(
         host=host,
-        config=settings.config(name, options.get("order", "causal"), options.get("tickets", 8)),
+        config=settings.config(options.get("tickets", 8), options.get("order", "causal"), name),
         on_alert=options.get("on_alert"),
         on_contract=options.get("on_contract"),
         seeds=seeds,
@@ -453,6 +454,7 @@ __all__ = [
     "CouncilStatus",
     "CouncilVoter",
     "Event",
+    "EventBatch",
     "Events",
     "Host",
     "Join",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextvars import ContextVar
-from typing import Literal, Self
+from typing import Literal, Self, overload
 
 import msgspec
 
@@ -66,6 +66,60 @@ class Event(msgspec.Struct, frozen=True, gc=False):
         return self.frame.ticket if isinstance(self.frame, Frame) else None
 
 
+class EventBatch(Sequence[Event]):
+    """Events that were read together, of one frame or several. `payloads` are there at once; an `Event` is made when it
+    is asked for."""
+
+    __slots__ = ("_events", "_frames", "payloads")
+
+    def __init__(self, payloads: list[bytes], frames: list[tuple[Deliver, int]]) -> None:
+        """`frames`: each with the number of its payloads, the last of its events, that are part of the batch."""
+        self.payloads = payloads
+        self._frames = frames
+        self._events: list[Event] | None = None
+
+    @classmethod
+    def of(cls, item: Deliver) -> EventBatch:
+        """All events of a frame."""
+        payloads = item.frame.payloads() if item.payloads is None else item.payloads
+        return cls(payloads, [(item, len(payloads))])
+
+    def rest(self, at: int) -> EventBatch:
+        """The events of a frame from position `at` on."""
+        return self if at == 0 else EventBatch(self.payloads[at:], [(item, n - at) for item, n in self._frames])
+
+    def __add__(self, other: EventBatch) -> EventBatch:
+        return EventBatch(self.payloads + other.payloads, self._frames + other._frames)
+
+    def all(self) -> list[Event]:
+        """The events as a list."""
+        if self._events is None:
+            made: list[Event] = []
+            for item, count in self._frames:
+                frame, said = item.frame, (item.over_gap, ALERTS[item.alert], item.suspects)
+                payloads = self.payloads[len(made) : len(made) + count]
+                made += [Event(p, s, frame, *said) for s, p in enumerate(payloads, frame.last + 1 - count)]
+            self._events = made
+        return self._events
+
+    def origins(self) -> list[MemberId]:
+        """The members that published them, each once, in the order of their first events."""
+        return list(dict.fromkeys(item.frame.owner for item, _ in self._frames))
+
+    def __len__(self) -> int:
+        return len(self.payloads)
+
+    def __iter__(self) -> Iterator[Event]:
+        return iter(self.all())
+
+    @overload
+    def __getitem__(self, at: int) -> Event: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Event]: ...
+    def __getitem__(self, at: int | slice) -> Event | list[Event]:
+        return self.all()[at]
+
+
 class Events(AsyncIterator[Event]):
     """The events of a cluster, in the order its member joined with. Reading does not suspend while events are here.
     Asking for the next one says that the last one is processed: a member with a directory does not see it again after a
@@ -77,7 +131,7 @@ class Events(AsyncIterator[Event]):
     def __init__(self, node: Node, on_alert: Callable[[Event], None] | None, after: Events | None = None) -> None:
         self.node = node
         self._on_alert = on_alert
-        self._frame: list[Event] = []
+        self._frame = _NOTHING
         self._at = 0
         self._handed = 0
         self._replaced = False
@@ -87,12 +141,12 @@ class Events(AsyncIterator[Event]):
             self._frame, self._at = after.hand_over()
         node.backlog.read = True
 
-    def hand_over(self) -> tuple[list[Event], int]:
+    def hand_over(self) -> tuple[EventBatch, int]:
         """End this reader; what it has not handed out yet is the next one's."""
         if self._asking:
             raise UsageError("the events of this cluster are being read already: one reader at a time")
         self._replaced = True
-        rest, self._frame = self._frame, []
+        rest, self._frame = self._frame, _NOTHING
         return rest, self._at
 
     def __aiter__(self) -> Self:
@@ -106,17 +160,17 @@ class Events(AsyncIterator[Event]):
     async def __anext__(self) -> Event:
         if not self._next_at_hand() and not await self._ask():
             raise StopAsyncIteration
-        event = self._frame[self._at]
+        event = self._frame.all()[self._at]
         self._at += 1
         self._handed = 1
         return event
 
-    async def batch(self, frames: int = 1) -> list[Event]:
+    async def batch(self, frames: int = 1) -> EventBatch:
         """The events of one frame, or of up to so many that are here, at least one event; empty when the cluster was
         left. Cheaper than one by one."""
         if not await self._ask():
-            return []
-        rest, self._at = self._frame[self._at :], len(self._frame)
+            return _NOTHING
+        rest, self._at = self._frame.rest(self._at), len(self._frame)
         items = self.node.backlog.items
         while (frames := frames - 1) > 0 and items and isinstance(items[0], Deliver):
             rest += self._take()
@@ -126,10 +180,10 @@ class Events(AsyncIterator[Event]):
     def waiting(self) -> list[Event]:
         """The events that come next, as far as they are here: looked at, not taken. Those that an earlier life has
         processed may be among the first."""
-        rest = self._frame[self._at :]
+        rest = self._frame.all()[self._at :]
         for item in self.node.backlog.items:
             if isinstance(item, Deliver):
-                rest += _events(item)
+                rest += EventBatch.of(item)
         return rest
 
     def done(self) -> None:
@@ -170,7 +224,7 @@ class Events(AsyncIterator[Event]):
 
     async def _next_frame(self) -> bool:
         node, backlog = self.node, self.node.backlog
-        self._frame, self._at = [], 0
+        self._frame, self._at = _NOTHING, 0
         backlog.busy = False
         now = time.monotonic()
         if now - self._turned > TURN_S:  # a reader that always finds events must not stop everybody else
@@ -193,22 +247,20 @@ class Events(AsyncIterator[Event]):
             await node.changed.wait()
             self._turned = time.monotonic()
 
-    def _take(self) -> list[Event]:
+    def _take(self) -> EventBatch:
         """The first item of the backlog, which is a frame."""
         item = self.node.take_frame()
-        events = _events(item)
+        events = EventBatch.of(item)
         if item.alert == 5 and self._on_alert is not None:
             for event in events:
                 self._on_alert(event)
         return events
 
 
-def _events(item: Deliver) -> list[Event]:
-    frame, said = item.frame, (item.over_gap, ALERTS[item.alert], item.suspects)
-    return [Event(p, s, frame, *said) for s, p in enumerate(frame.payloads(), frame.first)]
+_NOTHING = EventBatch([], [])
 
 
-class Batches(AsyncIterator[list[Event]]):
+class Batches(AsyncIterator[EventBatch]):
     """The same events, as many at a time as are here, up to `frames` frames. Asking for the next batch says that the
     last one is processed."""
 
@@ -219,7 +271,7 @@ class Batches(AsyncIterator[list[Event]]):
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> list[Event]:
+    async def __anext__(self) -> EventBatch:
         batch = await self._events.batch(self._frames)
         if not batch:
             raise StopAsyncIteration

@@ -366,11 +366,8 @@ class Member:
                 reason = "not joined yet"
             out.append(ports.Refused("publish", reason))
             return
-        limits = self.config.limits
-        if (
-            body_size(payloads) > limits.max_frame_bytes
-            or max(map(len, payloads), default=0) > limits.max_payload_bytes
-        ):
+        limits, size = self.config.limits, body_size(payloads)
+        if size > limits.max_frame_bytes or (size > limits.max_payload_bytes < max(map(len, payloads))):
             most = f"at most {limits.max_payload_bytes} bytes an event, {limits.max_frame_bytes} a frame"
             out.append(ports.Refused("publish", most))  # the others would cut us off for it
             return

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from whence.events import Event
 from whence.net.entry import Settings
 from whence.net.host import Host
 from whence.net.keys import Keys
 from whence.net.memory import MemoryNetwork
-from whence.net.rows import Row
 from whence.net.transport import Faults
 from whence.order import Contract
 from whence.order.config import OrderName
 from whence.ports import Contracted
-from whence.trace import TraceWriter
+
+if TYPE_CHECKING:
+    from whence.net.rows import Row
+    from whence.trace import TraceWriter
 
 
 class Security(TypedDict, total=False):

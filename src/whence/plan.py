@@ -1,7 +1,7 @@
 """The planner: from workload, network and target to settings and predictions.
 
 Every setting comes from the formulas that the members themselves are sized by (`cast.sizing`, `order.sizing`,
-`Config.sized`), every message's size from the codec. The planner adds:
+`config.Requirements`), every message's size from the codec. The planner adds:
 
 * **round**: ten times the network's latency, so that what arrives in a round is forwarded in the next; shorter if a
   message could not hold all live events (`max_bytes`), longer if the uplink could not carry a round's messages.
@@ -26,14 +26,14 @@ from __future__ import annotations
 
 from itertools import pairwise
 from math import ceil, exp, log, log1p
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from whence.cast import sizing as cast_sizing
 from whence.cast.messages import Gossip, IHave
 from whence.clock import Digest, Entry, Frame, Incarnation
-from whence.config import MS, Config, Mode
+from whence.config import MS, Config, Mode, Requirements
 from whence.errors import ConfigError
 from whence.order import sizing as order_sizing
 from whence.order.messages import AckRecover, Recover
@@ -200,14 +200,13 @@ def make(question: Question, name_bytes: int = 18, seq: int = 10_000) -> Plan:
     """Settings for the question, and what they will do, where member ids are so long and events so many."""
     q = question
     chosen = cast_sizing.choose(q.members, q.swallowed, q.target, q.mode)
-    notes = []
+    notes: list[str] = []
     cast = cast_sizing.PrCast(q.members, chosen.fanout, chosen.termination, q.swallowed, q.mode)
     most = cast.reach() if q.mode == "tree" else chosen.probability
     if most < q.target:
         notes.append(f"gossip alone cannot reach the target; the most it can is {most:.4f}: recovery does the rest")
-    copies = cast.copies()
     sizes = message_sizes(q, name_bytes, seq)
-    round_ns = q.round_ns or _round(q, chosen, copies, sizes, notes)
+    round_ns = q.round_ns or _round(q, chosen, cast.copies(), sizes, notes)
     load = q.publishers * q.rate * round_ns / 1e9
     coverage = cast.coverage()[-1]
     theorem_k = order_sizing.recovery_fanout(q.members, q.crash)
@@ -217,20 +216,6 @@ def make(question: Question, name_bytes: int = 18, seq: int = 10_000) -> Plan:
             f"Theorem 5.2 would ask {theorem_k} members; all of {k} are down with probability {q.crash**k:.0e}"
         )
     config = configuration(q, chosen, round_ns, load, k)
-    # Now that the round is known, so is a hop's share of it: the slower, the farther gossip gets.
-    hop = q.latency_ns / round_ns
-    copies = cast._replace(latency=hop).copies()
-    per_message = load * copies / chosen.fanout if q.mode == "rounds" else 0.0
-    message = sizes.fixed + per_message * sizes.frame
-    hop = (q.latency_ns + _sending(q, chosen.fanout, message)) / round_ns
-    cast = cast._replace(latency=hop)
-    arrivals = cast.arrivals()
-    late = [t * round_ns / 1e6 for t in _latency(q, config, arrivals, load)]
-    fails = unanswered(q.loss, q.crash, coverage, k)
-    events_bytes = _events(q, sizes, copies) + _recovery(q, sizes, coverage, k)
-    others = (q.members - 1) / q.members  # deliveries of an event, for each member
-    with_events = copies / others if q.mode != "rounds" else chosen.fanout / (load * others)
-    standing_packets = _standing_packets(config) if q.mode != "rounds" else 0.0
     needed = order_sizing.needed_rounds(
         _prcast_rounds(config),
         *(t / round_ns for t in (config.ordering.time_to_terminate_ns, config.ordering.time_to_recover_ns)),
@@ -253,21 +238,41 @@ def make(question: Question, name_bytes: int = 18, seq: int = 10_000) -> Plan:
         load=load,
         needed_rounds=needed,
         sizes=sizes,
-        message_bytes=message,
-        bytes_per_s=_standing(q, config, sizes) + events_bytes,
-        events_bytes_per_s=events_bytes,
-        packets_per_delivery=with_events + standing_packets / max(1e-9, q.publishers * q.rate * others),
-        event_packets_per_delivery=with_events,
-        hops_p50=_hops(cast, 0.5),
-        hops_p99=_hops(cast, 0.99),
-        latency_p50_ms=late[0],
-        latency_p99_ms=late[2],
-        latency_p99_between_ms=(late[1], late[3]),
-        reach_gossip=cast.reach(),
         coverage=coverage,
-        reach=1.0 if q.order == "reliable" else exp((q.members - 1) * log1p(-min(0.999, (1 - coverage) * fails))),
         notes=tuple(notes),
+        **_predicted(q, config, cast, sizes, load, coverage),
     )
+
+
+def _predicted(
+    q: Question, config: Config, cast: cast_sizing.PrCast, sizes: Sizes, load: float, coverage: float
+) -> dict[str, Any]:
+    """What these settings will do: the second half of a `Plan`."""
+    round_ns, k = config.round_ns, config.ordering.k
+    # Now that the round is known, so is a hop's share of it: the slower, the farther gossip gets.
+    copies = cast._replace(latency=q.latency_ns / round_ns).copies()
+    message = sizes.fixed + (load * copies / cast.fanout if q.mode == "rounds" else 0.0) * sizes.frame
+    cast = cast._replace(latency=(q.latency_ns + _sending(q, cast.fanout, message)) / round_ns)
+    late = [t * round_ns / 1e6 for t in _latency(q, config, cast.arrivals(), load)]
+    fails = unanswered(q.loss, q.crash, coverage, k)
+    events_bytes = _events(q, sizes, copies) + _recovery(q, sizes, coverage, k)
+    others = (q.members - 1) / q.members  # deliveries of an event, for each member
+    with_events = copies / others if q.mode != "rounds" else cast.fanout / (load * others)
+    standing_packets = _standing_packets(config) if q.mode != "rounds" else 0.0
+    return {
+        "message_bytes": message,
+        "bytes_per_s": _standing(q, config, sizes) + events_bytes,
+        "events_bytes_per_s": events_bytes,
+        "packets_per_delivery": with_events + standing_packets / max(1e-9, q.publishers * q.rate * others),
+        "event_packets_per_delivery": with_events,
+        "hops_p50": _hops(cast, 0.5),
+        "hops_p99": _hops(cast, 0.99),
+        "latency_p50_ms": late[0],
+        "latency_p99_ms": late[2],
+        "latency_p99_between_ms": (late[1], late[3]),
+        "reach_gossip": cast.reach(),
+        "reach": 1.0 if q.order == "reliable" else exp((q.members - 1) * log1p(-min(0.999, (1 - coverage) * fails))),
+    }
 
 
 MODES: tuple[Mode, ...] = ("eager", "tree", "rounds")
@@ -285,10 +290,8 @@ def choose(question: Question) -> Plan:
 
 def configuration(q: Question, chosen: cast_sizing.Sizing, round_ns: int, load: float, k: int) -> Config:
     """The settings of a member."""
-    return Config.sized(
-        tickets=q.publishers,
+    return Requirements(
         members=q.members,
-        order=q.order,
         loss=q.swallowed,
         target=q.target,
         rate=load,
@@ -300,11 +303,11 @@ def configuration(q: Question, chosen: cast_sizing.Sizing, round_ns: int, load: 
         fanout=chosen.fanout,
         termination=chosen.termination,
         max_events=max(20, cast_sizing.buffer(load, chosen.termination)),
-    )
+    ).config(q.publishers, q.order)
 
 
 def _prcast_rounds(config: Config) -> float:
-    """A PrCast's duration, as `Config.sized` has it: without own time-outs, it is `time_to_terminate`."""
+    """A PrCast's duration, as `Requirements` has it: without own time-outs, it is `time_to_terminate`."""
     return config.ordering.time_to_terminate_ns / config.round_ns
 
 

@@ -26,7 +26,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from whence.clock import Incarnation
-from whence.clock.event import fitting
+from whence.clock.event import FRAME_BYTES, FRAME_EVENTS, fitting
 from whence.errors import ClusterClosed, LostTicket, NoTicket, NotPublished, TooFewCopies, UsageError
 from whence.events import reading
 from whence.net.batch import Batch
@@ -240,8 +240,11 @@ class Outlet:
 
     def _accept(self, batch: Batch, events: Sequence[bytes], ids: list[str]) -> None:
         """The next part of these events; their ids follow those of the parts before."""
-        part = first_part(events, len(ids))
-        ids += batch.add_all(part)
+        part, size = events, sum(map(len, events))
+        if ids or size > FRAME_BYTES or len(events) > FRAME_EVENTS:
+            part = first_part(events, len(ids))
+            size = sum(map(len, part))
+        ids += batch.add_all(part, size)
         self.published += len(part)  # rule 1
 
     async def _turn_loop(self, batch: Batch) -> None:
@@ -256,7 +259,7 @@ class Outlet:
         if isinstance(payloads, str | bytes | bytearray | memoryview):
             raise UsageError("publish_many takes a list of payloads; publish(payload) takes one")
         events = list(payloads)
-        if events and set(map(type, events)) == {bytes} and max(map(len, events)) <= self._cap:  # as almost always
+        if set(map(type, events)) == {bytes} and max(map(len, events)) <= self._cap:  # as almost always
             return events
         return [checked(payload, self._cap) for payload in events]
 

@@ -311,9 +311,9 @@ def test_reading_does_not_suspend_while_events_are_here_and_batches_hold_many_fr
             whence.join("lobby", [a.address], transport=net, settings=fast()) as c,
             b.publisher() as publisher,
         ):
-            readers = [a.events(), c.events()]  # from now on nothing is thrown away
+            readers, ids = [a.events(), c.events()], []  # from now on nothing is thrown away
             for n in range(30):
-                await publisher.publish(b"%d" % n)
+                ids.append(await publisher.publish(b"%d" % n))
                 if n % 3 == 2:
                     await asyncio.sleep(0.01)  # three events a frame
             await until(lambda: all(len(reader.waiting()) == 30 for reader in readers))
@@ -323,12 +323,17 @@ def test_reading_does_not_suspend_while_events_are_here_and_batches_hold_many_fr
                     readers[0].__anext__().send(None)
                 got.append(done.value.value.payload)
             assert got == [b"%d" % n for n in range(30)]
-            sizes = []
+            first = await anext(readers[1])  # the batch begins within a frame
+            read, sizes = [first], []
             async for batch in c.batches(frames=4):
                 sizes.append(len(batch))
-                if sum(sizes) == 30:
+                assert batch.payloads == [event.payload for event in batch] and batch.origins() == [b.me]
+                read += batch
+                if len(read) == 30:
                     break
-            assert sizes == [12, 12, 6]
+            assert sizes == [11, 12, 6] and batch[-1] == read[-1] and batch[1:3] == read[-5:-3]
+            assert [event.payload for event in read] == got
+            assert [event.id for event in read] == ids
             with pytest.raises(UsageError, match="1 frame or more, not 0"):
                 c.batches(0)
 

@@ -8,11 +8,11 @@ from collections import Counter
 import pytest
 
 from tests.cast.cluster import ROUND, Cluster, config, names, news
-from whence.cast import CastSend, First, Gossip, Item, MemberUp, TreeCast, make
+from whence.cast import CastSend, First, Gossip, Item, MemberUp, make
 from whence.cast.base import NEVER_WAKE, CastOutput
 from whence.cast.messages import CastMessage, Disconnect, Graft, IHave, Neighbor, NeighborReply, Prune
 from whence.cast.overlay import SPARE
-from whence.cast.tree import REQUESTS
+from whence.cast.tree import REQUESTS, TreeCast
 from whence.clock import MemberId
 from whence.errors import BadMessage, TooLarge
 

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from whence.cli import main
+from whence.errors import HistoryError
+from whence.history.tables import from_table
+
+Capture = pytest.CaptureFixture[str]
 
 HOLE = "w(1,1,0,0)\nr(1,1,1,1)\nw(2,1,1,1)\nr(2,1,2,2)\nr(1,0,2,3)\n"
 GOOD = "w(1,1,0,0)\nr(1,1,1,1)\n"
@@ -52,11 +60,53 @@ def test_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["history", str(tmp_path / "good.txt"), "--format", "cobra"]) == 2
 
 
+@pytest.mark.parametrize("content", [b"", b"PAR1 is not enough", b"\x00" * 5000])
+def test_a_broken_parquet_file(content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.parquet").write_bytes(content)
+    assert main(["history", str(tmp_path / "a.parquet")]) == 2
+    assert "a.parquet: no Parquet file" in capsys.readouterr().err
+
+
+ROW = {"session": "a", "txn": 0, "op": 0, "kind": "w", "key": 1, "value": 1, "status": "committed"}
+
+
+@pytest.mark.parametrize(
+    "change, told",
+    [
+        ({"kind": "x"}, "row 1: the kind is r, w or a, not 'x'"),
+        ({"session": None}, "row 1: the column 'session' is null"),
+        ({"txn": None}, "row 1: the column 'txn' is null"),
+        ({"key": None}, "row 1: the column 'key' is null"),
+        ({"status": "lost"}, "row 1: the status is committed, aborted or indeterminate, not 'lost'"),
+    ],
+)
+def test_bad_rows_of_a_table(change: dict[str, Any], told: str, tmp_path: Path, capsys: Capture) -> None:
+    rows = [ROW, {**ROW, "op": 1, **change}]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    assert main(["history", str(tmp_path / "a.parquet")]) == 2
+    assert told in capsys.readouterr().err
+    with pytest.raises(HistoryError, match=re.escape(told)):
+        from_table(pa.Table.from_pylist(rows), "a")
+
+
+def test_a_row_that_is_there_twice() -> None:
+    rows = [ROW, {**ROW, "op": 1}, {**ROW, "op": 1}, {**ROW, "op": 0}]
+    with pytest.raises(HistoryError, match="a second row of session a, txn 0, op"):
+        from_table(pa.Table.from_pylist(rows), "a")
+
+
+def test_a_folder_that_cannot_be_written_is_named_first(hole: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["history", str(hole), "--out", str(hole)]) == 2
+    told = capsys.readouterr()
+    assert "hole.txt" in told.err and not told.out, "before the check"
+
+
 def test_files_and_a_certificate_that_another_program_verifies(hole: Path, tmp_path: Path) -> None:
     (tmp_path / "good.txt").write_text(GOOD)
     out = tmp_path / "out"
     assert main(["history", str(hole), str(tmp_path / "good.txt"), "--out", str(out), "--certificate"]) == 1
     assert "digraph" in (out / "hole.dot").read_text()
+    assert 'session-2 {"session-0": 1, "session-1": 1, "session-2": 2}' in (out / "hole.shiviz.log").read_text()
     findings = [json.loads(line) for line in (out / "findings.jsonl").read_text().splitlines()]
     assert [found["pattern"] for found in findings] == ["COConflictAO"]
     verifier = Path(__file__).parents[2] / "src" / "whence" / "history" / "verify.py"

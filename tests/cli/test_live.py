@@ -24,7 +24,7 @@ from tests.cli.commands import LIMIT, Command, until, whence
 from whence.cli import main
 from whence.cli.connect import joining
 from whence.cli.parser import parser
-from whence.cli.streams import Lines, Output, printable
+from whence.cli.streams import Lines, PipeWriter, printable
 from whence.judge import judge
 from whence.net import keys
 from whence.net.metrics import ask
@@ -456,7 +456,7 @@ def test_lines_of_any_kind_of_input(tmp_path: Path) -> None:
 def test_a_slow_reader_does_not_hold_up_the_loop() -> None:
     async def main() -> None:
         source, sink = os.pipe()
-        output, beats = Output(sink), 0
+        output, beats = PipeWriter(sink), 0
         data = [bytes([65 + i]) * 50_000 for i in range(8)]
         writing = asyncio.gather(*(output.write(part) for part in data))
         for _ in range(20):

@@ -82,6 +82,38 @@ def generated(
     return settle("generated", made)
 
 
+def generated_lists(rng: Random, txns: int = 6, sessions: int = 3, keys: int = 2, ops: int = 3) -> History:
+    """A random history of lists: transactions one after the other, each from some prefix of them; a few lists are
+    made up."""
+    made: list[Txn] = []
+    lists: list[dict[Any, tuple[Any, ...]]] = [{}]
+    value = 0
+    stale, wrong = rng.choice((0.0, 0.1, 0.5)), rng.choice((0.0, 0.05, 0.3))
+    for n in range(rng.randint(1, txns)):
+        seen = rng.choice(lists) if rng.random() < stale else lists[-1]
+        own: dict[Any, tuple[Any, ...]] = {}
+        txn = Txn(str(rng.randrange(sessions)), str(n), recorded=n)
+        for _ in range(rng.randint(1, ops)):
+            key = rng.randrange(keys)
+            if rng.random() < 0.5:
+                value += 1
+                own[key] = (*own.get(key, ()), value)
+                txn.ops.append(Op(True, key, value))
+                continue
+            shown = [*seen.get(key, ()), *own.get(key, ())]
+            if rng.random() < wrong:
+                shown += [rng.randint(1, value + 1) for _ in range(rng.randrange(3))]
+                rng.shuffle(shown)
+                del shown[rng.randint(0, len(shown)) :]
+            txn.ops.append(Op(False, key, tuple(shown)))
+        if rng.random() < 0.1:
+            txn.status = Status.ABORTED
+        else:
+            lists.append({**lists[-1], **{key: (*lists[-1].get(key, ()), *more) for key, more in own.items()}})
+        made.append(txn)
+    return settle("generated", made, lists=True)
+
+
 def repaired(history: History) -> None:
     """Reads return the last write recorded before them, so that most levels hold."""
     last: dict[object, object] = {}

@@ -13,9 +13,10 @@ pytest.importorskip("numba")
 from tests.history import cases
 from tests.long import few
 from whence.history import check, read
-from whence.history.arrays import check_columns, from_history
-from whence.history.columns import from_table, from_text, history_of
+from whence.history.arrays import check_columns
+from whence.history.columns import from_history, from_text
 from whence.history.levels import TRANSACTIONAL
+from whence.history.tables import from_table, history_of
 
 
 @pytest.mark.parametrize("blind", [False, True])
@@ -43,6 +44,29 @@ def test_both_forms_agree(seed: int) -> None:
         cases.judged(history, report)
 
 
+@pytest.mark.parametrize("seed", few([31, 32, 33], 1))
+def test_both_forms_agree_on_lists(seed: int) -> None:
+    rng = Random(seed)
+    seen: set[str] = set()
+    for number in range(400):
+        shape = (rng.choice((4, 8, 40)), rng.randint(1, 5), rng.randint(1, 4), rng.choice((1, 3, 6)))
+        history = cases.generated_lists(rng, *shape)
+        report = check_columns(from_history(history), TRANSACTIONAL, blind=bool(number % 2))
+        wanted = check(history, TRANSACTIONAL)
+        assert report.levels == wanted.levels, list(cases.rows(history))
+        bad = {pattern: count for pattern, count in wanted.patterns.items() if pattern in OF_READS}
+        assert {pattern: count for pattern, count in report.patterns.items() if pattern in OF_READS} == bad
+        cases.judged(history, report)
+        seen |= set(report.patterns) | {level for level, good in report.levels.items() if good}
+    assert seen >= {*OF_READS, *TRANSACTIONAL}, "everything occurs"
+
+
+OF_READS = {
+    "ThinAirRead", "AbortedRead", "FutureRead", "NotMyOwnWrite", "NotMyLastWrite", "IntermediateRead",
+    "DuplicateElement", "IncompatibleOrder", "NonRepeatableRead",
+}  # fmt: skip
+
+
 def test_the_order_of_sessions_means_nothing() -> None:
     rng = Random(22)
     for _ in range(200):
@@ -65,8 +89,6 @@ def test_recorded_histories(blind: bool, large: bool) -> None:
         path = cases.DATA / each["file"]
         path = path / "history.bincode" if (path / "history.bincode").exists() else path
         history = read(path)
-        if history.lists:
-            continue
         wanted = {level: good == "ok" for level, good in each["expected"].items() if level != "CM"}
         report = check_columns(from_history(history), list(wanted), blind=blind)
         assert report.levels == wanted, each["file"]

@@ -148,8 +148,18 @@ def test_loading_transactions(tmp_path: Path) -> None:
     assert "line 2: the initial value of key 1 is written" in notes_of(tmp_path, "w(1,5,0,0)\nw(1,0,0,1)")[0]
 
 
-def test_an_empty_file_says_so(tmp_path: Path) -> None:
-    assert "holds no operation" in notes_of(tmp_path, "")[0]
+@pytest.mark.parametrize(
+    "name, text",
+    [
+        ("a.txt", ""), ("a.edn", ""), ("b.edn", "[]"), ("a.hist", ""), ("a.json", "[]"), ("b.json", "[[]]"),
+        ("c.edn", "{:type :invoke :process 0 :f :txn :value [[:append 1 1]]}"), ("b.txt", "w(1,9,0,-1)"),
+    ],
+)  # fmt: skip
+def test_a_file_without_operations_is_refused(tmp_path: Path, name: str, text: str) -> None:
+    """Every level would hold for want of an operation, which says nothing about the store."""
+    (tmp_path / name).write_text(text)
+    with pytest.raises(HistoryError, match=f"{name}: holds no operation"):
+        read(tmp_path / name)
 
 
 def test_indeterminate_transactions(tmp_path: Path) -> None:

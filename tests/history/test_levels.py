@@ -5,15 +5,18 @@ from __future__ import annotations
 import gzip
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
-from tests.history import cases
+from tests.history import cases, written
 from tests.long import few
+from whence.cli import main
 from whence.errors import HistoryError
-from whence.history import check, read
+from whence.history import History, check, read
 from whence.history.dbcop import read_json
 from whence.history.elle import read_array
 from whence.history.levels import TRANSACTIONAL
@@ -129,14 +132,41 @@ def test_recorded_histories(large: bool) -> None:
 REGISTER_PATTERNS = ("WriteCOInitRead", "WriteCORead", "CyclicCF", "WriteHBInitRead", "CyclicHB")
 
 
-@recorded
-def test_tiny_histories() -> None:
+def tiny() -> Iterator[tuple[dict[str, Any], History]]:
     assert cases.DATA is not None
     with gzip.open(cases.DATA / "tiny.jsonl.gz") as lines:
         for line in lines:
             each = json.loads(line)
             reader = read_array if each["kind"] == "list-append" else read_json
-            history = reader(Path("tiny"), each["history"])
-            report = check(history, list(each["expected"]))
-            assert report.levels == {k: v == "ok" for k, v in each["expected"].items()}, each["id"]
-            cases.judged(history, report)
+            yield each, reader(Path("tiny"), each["history"])
+
+
+@recorded
+def test_tiny_histories() -> None:
+    for each, history in tiny():
+        report = check(history, list(each["expected"]))
+        assert report.levels == {k: v == "ok" for k, v in each["expected"].items()}, each["id"]
+        cases.judged(history, report)
+
+
+@recorded
+@pytest.mark.parametrize("step", few([12, 1], 1))
+def test_tiny_histories_in_every_format(step: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As typed: the command reads each back from every format that can hold it, sessions in any order."""
+    expected: dict[str, dict[str, Any]] = {}
+    paths: dict[tuple[str, ...], list[str]] = {}
+    for each, history in tiny():
+        if each["id"] % step == 0:
+            made = written.write(history, tmp_path, f"{each['id']}", Random(each["id"]))
+            paths.setdefault(tuple(each["expected"]), []).extend(map(str, made))
+            expected |= {str(path): each for path in made}
+    assert len(expected) > 6 * 433 / step
+    for levels, those in paths.items():
+        asked = [word for level in levels for word in ("--level", level.lower())]
+        assert main(["history", *those, "--json", *asked]) == 1
+        told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert len(told) == len(those)
+        for each in told:
+            wanted = expected[each["file"]]
+            assert each["levels"] == {k: v == "ok" for k, v in wanted["expected"].items()}, each["file"]
+            assert bool(each["counterexample"]) == ("violated" in wanted["expected"].values())

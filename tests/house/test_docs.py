@@ -18,7 +18,6 @@ from whence import plan as planner
 from whence.api import Settings
 from whence.cli.connect import joining
 from whence.cli.parser import parser
-from whence.config import Config
 from whence.trace import Row
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -73,7 +72,7 @@ def test_the_figures_of_the_planner() -> None:
 def test_the_settings_exist() -> None:
     rows = re.findall(r"^\| (`.*?`) \|", read("tuning").partition("## The settings")[2], re.M)
     named = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
-    known = {*Config.sized.__kwdefaults__, "tickets", "members", *Settings.__struct_fields__}
+    known = {"tickets", "order", *Settings.__struct_fields__}
     assert len(named) > 15 and set(named) <= known
 
 

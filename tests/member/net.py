@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from whence import ports
 from whence.clock import reaches
-from whence.config import Config
+from whence.config import Config, Requirements
 from whence.member import Member
 from whence.wire import decode, encode
 
@@ -31,14 +31,21 @@ class App:
 
 class MemberNet:
     def __init__(
-        self, orders: list[str], tickets: int = 3, delay: int = 2 * MS, seed: int = 1, **settings: object
+        self,
+        orders: list[str],
+        tickets: int = 3,
+        delay: int = 2 * MS,
+        seed: int = 1,
+        cluster: str = "main",
+        **settings: object,
     ) -> None:
         self.now = 0
         self.delay = delay
         self.heap: list[tuple[int, int, str, ports.Input]] = []
         self.count = 0
         self.seed = seed
-        self.settings = {"tickets": tickets, "members": len(orders), "loss": 0.0, "round_ns": 100 * MS, **settings}
+        self.tickets, self.cluster = tickets, cluster
+        self.known = Requirements(**{"members": len(orders), "loss": 0.0, "round_ns": 100 * MS, **settings})  # type: ignore[arg-type]
         self.apps: dict[str, App] = {}
         names = [f"m{i}#1" for i in range(len(orders))]
         for name, order in zip(names, orders, strict=True):
@@ -46,8 +53,11 @@ class MemberNet:
         for name in names:
             self.feed(name, ports.Start(tuple(n for n in names if n != name), genesis=True))
 
+    def config(self, order: str) -> Config:
+        return self.known.config(self.tickets, order, self.cluster)  # type: ignore[arg-type]
+
     def add(self, name: str, order: str, checkpoint: bytes | None = None) -> App:
-        config = Config.sized(order=order, **self.settings)  # type: ignore[arg-type]
+        config = self.config(order)
         app = App(Member(name, config, random.Random(f"{self.seed}/{name}"), checkpoint))
         self.apps[name] = app
         return app

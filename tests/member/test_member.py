@@ -14,7 +14,7 @@ from tests.wire.messages import KINDS, messages_of
 from whence import ports
 from whence.cast import Gossip
 from whence.clock import NEVER, EventId, Frame, Incarnation
-from whence.config import Config
+from whence.config import Requirements
 from whence.errors import ConfigError, UsageError
 from whence.member import Member
 from whence.order import TICKET_ORDERS as ORDERS
@@ -344,20 +344,20 @@ def test_same_seed_same_outputs() -> None:
 
 def test_settings_are_checked() -> None:
     with pytest.raises(ConfigError, match="cluster name"):
-        Config.sized(cluster="", tickets=3, members=5)
+        Requirements(members=5).config(3, cluster="")
     with pytest.raises(ConfigError, match="at least 1"):
-        Config.sized(tickets=0, members=5)
+        Requirements(members=5).config(0)
     with pytest.raises(ConfigError, match="order must be one of"):
-        Config.sized(tickets=3, members=5, order="total")  # type: ignore[arg-type]
+        Requirements(members=5).config(3, "total")  # type: ignore[arg-type]
 
 
 def test_a_handful_is_pushed_to_directly() -> None:
-    config = Config.sized(tickets=3, members=5, loss=0.0)
+    config = Requirements(members=5, loss=0.0).config(3)
     assert config.cast.fanout == 4 and config.cast.termination == 1
 
 
 def test_wake_is_harmless_at_any_time() -> None:
-    member = Member("m#1", Config.sized(tickets=3, members=5), random.Random(1))
+    member = Member("m#1", Requirements(members=5).config(3), random.Random(1))
     assert member.handle(ports.Wake(), 0) == [] and member.wake_at is None
     member.handle(ports.Start(), 0)
     for now in (0, 0, 1, 10**9, 5, 10**12):

@@ -63,7 +63,7 @@ class Wire:
 
     def add(self, name: str, order: str = "causal", **options: Any) -> Node:
         me = f"{name}:1#1"
-        member = Member(me, Settings.of(SETTINGS).config("c", order, 4), random.Random(name))
+        member = Member(me, Settings.of(SETTINGS).config(4, order, "c"), random.Random(name))
 
         def ship(parcels: list[Parcel]) -> None:
             self.sent += [(me, parcel) for parcel in parcels]
@@ -116,7 +116,7 @@ def accept(wire: Wire, node: Node, *payloads: bytes) -> list[str]:
     """Publish; the ids that the application is told at once."""
     batch = node.batch or node.begin(wire.now)
     assert batch is not None
-    return batch.add_all(payloads)
+    return batch.add_all(payloads, sum(map(len, payloads)))
 
 
 def delivered(node: Node) -> list[str]:

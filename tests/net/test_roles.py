@@ -13,7 +13,6 @@ from tests.member.net import MS, App, MemberNet
 from whence import ports
 from whence.cast.messages import Gossip, News
 from whence.clock import Frame
-from whence.config import Config
 from whence.member import Member
 from whence.order.messages import AckRecover
 from whence.ring.messages import GoneNews, Holder, JoinedNews, ReleasedNews, RingNews
@@ -36,7 +35,7 @@ class SealedNet(MemberNet):
     """Every member verifies; all but one can sign."""
 
     def add(self, name: str, order: str, checkpoint: bytes | None = None) -> App:
-        config = Config.sized(order=order, **self.settings)  # type: ignore[arg-type]
+        config = self.config(order)
         private = None if name == f"m{MALLORY}#1" else PRIVATE
         seal = PublisherSeal(private, PUBLIC, "lobby")
         app = App(Member(name, config, random.Random(f"{self.seed}/{name}"), checkpoint, seal))

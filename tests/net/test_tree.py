@@ -10,7 +10,7 @@ import pytest
 
 import whence
 from tests.net.live import assert_causal, collect, enter, fast, run, until
-from whence.cast import TreeCast
+from whence.cast.tree import TreeCast
 from whence.errors import ConfigError, UsageError
 from whence.net.memory import MemoryNetwork
 from whence.trace import MemoryTrace

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from tests.member.net import MS, App, MemberNet
 from whence import ports
 from whence.clock import Frame, boot_of
-from whence.config import Config
 from whence.member import Member
 from whence.objects import Objects
 from whence.wire import decode, encode
@@ -34,12 +33,12 @@ class ObjectsNet(MemberNet):
         self.jitter = jitter
         self.weather = random.Random(f"{seed}/weather")
         super().__init__(orders, seed=seed, **{"loss": loss, **settings})  # type: ignore[arg-type]
-        self.coordinators(*range(min(len(orders), int(str(self.settings["tickets"])))))
+        self.coordinators(*range(min(len(orders), self.tickets)))
         self.run(2000 * MS)  # a ring that has just been formed does not survive the loss of a coordinator (ring.md)
         self.loss = loss
 
     def add(self, name: str, order: str, checkpoint: bytes | None = None) -> Holder:
-        config = Config.sized(order=order, **self.settings)  # type: ignore[arg-type]
+        config = self.config(order)
         member = Member(name, config, random.Random(f"{self.seed}/{name}"), checkpoint)
         holder = Holder(member, objects=Objects(name))
         self.apps[name] = holder

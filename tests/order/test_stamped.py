@@ -21,9 +21,10 @@ from whence.errors import (
     UsageError,
     WrongKind,
 )
-from whence.order import MECHANISMS, OrderConfig, OrderContext, StampedOrdering, SurveyConfig
+from whence.order import MECHANISMS, OrderConfig, OrderContext, SurveyConfig
 from whence.order.messages import StampedState, TicketState
 from whence.order.outputs import Deliver, Dropped, GaveUp, OrderOutput, OrderSend
+from whence.order.stamped import StampedOrdering
 from whence.order.survey.base import Message, Stamp
 from whence.order.survey.registry import make
 from whence.order.survey.vector import VectorStamp

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from whence.clock import Entry, Frame, Incarnation
-from whence.config import Config
+from whence.config import Requirements
 from whence.order import OrderContext, TicketOrdering
 from whence.order.outputs import Deliver
 
@@ -18,7 +18,7 @@ def frame(ticket: int, seq: int, deps: tuple[Entry, ...]) -> Frame:
 
 def test_a_late_publisher_costs_each_held_frame_one_look() -> None:
     """2,000 frames of one publisher wait, each for the next of 2,000 frames of another that lag behind."""
-    config = Config.sized(tickets=2, members=3, order="reliable", hold=5000)
+    config = Requirements(members=3, hold=5000).config(2, "reliable")
     ordering = TicketOrdering(
         OrderContext("me:1#1", config.ordering, random.Random(1), members=list, sample=lambda k: [])
     )

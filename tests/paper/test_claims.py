@@ -179,6 +179,14 @@ def test_the_stored_results_hold_what_the_claims_need() -> None:
         assert set(verdicts) == {c.key for c in claims(name)}
 
 
+def test_what_is_not_decided_says_what_would_decide_it() -> None:
+    results = stored()
+    for s in statements():
+        for c in s.tested:
+            if results.status(s, c) == "not decided" and results.verdict(s) == "not decided":
+                assert c.needs, f"{s.experiment}: {c.key}"
+
+
 def test_results_survive_their_file(tmp_path: Path) -> None:
     import msgspec
 

@@ -19,7 +19,7 @@ from whence.paper.survey.reliable import (
     Deliver,
     Flush,
     Install,
-    Output,
+    ReliableOutput,
     ReliableProcess,
     Send,
     View,
@@ -48,7 +48,7 @@ class Group:
         self.asked: dict[int, int] = dict.fromkeys(self.live, 0)
         self.snapshots: dict[tuple[int, int], tuple[set[Id], set[Id]]] = {}
 
-    def do(self, p: int, outputs: list[Output]) -> None:
+    def do(self, p: int, outputs: list[ReliableOutput]) -> None:
         for output in outputs:
             match output:
                 case Send(to, wire):
@@ -155,7 +155,7 @@ def test_without_uniform_delivery_a_crashed_process_may_have_seen_more() -> None
 class NoRetransmission(ReliableProcess):
     """Flushes without the messages."""
 
-    def _tell(self, view: View, wire: Wire) -> list[Output]:
+    def _tell(self, view: View, wire: Wire) -> list[ReliableOutput]:
         return super()._tell(view, Flush(wire.view, wire.stateful, ()) if isinstance(wire, Flush) else wire)
 
 

@@ -12,9 +12,10 @@ import time
 
 from tests.ring.world import Make, World, config
 from whence.clock import address_of, boot_of
-from whence.ring import State, TolerantRing, recovery_rounds
+from whence.ring import State, recovery_rounds
 from whence.ring.founding import told_epoch
 from whence.ring.invariants import quiet_violations, reunites
+from whence.ring.tolerant import TolerantRing
 
 
 class Chaos:

@@ -14,7 +14,8 @@ import pytest
 from tests.long import few
 from tests.ring.walks import walk
 from tests.ring.world import Make, Violation, World, config
-from whence.ring import BasicRing, State
+from whence.ring import State
+from whence.ring.basic import BasicRing
 from whence.ring.interface import Granted, Rejected, Released, RingSend
 from whence.ring.invariants import quiet_violations, violations
 from whence.ring.messages import AckSucc, CJoin, CLeave, Holder, NackLeave, NewSucc, Tenure

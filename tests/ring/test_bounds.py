@@ -8,7 +8,6 @@ import pytest
 
 from tests.ring.world import ROUND, World, config
 from whence.clock import Incarnation
-from whence.ring import TolerantRing
 from whence.ring.interface import BecameOwner, Rejected, RingOutput
 from whence.ring.messages import (
     ERA_SHIFT,
@@ -32,6 +31,7 @@ from whence.ring.messages import (
     Witness,
 )
 from whence.ring.table import MAX_EPOCH_JUMP, MAX_TERM_JUMP
+from whence.ring.tolerant import TolerantRing
 
 TOP = (1 << 64) - 1
 LAST_ERA = (1 << 40) - 1

@@ -19,8 +19,8 @@ from tests.ring.scenes import ask, build, from_widest
 from tests.ring.walks import walk
 from tests.ring.world import DELTA, ROUND, Make, World, config, without
 from whence.clock import MemberId
-from whence.ring import BasicRing, Ring, RingConfig, State, TolerantRing
-from whence.ring.basic import Edges
+from whence.ring import Ring, RingConfig, State
+from whence.ring.basic import BasicRing, Edges
 from whence.ring.config import between
 from whence.ring.context import Context, Timer
 from whence.ring.founding import told_epoch
@@ -41,6 +41,7 @@ from whence.ring.neighbourhood.neighbours import Neighbours
 from whence.ring.neighbourhood.reunion import Gathering, Reunion
 from whence.ring.neighbourhood.underway import Attempt
 from whence.ring.table import Table
+from whence.ring.tolerant import TolerantRing
 
 
 class Rule(NamedTuple):

@@ -13,7 +13,7 @@ from tests.ring.scenes import ask, build, from_widest
 from tests.ring.world import ROUND, World, config
 from whence.clock import MemberId
 from whence.errors import BadMessage, ConfigError
-from whence.ring import RingConfig, State, TolerantRing
+from whence.ring import RingConfig, State
 from whence.ring.config import between, distance, need_acks, need_alive
 from whence.ring.edge import Edge
 from whence.ring.interface import BecameOwner, Excluded, Granted, Lost, Rejected, Released, RingSend, Thawed
@@ -34,6 +34,7 @@ from whence.ring.messages import (
     Update,
 )
 from whence.ring.neighbourhood.underway import Attempt
+from whence.ring.tolerant import TolerantRing
 
 # --- rule 4 also here ---
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 
 from tests.ring.world import ROUND, Make, Violation, World, config
-from whence.ring import BasicRing, State
+from whence.ring import State
+from whence.ring.basic import BasicRing
 from whence.ring.invariants import quiet_violations
 from whence.ring.messages import AckCLeave
 

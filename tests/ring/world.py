@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import Any
 
 from whence.clock import MemberId, member_id
-from whence.ring import Ring, RingConfig, State, TolerantRing
+from whence.ring import Ring, RingConfig, State
 from whence.ring.interface import (
     Announce,
     BecameOwner,
@@ -29,6 +29,7 @@ from whence.ring.interface import (
 )
 from whence.ring.invariants import Watch, violations
 from whence.ring.messages import CLeave, RingMessage
+from whence.ring.tolerant import TolerantRing
 
 ROUND = 1_000_000
 DELTA = 80_000

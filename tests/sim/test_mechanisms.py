@@ -22,7 +22,8 @@ from whence.config import Config
 from whence.errors import ConfigError
 from whence.judge import judge
 from whence.member import Member
-from whence.order import MECHANISMS, StampedOrdering
+from whence.order import MECHANISMS
+from whence.order.stamped import StampedOrdering
 from whence.order.survey.base import Message, Wait
 from whence.sim.mechanisms import TIMED, hostile
 from whence.sim.run import run

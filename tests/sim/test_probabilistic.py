@@ -16,7 +16,7 @@ from whence.clock import address_of
 from whence.config import Config
 from whence.judge import judge
 from whence.member import Member
-from whence.order import ProbabilisticOrdering
+from whence.order.probabilistic import ProbabilisticOrdering
 from whence.sim.actions import Move
 from whence.sim.run import run
 from whence.sim.scenario import parse

@@ -12,9 +12,10 @@ from tests.survey.net import Net
 from whence.clock.interval import SEED, encode, peek
 from whence.errors import BadFrame, BadMessage, ConfigError, RemoteError, TooLarge
 from whence.order.survey.codec import Codec
+from whence.order.survey.config import MECHANISMS
 from whence.order.survey.interval import IntervalStamp
 from whence.order.survey.process import Process
-from whence.order.survey.registry import MECHANISMS, make
+from whence.order.survey.registry import make
 
 FOUNDERS = (0, 1, 2)
 

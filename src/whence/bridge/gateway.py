@@ -37,7 +37,7 @@ from whence.bridge.envelope import (
 from whence.clock import EventId, MemberId
 from whence.errors import BadMessage, CorruptJournal, CyclicTopology, UsageError
 
-Tenure = tuple[str, int, int, MemberId]
+Numbering = tuple[str, int, int, MemberId]
 """Cluster, ticket, incarnation, owner: whose events have rising numbers."""
 
 MAX_TENURES = 4096
@@ -65,7 +65,7 @@ class Passed(msgspec.Struct, frozen=True, gc=False):
     published: str
 
 
-Output = Forward | Passed
+GatewayOutput = Forward | Passed
 
 
 @dataclass
@@ -139,7 +139,7 @@ class Gateway:
         self.starting = True
         """Nothing is forwarded but probes: the own one may still come round."""
         self.lives: dict[str, dict[MemberId, None]] = {c: {} for c in clusters}
-        self.have: dict[str, dict[Tenure, int]] = {c: {} for c in clusters}
+        self.have: dict[str, dict[Numbering, int]] = {c: {} for c in clusters}
         """By cluster: which events of others it has got from this bridge."""
         self.learned = False
         """`have` or `lives` has changed since `ledger` was called."""
@@ -170,7 +170,7 @@ class Gateway:
             return []
         return list(self._probe(cluster, heading))
 
-    def read(self, cluster: str, event: EventId, payload: bytes) -> list[Output]:
+    def read(self, cluster: str, event: EventId, payload: bytes) -> list[GatewayOutput]:
         """The next event of a cluster, in its order. `CyclicTopology` if it is the own probe on a way of its own."""
         try:
             heading, body = unwrap(payload)
@@ -206,7 +206,7 @@ class Gateway:
                 return Crossed(str(event), (cluster,), hop_of(event))
         return None
 
-    def _forwards(self, crossed: Crossed, tenure: Tenure, event: EventId, body: bytes) -> Iterable[Forward]:
+    def _forwards(self, crossed: Crossed, tenure: Numbering, event: EventId, body: bytes) -> Iterable[Forward]:
         payload, stats = _wrapped(crossed, body), self.stats[tenure[0]]
         for to in self.clusters:
             if to == tenure[0]:
@@ -242,7 +242,7 @@ class Gateway:
 
     # --- what is on the other side
 
-    def _learn(self, cluster: str, event: EventId, heading: Heading | None) -> list[Output]:
+    def _learn(self, cluster: str, event: EventId, heading: Heading | None) -> list[GatewayOutput]:
         """An own event is delivered: it is what this bridge has brought there."""
         if not isinstance(heading, Crossed) or (source := heading.path[-1]) not in self.clusters:
             return []

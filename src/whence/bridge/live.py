@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any, Self, TextIO
 
 from whence.api import LISTEN, Cluster, Join, found, join
-from whence.bridge.gateway import Forward, Gateway, Output, Passed
+from whence.bridge.gateway import Forward, Gateway, GatewayOutput, Passed
 from whence.bridge.merge import CROSSINGS, Crossing, lines
 from whence.clock import EventId, Frame
 from whence.errors import DiskError, UsageError
@@ -160,7 +160,7 @@ class Bridge:
         """What one cluster delivers, to the others. Asking for the next batch says that this one is done with."""
         reader, stats, refused = self._readers[name], self.gateway.stats[name], 0
         while batch := await reader.batch(FRAMES):
-            out: list[Output] = []
+            out: list[GatewayOutput] = []
             for event in batch:
                 out += self.gateway.read(name, _id_of(event), event.payload)
             await self._publish([o for o in out if isinstance(o, Forward)])

@@ -17,4 +17,3 @@ from whence.cast.messages import News as News
 from whence.cast.messages import Subscribe as Subscribe
 from whence.cast.messages import Welcome as Welcome
 from whence.cast.messages import check as check
-from whence.cast.tree import TreeCast as TreeCast

@@ -8,7 +8,6 @@ from whence.cast.base import Vet
 from whence.cast.config import CastConfig
 from whence.cast.dissemination import Dissemination
 from whence.cast.gossip import EttbGossip
-from whence.cast.tree import TreeCast
 from whence.cast.views import FullView, PartialView
 from whence.clock import MemberId
 
@@ -16,5 +15,8 @@ from whence.clock import MemberId
 def make(me: MemberId, config: CastConfig, rng: random.Random, vet: Vet | None = None) -> Dissemination:
     """The dissemination that the configuration asks for."""
     view = (FullView if config.view == "full" else PartialView)(me, config, rng)
-    kind = TreeCast if config.mode == "tree" else EttbGossip
-    return kind(me, config, view, rng, vet)
+    if config.mode == "tree":
+        from whence.cast.tree import TreeCast  # lazily: it takes memory
+
+        return TreeCast(me, config, view, rng, vet)
+    return EttbGossip(me, config, view, rng, vet)

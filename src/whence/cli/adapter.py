@@ -25,7 +25,7 @@ from typing import Any
 import msgspec
 
 from whence.clock import MemberId, address_of, member_id, reaches
-from whence.config import Config
+from whence.config import Requirements
 from whence.errors import RemoteError, UsageError
 from whence.member import Member
 from whence.ports import (
@@ -165,11 +165,8 @@ class Adapter:
         self.disk.boot += 1
         self.save()
         me = member_id(self.node, self.disk.boot)
-        config = Config.sized(
-            cluster="conform",
-            tickets=self.tickets,
+        known = Requirements(
             members=MEMBERS,
-            order=self.order,  # type: ignore[arg-type]
             loss=0.05,
             mode="eager",
             round_ns=50 * MS,
@@ -177,6 +174,7 @@ class Adapter:
             ring_round_ns=250 * MS,
             delta_ns=80 * MS,
         )
+        config = known.config(self.tickets, self.order, "conform")  # type: ignore[arg-type]
         self.member = Member(me, config, random.Random(me), self.disk.checkpoint, disk=True)
         if body["join"]:
             self.hello()

@@ -14,7 +14,7 @@ import msgspec
 from whence.api import Cluster, Event
 from whence.bridge import Reader, Said, local
 from whence.cli.connect import Notices, entered, joining, run_until_stopped, tell_council
-from whence.cli.streams import Lines, Output, printable
+from whence.cli.streams import Lines, PipeWriter, printable
 from whence.cli.terminal import Prompt
 from whence.clock import address_of
 from whence.errors import NoTicket, UsageError
@@ -50,7 +50,7 @@ async def _chat(args: argparse.Namespace) -> int:
     async with joining(args) as cluster:
         terminal = sys.stdin.isatty() and sys.stdout.isatty()
         notice(f"{args.nick} {entered(cluster)} at {cluster.address}. {HELP if terminal else ''}".rstrip())
-        output = Output(sys.stdout.fileno())
+        output = PipeWriter(sys.stdout.fileno())
         prompt = Prompt(f"{args.nick}> ") if terminal else None
         talk = _Talk(args.nick, cluster, output, prompt, args.trust)
         lines = prompt or Lines(sys.stdin.fileno(), MAX_TEXT)
@@ -72,7 +72,7 @@ async def _chat(args: argparse.Namespace) -> int:
 
 class _Talk:
     def __init__(
-        self, nick: str, cluster: Cluster, output: Output, prompt: Prompt | None, trusted: list[str] | None
+        self, nick: str, cluster: Cluster, output: PipeWriter, prompt: Prompt | None, trusted: list[str] | None
     ) -> None:
         self.nick = nick
         self.cluster = cluster

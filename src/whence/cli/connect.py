@@ -55,7 +55,9 @@ def joining(args: argparse.Namespace) -> Join:
 
 
 def entered(cluster: Cluster) -> str:
-    """Whether this process founded or joined."""
+    """Whether this process founded or joined. One that remembers a council founds nothing (docs/ring.md, rule C0)."""
+    if cluster.founded and cluster.council is not None and cluster.council.number:
+        return f"has joined {cluster.name!r} again"
     return f"has {'founded' if cluster.founded else 'joined'} {cluster.name!r}"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from whence.bridge import Door, Reader, Said
 from whence.cli.connect import Notices, entered, joining, run_until_stopped, security
-from whence.cli.streams import Output, printable
+from whence.cli.streams import PipeWriter, printable
 from whence.clock import address_of
 from whence.net.keys import read_secret
 from whence.net.metrics import MetricsServer, Wishes
@@ -51,7 +51,7 @@ async def _door(args: argparse.Namespace) -> int:
             metrics=where,
         )
         ready = asyncio.create_task(_tell_ready(opened, notice))
-        output = Output(sys.stdout.fileno())
+        output = PipeWriter(sys.stdout.fileno())
         show = _as_json if args.json else _as_text
         events = cluster.events()
         try:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from whence.cli.later import later
 from whence.errors import HistoryError, UsageError
 
 if TYPE_CHECKING:
     from whence.history import History, Report
-    from whence.history.arrays import Columns
+    from whence.history.columns import Columns
     from whence.history.levels import Level
     from whence.spark.histories import Checked
 
@@ -23,6 +25,8 @@ LARGE = 4 << 20
 """Bytes of a text file above which it is read and checked as arrays."""
 SMALL = 50_000
 """Rows of a Parquet file below which it is checked by the reference form."""
+MANY = 200_000
+"""Operations of other files below which the reference form takes less time than to compile the kernels once."""
 
 EXAMPLES = """\
 examples:
@@ -74,8 +78,11 @@ def history(args: argparse.Namespace) -> int:
     if args.master is not None:
         return _on_spark(found, args, levels)
     taken: set[str] = set()
-    if args.out is not None and (args.out / "findings.jsonl").exists():
-        raise UsageError(f"{args.out} has findings of an earlier check: name another folder")
+    if args.out is not None:
+        if (args.out / "findings.jsonl").exists():
+            raise UsageError(f"{args.out} has findings of an earlier check: name another folder")
+        args.out.mkdir(parents=True, exist_ok=True)
+        (args.out / "findings.jsonl").touch()  # a folder that cannot be written to is named now, not after the check
     reports: list[Report] = []
     for path in found:
         try:
@@ -115,90 +122,108 @@ def _one(path: Path, args: argparse.Namespace, levels: list[Level] | None, taken
 
 def _checked(path: Path, form: str, levels: list[Level] | None) -> tuple[History | Columns, Report]:
     """Small histories by the reference form, which needs no compiler; large ones as arrays."""
-    from whence.history import check, read
+    from whence.history import check
+    from whence.history.read import read, suffix_of
 
-    large = path.suffix == ".txt" and form in ("auto", "text") and path.stat().st_size > LARGE
-    if path.suffix == ".parquet":
-        import pyarrow.parquet as pq
-
-        from whence.history.columns import from_table, history_of
-
-        table = pq.read_table(path)
-        if table.num_rows < SMALL or "list" in str(
-            table.schema.field("value").type if "value" in table.column_names else ""
-        ):
-            found = history_of(table, str(path))
-            return found, check(found, levels)
-        columns = from_table(table, str(path))
-    elif large and "CM" not in (levels or ()):
+    if form == "auto" and suffix_of(path) == ".parquet":
+        return _table(path, levels)
+    large = suffix_of(path) == ".txt" and form in ("auto", "text") and path.stat().st_size > LARGE
+    if large and "CM" not in (levels or ()):
+        from whence.history.arrays import check_columns
         from whence.history.columns import from_text
 
         columns = from_text(path)
-    else:
-        history = read(path, form)
+        return columns, check_columns(columns, levels)
+    history = read(path, form)
+    if history.operations < MANY or "CM" in (levels or ()) or find_spec("numba") is None:
         return history, check(history, levels)
     from whence.history.arrays import check_columns
+    from whence.history.columns import from_history
 
+    return history, check_columns(from_history(history), levels)
+
+
+def _table(path: Path, levels: list[Level] | None) -> tuple[History | Columns, Report]:
+    from whence.history import check
+    from whence.history.tables import from_table, history_of, read_parquet
+
+    table = read_parquet(path)
+    if table.num_rows < SMALL:
+        found = history_of(table, str(path))
+        return found, check(found, levels)
+    from whence.history.arrays import check_columns
+
+    columns = from_table(table, str(path))
+    del table  # as large as the columns
     return columns, check_columns(columns, levels)
 
 
 def _on_spark(paths: list[Path], args: argparse.Namespace, levels: list[Level] | None) -> int:
     """Parquet tables of operations are spread one after the other; other formats are checked side by side."""
-    from whence.history.read import read
-    from whence.history.save import rows
+    from whence.history.read import read, suffix_of
     from whence.spark import histories
     from whence.spark.session import session
 
+    tables = [path for path in paths if args.format == "auto" and suffix_of(path) == ".parquet"]
+    small: list[History] = []
+    worst = 0
+    for path in paths:
+        try:
+            small += [] if path in tables else [read(path, args.format)]
+        except HistoryError as error:
+            if len(paths) == 1:
+                raise
+            print(f"whence: {error}", file=sys.stderr)
+            worst = 2
     spark = session(args.master)
-    tables = [path for path in paths if path.suffix == ".parquet"]
-    checked = [(str(path), histories.check(spark.read.parquet(str(path)), levels, args.certificate)) for path in tables]
-    small = [read(path, args.format) for path in paths if path not in tables]
+    checked: list[tuple[str, Checked]] = []
+    for path in tables:
+        checked.append((str(path), histories.check(histories.read(spark, str(path)), levels, args.certificate)))
     for lists in (False, True):
-        made = [
-            (each.file, s, t, op, kind, str(key), _text(value, lists, kind))
-            for each in small
-            if each.lists is lists
-            for op, (s, t, kind, key, value) in enumerate(rows(each))
-        ]
+        made = [row for each in small if each.lists is lists for row in _spark_rows(each)]
         if made:
-            kind_of_value = "array<string>" if lists else "string"
             schema = (
-                f"history string, session string, txn long, op long, kind string, key string, value {kind_of_value}"
+                "history string, session string, txn long, op long, kind string, key string, value "
+                f"{'array<string>' if lists else 'string'}"
             )
             checked.append(("", histories.check(spark.createDataFrame(made, schema), levels, args.certificate)))
-    worst = 0
-    for file, each in checked:
+    for file, one in checked:
         if args.out is not None:
             for name in ("verdicts", "findings", "order"):
-                getattr(each, name).write.mode("append").parquet(str(args.out / name))
-        worst = max(worst, _tell_spark(file, each, args.json))
+                getattr(one, name).write.mode("append").parquet(str(args.out / name))
+        worst = max(worst, _tell_spark(file, one, args.json))
     return worst
 
 
-def _text(value: object, lists: bool, kind: str) -> object:
-    if not lists:
-        return None if value is None else str(value)
-    return [str(each) for each in value] if kind == "r" and isinstance(value, list) else [str(value)]
+def _spark_rows(history: History) -> Iterator[tuple[object, ...]]:
+    from whence.history.save import rows
+
+    for op, (session, txn, kind, key, value) in enumerate(rows(history)):
+        if history.lists:
+            value = [str(each) for each in value] if isinstance(value, list) else [str(value)]
+        yield history.file, session, txn, op, kind, str(key), value if value is None or history.lists else str(value)
 
 
 def _tell_spark(file: str, checked: Checked, as_json: bool) -> int:
     """Print the verdicts of one check; returns its exit code."""
-    levels: dict[str, dict[str, bool]] = {}
-    sizes: dict[str, dict[str, int]] = {}
+    told: dict[str, dict[str, Any]] = {}
     for row in checked.verdicts.collect():
         name = file or row["history"]
-        levels.setdefault(name, {})[row["level"]] = row["holds"]
-        sizes[name] = {each: row[each] for each in ("operations", "transactions", "sessions")}
-    patterns: dict[str, dict[str, int]] = {}
-    stories: dict[str, str] = {}
+        one = told.setdefault(name, {"file": name, "levels": {}, "patterns": {}})
+        one["levels"][row["level"]] = row["holds"]
+        one |= {each: row[each] for each in ("operations", "transactions", "sessions", "seconds")}
+        one |= {"counterexample": None, "story": None, "notes": row["notes"].split("; ") if row["notes"] else []}
     for row in checked.findings.collect():
-        patterns.setdefault(file or row["history"], {})[row["pattern"]] = row["count"]
-        stories[file or row["history"]] = row["story"]
-    for name, told in levels.items():
+        one = told[file or row["history"]]
+        one["patterns"][row["pattern"]] = row["count"]
+        one["story"] = row["story"].replace("history:", f"{file}:", 1) if file else row["story"]
+        if row["smallest"]:
+            one["counterexample"] = json.loads(row["finding"])
+    for name, one in told.items():
         if as_json:
-            found = {"file": name, "levels": told, "patterns": patterns.get(name, {}), **sizes[name]}
-            print(json.dumps({**found, "story": stories.get(name)}))
+            print(json.dumps(one), flush=True)
         else:
-            said = ", ".join(f"{level} {'holds' if good else 'violated'}" for level, good in told.items())
-            print(f"{stories.get(name) or f'{name}: {said}'}\n", flush=True)
-    return 0 if all(good for told in levels.values() for good in told.values()) else 1
+            said = ", ".join(f"{level} {'holds' if good else 'violated'}" for level, good in one["levels"].items())
+            notes = "".join(f"\n  note: {note}" for note in one["notes"])
+            print(f"{one['story'] or f'{name}: {said}{notes}'}\n", flush=True)
+    return 0 if all(good for one in told.values() for good in one["levels"].values()) else 1

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from whence.api import Cluster, Event
 from whence.bridge import Reader, Said, local
 from whence.cli.connect import Notices, entered, joining, run_until_stopped, tell_council
-from whence.cli.streams import Lines, Output, printable
+from whence.cli.streams import Lines, PipeWriter, printable
 from whence.clock import address_of
 from whence.fleet.load import Pace, payload, published_at
 from whence.net.metrics import Latency, MetricsServer, Wishes
@@ -72,7 +72,7 @@ async def _both(deliveries: Coroutine[Any, Any, None], input: Coroutine[Any, Any
 
 
 async def _deliveries(args: argparse.Namespace, cluster: Cluster, latency: Latency) -> None:
-    output = Output(sys.stdout.fileno())
+    output = PipeWriter(sys.stdout.fileno())
     show = _as_json if args.json else _as_text
     reader = Reader(cluster.name, trusted=args.trust)
     events = cluster.events()

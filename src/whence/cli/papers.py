@@ -114,7 +114,9 @@ def _paper(command: argparse.ArgumentParser) -> None:
         "--data", type=Path, metavar="FILE", help="a recorded editing session (default: a synthetic one)"
     )
     command.add_argument(
-        "--live", action="store_true", help="on real sockets here, beside the simulator (ccc11/fig4, fig5)"
+        "--live",
+        action="store_true",
+        help="on real sockets here, beside the simulator (ccc11/availability, fig4, fig5)",
     )
     command.add_argument(
         "--as-published",

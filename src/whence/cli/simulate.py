@@ -23,7 +23,7 @@ from whence.errors import ConfigError, UsageError
 from whence.recorder import Sink
 from whence.sim.actions import show
 from whence.sim.chaos import expand
-from whence.sim.run import Outcome, run, run_id
+from whence.sim.run import Simulated, run, run_id
 from whence.sim.scenario import Loaded, load
 from whence.sim.shrink import Shrunk
 from whence.sim.shrink import shrink as shrink_run
@@ -101,7 +101,7 @@ def _both(first: Sink | None, second: Sink) -> Sink:
     return sink
 
 
-def show_outcome(args: argparse.Namespace, outcome: Outcome) -> None:
+def show_outcome(args: argparse.Namespace, outcome: Simulated) -> None:
     """The report, for people or machines."""
     if args.json:
         print(msgspec.json.encode(outcome.report).decode())
@@ -148,7 +148,7 @@ def shrink(args: argparse.Namespace) -> int:
     return 1
 
 
-def _shrunk(loaded: Loaded, seed: int, outcome: Outcome, budget: int) -> Shrunk:
+def _shrunk(loaded: Loaded, seed: int, outcome: Simulated, budget: int) -> Shrunk:
     assert outcome.violation is not None
     with progress(f"shrinking seed {seed}") as tick:
         return shrink_run(

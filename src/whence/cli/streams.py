@@ -73,7 +73,7 @@ class Lines:
             self._loop.call_soon_threadsafe(self._batches.put_nowait, batch)
 
 
-class Output:
+class PipeWriter:
     """Bytes to a descriptor, in order. `write` waits for the reader at the other end, the loop does not."""
 
     def __init__(self, fd: int) -> None:

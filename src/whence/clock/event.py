@@ -88,10 +88,10 @@ encode = msgspec.msgpack.Encoder().encode
 S = TypeVar("S", bound="Body")
 
 
-FRAME_BYTES = 48_000
+FRAME_BYTES = 56_000
 """Bytes of a body that a runtime fills when there is much to publish: with its headers the frame fits into one
 datagram. (What a peer accepts is larger: `wire.limits`.)"""
-FRAME_EVENTS = 512
+FRAME_EVENTS = 1024
 """And events: the frame is the unit of loss and of recovery."""
 
 

@@ -1,4 +1,4 @@
-"""The array form: a history of registers as columns, for 10^5 to 10^8 operations. The verdicts are those of `check`."""
+"""The array form: a history as columns, for 10^5 to 10^8 operations. The verdicts are those of `check`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from typing import Any, Final
 import numpy as np
 
 from whence.errors import HistoryError
+from whence.history import bykey, listed
 from whence.history import kernels as k
+from whence.history.bykey import ByKey
+from whence.history.columns import Columns
 from whence.history.explain import causal_cycle, explain_level
 from whence.history.graph import Necessary
 from whence.history.kernels import Bytes, Ints, Longs
 from whence.history.levels import PATTERNS, REGISTERS, TRANSACTIONAL, Level
-from whence.history.model import INIT, History, Key, Op, Value
-from whence.history.report import Finding, Report, names_of
+from whence.history.model import INIT, Key, Value
+from whence.history.report import Finding, Report
 
 BAD: Final = {
     k.THIN: "ThinAirRead",
@@ -26,6 +29,8 @@ BAD: Final = {
     k.NOT_OWN: "NotMyOwnWrite",
     k.NOT_LAST: "NotMyLastWrite",
     k.INTERMEDIATE: "IntermediateRead",
+    k.PARTIAL: "IntermediateRead",
+    k.DUPLICATE: "DuplicateElement",
 }
 SHOWN: Final = 20
 """Bad reads of each pattern that become findings; all are counted."""
@@ -33,87 +38,6 @@ CLOCK_BYTES: Final = 3 << 30
 """Memory for clocks; above it they are made by blocks of sessions."""
 EXPLAINED: Final = 200_000
 """Edges inside cycles that an explanation looks at."""
-
-
-@dataclass(slots=True)
-class Columns:
-    """One history of registers, sorted by session, transaction and operation."""
-
-    file: str
-    first: Ints
-    """Of each session: the number of its first transaction; one more entry for all."""
-    begin: Longs
-    """Of each transaction: its first operation; one more entry for all."""
-    write: Bytes
-    key: Ints
-    """Coded 0, 1, ..."""
-    value: Longs
-    """`kernels.NOTHING`: the initial value."""
-    keys: int
-    recorded: Longs | None = None
-    """Of each transaction: when it was recorded, a guess for the commit order."""
-    aborted: tuple[Ints, Longs] = field(default_factory=lambda: (np.empty(0, np.int32), np.empty(0, np.int64)))
-    notes: list[str] = field(default_factory=list)
-    key_names: Any = None
-    """Code -> key; None: the code is the key."""
-    value_names: Any = None
-    session_names: Sequence[str] | None = None
-    numbers: Longs | None = None
-    """The transactions' own numbers, where the source has them."""
-    txn_names: Any = None
-    """By number; None: session and position."""
-
-    def key_of(self, code: int) -> Key:
-        return int(code) if self.key_names is None else _plain(self.key_names[code])
-
-    def value_of(self, code: int) -> Value:
-        if code == k.NOTHING:
-            return None
-        return int(code) if self.value_names is None else _plain(self.value_names[code])
-
-    def ops(self, t: int) -> list[Op]:
-        return [
-            Op(bool(self.write[i]), self.key_of(self.key[i]), self.value_of(self.value[i]))
-            for i in range(self.begin[t], self.begin[t + 1])
-        ]
-
-
-def _plain(name: Any) -> Any:
-    return name.item() if isinstance(name, np.generic) else name
-
-
-def from_history(history: History) -> Columns:
-    """The columns of a history; keys and values are coded."""
-    if history.lists:
-        raise HistoryError(f"{history.file}: lists are checked by the reference form only")
-    keys: dict[Key, int] = {}
-    values: dict[Value, int] = {}
-    txns = list(history.txns())
-    write, key, value = [], [], []
-    for txn in txns:
-        for op in txn.ops:
-            write.append(op.write)
-            key.append(keys.setdefault(op.key, len(keys)))
-            value.append(k.NOTHING if op.value is None else values.setdefault(op.value, len(values)))
-    bad = [(op.key, op.value) for txn in history.aborted for op in txn.ops if op.write]
-    known = [(keys[x], values[v]) for x, v in bad if x in keys and v in values]
-    sizes = [len(txn.ops) for txn in txns]
-    return Columns(
-        history.file,
-        np.cumsum([0, *(len(s) for s in history.sessions.values())]).astype(np.int32),
-        np.cumsum([0, *sizes]).astype(np.int64),
-        np.array(write, np.uint8),
-        np.array(key, np.int32),
-        np.array(value, np.int64),
-        len(keys),
-        np.array([txn.recorded for txn in txns], np.int64),
-        (np.array([x for x, _ in known], np.int32), np.array([v for _, v in known], np.int64)),
-        list(history.notes),
-        list(keys),
-        list(values),
-        list(history.sessions),
-        txn_names=names_of(history),
-    )
 
 
 @dataclass(slots=True)
@@ -130,13 +54,26 @@ class Graph:
     value: Longs
     begin: Longs
     """Of each transaction: its first external read."""
-    after_begin: Longs
-    after: Ints
-    """Who reads from each transaction."""
     seconds: dict[str, float]
     clock_bytes: int = CLOCK_BYTES
     rounds: int = 0
     candidates: int = 0
+    versions: Ints = field(default_factory=lambda: np.empty((0, 3), np.int32))
+    """Lists: neighbours in the longest list of a key. Rows: one, other, key."""
+    _after: tuple[Longs, Ints] | None = None
+
+    @property
+    def after(self) -> tuple[Longs, Ints]:
+        """Who follows each transaction by reads-from or version order: where they begin, and all of them."""
+        if self._after is None:  # a good guess needs it not
+            self._after = self.following(self.versions[:, :2])
+        return self._after
+
+    def following(self, edges: Ints) -> tuple[Longs, Ints]:
+        """Reads-from and more edges (one, other), by the first."""
+        one = np.concatenate([self.writer, edges[:, 0].astype(np.int32)])
+        other = np.concatenate([self.reader, edges[:, 1].astype(np.int32)])
+        return k.sort_pairs(one, other, self.total)
 
     @property
     def total(self) -> int:
@@ -157,8 +94,7 @@ def make_graph(
     session = np.repeat(np.arange(first.size - 1, dtype=np.int32), np.diff(first))
     begin = np.zeros(total + 1, np.int64)
     np.cumsum(np.bincount(reader, minlength=total), out=begin[1:])
-    after_begin, after = k.sort_pairs(writer, reader, total)
-    return Graph(first, session, reader, at, key, writer, value, begin, after_begin, after, seconds)
+    return Graph(first, session, reader, at, key, writer, value, begin, seconds)
 
 
 def guess(graph: Graph, recorded: Longs | None, blind: bool) -> tuple[Ints, Ints]:
@@ -168,11 +104,12 @@ def guess(graph: Graph, recorded: Longs | None, blind: bool) -> tuple[Ints, Ints
     if not blind and recorded is not None:
         order = np.argsort(recorded, kind="stable").astype(np.int32)
         rank = _inverse(order)
-        if k.is_topological(graph.first, graph.session, graph.reader, graph.writer, rank):
+        forward = rank[graph.versions[:, 0]] < rank[graph.versions[:, 1]]
+        if forward.all() and k.is_topological(graph.first, graph.session, graph.reader, graph.writer, rank):
             return order, rank
     if blind or recorded is None:  # sessions side by side, not one after the other
         wish = (np.arange(total) - graph.first[graph.session]) * np.int64(graph.first.size) + graph.session
-    order = k.topological(graph.first, graph.session, graph.after_begin, graph.after, wish)
+    order = k.topological(graph.first, graph.session, *graph.after, wish)
     return order, _inverse(order) if order.size == total else np.empty(0, np.int32)
 
 
@@ -184,22 +121,15 @@ def _inverse(order: Ints) -> Ints:
 
 def reorder(graph: Graph, edges: Ints, rank: Ints) -> Ints:
     """An order that keeps the edges, too, close to the old one; shorter if there is a cycle."""
-    real = edges[edges[:, 1] >= 0]
-    writers = np.repeat(np.arange(graph.total, dtype=np.int32), np.diff(graph.after_begin))
-    one = np.concatenate([writers, real[:, 0].astype(np.int32)])
-    other = np.concatenate([graph.after, real[:, 1].astype(np.int32)])
-    begin, after = k.sort_pairs(one, other, graph.total)
-    return k.topological(graph.first, graph.session, begin, after, rank.astype(np.int64))
+    more = np.concatenate([graph.versions[:, :2], edges[edges[:, 1] >= 0, :2]])
+    return k.topological(graph.first, graph.session, *graph.following(more), rank.astype(np.int64))
 
 
 class Rounds:
     """Find the edges that contradict an order, order anew, and so on: by level, strongest first."""
 
-    def __init__(
-        self, graph: Graph, by_number: Ints, key_begin: Longs, begin: Longs, key: Ints, what: Bytes, keys: int
-    ):
-        self.graph, self.by_number, self.key_begin = graph, by_number, key_begin
-        self.begin, self.key, self.what, self.keys = begin, key, what, keys
+    def __init__(self, graph: Graph, by_key: ByKey) -> None:
+        self.graph, self.by_key = graph, by_key
         self.clock: Any = None
         self.known = np.empty((0, 5), np.int32)
 
@@ -207,7 +137,7 @@ class Rounds:
         """All necessary edges that contradict this order."""
         graph = self.graph
         started = perf_counter()
-        _, by_rank = k.key_writers(order, self.begin, self.key, self.what, self.keys)
+        by_rank = bykey.ranked(self.by_key.begin, self.by_key.writers, rank)
         found = []
         for low, high in graph.blocks():
             before = perf_counter()
@@ -225,12 +155,12 @@ class Rounds:
         return np.concatenate(found) if found else np.empty((0, 5), np.int32)
 
     def _block(self, by_rank: Ints, rank: Ints, clock: Any, low: int, high: int) -> Ints:
-        graph = self.graph
+        graph, those = self.graph, self.by_key
         room = 1 << 16
         while True:
             out = np.empty((room, 5), np.int32)
             count, looked = k.necessary(
-                graph.reader, graph.at, graph.key, graph.writer, by_rank, self.by_number, self.key_begin, rank,
+                those.reader, those.at, those.key, those.writer, by_rank, those.writers, those.begin, rank,
                 graph.first, graph.session, graph.begin, graph.writer, graph.at, clock, low, high, out,
             )  # fmt: skip
             if count <= room:
@@ -268,7 +198,7 @@ def check_columns(
 
     `blind`: ignore the recorded order. `clock_bytes`: memory for clocks at a time.
     """
-    single = bool((np.diff(columns.begin) <= 1).all())
+    single = columns.lists is None and bool((np.diff(columns.begin) <= 1).all())
     if levels is None:
         levels = ("RC", "RA", "TCC", "CC", "CCv") if single else TRANSACTIONAL
     asked = [level for level in levels if level in REGISTERS]
@@ -278,11 +208,9 @@ def check_columns(
         raise HistoryError(f"{columns.file}: CM takes quadratic memory and is checked by the reference form only")
     notes = list(columns.notes)
     counted: Counter[str] = Counter()
-    graph, what, findings = _reads(columns, notes, counted)
+    graph, by_key, findings = _reads(columns, notes, counted)
     graph.clock_bytes = clock_bytes
-    numbers = np.arange(graph.total, dtype=np.int32)
-    key_begin, by_number = k.key_writers(numbers, columns.begin, columns.key, what, columns.keys)
-    rounds = Rounds(graph, by_number, key_begin, columns.begin, columns.key, what, columns.keys)
+    rounds = Rounds(graph, by_key)
     return settle_levels(columns, graph, rounds, levels, counted, findings, notes, blind, columns.key.size)
 
 
@@ -328,25 +256,58 @@ def settle_levels(
     )
 
 
-def _reads(columns: Columns, notes: list[str], counted: Counter[str]) -> tuple[Graph, Bytes, list[Finding]]:
+def _reads(columns: Columns, notes: list[str], counted: Counter[str]) -> tuple[Graph, ByKey, list[Finding]]:
     """Read consistency and reads-from."""
     seconds: dict[str, float] = {}
     started = perf_counter()
-    what = np.zeros(columns.key.size, np.uint8)
-    twice = np.zeros(columns.key.size, np.uint8)
+
+    def lap(name: str) -> None:
+        nonlocal started
+        now = perf_counter()
+        seconds[name] = now - started
+        started = now
+
+    if columns.lists is not None:
+        return _list_reads(columns, notes, counted)
+    what, twice = np.zeros(columns.key.size, np.uint8), np.zeros(columns.key.size, np.uint8)
     k.classify(columns.begin, columns.write, columns.key, columns.value, what, twice)
-    seconds["reads"] = perf_counter() - started
+    lap("reads")
+    rows = bykey.exchange(columns.begin, columns.key, columns.value, what, columns.keys)
+    lap("exchange")
+    repeated = np.empty(5, np.int64)
+    _note_repeated(columns, bykey.match(*rows, *columns.aborted, repeated), repeated, notes)
+    lap("reads-from")
+    by_key = bykey.group(rows, columns.begin, columns.keys)
+    writer = np.full(columns.key.size, INIT, np.int32)
+    bykey.bring_back(rows.place, rows.kind, rows.source, what, writer)
+    del rows
+    findings = _bad_reads(columns, what, {"NonRepeatableRead": twice}, counted)
+    reads = k.external(columns.begin, columns.key, columns.value, what, writer)
+    graph = make_graph(columns.first, *reads, seconds)
+    lap("graph")
+    return graph, by_key, findings
+
+
+def _list_reads(columns: Columns, notes: list[str], counted: Counter[str]) -> tuple[Graph, ByKey, list[Finding]]:
+    """The same of lists."""
+    assert columns.lists is not None
     started = perf_counter()
-    txn = np.repeat(np.arange(columns.begin.size - 1, dtype=np.int32), np.diff(columns.begin))
-    writer = _writers(columns, txn, what, notes)
-    findings = _bad_reads(columns, txn, what, twice, counted)
-    places = np.flatnonzero((what == k.READ) | (what == k.INTERMEDIATE))
-    reader = txn[places]
-    del txn
-    at = (places - columns.begin[reader]).astype(np.int32)
-    graph = make_graph(columns.first, reader, at, columns.key[places], writer[places], columns.value[places], seconds)
-    seconds["reads-from"] = perf_counter() - started
-    return graph, what, findings
+    judged = listed.judge(
+        columns.begin, columns.write, columns.key, *columns.lists, columns.keys, columns.aborted
+    )  # fmt: skip
+    _note_repeated(columns, judged.repeated.size, judged.repeated[:5], notes)
+    marks = {"NonRepeatableRead": judged.twice, "IncompatibleOrder": judged.apart}
+    findings = _bad_reads(columns, judged.what, marks, counted)
+    seconds = {"reads": perf_counter() - started}
+    started = perf_counter()
+    rows = bykey.exchange(columns.begin, columns.key, judged.value, judged.what, columns.keys)
+    rows.source[:] = judged.writer[rows.place]
+    by_key = bykey.group(rows, columns.begin, columns.keys)
+    reads = k.external(columns.begin, columns.key, judged.value, judged.what, judged.writer)
+    graph = make_graph(columns.first, *reads, seconds)
+    graph.versions = judged.versions
+    seconds["graph"] = perf_counter() - started
+    return graph, by_key, findings
 
 
 def _levels(
@@ -364,10 +325,7 @@ def _levels(
     order, rank = guess(graph, columns.recorded, blind)
     graph.seconds["order"] = perf_counter() - started
     if order.size < graph.total:
-        base, _ = _inside(columns, graph, np.empty((0, 5), np.int32))
-        cycles, finding, _ = causal_cycle(view, "CyclicCO", base, [])
-        counted["CyclicCO"] += cycles
-        findings += [finding] if finding else []
+        _causal(columns, view, counted, findings)
         return None
     best: tuple[Level, Ints] | None = None
     for number in (2, 1, 0):
@@ -384,33 +342,42 @@ def _levels(
     return best
 
 
-def _writers(columns: Columns, txn: Ints, what: Bytes, notes: list[str]) -> Ints:
-    """Reads-from, by a table of all writes; repeated values are noted."""
-    writes = int(columns.write.sum())
-    table = np.full(1 << max(4, (2 * writes).bit_length()), -1, np.int32)
-    repeated = np.empty(5, np.int64)
-    twice = k.tabulate(columns.key, columns.value, columns.write, what, table, repeated)
-    for i in repeated[: min(twice, 5)]:
+def _causal(columns: Columns, view: _View, counted: Counter[str], findings: list[Finding]) -> None:
+    """Add the cycle in `so u wr`, or else the one that only version order closes."""
+    base, component = _inside(columns, view.graph, np.empty((0, 5), np.int32))
+    cycles, finding, _ = causal_cycle(view, "CyclicCO", base, [])
+    pattern = "CyclicCO"
+    if not cycles:
+        pattern = "CyclicVersionOrder"
+        cycles, finding, _ = causal_cycle(view, pattern, base, _versions(columns, view.graph, component))
+    counted[pattern] += cycles
+    findings += [finding] if finding else []
+
+
+def _versions(columns: Columns, graph: Graph, component: Ints) -> list[tuple[int, int, Key]]:
+    """Version order inside of components."""
+    those = graph.versions[component[graph.versions[:, 0]] == component[graph.versions[:, 1]]]
+    return [(one, other, columns.key_of(key)) for one, other, key in those[:EXPLAINED].tolist()]
+
+
+def _note_repeated(columns: Columns, count: int, places: Longs, notes: list[str]) -> None:
+    for i in places[: min(count, places.size)]:
         key, value = columns.key_of(columns.key[i]), columns.value_of(columns.value[i])
-        notes.append(
-            f"{columns.file}, operation {i}: ({key}, {value}) is written twice: reads are ambiguous; the first is taken"
-        )
-    if twice > 5:
-        notes.append(f"{twice - 5} more values were written twice")
-    writer = np.full(columns.key.size, INIT, np.int32)
-    k.read_from(txn, columns.key, columns.value, what, table, *columns.aborted, writer)
-    return writer
+        told = f"({key}, {value}) is written twice: reads of it are ambiguous; the first is taken as the writer"
+        notes.append(f"{columns.place(i)}: {told}")
+    if count > places.size:
+        notes.append(f"{count - places.size} more values were written twice")
 
 
-def _bad_reads(columns: Columns, txn: Ints, what: Bytes, twice: Bytes, counted: Counter[str]) -> list[Finding]:
+def _bad_reads(columns: Columns, what: Bytes, marked: dict[str, Bytes], counted: Counter[str]) -> list[Finding]:
     found: list[Finding] = []
     marks = [(what == code, pattern) for code, pattern in BAD.items()] if (what >= k.THIN).any() else []
-    for mark, pattern in [*marks, (twice != 0, "NonRepeatableRead")]:
+    for mark, pattern in [*marks, *((mark != 0, pattern) for pattern, mark in marked.items())]:
         places = np.flatnonzero(mark)
         if places.size:
             counted[pattern] += int(places.size)
         for i in places[:SHOWN]:
-            t = int(txn[i])
+            t = int(np.searchsorted(columns.begin, i, side="right")) - 1
             op = columns.ops(t)[i - columns.begin[t]]
             view = f"transaction {_name(columns, t)}: {op}"
             found.append(Finding(pattern, (t,), (op.key,), view, at=int(i - columns.begin[t])))
@@ -490,13 +457,9 @@ def _inside(columns: Columns, graph: Graph, edges: Ints) -> tuple[list[tuple[int
     numbers = np.arange(total, dtype=np.int32)
     follows = numbers[1:][graph.session[1:] == graph.session[:-1]]
     real = edges[edges[:, 1] >= 0]
-    writers = np.repeat(numbers, np.diff(graph.after_begin))
-    begin, after = k.sort_pairs(
-        np.concatenate([writers, follows - 1, real[:, 0]]).astype(np.int32),
-        np.concatenate([graph.after, follows, real[:, 1]]).astype(np.int32),
-        total,
-    )
-    component = k.strong(total, begin, after)
+    sessions = np.stack([follows - 1, follows], axis=1)
+    more = np.concatenate([graph.versions[:, :2], sessions, real[:, :2]])
+    component = k.strong(total, *graph.following(more))
     mark = (graph.writer >= 0) & (component[graph.writer] == component[graph.reader])
     places = np.flatnonzero(mark)[:EXPLAINED]
     base = []
@@ -517,7 +480,9 @@ def _explain(
         before = weakest.get((t2, t1))
         if before is None or number < TRANSACTIONAL.index(before.level):
             weakest[t2, t1] = Necessary(t2, t1, TRANSACTIONAL[number], columns.key_of(key), t3)
-    more, found = explain_level(view, level, list(weakest.values()), [], base, component.tolist())
+    more, found = explain_level(
+        view, level, list(weakest.values()), _versions(columns, view.graph, component), base, component.tolist()
+    )
     counted.update(more)
     findings += found
 

@@ -25,9 +25,9 @@ NOTHING: Final = -(1 << 63)
 INIT: Final = -1
 
 INTERNAL, READ, FINAL, OVERWRITTEN = 0, 1, 2, 3
-THIN, ABORTED, FUTURE, NOT_OWN, NOT_LAST, INTERMEDIATE, TWICE = 4, 5, 6, 7, 8, 9, 10
-"""What an operation is. READ: external; FINAL: the last write of its transaction to the key. From THIN on: bad reads;
-TWICE marks reads that differ from the one before (NonRepeatableRead), in an array of its own."""
+THIN, ABORTED, FUTURE, NOT_OWN, NOT_LAST, INTERMEDIATE, PARTIAL, DUPLICATE = 4, 5, 6, 7, 8, 9, 10, 11
+"""What an operation is. READ: external; FINAL: the last write of its transaction to the key. From THIN on: bad reads.
+The writer of an INTERMEDIATE read is known all the same; that of a PARTIAL one, which is the same of lists, is not."""
 
 RC, RA, TCC = 0, 1, 2
 SHORT: Final = 48
@@ -89,63 +89,30 @@ def classify(begin: Longs, write: Bytes, key: Ints, value: Longs, what: Bytes, t
 
 
 @compiled
-def _slot(key: int, value: int, mask: int) -> int:
+def slot(key: int, value: int, mask: int) -> int:
     h = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15) ^ np.uint64(value) * np.uint64(0xC2B2AE3D27D4EB4F)
     h ^= h >> np.uint64(29)
     return np.int64((h * np.uint64(0xBF58476D1CE4E5B9)) >> np.uint64(20)) & mask  # type: ignore[return-value]
 
 
 @compiled
-def tabulate(key: Ints, value: Longs, write: Bytes, what: Bytes, table: Ints, repeated: Longs) -> int:
-    """Put every write into the table by (key, value). Of several writes of one value the first stays, unless only a
-    later one is final. Returns how many are repeated; the first of them are put into `repeated`."""
-    mask = table.size - 1
+def external(begin: Longs, key: Ints, value: Longs, what: Bytes, writer: Ints) -> tuple[Ints, Ints, Ints, Ints, Longs]:
+    """External reads whose writer is known, by reader: reader, operation, key, writer, value."""
     count = 0
     for i in range(key.size):
-        if not write[i] or value[i] == NOTHING:
-            continue
-        at = _slot(key[i], value[i], mask)
-        while table[at] >= 0 and (key[table[at]] != key[i] or value[table[at]] != value[i]):
-            at = (at + 1) & mask
-        if table[at] < 0:
-            table[at] = i
-        else:
-            if count < repeated.size:
-                repeated[count] = i
-            count += 1
-            if what[i] == FINAL and what[table[at]] != FINAL:
-                table[at] = i
-    return count
-
-
-@compiled
-def read_from(
-    txn: Ints, key: Ints, value: Longs, what: Bytes, table: Ints, bad_key: Ints, bad_value: Longs, writer: Ints
-) -> None:
-    """The writer of every external read; classifies those that are wrong. `bad_*`: writes of aborted transactions."""
-    mask = table.size - 1
-    for i in range(key.size):
-        if what[i] != READ and what[i] != NOT_OWN:
-            continue
-        if value[i] == NOTHING:
-            writer[i] = INIT
-            continue
-        at = _slot(key[i], value[i], mask)
-        while table[at] >= 0 and (key[table[at]] != key[i] or value[table[at]] != value[i]):
-            at = (at + 1) & mask
-        if table[at] < 0:
-            what[i] = THIN
-            for j in range(bad_key.size):
-                if bad_key[j] == key[i] and bad_value[j] == value[i]:
-                    what[i] = ABORTED
-            continue
-        w = table[at]
-        if txn[w] == txn[i]:
-            what[i] = NOT_LAST if what[i] == NOT_OWN else FUTURE
-        elif what[i] == READ:
-            writer[i] = txn[w]
-            if what[w] != FINAL:
-                what[i] = INTERMEDIATE  # its writer is known all the same
+        count += what[i] == READ or what[i] == INTERMEDIATE
+    reader, at, keys, writers = (
+        np.empty(count, np.int32), np.empty(count, np.int32), np.empty(count, np.int32), np.empty(count, np.int32)
+    )  # fmt: skip
+    values = np.empty(count, np.int64)
+    n = 0
+    for t in range(begin.size - 1):
+        for i in range(begin[t], begin[t + 1]):
+            if what[i] == READ or what[i] == INTERMEDIATE:
+                reader[n], at[n], keys[n], writers[n] = t, i - begin[t], key[i], writer[i]
+                values[n] = value[i]
+                n += 1
+    return reader, at, keys, writers, values
 
 
 @compiled
@@ -444,88 +411,6 @@ def strong(total: int, begin: Longs, after: Ints) -> Ints:
             if depth:
                 low[path[depth - 1]] = min(low[path[depth - 1]], low[node])
     return component
-
-
-@compiled
-def key_writers(order: Ints, begin: Longs, key: Ints, what: Bytes, keys: int) -> tuple[Longs, Ints]:
-    """The transactions that write each key, in the given order of transactions."""
-    where = np.zeros(keys + 1, np.int64)
-    for i in range(key.size):
-        if what[i] == FINAL:
-            where[key[i] + 1] += 1
-    for x in range(keys):
-        where[x + 1] += where[x]
-    out = np.empty(where[keys], np.int32)
-    at = where[:-1].copy()
-    for n in range(order.size):
-        t = order[n]
-        for i in range(begin[t], begin[t + 1]):
-            if what[i] == FINAL:
-                out[at[key[i]]] = t
-                at[key[i]] += 1
-    return where, out
-
-
-@compiled
-def code(keys: Longs, table: Longs, names: Ints, out: Ints) -> int:
-    """Number 64-bit keys in the order of their first appearance; returns how many there are. `table` holds places."""
-    mask = table.size - 1
-    count = 0
-    for i in range(keys.size):
-        at = _slot(keys[i], 0, mask)
-        while table[at] >= 0 and keys[table[at]] != keys[i]:
-            at = (at + 1) & mask
-        if table[at] < 0:
-            table[at] = i
-            names[at] = count
-            count += 1
-        out[i] = names[at]
-    return count
-
-
-@compiled
-def parse_text(raw: Bytes, write: Bytes, key: Longs, value: Longs, session: Ints, txn: Longs) -> int:
-    """`[rw](key,value,session,txn)` a line; returns how many there are, or -1 where a line is something else."""
-    count = at = 0
-    size = raw.size
-    while at < size:
-        c = raw[at]
-        if c == 10 or c == 13:
-            at += 1
-            continue
-        if (c != 114 and c != 119) or at + 9 > size or raw[at + 1] != 40:
-            return -1
-        write[count] = 1 if c == 119 else 0
-        at += 2
-        for part in range(4):
-            number = np.uint64(0)
-            begin = at
-            if part == 3 and raw[at] == 45:
-                if at + 2 >= size or raw[at + 1] != 49:
-                    return -1
-                txn[count] = -1
-                at += 2
-            else:
-                while at < size and 48 <= raw[at] <= 57:
-                    number = number * np.uint64(10) + np.uint64(raw[at] - 48)
-                    at += 1
-                if at == begin or at - begin > (20 if part == 0 else 18):
-                    return -1
-                if part == 0:
-                    key[count] = np.int64(number)
-                elif part == 1:
-                    value[count] = np.int64(number)
-                elif part == 2:
-                    session[count] = np.int32(number)
-                else:
-                    txn[count] = np.int64(number)
-            if at >= size or raw[at] != (41 if part == 3 else 44):
-                return -1
-            at += 1
-        if at < size and raw[at] != 10 and raw[at] != 13:
-            return -1
-        count += 1
-    return count
 
 
 @compiled

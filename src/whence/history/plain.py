@@ -35,8 +35,6 @@ def read_text(path: Path, text: str) -> History:
             txn = txns[session, name] = Txn(session, name, recorded=number)
         txn.ops.append(op)
     notes: list[str] = []
-    if not txns and not aborted:
-        notes.append("the file holds no operation: every level holds for want of one")
     ordered = sorted(txns.values(), key=lambda txn: (int(txn.session), txn.recorded))
     unload(path, ordered, notes)
     return settle(str(path), [*ordered, *aborted], notes=notes)

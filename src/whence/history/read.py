@@ -41,21 +41,32 @@ def _inside(folder: Path) -> list[Path]:
     for path in sorted(folder.iterdir()):
         if path.is_dir():
             found += _inside(path)
-        elif _suffix(path) in SUFFIXES:
+        elif suffix_of(path) in SUFFIXES:
             found.append(path)
     return found
 
 
-def _suffix(path: Path) -> str:
+def suffix_of(path: Path) -> str:
+    """The ending of a name that says the format, without .gz."""
     return Path(path.name.removesuffix(".gz")).suffix.lower()
 
 
 def read(path: Path | str, form: str = "auto") -> History:
     """The history in a file or folder. `form`: one of `FORMATS`; auto looks at the name, then at the first bytes.
 
-    Raises HistoryError with file, line and text for what does not parse.
+    Raises HistoryError with file, line and text for what does not parse, and for a file that holds no operation.
     """
     path = Path(path)
+    history = _parsed(path, form)
+    if not any(txn.ops for txn in history.txns()):
+        notes = "".join(f"; {note}" for note in history.notes)
+        raise HistoryError(
+            f"{path}: holds no operation of a committed transaction, so there is nothing to check{notes}"
+        )
+    return history
+
+
+def _parsed(path: Path, form: str) -> History:
     if path.is_dir():
         if form not in ("auto", "cobra") or not cobra.logs(path):
             raise HistoryError(f"{path}: a folder is a history of format cobra only, with files T<n>.log")
@@ -63,7 +74,7 @@ def read(path: Path | str, form: str = "auto") -> History:
     if form == "cobra":
         raise HistoryError(f"{path}: a history of format cobra is a folder of files T<n>.log, not a file")
     raw = content(path)
-    suffix = _suffix(path)
+    suffix = suffix_of(path)
     if suffix == ".bincode" and form in ("auto", "dbcop"):
         return dbcop.read_bincode(path, raw)
     text = decoded(path, raw)

@@ -1,4 +1,4 @@
-"""What a check leaves in a folder: verdicts, findings, the cycle as a graph, and certificates."""
+"""What a check leaves in a folder: verdicts, findings, the cycle as a graph and for ShiViz, and certificates."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from whence.history.model import History
 from whence.history.report import Report
-from whence.history.story import dot
+from whence.history.story import dot, shiviz
 
 if TYPE_CHECKING:
-    from whence.history.arrays import Columns
+    from whence.history.columns import Columns
 
 
 def rows(history: History | Columns) -> Iterator[list[Any]]:
@@ -56,6 +56,9 @@ def save(folder: Path, name: str, history: History | Columns, report: Report, ce
     if worst is not None and worst.edges:
         made.append(folder / f"{name}.dot")
         made[-1].write_text(dot(report, worst), encoding="utf-8")
+        if (log := shiviz(report, worst)) is not None:
+            made.append(folder / f"{name}.shiviz.log")
+            made[-1].write_text(log, encoding="utf-8")
     proof = certificate(report) if certify else None
     if proof is not None:
         made += [folder / f"{name}.operations.jsonl", folder / f"{name}.certificate.json"]

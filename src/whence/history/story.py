@@ -1,8 +1,10 @@
-"""The story of a violation, small enough to check by hand; and the same as a DOT graph."""
+"""The story of a violation, small enough to check by hand; and the same as a DOT graph, or as a log for ShiViz."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from itertools import pairwise
 
 from whence.history.levels import PATTERNS, Level
 from whence.history.model import INIT, Value
@@ -116,6 +118,33 @@ def dot(report: Report, found: Finding) -> str:
         for step in edge.past:
             draw(step, ", style=dashed")
     return "\n".join([*lines, "}", ""])
+
+
+def shiviz(report: Report, found: Finding) -> str | None:
+    """The causal order of a cycle's transactions as a log for ShiViz; None if it has a cycle itself, for then there are
+    no vector clocks. What must commit before what stands in the text of the event: it contradicts the picture."""
+    waiting = sorted((t for t in found.nodes() if t != INIT), key=lambda t: report.places[t])
+    steps = [step for edge in found.edges for step in (edge, *edge.past)]
+    before = {t: {step.src for step in steps if step.dst == t and step.kind in ("so", "wr")} - {INIT} for t in waiting}
+    for one, other in pairwise(waiting):
+        before[other] |= {one} if report.places[one][0] == report.places[other][0] else set()
+    clocks: dict[int, dict[str, int]] = {}
+    lines = []
+    while waiting:
+        ready = next((t for t in waiting if before[t] <= set(clocks)), None)
+        if ready is None:
+            return None
+        waiting.remove(ready)
+        host = f"session-{'_'.join(report.places[ready][0].split())}"
+        clock: dict[str, int] = {}
+        for t in before[ready]:
+            clock |= {name: max(count, clock.get(name, 0)) for name, count in clocks[t].items()}
+        clocks[ready] = clock = clock | {host: clock.get(host, 0) + 1}
+        ops = "  ".join(str(op) for op in report.shown.get(ready, []))
+        later = [report.name(edge.dst) for edge in found.edges if edge.kind == "co" and edge.src == ready]
+        must = f"; must commit before {', '.join(later)}" if later else ""
+        lines.append(f"{host} {json.dumps(dict(sorted(clock.items())))}\n{report.name(ready)}: {ops}{must}")
+    return "\n".join([*lines, ""])
 
 
 def _quoted(text: str) -> str:

@@ -57,7 +57,7 @@ class Unit(NamedTuple):
     news: News
 
 
-class State(msgspec.Struct, array_like=True):
+class DeliveredState(msgspec.Struct, array_like=True):
     """What a member has delivered: everything up to X, except what was skipped."""
 
     X: list[int] = []
@@ -70,9 +70,9 @@ class State(msgspec.Struct, array_like=True):
     is unknown), and these are the origins of which something was delivered since; of the others, any event may have
     been delivered before."""
 
-    def copy(self) -> State:
+    def copy(self) -> DeliveredState:
         sure = None if self.sure is None else set(self.sure)
-        return State(self.X.copy(), _copied(self.holes), _copied(self.passed), sure)
+        return DeliveredState(self.X.copy(), _copied(self.holes), _copied(self.passed), sure)
 
     def has(self, unit: UnitId) -> bool:
         """The unit is delivered."""
@@ -82,7 +82,7 @@ class State(msgspec.Struct, array_like=True):
         return not any(h[0] <= seq <= h[1] for t in (self.holes, self.passed) for h in t.get(origin, ()))
 
 
-class Life(State, array_like=True, kw_only=True):
+class Life(DeliveredState, array_like=True, kw_only=True):
     """One member."""
 
     name: str
@@ -188,7 +188,7 @@ class Causality:
         self.lives: dict[str, Life] = {}
         self.origins: list[Origin] = []
         self.units: dict[Key, Unit] = {}
-        self.taken: dict[str, State] = {}
+        self.taken: dict[str, DeliveredState] = {}
         """Token -> the state taken under it."""
         self._judged: Life | None = None
         self._cause: UnitId | int | None = None  # an origin: its first hole at the member judged last
@@ -213,7 +213,7 @@ class Causality:
         order = declared(order, member)
         life = self.life(member)
         mine = how == "checkpoint"
-        state: State | None = None
+        state: DeliveredState | None = None
         if not trusted:
             pass
         elif token is not None:
@@ -232,9 +232,9 @@ class Causality:
         if state is None:
             self._forget(life)
         else:
-            self._install(life, State.copy(state), mine)
+            self._install(life, DeliveredState.copy(state), mine)
 
-    def _install(self, life: Life, state: State, mine: bool) -> None:
+    def _install(self, life: Life, state: DeliveredState, mine: bool) -> None:
         """Go on from a state. What it lacks is still due to the member if it is `mine`: its own, from before."""
         life.seen = _maximum(life.seen, life.X)
         life.X = state.X + [0] * (len(self.origins) - len(state.X))
@@ -247,7 +247,7 @@ class Causality:
 
     def snapshot(self, member: str, token: str) -> None:
         """The member's state is taken here, under this token."""
-        self.taken[token] = State.copy(self.life(member))
+        self.taken[token] = DeliveredState.copy(self.life(member))
 
     def left(self, member: str) -> None:
         """The member has left or crashed: nothing more is due to it."""

@@ -17,10 +17,10 @@ import msgspec
 
 from whence.errors import TraceError
 from whence.judge import findings, report
-from whence.judge.causality import IN_ORDER, UNKNOWN, Causality, Life, News, State, UnitId
+from whence.judge.causality import IN_ORDER, UNKNOWN, Causality, DeliveredState, Life, News, UnitId
 from whence.judge.findings import Doubt, Event, Finding
 from whence.judge.promises import Verdict
-from whence.judge.tickets import At, Pair, Tenure, Tickets, doubtful, parse_id, two_owners
+from whence.judge.tickets import At, Holding, Pair, Tickets, doubtful, parse_id, two_owners
 from whence.trace import Row, by_member
 
 CHECKPOINTS: Final = 16
@@ -102,9 +102,9 @@ class Changes(msgspec.Struct, array_like=True):
     published: list[Published] = []
     lives: list[Life] = []
     queues: list[Queue] = []
-    taken: dict[str, State] = {}
+    taken: dict[str, DeliveredState] = {}
     dropped: list[str] = []
-    tenures: list[Tenure] = []
+    tenures: list[Holding] = []
     told: list[tuple[str, int]] = []
     earliest: dict[str, Use] = {}
 
@@ -244,7 +244,7 @@ class Follower:
             case "publish" if step.event is not None:
                 self._publish(queue, step.event, step.t)
             case "ticket":
-                at = At(member, queue.next, step.t, self.causality.lives.get(member) or State())
+                at = At(member, queue.next, step.t, self.causality.lives.get(member) or DeliveredState())
                 self._overlaps += self.tickets.changed(step.ticket, step.reason, at)
             case "snapshot" if step.token is None:
                 self.causality.life(member)

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from whence.judge.causality import State, UnitId
+from whence.judge.causality import DeliveredState, UnitId
 from whence.judge.findings import Finding
 from whence.judge.promises import TWO_OWNERS
 from whence.trace import Row
@@ -45,7 +45,7 @@ def parse_id(event: str) -> EventId | None:
     return EventId(int(found[1]), found[2], int(found[3]), event[found.end() :]) if found else None
 
 
-class Tenure(msgspec.Struct, array_like=True):
+class Holding(msgspec.Struct, array_like=True):
     """A member's time with a ticket."""
 
     ticket: int
@@ -62,24 +62,24 @@ class Tenure(msgspec.Struct, array_like=True):
     """The first event that was published in it."""
     last: str | None = None
     last_unit: UnitId | None = None
-    knew: State = msgspec.field(default_factory=State)
+    knew: DeliveredState = msgspec.field(default_factory=DeliveredState)
     """What the member had delivered when the tenure began."""
 
     def __str__(self) -> str:
         return f"{self.member} as {self.incarnation} from {self.start} to {self.end} ns"
 
 
-Pair = tuple[Tenure, Tenure]
+Pair = tuple[Holding, Holding]
 """The earlier and the later."""
-Followed = Callable[[Tenure, Tenure], bool]
+Followed = Callable[[Holding, Holding], bool]
 """Whether the later owner began with the last event of the earlier one delivered: then the one did follow the other,
 whatever their clocks say."""
 
 
-def overlapping(tenures: Iterable[Tenure], followed: Followed) -> Iterator[tuple[Tenure, Tenure]]:
+def overlapping(tenures: Iterable[Holding], followed: Followed) -> Iterator[tuple[Holding, Holding]]:
     """Tenures of one ticket by two members at one time: the earlier and the later of each pair."""
-    longest: Tenure | None = None
-    owned: dict[str, Tenure] = {}
+    longest: Holding | None = None
+    owned: dict[str, Holding] = {}
     for tenure in sorted(tenures, key=lambda t: (t.start, t.end, t.member)):
         same = owned.setdefault(tenure.incarnation, tenure)
         if same.member != tenure.member:  # one incarnation has one owner, at any time
@@ -90,11 +90,11 @@ def overlapping(tenures: Iterable[Tenure], followed: Followed) -> Iterator[tuple
             longest = tenure
 
 
-def _overlap(earlier: Tenure, later: Tenure) -> bool:
+def _overlap(earlier: Holding, later: Holding) -> bool:
     return earlier.member != later.member and later.start < earlier.end
 
 
-def two_owners(earlier: Tenure, later: Tenure, doubt: str | None = None) -> Finding:
+def two_owners(earlier: Holding, later: Holding, doubt: str | None = None) -> Finding:
     """In words. `doubt`: the one of them whose trace is not all here: what it did before, or whether it knew of the
     other, cannot be told."""
     witnesses = tuple(event for event in (earlier.last, later.first) if event is not None)
@@ -109,7 +109,7 @@ def two_owners(earlier: Tenure, later: Tenure, doubt: str | None = None) -> Find
     )
 
 
-def doubtful(earlier: Tenure, later: Tenure, vague: Callable[[str], bool]) -> str | None:
+def doubtful(earlier: Holding, later: Holding, vague: Callable[[str], bool]) -> str | None:
     """The member because of whose trace two tenures may only seem to overlap. `vague`: steps of the member are missing,
     or the state that it began with is. An incarnation with two owners is wrong whatever is missing."""
     if earlier.incarnation == later.incarnation:
@@ -123,19 +123,19 @@ class At(NamedTuple):
     member: str
     step: int
     t: int
-    have: State
+    have: DeliveredState
 
 
 class Tickets:
     """The tenures of one run of one cluster, as its rows come."""
 
     def __init__(self) -> None:
-        self.tenures: dict[tuple[int, str, str], Tenure] = {}
+        self.tenures: dict[tuple[int, str, str], Holding] = {}
         self.told: dict[tuple[str, int], None] = {}
         """(member, step) of the later tenures that were reported."""
         self._newest: dict[int, tuple[int, str]] = {}  # ticket -> when its last tenure began, and whose it is
 
-    def load(self, tenures: Iterable[Tenure], told: Iterable[tuple[str, int]]) -> None:
+    def load(self, tenures: Iterable[Holding], told: Iterable[tuple[str, int]]) -> None:
         """Take over what was saved."""
         self.tenures, self._newest, self.told = {}, {}, dict.fromkeys(told)
         for tenure in tenures:
@@ -152,7 +152,7 @@ class Tickets:
         if tenure is not None and (change == "released" or tenure.owned):
             tenure.end = max(tenure.end, at.t) if change == "released" else tenure.end
         elif change == "owner":
-            new = Tenure(*key, at.t, at.t, at.step, knew=State.copy(at.have))
+            new = Holding(*key, at.t, at.t, at.step, knew=DeliveredState.copy(at.have))
             if tenure is not None:  # it has published before it said that it may
                 new.end, new.first, new.last = max(at.t, tenure.end), tenure.first, tenure.last
                 new.last_unit = tenure.last_unit
@@ -167,14 +167,14 @@ class Tickets:
         key = (named.ticket, named.incarnation, at.member)
         tenure, new = self.tenures.get(key), key not in self.tenures
         if tenure is None:
-            tenure = Tenure(*key, at.t, at.t, at.step, owned=False, knew=State.copy(at.have))
+            tenure = Holding(*key, at.t, at.t, at.step, owned=False, knew=DeliveredState.copy(at.have))
             self._put(tenure)
         tenure.end, tenure.last, tenure.last_unit = max(tenure.end, at.t), event, unit
         tenure.first = tenure.first or event
         # The one tenure that began last overlaps with nobody later, however long it goes on.
         return self._check(named.ticket) if new or self._newest[named.ticket] != (tenure.start, at.member) else []
 
-    def _put(self, tenure: Tenure) -> None:
+    def _put(self, tenure: Holding) -> None:
         self.tenures[tenure.ticket, tenure.incarnation, tenure.member] = tenure
         start, _ = self._newest.get(tenure.ticket, (tenure.start - 1, ""))
         if tenure.start >= start:
@@ -189,22 +189,22 @@ class Tickets:
         return found
 
 
-def _followed(earlier: Tenure, later: Tenure) -> bool:
+def _followed(earlier: Holding, later: Holding) -> bool:
     return earlier.last_unit is not None and later.knew.has(earlier.last_unit)
 
 
-def held(rows: Iterable[Row], killed: Mapping[str, int]) -> list[Tenure]:
+def held(rows: Iterable[Row], killed: Mapping[str, int]) -> list[Holding]:
     """The tenures by one clock. Each begins with an `owner` row and ends with `lost` or `released`, or when its member
     left, crashed or was `killed` (member -> ns); otherwise it lasts."""
-    tenures: list[Tenure] = []
-    open_: dict[tuple[str, int], Tenure] = {}
+    tenures: list[Holding] = []
+    open_: dict[tuple[str, int], Holding] = {}
     for row in sorted(rows, key=lambda row: (row.member, row.lseq)):
         change, _, rest = (row.reason or "").partition(" ")
         if row.kind == "ticket" and row.ticket is not None:
             key = (row.member, row.ticket)
             if change == "owner" and key not in open_:
                 end = killed.get(row.member, LASTS)
-                open_[key] = Tenure(row.ticket, rest.partition(" ")[0], row.member, row.t_ns, end, row.lseq)
+                open_[key] = Holding(row.ticket, rest.partition(" ")[0], row.member, row.t_ns, end, row.lseq)
                 tenures.append(open_[key])
             elif change in ("lost", "released") and key in open_:
                 open_.pop(key).end = row.t_ns
@@ -216,7 +216,7 @@ def held(rows: Iterable[Row], killed: Mapping[str, int]) -> list[Tenure]:
 
 def held_twice(rows: Iterable[Row], killed: Mapping[str, int]) -> list[Finding]:
     """Two owners of one ticket at one instant of the one clock, whether or not they published."""
-    of: dict[int, list[Tenure]] = {}
+    of: dict[int, list[Holding]] = {}
     for tenure in held(rows, killed):
         of.setdefault(tenure.ticket, []).append(tenure)
     return [

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 
+import msgspec
+
 from whence.ports import Deliver, TakeSnapshot
+
+DECODED = 16
+"""Frames that wait with their payloads decoded. A reader that keeps up never has more; for one that does not, the
+payloads would double the memory that waits for it."""
 
 
 class Backlog:
@@ -27,6 +33,8 @@ class Backlog:
         """Events at the beginning of the first frame that an earlier life has processed."""
 
     def add(self, out: Deliver) -> None:
+        if out.payloads is not None and len(self.items) >= DECODED:
+            out = msgspec.structs.replace(out, payloads=None)
         self.items.append(out)
         self.events += out.frame.count
         self.bytes += len(out.frame.body)

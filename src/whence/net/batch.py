@@ -19,6 +19,7 @@ class Batch:
         "_after",
         "_before",
         "_bytes",
+        "_last",
         "_number",
         "_over",
         "_room",
@@ -33,7 +34,7 @@ class Batch:
         """`room`: events that the backlog of the own application has room for."""
         self._before, first, self._after = numbering
         self._number = first - 1
-        self._bytes = 0
+        self._bytes, self._last = 5, 0
         self._room = min(room, FRAME_EVENTS)
         self._over = Signal()
         self.now = now
@@ -47,8 +48,14 @@ class Batch:
 
     @property
     def full(self) -> bool:
-        """It fills a frame, or the backlog: publishers let the loop turn."""
-        return len(self.payloads) >= self._room or self._bytes >= FRAME_BYTES
+        """It fills a frame, or the backlog: publishers let the loop turn. Full frames are cheap, remainders are not: if
+        what was added last would not fit in a second time, this is enough."""
+        return len(self.payloads) >= self._room or self._bytes + self._last > FRAME_BYTES
+
+    @property
+    def one_frame(self) -> bool:
+        """All of it fits into one frame."""
+        return len(self.payloads) <= FRAME_EVENTS and self._bytes <= FRAME_BYTES
 
     def add(self, payload: bytes) -> str:
         """Accept an event; returns its id."""
@@ -56,17 +63,19 @@ class Batch:
         if number > MAX_SEQ:
             raise UsageError("this tenure has used up its sequence numbers: leave and join again")
         self.payloads.append(payload)
-        self._bytes += len(payload)
+        self._last = len(payload) + 5
+        self._bytes += self._last
         return f"{self._before}{number}{self._after}"
 
-    def add_all(self, payloads: Sequence[bytes]) -> list[str]:
-        """Accept events; returns their ids."""
+    def add_all(self, payloads: Sequence[bytes], size: int) -> list[str]:
+        """Accept events, of `size` bytes in all; returns their ids."""
         first, last = self._number + 1, self._number + len(payloads)
         if last > MAX_SEQ:
             raise UsageError("this tenure has used up its sequence numbers: leave and join again")
         self._number = last
         self.payloads += payloads
-        self._bytes += sum(map(len, payloads))
+        self._last = size + 5 * len(payloads)
+        self._bytes += self._last
         before, after = self._before, self._after
         return [f"{before}{number}{after}" for number in range(first, last + 1)]
 

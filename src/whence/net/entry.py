@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import difflib
 import logging
 import os
 import random
@@ -13,83 +12,54 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
 from whence.clock import MemberId, address_of
-from whence.config import MS, Config, Mode
+from whence.config import MS, Config, Mode, Requirements
 from whence.errors import ConfigError, DiskError, NotJoined, UsageError
 from whence.member import Checkpoint, Member, with_kept
 from whence.net.bootstrap import meet
 from whence.net.disk import Journal, Saved
 from whence.net.host import Host, lease_ns
 from whence.net.node import Node
-from whence.net.rows import Row, RowVotes, row_at
 from whence.net.scribe import in_thread, inline
 from whence.net.votes import FileVotes, Votes, state_directory
-from whence.order import Contract, Seal, SurveyConfig
-from whence.order.config import OrderName, Recovery, Replacement
+from whence.order import Seal
+from whence.order.config import OrderName
 from whence.order.messages import TicketState
 from whence.ports import Contracted, FoundRing, Start
 from whence.recorder import Recorder
-from whence.ring import DEFAULT_RING, CouncilRing, RingName
+from whence.ring import CouncilRing, RingName
 from whence.ring.interface import Memory
 from whence.ring.messages import ERA_SHIFT, Voter
-from whence.trace import JsonlTrace, RotatingTrace, TraceWriter, open_trace
+
+if TYPE_CHECKING:
+    from whence.net.rows import Row
+    from whence.trace import TraceWriter
 
 log = logging.getLogger("whence.net")
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of a live cluster, the same at all members (`queue_*` are a node's own). None: by formula, as
-    `Config.sized` explains. A publish is pushed at once; rounds repair. With the ring's times a process that a busy
-    machine holds up for some hundred milliseconds keeps its ticket; with `ring_k` = 3 a crash beside a newcomer costs
-    nobody else theirs. With the times of recovery it loses no event by it."""
+class Settings(Requirements, frozen=True, kw_only=True):
+    """The settings of a live cluster, the same at all members (`queue_*` are a node's own). None: by formula. A publish
+    is pushed at once; rounds repair. With the ring's times a process that a busy machine holds up for some hundred
+    milliseconds keeps its ticket; with `ring_k` = 3 a crash beside a newcomer costs nobody else theirs. With the times
+    of recovery it loses no event by it."""
 
     members: int = 32
-    """About how many members there will be."""
-    loss: float = 0.01
-    """Share of messages that the network loses."""
-    target: float = 0.999
-    """Probability that gossip alone reaches everybody."""
     rate: float = 64.0
-    """Frames a round in the whole cluster."""
     mode: Mode = "eager"
-    """How events spread: `eager`, `tree` (large clusters) or `rounds` (docs/protocols.md)."""
-    round_ns: int = 200 * MS
     latency_ns: int | None = 5 * MS
-    """A usual one-way delay."""
-    view: Literal["full", "partial"] = "full"
-    fanout: int | None = None
-    termination: int | None = None
-    max_events: int = 20
-    """Frames in one gossip message."""
     history: int = 16_384
-    recovery: Recovery = "Rk"
-    k: int = 4
-    """Members that are asked for what is missing (recovery `Rk`)."""
-    once: bool = False
-    """Ask once for what is missing, and not for what only digests show, as CCC11 prints it."""
-    replacement: Replacement = "fifo"
-    """What leaves a full recovery buffer: the first that came, or the oldest by age (`age`, CCC11 section 5.2)."""
     buffer: int | None = 4096
     buffer_bytes: int | None = None
-    """Bytes of recent frames kept for others' recovery. None: 16 MiB, and 64 MiB for `reliable`, which has nobody else
-    to ask. More: a member may be behind for longer, or its application slower, before it misses something for good."""
-    hold: int | None = None
     time_to_terminate: float | None = 0.5
-    """Rounds until what is missing is asked for."""
     time_to_recover: float | None = 10.0
-    """Rounds until a gap is skipped."""
-    ring: RingName = DEFAULT_RING
-    """Who decides who may publish (docs/ring.md): `council`, `neighbours` or `basic`."""
     ring_k: int = 3
     ring_round_ns: int | None = 1000 * MS
     delta_ns: int | None = 250 * MS
-    contract: Contract | None = None
-    mechanism: str = ""
-    survey: SurveyConfig | None = None
     queue_events: int = 65_536
     """Events that wait for the application before more is shed. A node's own."""
     queue_bytes: int = 64 << 20
@@ -120,19 +90,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                 raise ConfigError(f"settings: there is no {name!r}{near(str(name), cls.__struct_fields__)}")
         return cls(**given)
 
-    def config(self, name: str, order: OrderName, tickets: int) -> Config:
-        """The configuration of a member."""
-        given = {field: getattr(self, field) for field in self.__struct_fields__ if not field.startswith("queue_")}
-        if self.buffer_bytes is None:
-            given["buffer_bytes"] = (64 if order == "reliable" else 16) << 20
+    def config(self, tickets: int, order: OrderName = "causal", cluster: str = "main") -> Config:
         try:
-            return Config.sized(**given, cluster=name, order=order, tickets=tickets)
+            return super().config(tickets, order, cluster)
         except TypeError as error:
             raise ConfigError(f"settings: {error}") from None
 
 
 def near(wrong: str, known: Iterable[str]) -> str:
     """A suggestion, where a known name is close."""
+    import difflib  # lazily: it takes memory, and most are spelled right
+
     close = difflib.get_close_matches(wrong, list(known), 1)
     return f"; did you mean {close[0]!r}?" if close else ""
 
@@ -238,10 +206,10 @@ class Entry:
         return self.votes.load()
 
     def _open_votes(self, memory: str | os.PathLike[str] | Row) -> Votes:
-        if not isinstance(memory, str | os.PathLike):
-            return RowVotes(memory, lease_ns)
-        if isinstance(memory, str) and "://" in memory:
-            return RowVotes(row_at(memory), lease_ns)
+        if not isinstance(memory, str | os.PathLike) or (isinstance(memory, str) and "://" in memory):
+            from whence.net.rows import RowVotes, row_at  # lazily: it takes memory
+
+            return RowVotes(row_at(memory) if isinstance(memory, str) else memory, lease_ns)
         return FileVotes(Path(memory) if memory else state_directory(self.config.cluster, self.host.address))
 
     @property
@@ -283,6 +251,8 @@ class Entry:
             previous=None if checkpoint is None else msgspec.msgpack.decode(checkpoint, type=Checkpoint).me,
             resumed=checkpoint,
         )
+        from whence.trace import JsonlTrace, RotatingTrace
+
         return recorder, writer.flush if isinstance(writer, JsonlTrace | RotatingTrace) else None
 
     async def start(self, node: Node, saved: Saved | None) -> None:
@@ -399,6 +369,8 @@ async def find(host: Host, cluster: str, seeds: Sequence[str], timeout: float) -
 
 
 def _open_trace(path: Path, cluster: str, me: MemberId) -> TraceWriter:
+    from whence.trace import RotatingTrace, open_trace
+
     if path.suffix == ".parquet":  # a node may be killed: one file would be lost as a whole
         return RotatingTrace(path)
     if path.suffix == ".jsonl":

@@ -44,7 +44,6 @@ from whence.net.standing import holds
 from whence.net.tcp import TcpTransport
 from whence.net.tls import Pins, contexts
 from whence.net.transport import Connection, Faults, Lossy, NetStats, Transport, is_loopback, is_wildcard, parse_address
-from whence.net.udp import UdpTransport
 from whence.ports import Unreachable
 from whence.wire import DEFAULT, read_header
 
@@ -62,6 +61,9 @@ _BOOTTIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 INBOX_BYTES = 256 << 10
 """Bytes of packets that wait for a node before no more are read: one step's worth, so that steps stay short."""
 
+LITTLE_BYTES = 4 << 10
+"""Bytes of packets that are handled as soon as they are read. More wait until this iteration of the loop is over, and
+share a step with what else comes in it."""
 
 MAX_TOLD = 64
 """Peers whose settings differ, and of which that is logged."""
@@ -120,6 +122,7 @@ class Host:
         self._told: set[tuple[str, str]] = set()
         self._dirty: dict[str, Node] = {}
         self._scheduled = False
+        self._reading = False
         self._held = False
         self._timers: dict[str, tuple[int, asyncio.TimerHandle]] = {}
         self._boot = 0
@@ -185,10 +188,15 @@ class Host:
             closed=self._closed,
             proved=self._proved,
             unreachable=self._unreachable,
+            reading=self._read,
             server_tls=server_tls,
             client_tls=client_tls,
         )
-        return tcp if self._kind == "tcp" else UdpTransport(tcp)
+        if self._kind == "tcp":
+            return tcp
+        from whence.net.udp import UdpTransport  # lazily: it takes memory
+
+        return UdpTransport(tcp)
 
     async def close(self) -> None:
         """Stop listening and drop all connections; what clusters are left are not told."""
@@ -252,7 +260,18 @@ class Host:
         if node is None:
             return
         self._dirty[cluster] = node
-        if not self._scheduled:
+        if not self._scheduled and not self._reading:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self.step)
+
+    def _read(self, begins: bool) -> None:
+        """The packets of one chunk of a stream come, or have come. A lone event does not wait for the loop to turn."""
+        self._reading = begins
+        if begins or self._scheduled or not self._dirty:
+            return
+        if all(node.waiting_bytes <= LITTLE_BYTES for node in self._dirty.values()):
+            self.step()
+        else:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self.step)
 

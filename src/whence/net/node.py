@@ -29,7 +29,7 @@ from whence.net.counters import NodeStats
 from whence.net.disk import Journal, Saved
 from whence.net.early import split, without_frames
 from whence.net.parcels import Parcel, parcels
-from whence.net.scribe import Run, Scribe, inline
+from whence.net.scribe import RunJob, Scribe, inline
 from whence.net.signal import Signal
 from whence.net.transport import Connection
 from whence.net.votes import Votes
@@ -121,7 +121,7 @@ class Node:
         state: Callable[[], bytes] | None = None,
         restore: Callable[[bytes], None] | None = None,
         journal: Journal | None = None,
-        disk: Run = inline,
+        disk: RunJob = inline,
         votes: Votes | None = None,
         max_events: int = 65_536,
         max_bytes: int = 64 << 20,
@@ -345,7 +345,7 @@ class Node:
         """Publish what was accepted, in as few frames as it fits into, as of the time when the batch was opened."""
         payloads, start = batch.payloads, 0
         while start < len(payloads):
-            end = fitting(payloads, start)
+            end = len(payloads) if batch.one_frame else fitting(payloads, start)
             steps = self.member.handle(Publish(tuple(payloads[start:end])), batch.now)
             if not any(isinstance(o, Published) for o in steps):  # nothing was handled since it was opened: cannot be
                 why = next((o.reason for o in steps if isinstance(o, Refused)), "the cluster was left")

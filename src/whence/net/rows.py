@@ -22,8 +22,6 @@ import os
 import re
 import ssl
 import time
-import urllib.error
-import urllib.request
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -197,6 +195,9 @@ class HttpRow:
         """Status and JSON body. Raises OSError."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json", **self._headers}
+        import urllib.error  # 2 MB that no other member needs
+        import urllib.request
+
         request = urllib.request.Request(self._base + path, data, headers, method=method)
         try:
             with urllib.request.urlopen(request, timeout=TIMEOUT, context=self._context) as answer:

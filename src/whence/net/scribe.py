@@ -20,7 +20,7 @@ SAVE_BYTES = 64 << 10
 """The application's state is written again when the log has grown by this, or by as much as was written with the last
 state if that was more. So the state costs at most as much as the log, whatever its size."""
 
-Run = Callable[[Callable[[], None], Callable[[BaseException | None], None]], None]
+RunJob = Callable[[Callable[[], None], Callable[[BaseException | None], None]], None]
 """Runs a job, and calls the second function in the loop when it is over."""
 
 
@@ -56,7 +56,7 @@ def nothing() -> None:
 class Scribe:
     """The journal of one member. While `busy`, the journal belongs to the thread."""
 
-    def __init__(self, journal: Journal, failed: Callable[[Exception], None], run: Run = inline) -> None:
+    def __init__(self, journal: Journal, failed: Callable[[Exception], None], run: RunJob = inline) -> None:
         self._journal = journal
         self._failed = failed
         self._run = run
@@ -123,7 +123,7 @@ class Scribe:
         else:
             self._start([job], inline if not job.slow and not self._journal.rotates else self._run)
 
-    def _start(self, jobs: Sequence[Job], run: Run) -> None:
+    def _start(self, jobs: Sequence[Job], run: RunJob) -> None:
         self._running = jobs
         run(lambda: self._write(jobs), self._over)
 

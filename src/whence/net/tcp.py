@@ -100,6 +100,7 @@ class TcpTransport:
         closed: Callable[[Connection], None] = lambda connection: None,
         proved: Callable[[str, str], None] = lambda address, name: None,
         unreachable: Callable[[str], None] = lambda address: None,
+        reading: Callable[[bool], None] = lambda begins: None,
         server_tls: ssl.SSLContext | None = None,
         client_tls: ssl.SSLContext | None = None,
         settings: TcpSettings | None = None,
@@ -113,6 +114,8 @@ class TcpTransport:
         self.proved = proved
         self.unreachable = unreachable
         """Told of each address whose connection broke or could not be made."""
+        self.reading = reading
+        """Told before the packets of a chunk are passed on, and after it."""
         self.loop: asyncio.AbstractEventLoop
         self.received: Received
         self.accepted: dict[_Accepted, None] = {}
@@ -517,6 +520,7 @@ class _Accepted(asyncio.Protocol, Connection):
         owner = self._owner
         if self._transport is None or self._transport.is_closing():
             return
+        owner.reading(True)
         try:
             if self._first is not None:
                 data = self._greet(data)
@@ -531,6 +535,8 @@ class _Accepted(asyncio.Protocol, Connection):
                 self.refuse(foreign_greeting(bytes(self._first[:2])) or str(error))
             self.close()
             return
+        finally:
+            owner.reading(False)
         if self._first is None:
             buffered = self._decoder.buffered
             self._began = (self._began or owner.loop.time()) if buffered else None

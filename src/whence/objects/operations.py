@@ -34,7 +34,7 @@ MAX_AMOUNT = (1 << 63) - 1
 """The largest step of a counter, up or down."""
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME)]
-Life = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+LifeNumber = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 
 Value = None | bool | int | float | str | bytes | list | dict  # type: ignore[type-arg]  # for isinstance
 """The value of a register: JSON or bytes."""
@@ -42,7 +42,7 @@ Value = None | bool | int | float | str | bytes | list | dict  # type: ignore[ty
 
 class _Op(msgspec.Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
     name: Name
-    life: Life
+    life: LifeNumber
 
 
 class Set(_Op, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True, tag=1):

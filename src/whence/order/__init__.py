@@ -11,14 +11,18 @@ from whence.order.interface import Numbering as Numbering
 from whence.order.interface import OrderContext as OrderContext
 from whence.order.interface import Ordering as Ordering
 from whence.order.interface import Seal as Seal
-from whence.order.probabilistic import ProbabilisticOrdering as ProbabilisticOrdering
-from whence.order.stamped import StampedOrdering as StampedOrdering
-from whence.order.survey.registry import MECHANISMS as MECHANISMS
-from whence.order.survey.registry import SurveyConfig as SurveyConfig
+from whence.order.survey.config import MECHANISMS as MECHANISMS
+from whence.order.survey.config import SurveyConfig as SurveyConfig
 
 
 def make(context: OrderContext) -> Ordering:
     """The order layer of one member, as its settings want it."""
     if context.config.mechanism:
+        from whence.order.stamped import StampedOrdering  # members with tickets need neither of these
+
         return StampedOrdering(context)
-    return TicketOrdering(context) if context.config.contract is None else ProbabilisticOrdering(context)
+    if context.config.contract is not None:
+        from whence.order.probabilistic import ProbabilisticOrdering
+
+        return ProbabilisticOrdering(context)
+    return TicketOrdering(context)

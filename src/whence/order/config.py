@@ -8,7 +8,7 @@ import msgspec
 
 from whence.errors import ConfigError
 from whence.order.contract import Contract
-from whence.order.survey.registry import MECHANISMS, SurveyConfig
+from whence.order.survey.config import MECHANISMS, SurveyConfig
 
 FREE_ORDERS = ("unordered", "fifo", "probabilistic")
 """What a member of a cluster without tickets can have."""

@@ -57,6 +57,8 @@ class Layer(Ordering, Generic[O, F]):
         self._max_deadlines = 2 * config.hold + 64
         self._given_up: dict[Span[O], None] = {}
         self._patience = config.time_to_terminate_ns + (config.time_to_recover_ns if config.recovery != "off" else 0)
+        self._decoded: tuple[AnyFrame, list[bytes]] | None = None
+        """The last frame that was checked, and its payloads: most are delivered at once, and decoded only once."""
 
     # -- what depends on the clock ------------------------------------------------------------------------------
 
@@ -95,11 +97,13 @@ class Layer(Ordering, Generic[O, F]):
     ) -> tuple[F, list[OrderOutput]]:
         if not 1 <= len(payloads) <= self.config.max_frame_events:
             raise UsageError(f"a frame holds 1 to {self.config.max_frame_events} events, not {len(payloads)}")
-        frame = self._stamp(list(payloads), now, tenure)
+        events = list(payloads)
+        frame = self._stamp(events, now, tenure)
         if self.seal is not None:
             frame = frame.signed(self.seal.sign(frame.unsigned()))  # type: ignore[assignment]  # of the same type
         self.buffer.add(_key(frame), frame, now)
         self.stats.published += frame.count
+        self._decoded = (frame, events)
         out: list[OrderOutput] = [Published(frame)]
         self._deliver_own(frame, now, out)
         return frame, out
@@ -114,7 +118,7 @@ class Layer(Ordering, Generic[O, F]):
         if self.seal is not None and not self.seal.verify(frame.unsigned(), frame.signature):
             raise ForgedTicket(f"frame {frame.key} of {frame.owner} is not signed by a publisher")
         self._vet(frame, sender)
-        check_body(frame)
+        self._decoded = (frame, check_body(frame))
 
     def receive(
         self, frame: AnyFrame, sender: MemberId, age: int, now: int, recovered: bool = False
@@ -160,7 +164,9 @@ class Layer(Ordering, Generic[O, F]):
         self.stats.delivered += frame.count
         if over_gap:
             self.stats.delivered_over_gap += frame.count
-        out.append(Deliver(frame, over_gap, alert, suspects))
+        decoded, self._decoded = self._decoded, None
+        payloads = decoded[1] if decoded is not None and decoded[0] is frame else None
+        out.append(Deliver(frame, over_gap, alert, suspects, payloads))
 
     def _open_lobby(self, now: int, out: list[OrderOutput]) -> None:
         """Take the frames that arrived while there was no clock."""
@@ -319,11 +325,11 @@ class Layer(Ordering, Generic[O, F]):
         }
 
 
-def check_body(frame: AnyFrame) -> None:
-    """`BadFrame` for a body that the application could not read: such a frame is not delivered, kept or forwarded. The
-    wire checks only how the body begins, because most frames received are duplicates."""
+def check_body(frame: AnyFrame) -> list[bytes]:
+    """The payloads; `BadFrame` for a body that the application could not read: such a frame is not delivered, kept or
+    forwarded. The wire checks only how the body begins, because most frames received are duplicates."""
     try:
-        frame.payloads()
+        return frame.payloads()
     except BadFrame as error:
         raise BadFrame(f"frame {frame.key} of {frame.owner}: {error}") from None
 

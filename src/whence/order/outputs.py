@@ -46,6 +46,8 @@ class Deliver(_Out, frozen=True, gc=False):
     suspects: tuple[str, ...] = ()
     """Alert 5: recent deliveries (the last event of each) that claim to depend on it: what an application's repair
     would look at."""
+    payloads: list[bytes] | None = None
+    """`frame.payloads()`, where checking the frame has just decoded them."""
 
 
 class Dropped(_Out, frozen=True, gc=False):

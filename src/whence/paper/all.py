@@ -34,7 +34,8 @@ def one(experiment: Experiment, context: Context, out: Path, again: bool = True)
 def run(context: Context, out: Path, live: bool) -> tuple[Results, list[Path]]:
     """Everything, into a directory for each experiment; and the page with its results."""
     results = base(context.quick)
-    files = []
+    files: list[Path] = []
+    pages: list[Path] = []
     experiments = everything(live)
     tell = context.tell
     for i, experiment in enumerate(experiments):
@@ -48,13 +49,18 @@ def run(context: Context, out: Path, live: bool) -> tuple[Results, list[Path]]:
         outcome, _ = one(experiment, here, folder, again=False)
         add(results, experiment.title, context, outcome)
         files.append(folder)
+        pages = _write(out, results)  # after each: they are current if the command is interrupted
+    return results, files + pages
+
+
+def _write(out: Path, results: Results) -> list[Path]:
+    files = [out / "claims.md", out / "results.json"]
     try:
-        for name, text in (("claims.md", page(results).encode()), ("results.json", encode(results))):
-            (out / name).write_bytes(text)
-            files.append(out / name)
+        for path, text in zip(files, (page(results).encode(), encode(results)), strict=True):
+            path.write_bytes(text)
     except OSError as error:
         raise ConfigError(f"out: cannot write into {out}: {error.strerror}") from None
-    return results, files
+    return files
 
 
 def base(quick: bool) -> Results:

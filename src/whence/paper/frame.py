@@ -37,7 +37,7 @@ class Outcome(msgspec.Struct):
     note: str = ""
 
 
-class Found(msgspec.Struct, kw_only=True):
+class Recorded(msgspec.Struct, kw_only=True):
     """claims.json of one experiment."""
 
     experiment: str
@@ -130,7 +130,7 @@ def _here(context: Context, points: Sequence[Row]) -> list[Row]:
 def save(out: Path, name: str, context: Context, outcome: Outcome) -> list[Path]:
     """Write the data (CSV and Parquet), the plot (PNG and SVG) and claims.json. Returns the paths."""
     stem = name.partition(" ")[0].rpartition("/")[2]
-    found = Found(
+    found = Recorded(
         experiment=name,
         quick=context.quick,
         seed=context.seed,
@@ -164,7 +164,7 @@ def load(out: Path, name: str, context: Context) -> list[Row] | None:
     """The rows that an earlier run with the same settings saved here, or None."""
     stem = name.partition(" ")[0].rpartition("/")[2]
     try:
-        found = msgspec.json.decode((out / "claims.json").read_bytes(), type=Found)
+        found = msgspec.json.decode((out / "claims.json").read_bytes(), type=Recorded)
         table = pq.read_table(out / f"{stem}.parquet")
     except (FileNotFoundError, msgspec.DecodeError, pa.ArrowInvalid):
         return None
@@ -201,6 +201,10 @@ def panels(title: str, *names: tuple[str, str]) -> tuple[Figure, list[Any]]:
         axes.grid(True, which="major", alpha=0.35)
         axes.grid(True, which="minor", alpha=0.12)
     return figure, plots
+
+
+BEHIND = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5}
+"""The box of a label that lies on lines."""
 
 
 def count(deliveries: float) -> str:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from html import escape
 
-from whence.report.facts import Load, Mark, Tenure, Window
+from whence.report.facts import Load, Mark, Ownership, Window
 
 W, LEFT, RIGHT, TOP, BOTTOM = 460, 50, 14, 12, 30
 """Narrow enough that text stays readable on a phone."""
@@ -181,7 +181,7 @@ def evenness(loads: list[Load]) -> str:
     return _svg(height, f"Deliveries of each of {len(loads)} members; mean {mean:.0f}", body)
 
 
-def ring(tenures: list[Tenure], seconds: float, marks: list[Mark]) -> str:
+def ring(tenures: list[Ownership], seconds: float, marks: list[Mark]) -> str:
     """Who held which ticket when: pale while granted, solid while it may publish."""
     tickets = sorted({t.ticket for t in tenures})
     if not tickets:

@@ -38,7 +38,7 @@ class Verdicts(msgspec.Struct, frozen=True, kw_only=True):
     """(member, lseq) of a delivery -> its verdict, for all that are not in order."""
 
 
-class Tenure(msgspec.Struct):
+class Ownership(msgspec.Struct):
     """The time in which one owner held a ticket."""
 
     ticket: int
@@ -108,7 +108,7 @@ class Facts(msgspec.Struct, kw_only=True):
     """Publish to delivery at another member, sorted; a sample if there are many."""
     windows: list[Window]
     loads: list[Load]
-    tenures: list[Tenure]
+    tenures: list[Ownership]
     marks: list[Mark]
     diagram: Diagram
 
@@ -228,14 +228,14 @@ def _loads(steps: list[Row]) -> list[Load]:
     return list(loads.values())
 
 
-def _tenures(steps: list[Row], start: int, end: int) -> list[Tenure]:
+def _tenures(steps: list[Row], start: int, end: int) -> list[Ownership]:
     """From `ticket` rows (`granted`, `owner`, `released`, `lost`); a tenure without an end row ends with its owner.
 
     A killed owner leaves no row. But live members deliver what is published: an owner without a step while much was
     published had ended by then.
     """
-    found: list[Tenure] = []
-    open_: dict[tuple[str, int], Tenure] = {}
+    found: list[Ownership] = []
+    open_: dict[tuple[str, int], Ownership] = {}
     last = {row.member: row.t_ns for row in steps}
     for row in steps:
         if row.kind != "ticket" or row.ticket is None:
@@ -243,7 +243,7 @@ def _tenures(steps: list[Row], start: int, end: int) -> list[Tenure]:
         at, what, key = (row.t_ns - start) / 1e9, (row.reason or "").partition(" ")[0], (row.member, row.ticket)
         tenure = open_.get(key)
         if what == "granted" or (what == "owner" and tenure is None):
-            tenure = open_[key] = Tenure(row.ticket, row.member, at)
+            tenure = open_[key] = Ownership(row.ticket, row.member, at)
             found.append(tenure)
         if tenure is None:
             continue

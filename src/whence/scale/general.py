@@ -51,19 +51,19 @@ LOG = 3
 """The number of those bits."""
 
 SCANNED, COMING, WAITING, NEXT, LOGGED, OLDEST = range(6)
-"""Columns of `State.sizes`."""
+"""Columns of `Processes.sizes`."""
 
 FIRST, LAST, LOW, HIGH, WINDOW, SHIFT = range(6)
-"""Entries of `State.limits`."""
+"""Entries of `Processes.limits`."""
 
 NUMBER = 32
-"""Bits of a message's number in `State.waiting`; above them is the entry it waits for."""
+"""Bits of a message's number in `Processes.waiting`; above them is the entry it waits for."""
 
 LANES = 16
 """Entries of a vector that are compared at once."""
 
 
-class State(NamedTuple):
+class Processes(NamedTuple):
     """All processes and the recent messages, in arrays; `p` is a process, `m` a message, `H` and `S` powers of two."""
 
     limits: I64
@@ -387,7 +387,7 @@ class General:
             raise ConfigError(
                 f"rate: {self.total:,} messages at {s.rate:g} a second take too long for the engine's clock"
             )
-        self.state = State(
+        self.state = Processes(
             limits=np.array([run.first, run.last, low, high, W, shift], np.int64),
             V=np.zeros((N, R), np.int32),
             missing=np.zeros((N, words), np.uint64),

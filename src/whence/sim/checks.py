@@ -29,7 +29,7 @@ from whence.judge.promises import AGREEMENT, INVERSIONS
 from whence.judge.report import report
 from whence.sim import survivors
 from whence.sim.actions import Move, Publish, Schedule, show
-from whence.sim.host import Tenure, tenure_of
+from whence.sim.host import TenureKey, tenure_of
 from whence.sim.rings import Rings
 from whence.sim.survivors import Bits, count, died
 
@@ -222,7 +222,7 @@ class Checks:
                 raise self.violation("agreement", str(finding))
 
     def _died(self, cluster: int, instances: list[Instance]) -> Bits:
-        published: dict[Tenure, int] = {}
+        published: dict[TenureKey, int] = {}
         for (of, inc), (owner, last) in self._tenures[cluster].items():
             published[(of, inc, owner) if isinstance(of, int) else (-1, 0, owner)] = last
         return died(published, instances)

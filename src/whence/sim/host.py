@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from whence.member import Member
     from whence.recorder import Recorder
 
-Tenure = tuple[int, int, MemberId]
+TenureKey = tuple[int, int, MemberId]
 """`(ticket, incarnation, owner)`: within it, events are numbered from 1. Without tickets: `(-1, 0, owner)`."""
 
 
-def tenure_of(frame: AnyFrame) -> Tenure:
+def tenure_of(frame: AnyFrame) -> TenureKey:
     """The tenure of a frame."""
     return (frame.ticket, frame.inc, frame.owner) if isinstance(frame, Frame) else (-1, 0, frame.owner)
 
@@ -53,7 +53,7 @@ class App:
     __slots__ = ("count", "seen")
 
     def __init__(self) -> None:
-        self.seen: dict[Tenure, int] = {}
+        self.seen: dict[TenureKey, int] = {}
         self.count = 0
 
     def deliver(self, frame: AnyFrame) -> bool:
@@ -65,7 +65,7 @@ class App:
         self.count += frame.count
         return not had & new
 
-    def has(self, tenure: Tenure, seq: int) -> bool:
+    def has(self, tenure: TenureKey, seq: int) -> bool:
         """Whether the event was seen."""
         return bool(self.seen.get(tenure, 0) >> seq & 1)
 

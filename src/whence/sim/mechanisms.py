@@ -12,7 +12,7 @@ from whence.sim.sweep import changed
 TIMED = ("physical", "delta")
 """They need clocks that agree; all others tolerate clocks an hour apart."""
 CLOCKS = {"clocks.offset": "5ms", "clocks.drift": 0, "chaos.clock": "100000r"}
-"""Clocks that stay within the skew that `Config.sized` allows for."""
+"""Clocks that stay within the skew that `Requirements` allows for."""
 
 __all__ = ["MECHANISMS", "TIMED", "hostile"]
 

@@ -20,7 +20,7 @@ Progress = Callable[[int, int], None]
 """`(now, end)` in virtual ns."""
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class Simulated(msgspec.Struct, frozen=True):
     """The result of a run, and its schedule."""
 
     report: Report
@@ -50,8 +50,8 @@ def run(
     make: MakeMember = Member,
     sink: Sink | None = None,
     progress: Progress | None = None,
-) -> Outcome:
+) -> Simulated:
     """Run a scenario. The seed defaults to the scenario's, the schedule to the expansion of both."""
     world = World(loaded, loaded.scenario.seed if seed is None else seed, schedule=schedule, make=make, sink=sink)
     violation = play(world, progress)
-    return Outcome(world.tally.report(loaded.name, str(violation) if violation else None), violation, world.schedule)
+    return Simulated(world.tally.report(loaded.name, str(violation) if violation else None), violation, world.schedule)

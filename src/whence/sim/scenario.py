@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from whence.config import Config, Mode
+from whence.config import Config, Mode, Requirements
 from whence.errors import ConfigError
 from whence.order import Contract, SurveyConfig
 from whence.ring import RingName
@@ -44,7 +44,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
-    """One cluster. `Config.sized` computes what is left out."""
+    """One cluster. `Requirements` computes what is left out."""
 
     name: str = "main"
     members: tuple[str, ...] | None = None
@@ -90,7 +90,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """A cluster without tickets, ordered by a mechanism of the SURVEY (docs/survey.md): first, first-unstable,
     identifiers, vector, compact-multicast, compact-unicast, interval, physical, delta."""
     survey: SurveyConfig | None = None
-    """Its settings; default by formula (`Config.sized`)."""
+    """Its settings; default by formula (`Requirements`)."""
     roles: bool = False
     """Publishers sign frames and news, and liars may only receive (SECURITY.md)."""
     liars: Count = 0
@@ -251,11 +251,11 @@ SIZED: tuple[str, ...] = (
     *("mode", "view", "recovery", "once", "replacement", "target", "k", "ring", "ring_k", "fanout", "termination"),
     *("max_events", "history", "buffer", "mechanism", "survey"),
 )
-"""Settings of a cluster that go to `Config.sized` under the same name."""
+"""Settings of a cluster that go to `Requirements` under the same name."""
 
 
 def settings_of(scenario: Scenario, cluster: Cluster, latency: int) -> dict[str, Any]:
-    """The cluster's settings as arguments of `Config.sized`, without its name, order and tickets."""
+    """The cluster's settings as arguments of `Requirements`."""
     w = cluster.workload
     coordinators = max(1, len(scenario.coordinators_of(cluster)))
     events = w.rate * coordinators or w.per_second * scenario.round / 1e9
@@ -273,12 +273,8 @@ def settings_of(scenario: Scenario, cluster: Cluster, latency: int) -> dict[str,
 
 def config_of(scenario: Scenario, cluster: Cluster, order: str, latency: int) -> Config:
     """The settings of a member: the scenario's, and the rest by formula."""
-    config = Config.sized(
-        cluster=cluster.name,
-        tickets=cluster.tickets,
-        order=order,  # type: ignore[arg-type]  # Config.sized refuses an unknown order
-        **settings_of(scenario, cluster, latency),
-    )
+    known = Requirements(**settings_of(scenario, cluster, latency))
+    config = known.config(cluster.tickets, order, cluster.name)  # type: ignore[arg-type]  # refuses an unknown order
     if cluster.abandon is None:
         return config
     ordering = msgspec.structs.replace(config.ordering, abandon_ns=cluster.abandon, memory_ns=2 * cluster.abandon)

@@ -11,16 +11,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from whence.clock import EventId, Frame, FreeId, Incarnation
-from whence.sim.host import Tenure, tenure_of
+from whence.sim.host import TenureKey, tenure_of
 
 if TYPE_CHECKING:
     from whence.sim.host import Instance
 
-Bits = dict[Tenure, int]
+Bits = dict[TenureKey, int]
 """Events of tenures: bit `seq`."""
 
 
-def died(published: Mapping[Tenure, int], instances: Iterable[Instance]) -> Bits:
+def died(published: Mapping[TenureKey, int], instances: Iterable[Instance]) -> Bits:
     """The events that no living member has in its application's state or can give to others. `published`: tenure -> its
     last event."""
     left = {tenure: ((1 << last) - 1) << 1 for tenure, last in published.items()}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from whence.errors import ConfigError
-from whence.sim.run import Outcome, run
+from whence.sim.run import Simulated, run
 from whence.sim.scenario import Loaded, parse
 from whence.sim.settings import to_toml
 
@@ -65,7 +65,7 @@ def _put(table: dict[str, Any], path: list[str], value: object) -> None:
     _put(inner, rest, value)
 
 
-def figures(outcome: Outcome) -> dict[str, Any]:
+def figures(outcome: Simulated) -> dict[str, Any]:
     """A flat result: sums over all, and per cluster and order if there are several."""
     report = outcome.report
     found: dict[str, Any] = {

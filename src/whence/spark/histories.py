@@ -14,25 +14,29 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from time import perf_counter
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, IntegralType
+from pyspark.sql.types import ArrayType, IntegralType, NullType
 
 from whence.errors import HistoryError
-from whence.history import Level, Report
+from whence.history import Edge, Finding, Level, Report, bykey, listed
 from whence.history import check as check_one
 from whence.history import kernels as k
-from whence.history.arrays import Columns, Rounds, check_columns, make_graph, settle_levels
-from whence.history.columns import REQUIRED, SCHEMA, code_keys, from_table, history_of
+from whence.history.arrays import BAD, Rounds, check_columns, make_graph, settle_levels
+from whence.history.check import DEFAULT_SINGLE
+from whence.history.columns import Columns, code_keys
 from whence.history.levels import PATTERNS, REGISTERS, TRANSACTIONAL
 from whence.history.model import Op
 from whence.history.story import story
+from whence.history.tables import REQUIRED, SCHEMA, from_table, history_of
 
 SMALL: Final = 50_000
 """Operations below which a history is checked by the reference form."""
@@ -41,15 +45,20 @@ BLOCK_BYTES: Final = 1 << 30
 
 RESULT: Final = (
     "history string, part string, level string, holds boolean, operations long, transactions long, sessions long, "
-    "pattern string, count long, guarantee string, story string, finding string, position long, session string, "
-    "txn long, notes string"
+    "pattern string, count long, guarantee string, story string, finding string, smallest boolean, position long, "
+    "session string, txn long, notes string, seconds double"
 )
 FIELDS: Final = {
-    "verdict": ("history", "level", "holds", "operations", "transactions", "sessions", "notes"),
-    "finding": ("history", "level", "pattern", "count", "guarantee", "story", "finding"),
+    "verdict": ("history", "level", "holds", "operations", "transactions", "sessions", "notes", "seconds"),
+    "finding": ("history", "level", "pattern", "count", "guarantee", "story", "finding", "smallest"),
     "order": ("history", "level", "position", "session", "txn"),
 }
-_ARROW: Final[dict[str, pa.DataType]] = {"string": pa.string(), "boolean": pa.bool_(), "long": pa.int64()}
+_ARROW: Final[dict[str, pa.DataType]] = {
+    "string": pa.string(),
+    "boolean": pa.bool_(),
+    "long": pa.int64(),
+    "double": pa.float64(),
+}
 _SCHEMA: Final = pa.schema([(name, _ARROW[kind]) for name, kind in (each.split() for each in RESULT.split(", "))])
 
 
@@ -63,6 +72,14 @@ class Checked:
     """A row for each finding: pattern, how many of it there are, the story, and the finding as JSON."""
     order: DataFrame
     """With `certificate`: the commit order that proves the strongest level that holds."""
+
+
+def read(spark: SparkSession, path: str) -> DataFrame:
+    """A Parquet file or folder of operations; raises HistoryError for what is none."""
+    try:
+        return spark.read.parquet(path)
+    except AnalysisException as error:
+        raise HistoryError(f"{path}: no Parquet file: {str(error).splitlines()[0]}") from None
 
 
 def check(
@@ -85,8 +102,7 @@ def check(
 def _side_by_side(df: DataFrame, levels: Sequence[Level] | None, certificate: bool) -> DataFrame:
     def one(key: tuple[Any, ...], table: pa.Table) -> pa.Table:
         name = str(key[0].as_py())
-        lists = pa.types.is_list(table.schema.field("value").type)
-        if table.num_rows < SMALL or lists or "CM" in (levels or ()):
+        if table.num_rows < SMALL or "CM" in (levels or ()):
             report = check_one(history_of(table, name), levels)
         else:
             report = check_columns(from_table(table, name), levels)
@@ -100,11 +116,23 @@ def _side_by_side(df: DataFrame, levels: Sequence[Level] | None, certificate: bo
 def _rows(name: str, report: Report, certificate: bool) -> pa.Table:
     """A report as rows of RESULT."""
     rows: list[dict[str, Any]] = []
-    sizes = {"operations": report.operations, "transactions": report.transactions, "sessions": report.sessions}
+    sizes: dict[str, Any] = {"operations": report.operations, "transactions": report.transactions}
+    sizes |= {"sessions": report.sessions, "seconds": sum(report.seconds.values())}
     for level, holds in report.levels.items():
         notes = "; ".join(report.notes) or None
-        rows.append({"history": name, "part": "verdict", "level": level, "holds": holds, **sizes, "notes": notes})
+        rows.append(
+            {
+                "history": name,
+                "part": "verdict",
+                "level": level,
+                "holds": holds,
+                **sizes,
+                "notes": notes,
+            }
+        )
     shown = {finding.pattern: finding for finding in reversed(report.findings)}
+    smallest = report.counterexample()
+    shown |= {smallest.pattern: smallest} if smallest else {}
     told = story(report) if report.findings else None
     for pattern, count in report.patterns.items():
         finding = shown.get(pattern)
@@ -119,6 +147,7 @@ def _rows(name: str, report: Report, certificate: bool) -> pa.Table:
                 "guarantee": finding.guarantee if finding else None,
                 "story": told,
                 "finding": what,
+                "smallest": finding is not None and finding is smallest,
             }
         )
     if certificate and report.order is not None:
@@ -133,15 +162,19 @@ def _rows(name: str, report: Report, certificate: bool) -> pa.Table:
 
 
 def _spread(df: DataFrame, levels: Sequence[Level] | None, certificate: bool) -> DataFrame:
-    levels = TRANSACTIONAL if levels is None else levels
-    if any(level in REGISTERS for level in levels):
-        raise HistoryError("a spread history is checked for RC, RA and TCC; CCv is TCC for single operations")
-    if isinstance(df.schema["value"].dataType, ArrayType):
-        raise HistoryError("lists are not spread: give the DataFrame a column `history`, and one task checks them")
-    names = [str(row[0]) for row in df.select(F.col("session").cast("string")).distinct().collect()]
-    giant = Giant(df, sorted(names))
+    if "CM" in (levels or ()):
+        raise HistoryError("CM takes quadratic memory: give the DataFrame a column `history`, and one task checks it")
+    told = df.select(F.col("session").cast("string").alias("session"), "kind").distinct().collect()
+    bad = sorted({str(row["kind"]) for row in told} - {"r", "w", "a"})
+    if bad or any(row["session"] is None for row in told):
+        raise HistoryError(f"the kind is r, w or a, not {bad[0]!r}" if bad else "the column 'session' has a null")
+    if not told:
+        raise HistoryError("the DataFrame holds no operation, so there is nothing to check")
+    started = perf_counter()
+    giant = Giant(df, sorted({row["session"] for row in told}))
     try:
         report = giant.report(levels)
+        report.seconds = {"spread": perf_counter() - started}
         table = _rows("history", report, certificate)
     finally:
         giant.close()
@@ -156,21 +189,51 @@ class Giant:
         self.df, self.sessions = df, sessions
         self.spark = df.sparkSession
         self.kept: list[DataFrame] = []
-        self.numeric = all(isinstance(df.schema[name].dataType, IntegralType) for name in ("key", "value"))
+        value = df.schema["value"].dataType
+        self.lists = isinstance(value, ArrayType)
+        types = (df.schema["key"].dataType, value.elementType if isinstance(value, ArrayType) else value)
+        self.numeric = all(isinstance(each, IntegralType | NullType) for each in types)
 
     def close(self) -> None:
         for each in self.kept:
             each.unpersist()
 
-    def report(self, levels: Sequence[Level]) -> Report:
+    def report(self, levels: Sequence[Level] | None) -> Report:
         coded, aborted = self._coded()
-        local = self._keep(coded.repartition(F.col("session")).mapInArrow(_consistent(self.sessions), A_ROWS))
+        by_session = coded.repartition(F.col("session"))
+        value = "array<long>" if self.lists else "long"
+        local = self._keep(by_session.mapInArrow(_consistent(self.sessions), A_ROWS.format(value)))
         heads = local.where("at = 0").select("session", "pos", "txn", "seq").toArrow()
         first, recorded, self.numbers = _numbered(heads, len(self.sessions))
-        known = self._keep(local.repartition(F.col("key")).mapInArrow(_reads_from(first, aborted), B_ROWS))
+        operations = local.count()
+        single = not self.lists and operations == heads.num_rows
+        levels = (DEFAULT_SINGLE if single else TRANSACTIONAL) if levels is None else levels
+        if not single and (asked := [level for level in levels if level in REGISTERS]):
+            raise HistoryError(f"{asked[0]} is defined for single operations on registers")
+        stage = (_lists_from if self.lists else _reads_from)(first, aborted)
+        known = self._keep(local.repartition(F.col("key")).mapInArrow(stage, B_ROWS))
+        counted, notes = self._bad(known)
+        reads = known.where(F.col("what").isin(k.READ, k.INTERMEDIATE))
+        pulled = reads.select("t", "at", "key", "writer", "value").toArrow()
+        order = np.lexsort((pulled["at"].to_numpy(), pulled["t"].to_numpy()))
+        column = {name: pulled[name].to_numpy()[order] for name in pulled.column_names}
+        graph = make_graph(first, column["t"], column["at"], column["key"], column["writer"], column["value"], {})
+        if self.lists:
+            pairs = known.where(F.col("what") == VERSION).select("t", "writer", "key").toArrow()
+            graph.versions = np.stack([pairs[name].to_numpy().astype(np.int64) for name in pairs.column_names], axis=1)
+        columns = Columns(
+            "history", first, np.empty(0, np.int64), np.empty(0, np.uint8), np.empty(0, np.int32),
+            np.empty(0, np.int64), 0, recorded, session_names=self.sessions,
+        )  # fmt: skip
+        rounds = _Spread(self, known, graph)
+        report = settle_levels(columns, graph, rounds, levels, counted, notes=notes, operations=operations)
+        self._tell(report)
+        return report
+
+    def _bad(self, known: DataFrame) -> tuple[Counter[str], list[str]]:
+        """How many reads are wrong by themselves, by pattern; and values that were written twice."""
         counted: Counter[str] = Counter()
-        bad = known.where(F.col("what") >= k.THIN).groupBy("what").count().collect()
-        for row in bad:
+        for row in known.where((F.col("what") >= k.THIN) & (F.col("what") < VERSION)).groupBy("what").count().collect():
             counted[BAD_NAMES[row["what"]]] += row["count"]
         twice = known.where("twice = 1").count()
         counted.update({"NonRepeatableRead": twice} if twice else {})
@@ -181,19 +244,7 @@ class Giant:
             assert one is not None
             pair = f"({one['key']}, {one['value']})" if self.numeric else "keys and values are hashes here"
             notes.append(f"{count} values were written twice, such as {pair}: reads are ambiguous, the first is taken")
-        reads = known.where(F.col("what").isin(k.READ, k.INTERMEDIATE))
-        pulled = reads.select("t", "at", "key", "writer", "value").toArrow()
-        order = np.lexsort((pulled["at"].to_numpy(), pulled["t"].to_numpy()))
-        column = {name: pulled[name].to_numpy()[order] for name in pulled.column_names}
-        graph = make_graph(first, column["t"], column["at"], column["key"], column["writer"], column["value"], {})
-        columns = Columns(
-            "history", first, np.empty(0, np.int64), np.empty(0, np.uint8), np.empty(0, np.int32),
-            np.empty(0, np.int64), 0, recorded, session_names=self.sessions,
-        )  # fmt: skip
-        rounds = _Spread(self, known, graph)
-        report = settle_levels(columns, graph, rounds, levels, counted, notes=notes, operations=coded.count())
-        self._tell(report)
-        return report
+        return counted, notes
 
     def _coded(self) -> tuple[DataFrame, tuple[Any, Any]]:
         """Integers for keys and values. Strings are hashed; a collision is refused, never taken as equal."""
@@ -201,24 +252,34 @@ class Giant:
         nothing: tuple[Any, Any] = (np.empty(0, np.int64), np.empty(0, np.int64))
         if not self.numeric:
             for name in ("key", "value"):
-                hashed = df.where(F.col(name).isNotNull()).select(name, F.xxhash64(name).alias("h")).distinct()
+                each = F.explode(name) if name == "value" and self.lists else F.col(name)
+                whole = df.select(each.alias("one")).where("one is not null").distinct()
+                hashed = whole.select(F.xxhash64("one").alias("h"))
                 if hashed.groupBy("h").count().where("count > 1").limit(1).count():
                     raise HistoryError(
                         f"two values of the column {name!r} have the same hash: code it to integers first"
                     )
-                df = df.withColumn(name, F.when(F.col(name).isNotNull(), F.xxhash64(name)))
+            df = df.withColumn("key", self._hash("key")).withColumn("value", self._hash("value"))
         for name in ("op", "seq"):
             if name not in df.columns:
                 df = df.withColumn(name, F.lit(0) if name == "seq" else F.monotonically_increasing_id())
-        self.recorded = "seq" in self.df.columns
         if "status" in df.columns:
             if df.where("status = 'indeterminate'").limit(1).count():
                 raise HistoryError("a spread history has no indeterminate transactions: decide which of them committed")
-            gone = df.where("status = 'aborted' and kind = 'w'").select("key", "value").toArrow()
-            nothing = (gone["key"].to_numpy(), gone["value"].to_numpy())
+            value = F.col("value")[0] if self.lists else F.col("value")
+            gone = df.where("status = 'aborted' and kind != 'r'").select("key", value.cast("long").alias("value"))
+            table = gone.toArrow()
+            nothing = (table["key"].to_numpy(), table["value"].to_numpy())
             df = df.where("status is null or status = 'committed'")
         columns = [F.col("session").cast("string"), F.col("txn").cast("long"), F.col("op").cast("long"), F.col("kind")]
-        return df.select(*columns, *(F.col(name).cast("long") for name in ("key", "value", "seq"))), nothing
+        value = F.col("value").cast("array<long>" if self.lists else "long")
+        return df.select(*columns, F.col("key").cast("long"), value, F.col("seq").cast("long")), nothing
+
+    def _hash(self, name: str) -> Column:
+        """Null stays null."""
+        if name == "value" and self.lists:
+            return F.transform("value", lambda each: F.xxhash64(each))
+        return F.when(F.col(name).isNotNull(), F.xxhash64(name))
 
     def _keep(self, df: DataFrame) -> DataFrame:
         self.kept.append(df.persist(StorageLevel.MEMORY_AND_DISK))
@@ -233,23 +294,48 @@ class Giant:
         wanted = [(session, int(self.numbers[t])) for t, (session, _) in places.items()]
         asked = self.spark.createDataFrame(wanted, "session string, txn long")
         df = self.df.withColumn("session", F.col("session").cast("string")).withColumn("txn", F.col("txn").cast("long"))
+        if not self.numeric:
+            df = df.withColumn("key_hash", self._hash("key")).withColumn("value_hash", self._hash("value"))
         rows = df.join(F.broadcast(asked), ["session", "txn"]).collect()
         if "op" in df.columns:
             rows.sort(key=lambda row: row["op"])
         by_place = {place: t for t, place in zip(places, wanted, strict=True)}
+        names: dict[Any, Any] = {}
         for row in rows:
             t = by_place[row["session"], row["txn"]]
-            report.shown.setdefault(t, []).append(Op(row["kind"] != "r", row["key"], row["value"]))
+            write, value = row["kind"] != "r", row["value"]
+            if self.lists:
+                value = value[0] if write else tuple(value or ())
+            report.shown.setdefault(t, []).append(Op(write, row["key"], value))
+            if not self.numeric:
+                names[row["key_hash"]] = row["key"]
+                seen = (row["value_hash"], row["value"]) if self.lists else ([row["value_hash"]], [row["value"]])
+                names |= dict(zip(*(each or () for each in seen), strict=True))
+        report.findings = [_renamed(finding, names) for finding in report.findings]
 
 
-A_ROWS: Final = "session int, pos int, txn long, at int, what byte, twice byte, key long, value long, seq long"
+def _renamed(finding: Finding, names: dict[Any, Any]) -> Finding:
+    """Keys and values as the source has them, instead of their hashes."""
+    if not names:
+        return finding
+
+    def named(step: Any) -> Any:
+        more = {"past": tuple(map(named, step.past))} if isinstance(step, Edge) else {}
+        return replace(step, key=names.get(step.key, step.key), value=names.get(step.value, step.value), **more)
+
+    keys = tuple(names.get(key, key) for key in finding.keys)
+    return replace(finding, keys=keys, edges=tuple(map(named, finding.edges)))
+
+
+A_ROWS: Final = "session int, pos int, txn long, at int, what byte, twice byte, key long, value {}, seq long"
 B_ROWS: Final = "key long, value long, what byte, twice byte, t int, at int, writer int"
 E_ROWS: Final = "t2 int, t1 int, t3 int, at int, key long"
 F_ROWS: Final = "t2 int, t1 int, t3 int, key long, level int"
-BAD_NAMES: Final = {
-    k.THIN: "ThinAirRead", k.ABORTED: "AbortedRead", k.FUTURE: "FutureRead", k.NOT_OWN: "NotMyOwnWrite",
-    k.NOT_LAST: "NotMyLastWrite", k.INTERMEDIATE: "IntermediateRead",
-}  # fmt: skip
+APART: Final = 20
+"""A row of its own for a list that is no prefix of the longest."""
+VERSION: Final = 21
+"""A row of its own for neighbours in the longest list of a key: `t`, then `writer`."""
+BAD_NAMES: Final = BAD | {APART: "IncompatibleOrder"}
 
 REPEATED: Final = 2
 """In the column `twice`: a write whose value another write has, too."""
@@ -283,7 +369,12 @@ def _consistent(sessions: list[str]) -> Any:
         columns = from_table(table, "history")
         assert columns.session_names is not None and columns.recorded is not None
         what, twice = np.zeros(columns.key.size, np.uint8), np.zeros(columns.key.size, np.uint8)
-        k.classify(columns.begin, columns.write, columns.key, columns.value, what, twice)
+        value: Any = columns.value
+        if columns.lists is None:
+            k.classify(columns.begin, columns.write, columns.key, columns.value, what, twice)
+        else:
+            what = np.where(columns.write == 1, k.FINAL, k.READ).astype(np.uint8)
+            value = pa.ListArray.from_arrays(pa.array(columns.lists[0], pa.int32()), pa.array(columns.lists[1]))
         sizes = np.diff(columns.begin)
         t = np.repeat(np.arange(sizes.size), sizes)
         codes = np.searchsorted(np.array(sessions), np.array(columns.session_names)).astype(np.int32)
@@ -294,8 +385,7 @@ def _consistent(sessions: list[str]) -> Any:
         made = {
             "session": codes[s][t], "pos": pos[t].astype(np.int32), "txn": numbers[t].astype(np.int64),
             "at": (np.arange(t.size) - columns.begin[t]).astype(np.int32), "what": what.astype(np.int8),
-            "twice": twice.astype(np.int8), "key": keys.astype(np.int64), "value": columns.value,
-            "seq": columns.recorded[t],
+            "twice": twice.astype(np.int8), "key": keys.astype(np.int64), "value": value, "seq": columns.recorded[t],
         }  # fmt: skip
         yield from pa.table(made).to_batches()
 
@@ -315,21 +405,64 @@ def _reads_from(first: Any, aborted: tuple[Any, Any]) -> Any:
         t, at, value = t[order], column["at"][order], column["value"][order]
         what, keys = column["what"][order].astype(np.uint8), column["key"][order]
         codes, _, _ = code_keys(keys)
-        write = ((what == k.FINAL) | (what == k.OVERWRITTEN)).astype(np.uint8)
-        slots = np.full(1 << max(4, (2 * int(write.sum())).bit_length()), -1, np.int32)
-        repeated = np.empty(int(write.sum()), np.int64)
-        count = k.tabulate(codes, value, write, what, slots, repeated)
+        repeated = np.empty(t.size, np.int64)
+        gone = _gone(keys, codes, aborted)
+        writer = np.empty(t.size, np.int32)
+        whole = np.array([0, t.size], np.int64)
+        count = bykey.match(whole, codes, value, t, np.arange(t.size, dtype=np.int32), what, writer, *gone, repeated)
         twice = column["twice"][order].copy()
         twice[repeated[:count]] = REPEATED
-        writer = np.full(t.size, k.INIT, np.int32)
-        here = {int(key): int(code) for key, code in zip(keys, codes, strict=True)} if aborted[0].size else {}
-        bad = [(here[int(x)], v) for x, v in zip(*aborted, strict=True) if int(x) in here]
-        gone = np.array([x for x, _ in bad], np.int32), np.array([v for _, v in bad], np.int64)
-        k.read_from(t, codes, value, what, slots, *gone, writer)
         made = {
             "key": keys, "value": value, "what": what.astype(np.int8), "twice": twice, "t": t,
             "at": at, "writer": writer,
         }  # fmt: skip
+        yield from pa.table(made).to_batches()
+
+    return stage
+
+
+def _gone(keys: Any, codes: Any, aborted: tuple[Any, Any]) -> tuple[Any, Any]:
+    """What aborted transactions wrote to these keys, coded."""
+    here = {int(key): int(code) for key, code in zip(keys, codes, strict=True)} if aborted[0].size else {}
+    bad = [(here[int(x)], v) for x, v in zip(*aborted, strict=True) if int(x) in here]
+    return np.array([x for x, _ in bad], np.int32), np.array([v for _, v in bad], np.int64)
+
+
+def _lists_from(first: Any, aborted: tuple[Any, Any]) -> Any:
+    """Stage B of lists: all their rules, for they speak of one key at a time."""
+
+    def stage(batches: Batches) -> Batches:
+        table = _whole(batches)
+        if table is None:
+            return
+        column = {name: table[name].to_numpy() for name in table.column_names if name != "value"}
+        t = (first[column["session"]] + column["pos"]).astype(np.int32)
+        order = np.lexsort((column["at"], t))
+        t, at, keys = t[order], column["at"][order], column["key"][order]
+        lists: Any = table["value"].take(order).combine_chunks()
+        codes, names, size = code_keys(keys)
+        txns, begin = np.unique(t, return_index=True)
+        write = (column["what"][order] == k.FINAL).astype(np.uint8)
+        judged = listed.judge(
+            np.append(begin, t.size).astype(np.int64), write, codes, lists.offsets.to_numpy().astype(np.int64),
+            lists.flatten().to_numpy().astype(np.int64), size, _gone(keys, codes, aborted),
+        )  # fmt: skip
+        twice = judged.twice.astype(np.int8)
+        twice[judged.repeated] = REPEATED
+        writer = np.where(judged.writer >= 0, txns[judged.writer], k.INIT)
+        apart, pairs = np.flatnonzero(judged.apart), judged.versions
+        of_pairs = pairs[:, 2] if names is None else names[pairs[:, 2]]
+        nothing = np.zeros(apart.size + len(pairs), np.int64)
+        what = np.repeat([APART, VERSION], [apart.size, len(pairs)])
+        made = {
+            "key": np.concatenate([keys, keys[apart], of_pairs]).astype(np.int64),
+            "value": np.concatenate([judged.value, nothing]),
+            "what": np.concatenate([judged.what, what]).astype(np.int8),
+            "twice": np.concatenate([twice, nothing]).astype(np.int8),
+            "t": np.concatenate([t, t[apart], txns[pairs[:, 0]]]).astype(np.int32),
+            "at": np.concatenate([at, at[apart], nothing[apart.size :]]).astype(np.int32),
+            "writer": np.concatenate([writer, nothing[: apart.size], txns[pairs[:, 1]]]).astype(np.int32),
+        }
         yield from pa.table(made).to_batches()
 
     return stage
@@ -397,9 +530,7 @@ class _Spread(Rounds):
 
     def __init__(self, giant: Giant, known: DataFrame, graph: Any) -> None:
         nothing = np.empty(0, np.int32)
-        super().__init__(
-            graph, nothing, np.empty(0, np.int64), np.empty(0, np.int64), nothing, np.empty(0, np.uint8), 0
-        )
+        super().__init__(graph, bykey.ByKey(np.zeros(1, np.int64), *[nothing] * 5))
         self.giant, self.rows = giant, known
         self.known = np.empty((0, 5), np.int64)
 

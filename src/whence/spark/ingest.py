@@ -26,7 +26,7 @@ from whence.errors import TraceError
 from whence.judge.promises import PROMISES
 from whence.spark import json_lines
 from whence.spark.json_lines import COLUMN, RAW_LIMIT, TYPES, schema_of, unknown_order
-from whence.spark.place import Anywhere, Found, found, opened, parquet, place_of
+from whence.spark.place import Anywhere, TraceFile, found, opened, parquet, place_of
 from whence.spark.tables import MANIFEST, arrow_schema, spark_schema
 from whence.trace.read import SUFFIXES
 from whence.trace.schema import COLUMNS, TRACE_VERSION
@@ -82,10 +82,10 @@ Read = tuple[pa.Table, list[Bad]]
 # -- which files
 
 
-def find(paths: Iterable[Anywhere]) -> list[Found]:
+def find(paths: Iterable[Anywhere]) -> list[TraceFile]:
     """The trace files at these places, each once; tables that an audit wrote there are none. A path may be a URI, a
     glob, a directory. Raises TraceError for a path that is not there or holds no trace."""
-    all_: dict[str, Found] = {}
+    all_: dict[str, TraceFile] = {}
     for path in paths:
         files = found(path, without=MANIFEST)
         if len(files) != 1 or files[0].place != place_of(path):
@@ -96,7 +96,7 @@ def find(paths: Iterable[Anywhere]) -> list[Found]:
     return list(all_.values())
 
 
-def plan(files: Sequence[Found]) -> tuple[list[Piece], list[Bad]]:
+def plan(files: Sequence[TraceFile]) -> tuple[list[Piece], list[Bad]]:
     """The pieces of these files, by what their footers say; and the files that are no traces."""
     pieces: list[Piece] = []
     bad: list[Bad] = []
@@ -109,7 +109,7 @@ def plan(files: Sequence[Found]) -> tuple[list[Piece], list[Bad]]:
     return pieces, bad
 
 
-def _pieces(found: Found) -> list[Piece] | Bad:
+def _pieces(found: TraceFile) -> list[Piece] | Bad:
     file, size = found.place, found.size
     given = _given(file)
     try:

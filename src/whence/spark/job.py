@@ -33,7 +33,7 @@ from whence.spark.giant import spread_out
 from whence.spark.ingest import Piece
 from whence.spark.made import Made, Planned, plan, publish_made
 from whence.spark.parts import Parts
-from whence.spark.place import Anywhere, Found, join
+from whence.spark.place import Anywhere, TraceFile, join
 from whence.spark.summary import Summary
 from whence.spark.tables import arrow_schema, frame, staging
 
@@ -204,7 +204,7 @@ def _run(
                 kept.unpersist()
 
 
-def _metrics(spark: SparkSession, files: Sequence[Found], stage: str, made: Made) -> None:
+def _metrics(spark: SparkSession, files: Sequence[TraceFile], stage: str, made: Made) -> None:
     rows = ingest.raw(spark, [file.place for file in files])
     plain = rows.where("bad is null").select(*arrow_schema("events").names)
     alike = not made.total.repeated and not made.total.quarantined

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from whence.spark import ingest
 from whence.spark.findings import TABLES
 from whence.spark.ingest import Bad, Piece
-from whence.spark.place import Anywhere, Found
+from whence.spark.place import Anywhere, TraceFile
 from whence.spark.summary import Summary
 from whence.spark.tables import inputs, publish
 
@@ -21,7 +21,7 @@ WRITTEN: Final = (*TABLES, "in_order")
 class Planned(NamedTuple):
     """What the footers of the files say. They are read once."""
 
-    files: list[Found]
+    files: list[TraceFile]
     pieces: list[Piece]
     bad: list[Bad]
 

@@ -31,7 +31,7 @@ _SAME: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss", "viewfs"
 """Schemes of Hadoop, and what Arrow calls them."""
 
 
-class Found(NamedTuple):
+class TraceFile(NamedTuple):
     """A file."""
 
     place: str
@@ -125,7 +125,7 @@ def read_bytes(place: str) -> bytes:
         return file.read()
 
 
-def found(path: Anywhere, without: str = "") -> list[Found]:
+def found(path: Anywhere, without: str = "") -> list[TraceFile]:
     """The file at a place, or all files below a directory or of a glob, sorted; hidden ones (`.` and `_` in front) are
     passed over, and directories below it that hold a file named `without`. TraceError when there is no such place."""
     place = place_of(path)
@@ -146,7 +146,7 @@ def found(path: Anywhere, without: str = "") -> list[Found]:
             infos = _visible(_below(system, at), at, without)
     except (OSError, pa.ArrowException) as error:
         raise TraceError(f"{path}: cannot read: {_said(error)}") from None
-    return [Found(_named(place, i.path), i.size, i.mtime_ns or 0) for i in sorted(infos, key=_by_path)]
+    return [TraceFile(_named(place, i.path), i.size, i.mtime_ns or 0) for i in sorted(infos, key=_by_path)]
 
 
 def _named(place: str, path: str) -> str:

@@ -28,7 +28,7 @@ from whence.judge.batch import schemas
 from whence.judge.batch.schemas import Columns, arrow, columns
 from whence.spark.place import (
     Anywhere,
-    Found,
+    TraceFile,
     is_local,
     join,
     names_in,
@@ -259,6 +259,6 @@ def disk_errors(place: Anywhere) -> Iterator[None]:
         raise TraceError(f"{place}: cannot write: {os.strerror(full)}") from error
 
 
-def inputs(files: Sequence[Found]) -> list[dict[str, object]]:
+def inputs(files: Sequence[TraceFile]) -> list[dict[str, object]]:
     """What was read, for the manifest."""
     return [{"file": file.place, "size": file.size, "mtime_ns": file.mtime_ns} for file in files]

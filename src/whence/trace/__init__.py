@@ -1,9 +1,15 @@
 """The trace of a run: schema, writers, readers, ShiViz. Independent of the protocol."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from whence.trace.read import TraceReader, read, trace_files
-from whence.trace.replay import by_member, in_causal_order
 from whence.trace.schema import COLUMNS, KINDS, TRACE_VERSION, Column, Row
-from whence.trace.write import JsonlTrace, MemoryTrace, ParquetTrace, RotatingTrace, TraceWriter, open_trace
+
+if TYPE_CHECKING:
+    from whence.trace.replay import by_member, in_causal_order
+    from whence.trace.write import JsonlTrace, MemoryTrace, ParquetTrace, RotatingTrace, TraceWriter, open_trace
 
 __all__ = [
     "COLUMNS",
@@ -23,3 +29,18 @@ __all__ = [
     "read",
     "trace_files",
 ]
+
+_FROM = {
+    "replay": ("by_member", "in_causal_order"),
+    "write": ("JsonlTrace", "MemoryTrace", "ParquetTrace", "RotatingTrace", "TraceWriter", "open_trace"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Lazy import: a live member that writes no trace needs none of these."""
+    for module, names in _FROM.items():
+        if name in names:
+            from importlib import import_module
+
+            return getattr(import_module(f"whence.trace.{module}"), name)
+    raise AttributeError(f"module 'whence.trace' has no attribute {name!r}")

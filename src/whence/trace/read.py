@@ -10,7 +10,6 @@ from typing import Literal, get_args
 import msgspec
 
 from whence.errors import TraceError, UsageError
-from whence.trace.parquet import read_parquet
 from whence.trace.schema import Row
 
 OnBad = Literal["raise", "collect"]
@@ -44,6 +43,8 @@ class TraceReader(Iterator[Row]):
         for file in files:
             try:
                 if _is_parquet(file):
+                    from whence.trace.parquet import read_parquet
+
                     yield from read_parquet(file)
                 else:
                     yield from self._read_jsonl(file)

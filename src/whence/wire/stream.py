@@ -23,41 +23,49 @@ class StreamDecoder:
     length is refused as soon as its four bytes are there, before any allocation. After that the decoder is broken: cut
     off the peer."""
 
-    __slots__ = ("_broken", "_buffer", "_cap")
+    __slots__ = ("_begun", "_broken", "_cap", "_wanted")
 
     def __init__(self, limits: Limits = DEFAULT) -> None:
         self._cap = limits.max_message_bytes
-        self._buffer = bytearray()
+        self._begun = bytearray()
+        self._wanted = PREFIX
+        """Bytes until a packet, or at least its length, is complete."""
         self._broken: RemoteError | None = None
 
     @property
     def buffered(self) -> int:
         """Bytes held: the beginning of a packet that is not complete yet."""
-        return len(self._buffer)
+        return len(self._begun)
 
     def feed(self, data: bytes) -> list[bytes]:
         """The packets that this chunk completes. Raises TooLarge or BadMessage on a length that cannot be."""
         if self._broken is not None:
             raise self._broken
-        buffer = self._buffer
-        buffer += data
+        if self._wanted > len(data):  # no need to look at it yet
+            self._begun += data
+            self._wanted -= len(data)
+            return []
+        if self._begun:
+            data = b"".join((self._begun, data))
+            self._begun = bytearray()
         packets: list[bytes] = []
-        start, end = 0, len(buffer)
-        with memoryview(buffer) as view:
-            while start + PREFIX <= end:
-                (length,) = _LENGTH.unpack_from(view, start)
-                if not 1 <= length <= self._cap:
-                    self._break(length)
-                stop = start + PREFIX + length
-                if stop > end:
-                    break
-                packets.append(bytes(view[start + PREFIX : stop]))
-                start = stop
-        del buffer[:start]
+        start, end, wanted = 0, len(data), PREFIX
+        while start + PREFIX <= end:
+            (length,) = _LENGTH.unpack_from(data, start)
+            if not 1 <= length <= self._cap:
+                self._break(length)
+            wanted = PREFIX + length
+            if start + wanted > end:
+                break
+            packets.append(data[start + PREFIX : start + wanted])
+            start, wanted = start + wanted, PREFIX
+        self._wanted = wanted - (end - start)
+        if start < end:
+            self._begun += data[start:]
         return packets
 
     def _break(self, length: int) -> None:
-        self._buffer = bytearray()
+        self._begun = bytearray()
         self._broken = (
             TooLarge(f"stream announces a packet of {length} bytes, allowed are {self._cap}")
             if length

@@ -16,7 +16,7 @@ from whence.judge.batch.coding import Coded, code
 from whence.judge.batch.compiled import Bytes, Ints, Longs
 from whence.judge.batch.doubts import Publishers
 from whence.judge.batch.owners import two_owners
-from whence.judge.batch.verdicts import IN_ORDER, UNKNOWN, Found, Losses, States, judge, losses, states
+from whence.judge.batch.verdicts import IN_ORDER, UNKNOWN, Losses, States, Verdicts, judge, losses, states
 from whence.judge.findings import MISSING_STEPS, OPEN_END, UNKNOWN_START, Doubt, Event, Finding
 from whence.judge.promises import SILENT, Verdict, promise
 
@@ -26,7 +26,7 @@ class Audited(NamedTuple):
 
     coded: Coded
     past: kernel.Past
-    found: Found
+    found: Verdicts
     losses: Losses
     circles: int
     """How often members waited for each other in a circle: no execution leaves such a trace."""

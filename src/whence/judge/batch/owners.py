@@ -10,7 +10,7 @@ from whence.judge.batch import kernel
 from whence.judge.batch.coding import Coded
 from whence.judge.batch.verdicts import States
 from whence.judge.findings import Finding
-from whence.judge.tickets import Tenure
+from whence.judge.tickets import Holding
 
 _ID = r"^(?P<ticket>[0-9]+):(?P<incarnation>[^:@]*):(?P<seq>[0-9]+)@"
 
@@ -23,11 +23,11 @@ def two_owners(coded: Coded, ends: States) -> list[Finding]:
     """All pairs of tenures that overlap, by ticket and by the time they began."""
     names = coded.members.to_pylist()
     vague = {str(name) for name, unclear in zip(names, ends.vague.tolist(), strict=False) if unclear}
-    by_ticket: dict[int, list[Tenure]] = {}
+    by_ticket: dict[int, list[Holding]] = {}
     for tenure in _tenures(coded):
         by_ticket.setdefault(tenure.ticket, []).append(tenure)
 
-    def followed(earlier: Tenure, later: Tenure) -> bool:
+    def followed(earlier: Holding, later: Holding) -> bool:
         """The later owner began with the last event of the earlier one delivered."""
         if earlier.last is None:
             return False
@@ -43,22 +43,22 @@ def two_owners(coded: Coded, ends: States) -> list[Finding]:
     ]
 
 
-def _tenures(coded: Coded) -> list[Tenure]:
+def _tenures(coded: Coded) -> list[Holding]:
     published = published_under(coded)
-    tenures: dict[Key, Tenure] = {}
+    tenures: dict[Key, Holding] = {}
     for m, step, t, ticket, reason in zip(*coded.tickets, strict=True):
         change, _, rest = (reason or "").partition(" ")
         if ticket is None or change not in ("owner", "released"):
             continue
         key = (ticket, rest.partition(" ")[0], str(coded.members[m]))
         if change == "owner" and key not in tenures:
-            tenures[key] = Tenure(*key, t, t, step)
+            tenures[key] = Holding(*key, t, t, step)
         elif change == "released" and key in tenures:
             tenures[key].end = max(t, tenures[key].end)
     for key, (first, last) in published.items():
         start, end = (int(coded.t[coded.row[step]]) for step in (first, last))
         # Without a word of owning the ticket, the tenure begins with its first publish.
-        tenure = tenures.setdefault(key, Tenure(*key, start, end, int(coded.lseq[first]), owned=False))
+        tenure = tenures.setdefault(key, Holding(*key, start, end, int(coded.lseq[first]), owned=False))
         tenure.end = max(tenure.end, end)
         tenure.first, tenure.last = (str(coded.events[int(coded.event[step])]) for step in (first, last))
     return list(tenures.values())

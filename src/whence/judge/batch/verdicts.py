@@ -60,7 +60,7 @@ class States(NamedTuple):
     """The event whose delivery skipped it."""
 
 
-class Found(NamedTuple):
+class Verdicts(NamedTuple):
     """What `judge` found."""
 
     verdict: Small
@@ -80,7 +80,7 @@ def grown_bytes(a: Bytes) -> Bytes:
     return out
 
 
-class Life(NamedTuple):
+class MemberArrays(NamedTuple):
     """One member while it is judged."""
 
     X: Ints
@@ -101,15 +101,15 @@ class Life(NamedTuple):
 
 
 @compiled
-def _life(origins: int, events: int) -> Life:
+def _life(origins: int, events: int) -> MemberArrays:
     X, last, hole = np.zeros(origins, np.int32), np.zeros(origins, np.int32), np.full(origins, NEVER, np.int32)
     taint, unsure, mark = np.full(origins, -1, np.int32), np.zeros(origins, np.uint8), np.zeros(events, np.uint8)
     opener, touched = np.empty(events, np.int32), np.empty(events, np.int32)
-    return Life(X, last, hole, taint, unsure, mark, opener, touched, np.zeros(3, np.int64))
+    return MemberArrays(X, last, hole, taint, unsure, mark, opener, touched, np.zeros(3, np.int64))
 
 
 @compiled
-def _begin(life: Life) -> None:
+def _begin(life: MemberArrays) -> None:
     """With nothing."""
     life.X[:] = 0
     life.last[:] = 0
@@ -122,7 +122,7 @@ def _begin(life: Life) -> None:
 
 
 @compiled
-def _forget(life: Life) -> None:
+def _forget(life: MemberArrays) -> None:
     """The member goes on from a state that is not known."""
     _begin(life)
     life.unsure[:] = 1
@@ -130,7 +130,7 @@ def _forget(life: Life) -> None:
 
 
 @compiled
-def _mark(life: Life, base: Longs, o: int, first: int, last: int, opener: int, skipped: int) -> None:
+def _mark(life: MemberArrays, base: Longs, o: int, first: int, last: int, opener: int, skipped: int) -> None:
     """(o, first) .. (o, last) are skipped by the delivery of `opener`."""
     for e in range(base[o] + first - 1, base[o] + last):
         life.mark[e] = skipped
@@ -152,7 +152,7 @@ def states(n: int, origins: int) -> States:
 
 
 @compiled
-def _save(states: States, k: int, life: Life, used: int) -> tuple[States, int]:
+def _save(states: States, k: int, life: MemberArrays, used: int) -> tuple[States, int]:
     """The state as number k."""
     event, skipped, opener = states.event, states.skipped, states.opener
     while used + life.n[0] > len(event):
@@ -175,7 +175,7 @@ def _save(states: States, k: int, life: Life, used: int) -> tuple[States, int]:
 
 
 @compiled
-def _load(life: Life, states: States, k: int, past: Past, mine: bool) -> None:
+def _load(life: MemberArrays, states: States, k: int, past: Past, mine: bool) -> None:
     """Go on from state k. What it lacks is still due to the member if it is `mine`: its own, from before."""
     _begin(life)
     life.X[:] = states.X[k]
@@ -195,7 +195,7 @@ def _load(life: Life, states: States, k: int, past: Past, mine: bool) -> None:
 
 
 @compiled
-def _tainted(life: Life, past: Past, o: int, s: int, temp: Ints) -> int:
+def _tainted(life: MemberArrays, past: Past, o: int, s: int, temp: Ints) -> int:
     """(o, s) is next of its origin and skips nothing new. An origin with a hole in its past, or -1."""
     if life.taint[o] >= 0:
         return int(life.taint[o])
@@ -219,7 +219,7 @@ def _tainted(life: Life, past: Past, o: int, s: int, temp: Ints) -> int:
 
 
 @compiled
-def _fill(life: Life, past: Past, e: int, o: int, s: int) -> None:
+def _fill(life: MemberArrays, past: Past, e: int, o: int, s: int) -> None:
     """What was skipped is delivered after all."""
     if life.mark[e] == HOLE:
         life.n[1] -= 1
@@ -235,7 +235,7 @@ def _fill(life: Life, past: Past, e: int, o: int, s: int) -> None:
 
 
 @compiled
-def _skip(life: Life, past: Past, e: int, temp: Ints) -> tuple[int, int]:
+def _skip(life: MemberArrays, past: Past, e: int, temp: Ints) -> tuple[int, int]:
     """(o, s) comes without all of its past: X rises to it, and what that skips becomes holes. Verdict and cause."""
     o = past.origin[e]
     s = e - past.base[o] + 1
@@ -262,7 +262,7 @@ def _skip(life: Life, past: Past, e: int, temp: Ints) -> tuple[int, int]:
 
 
 @compiled
-def _as_next(life: Life, past: Past, o: int, s: int, temp: Ints) -> tuple[int, int]:
+def _as_next(life: MemberArrays, past: Past, o: int, s: int, temp: Ints) -> tuple[int, int]:
     """Nothing is newly skipped: is anything in its past missing from before?"""
     if not life.n[1]:
         return IN_ORDER, -1
@@ -271,7 +271,7 @@ def _as_next(life: Life, past: Past, o: int, s: int, temp: Ints) -> tuple[int, i
 
 
 @compiled
-def _deliver(life: Life, past: Past, e: int, next_in_order: bool, temp: Ints) -> tuple[int, int]:
+def _deliver(life: MemberArrays, past: Past, e: int, next_in_order: bool, temp: Ints) -> tuple[int, int]:
     """The verdict on this delivery, and the event it is wrong with respect to. `next_in_order`: it is the next of its
     origin, and nothing is newly skipped."""
     o = past.origin[e]
@@ -320,7 +320,7 @@ def _in_order(
 
 
 @compiled
-def judge(steps: Steps, joins: Joins, past: Past, early: Bytes, todo: Bytes, given: States) -> Found:
+def judge(steps: Steps, joins: Joins, past: Past, early: Bytes, todo: Bytes, given: States) -> Verdicts:
     """The verdict on every delivery of the members `todo`. `given`: states under tokens that are known from before.
     Where there are no whole vectors, news are compared."""
     begin, kind, what, torn = steps
@@ -393,7 +393,7 @@ def judge(steps: Steps, joins: Joins, past: Past, early: Bytes, todo: Bytes, giv
                     _forget(life)
             at[m] += 1
         ends, used = _save(ends, m, life, used)
-    return Found(verdict, cause, ends, taken)
+    return Verdicts(verdict, cause, ends, taken)
 
 
 class Losses(NamedTuple):

@@ -18,7 +18,7 @@ from whence.paper.claims.model import Point
 from whence.paper.frame import Context, Outcome, Row, panels
 
 LOAD = 6.0
-MEMBERS, QUICK = (25, 50, 75, 100, 125), (25, 40, 60)
+MEMBERS, QUICK = (25, 75, 125), (25, 40, 60)
 INSTANCES: tuple[tuple[str, int], ...] = (("5 updaters", 5), ("25 updaters", 25), ("all updaters", 0))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from whence.paper.ccc11.evaluation import FAILED, VARIANTS
 from whence.paper.ccc11.fig5 import NAMES
-from whence.paper.ccc11.live import ROUND_MS, Live, over_runs
+from whence.paper.ccc11.live import Live, over_runs
 from whence.paper.ccc11.seeds import bars, by_run, from_zero, over_seeds
 from whence.paper.claims.intervals import difference, quotient, rare, ratio
 from whence.paper.claims.model import Point
@@ -17,12 +17,16 @@ WHERE = ("live", "simulated")
 
 def measure(context: Context) -> list[Row]:
     """Several runs of each point, live and simulated."""
-    size = Live(members=8, processes=2, rounds=12) if context.quick else Live(members=25, processes=5, rounds=40)
+    size = (
+        Live(members=8, processes=2, rounds=12)
+        if context.quick
+        else Live(members=25, processes=5, rounds=20, round_ms=500)
+    )
     loads = [size.members * p for p in ((0.1, 0.5) if context.quick else (0.1, 0.3, 0.5))]
     runs = 2 if context.quick else 5
     live = [{"where": "live", **row} for row in over_runs(context, size, loads, list(VARIANTS), runs)]
     base: Row = {"members": size.members, "coordinators": size.members, "rounds": size.rounds}
-    base |= {"round_ms": ROUND_MS, "loss": FAILED}
+    base |= {"round_ms": size.round_ms, "loss": FAILED}
     settings = [{**base, "variant": v, "load": load} for v in VARIANTS for load in loads]
     found = over_seeds(context, settings, runs, ("variant", "load", "round_ms", "members"))
     return [{**row, "p": row["load"] / size.members} for row in live + [{"where": "simulated", **row} for row in found]]

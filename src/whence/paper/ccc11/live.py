@@ -21,8 +21,6 @@ from whence.paper.ccc11.evaluation import FAILED, FANOUT, HISTORY, MAX_EVENTS, P
 from whence.paper.ccc11.live_members import Counts, Task
 from whence.paper.frame import Context, Row
 
-ROUND_MS = 250.0
-"""Much longer than the scheduling delays of a busy machine."""
 DRAIN = 4 * TERMINATION
 """Rounds after the load in which events are still delivered: T of Theorem 5.1."""
 
@@ -35,6 +33,11 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
     rounds: int
     coordinators: int = 0
     """How many publish; 0: all."""
+    round_ms: float = 250.0
+    """Much longer than the scheduling delays of the machine: see `overslept_rounds` in the results."""
+    ring_ms: float = 1000.0
+    """The ring's round. Owners that are held up for more than a quarter of it lose their tickets, and wait for new ones
+    before they publish."""
 
     @property
     def publishing(self) -> int:
@@ -77,9 +80,9 @@ async def _measure(context: Context, size: Live, loads: Sequence[float], variant
 
 async def _one(fleet: Fleet, size: Live, variant: str, load: float, number: int) -> Row:
     await fleet.ask("begin", number=number)
-    length = size.rounds * ROUND_MS / 1e3
+    length = size.rounds * size.round_ms / 1e3
     await fleet.ask("run", number=number, p=load / size.publishing, rounds=size.rounds, timeout=2 * length + ANSWER_S)
-    await asyncio.sleep(DRAIN * ROUND_MS / 1e3)
+    await asyncio.sleep(DRAIN * size.round_ms / 1e3)
     counts = [msgspec.convert(found, Counts) for found in await fleet.ask("count", number=number)]
     published = sum(c.published for c in counts)
     pairs = published * (size.members - 1)
@@ -91,7 +94,7 @@ async def _one(fleet: Fleet, size: Live, variant: str, load: float, number: int)
     return {
         "variant": variant,
         "load": load,
-        "round_ms": ROUND_MS,
+        "round_ms": size.round_ms,
         "members": size.members,
         "coordinators": size.publishing,
         "processes": size.processes,
@@ -102,10 +105,10 @@ async def _one(fleet: Fleet, size: Live, variant: str, load: float, number: int)
         "lost_ordered": lost + inversions,
         "latency_ms": mean,
         "latency_p99_ms": latencies[len(latencies) * 99 // 100] / 1e3 if latencies else 0.0,
-        "latency_rounds": mean / ROUND_MS,
+        "latency_rounds": mean / size.round_ms,
         "asked": sum(c.asked for c in counts),
         "answered": sum(c.recovered for c in counts),
-        "overslept_rounds": fmean(overslept) / 1e3 / ROUND_MS,
+        "overslept_rounds": fmean(overslept) / 1e3 / size.round_ms,
         "bytes_a_round": sum(c.sent_bytes for c in counts) / size.members / size.rounds,
     }
 
@@ -117,7 +120,9 @@ def _add(fleet: Fleet, size: Live, variant: str, load: float, seed: int) -> None
         "members": size.members,
         "ring": "neighbours",
         "mode": "rounds",
-        "round_ns": int(ROUND_MS * MS),
+        "round_ns": int(size.round_ms * MS),
+        "ring_round_ns": int(size.ring_ms * MS),
+        "delta_ns": int(size.ring_ms * MS) // 4,
         "recovery": recovery,
         "k": 4,
         "fanout": FANOUT,
@@ -141,10 +146,10 @@ def _add(fleet: Fleet, size: Live, variant: str, load: float, seed: int) -> None
             publishing=publishing,
             tickets=size.publishing,
             settings=settings,
-            round_ms=ROUND_MS,
+            round_ms=size.round_ms,
             drop=FAILED,
             payload=max(40, PAYLOAD),
             seed=seed * 1000,
-            timeout=60.0,
+            timeout=120.0,
         )
         fleet.member(task, "whence.paper.ccc11.live_members")

@@ -19,11 +19,12 @@ def claim(
     before: tuple[Wording, ...] = (),
     when: str = "",
     paper: str = "",
+    needs: str = "",
     **threshold: Any,
 ) -> Claim:
     """A claim about the statistic of the same name, unless another is named."""
     now = Wording(text=text, statistic=statistic or key, date=date, **threshold)
-    return Claim(key=key, now=now, before=before, when=when, paper=paper)
+    return Claim(key=key, now=now, before=before, when=when, paper=paper, needs=needs)
 
 
 def was(text: str, statistic: str, why: str, *, date: str = FIRST, **threshold: Any) -> Wording:

@@ -104,6 +104,8 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     """The condition under which this is tested, where the statement has several."""
     paper: str = ""
     """The paper's own value, where its text gives one."""
+    needs: str = ""
+    """What would decide it, where the data do not."""
 
     @property
     def wordings(self) -> tuple[Wording, ...]:

@@ -149,7 +149,9 @@ def _claim(claim: Claim, statement: Statement, results: Results) -> str:
     when = f"{claim.when}: " if claim.when else ""
     paper = f"; paper: {claim.paper}" if claim.paper else ""
     text = f"{when}{claim.now.text}: {figure(worst)}{where}, wanted {claim.now.threshold}{paper}"
-    return f"{text}: *{results.status(statement, claim)}*"
+    status = results.status(statement, claim)
+    needs = f" (to decide it: {claim.needs})" if status == "not decided" and claim.needs else ""
+    return f"{text}: *{status}*{needs}"
 
 
 def _history(results: Results) -> Iterator[str]:

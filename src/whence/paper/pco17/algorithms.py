@@ -32,7 +32,7 @@ def measure(context: Context) -> list[Row]:
     seeds, messages = (3, 300) if context.quick else (10, 600)
     for i in range(seeds):
         context.say(i / seeds, f"random run {i + 1} of {seeds}")
-        rows.append({"part": "random", "seed": i, **Run(context.seed * 1000 + i, messages).counts()})
+        rows.append({"part": "random", "seed": i, **Broadcasts(context.seed * 1000 + i, messages).counts()})
     return rows
 
 
@@ -50,7 +50,7 @@ def statistics(rows: list[Row]) -> dict[str, list[Point]]:
     for part in ("algorithm-3-printed", "algorithm-3"):
         found[part] = [exact(row["what"], row["share"]) for row in rows if row["part"] == part]
     runs = [row for row in rows if row["part"] == "random"]
-    total = {key: sum(row[key] for row in runs) for key in Run.COUNTED}
+    total = {key: sum(row[key] for row in runs) for key in Broadcasts.COUNTED}
     at = f"{total['delivered']} deliveries, {total['overtaken']} overtaken"
     for claim, key in (
         ("lemma-1", "undelivered"),
@@ -140,7 +140,7 @@ class Sent(NamedTuple):
     past: frozenset[int]
 
 
-class Run:
+class Broadcasts:
     """Processes that broadcast over links that lose nothing and reorder."""
 
     COUNTED = ("delivered", "overtaken", "undelivered", "delayed", "missed", "missed_printed")

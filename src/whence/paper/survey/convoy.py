@@ -16,7 +16,8 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from whence.order.survey.base import control_bytes
-from whence.order.survey.registry import SurveyConfig, make
+from whence.order.survey.config import SurveyConfig
+from whence.order.survey.registry import make
 from whence.paper.survey.interconnect import Interconnected, LinkWire, ToGroup, check_acyclic
 from whence.paper.survey.reliable import Data, View, Wire
 from whence.paper.survey.subgroup import Delivered, ToMember

@@ -101,7 +101,7 @@ class Install(msgspec.Struct, frozen=True, gc=False):
     application: bytes = b""
 
 
-Output = Send | Deliver | Install
+ReliableOutput = Send | Deliver | Install
 
 
 MAX_VIEWS_AHEAD, MAX_EARLY = 64, 10_000
@@ -171,14 +171,14 @@ class ReliableProcess:
 
     # --- inputs
 
-    def multicast(self, body: bytes, now: int) -> list[Output]:
+    def multicast(self, body: bytes, now: int) -> list[ReliableOutput]:
         """Multicast, or queue the message during a view change or while too many own messages are unstable."""
         if len(self.queued) >= self.window:
             raise UsageError(f"{self.window} messages are queued: multicast again when some are delivered")
         self.queued.append(body)
         return self._send_queued(now)
 
-    def install_view(self, view: View, now: int) -> list[Output]:
+    def install_view(self, view: View, now: int) -> list[ReliableOutput]:
         """The membership service announces the next view."""
         newest = self.change.view.number if self.change else self.view.number if self.view else 0
         if view.number <= newest or self.me not in view.members:
@@ -188,7 +188,7 @@ class ReliableProcess:
         self.change = _Change(view)
         self.change.flushed[self.me] = self.view is not None
         unstable = tuple(self.unstable.values())
-        out: list[Output] = self._tell(view, Flush(view.number, self.view is not None, unstable))
+        out: list[ReliableOutput] = self._tell(view, Flush(view.number, self.view is not None, unstable))
         self.stats.flushes += len(out)
         self.stats.flushed += len(out) * len(unstable)
         for sender, wire in self.early.pop(view.number, []):
@@ -196,7 +196,7 @@ class ReliableProcess:
         self.early = {number: some for number, some in self.early.items() if number > view.number}
         return out + self._progress(now)
 
-    def receive(self, sender: ProcessId, wire: Wire, now: int) -> list[Output]:
+    def receive(self, sender: ProcessId, wire: Wire, now: int) -> list[ReliableOutput]:
         """A message from another process."""
         if sender in self.departed:
             return []  # our `Flush` does not have it, so others would not get it: only their flushes count
@@ -214,14 +214,14 @@ class ReliableProcess:
                     self.welcome = (sender, wire)
                 return self._progress(now)
 
-    def wake(self, now: int) -> list[Output]:
+    def wake(self, now: int) -> list[ReliableOutput]:
         """Time has passed, for mechanisms that wait for it."""
         return self._deliver(self.process.drain(now))
 
     # --- messages and their acknowledgements
 
-    def _send_queued(self, now: int) -> list[Output]:
-        out: list[Output] = []
+    def _send_queued(self, now: int) -> list[ReliableOutput]:
+        out: list[ReliableOutput] = []
         while self.queued and self.view and not self.change and self._own_unstable() < self.window:
             message = self.process.stamp(self.queued.pop(0), now)
             data = Data(self.view.number, message)
@@ -233,7 +233,7 @@ class ReliableProcess:
     def _own_unstable(self) -> int:
         return self.process.seq - self.stable.get(self.me, 0)
 
-    def _take(self, some: Iterable[Data], now: int) -> list[Output]:
+    def _take(self, some: Iterable[Data], now: int) -> list[ReliableOutput]:
         """Keep and acknowledge new messages, whoever sent them, and deliver them when possible."""
         news: list[Data] = []
         settled = self.view.number if self.view else 0  # older messages were delivered or given up with that view
@@ -269,7 +269,7 @@ class ReliableProcess:
                 del self.beyond[key]
                 self.received[sender] = key[1]
 
-    def _acknowledged(self, member: ProcessId, ack: Ack, now: int) -> list[Output]:
+    def _acknowledged(self, member: ProcessId, ack: Ack, now: int) -> list[ReliableOutput]:
         news = _raise(self.acked.setdefault(member, {}), ack.received)
         delivered = _raise(self.settled.setdefault(member, {}), ack.delivered)
         if self.view is None:
@@ -283,7 +283,7 @@ class ReliableProcess:
         assert self.view is not None
         return min(table.get(m, {}).get(sender, 0) for m in self.view.members)
 
-    def _release(self, senders: Iterable[ProcessId], now: int) -> list[Output]:
+    def _release(self, senders: Iterable[ProcessId], now: int) -> list[ReliableOutput]:
         """Drop what is stable; with uniform delivery, deliver it now."""
         assert self.view is not None
         stable: list[Data] = []
@@ -302,24 +302,24 @@ class ReliableProcess:
             self.fed.pop(data.message.id, None)
         return out + (self._send_queued(now) if stable else [])
 
-    def _feed(self, some: Iterable[Data], now: int) -> list[Output]:
+    def _feed(self, some: Iterable[Data], now: int) -> list[ReliableOutput]:
         """Pass new messages to the mechanism, view by view. Messages of later views wait."""
         assert self.view is not None
-        out: list[Output] = []
+        out: list[ReliableOutput] = []
         news = [data for data in some if data.message.id not in self.fed and data.view <= self.view.number]
         for data in sorted(news, key=lambda d: d.view):
             self.fed[data.message.id] = None
             out += self._deliver(self.process.receive(data.message, now))
         return out
 
-    def _deliver(self, messages: list[Message]) -> list[Output]:
+    def _deliver(self, messages: list[Message]) -> list[ReliableOutput]:
         for message in messages:
             self.delivered[message.sender] = message.seq
         return [Deliver(m) for m in messages]
 
     # --- the change of a view
 
-    def _marker(self, sender: ProcessId, wire: Flush | Ready, now: int) -> list[Output]:
+    def _marker(self, sender: ProcessId, wire: Flush | Ready, now: int) -> list[ReliableOutput]:
         if self.change is None or wire.view != self.change.view.number:
             newest = self.change.view.number if self.change else self.view.number if self.view else 0
             if wire.view > newest:  # the membership service will tell of it here too
@@ -338,9 +338,9 @@ class ReliableProcess:
         elif (sender, wire) not in some:
             some.append((sender, wire))
 
-    def _progress(self, now: int) -> list[Output]:
+    def _progress(self, now: int) -> list[ReliableOutput]:
         """Send `Ready` and install the view as soon as possible."""
-        change, out = self.change, list[Output]()
+        change, out = self.change, list[ReliableOutput]()
         if change is None or not all(m in change.flushed for m in change.view.members):
             return out
         if not change.said_ready:
@@ -353,7 +353,7 @@ class ReliableProcess:
             return out + self._start(now)
         return out + self._install(change, now)
 
-    def _install(self, change: _Change, now: int) -> list[Output]:
+    def _install(self, change: _Change, now: int) -> list[ReliableOutput]:
         """All members of the new view hold the same messages: deliver what is possible and drop the rest."""
         assert self.view is not None
         old, view = self.view, change.view
@@ -378,7 +378,7 @@ class ReliableProcess:
         out += self._sponsor(change)
         return out + self._go_on(now)
 
-    def _go_on(self, now: int) -> list[Output]:
+    def _go_on(self, now: int) -> list[ReliableOutput]:
         """In a new view: process early messages, stable messages and queued ones."""
         out = [] if self.uniform else self._feed(self.unstable.values(), now)
         out += self._acknowledged(self.me, self._ack(), now)
@@ -393,7 +393,7 @@ class ReliableProcess:
         for table in (self.acked, self.settled):
             table.pop(gone, None)
 
-    def _sponsor(self, change: _Change) -> list[Output]:
+    def _sponsor(self, change: _Change) -> list[ReliableOutput]:
         """The first member that has a state sends it to the joiners."""
         first = min(member for member, stateful in change.flushed.items() if stateful)
         joiners = [member for member, stateful in sorted(change.flushed.items()) if not stateful]
@@ -404,7 +404,7 @@ class ReliableProcess:
             received[sender] = min(received.get(sender, 0), seq - 1)
         return [Send(j, Welcome(change.view, self.process.admit(j), tuple(sorted(received.items())))) for j in joiners]
 
-    def _start(self, now: int) -> list[Output]:
+    def _start(self, now: int) -> list[ReliableOutput]:
         """A joiner: continue from a member's state once it has arrived."""
         assert self.change is not None
         if self.welcome is None or self.welcome[1].view.number != self.change.view.number:
@@ -413,7 +413,7 @@ class ReliableProcess:
         self.view, self.change = welcome.view, None
         for member in welcome.view.members:
             self.process.mechanism.join(member)
-        out: list[Output] = [Install(welcome.view, sponsor, welcome.application)]
+        out: list[ReliableOutput] = [Install(welcome.view, sponsor, welcome.application)]
         self.received, self.delivered = dict(welcome.received), dict(welcome.received)
         out += self._deliver(self.process.install(welcome.state, now))
         self.unstable = {key: d for key, d in self.unstable.items() if d.view >= welcome.view.number}
@@ -423,7 +423,7 @@ class ReliableProcess:
         out += self._go_on(now)
         return out + self._tell(self.view, self._ack())
 
-    def _tell(self, view: View, wire: Wire) -> list[Output]:
+    def _tell(self, view: View, wire: Wire) -> list[ReliableOutput]:
         return [Send(member, wire) for member in view.members if member != self.me]
 
 

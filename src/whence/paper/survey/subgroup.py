@@ -20,7 +20,7 @@ import msgspec
 from whence.errors import BadMessage
 from whence.order.survey.base import Mechanism, Message
 from whence.order.survey.counts import ProcessId
-from whence.paper.survey.reliable import Deliver, Install, Output, ReliableProcess, Send, View, Welcome, Wire
+from whence.paper.survey.reliable import Deliver, Install, ReliableOutput, ReliableProcess, Send, View, Welcome, Wire
 
 T = TypeVar("T")
 
@@ -127,7 +127,7 @@ class Subgroup(ABC):
         self.have: dict[Origin, int] = {}
         self.log: list[Global] = []
         self.stats = SubgroupStats()
-        self._todo: list[Output] = []
+        self._todo: list[ReliableOutput] = []
         self._busy = False
 
     # --- inputs
@@ -175,7 +175,7 @@ class Subgroup(ABC):
         """Multicast in the subgroup."""
         return self._carry_out(self.local.multicast(_encode(what), now), now)
 
-    def _carry_out(self, outputs: list[Output], now: int) -> list[object]:
+    def _carry_out(self, outputs: list[ReliableOutput], now: int) -> list[object]:
         """Carry out outputs in order; the consequences of one come after all that are already queued."""
         self._todo += outputs
         if self._busy:
@@ -188,7 +188,7 @@ class Subgroup(ABC):
             self._busy = False
         return out
 
-    def _carry_out_one(self, output: Output, now: int) -> list[object]:
+    def _carry_out_one(self, output: ReliableOutput, now: int) -> list[object]:
         match output:
             case Send(to, Welcome() as welcome):
                 saved = Saved(have_of(self.have), tuple(self.log))

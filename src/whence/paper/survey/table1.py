@@ -38,7 +38,7 @@ from whence.paper.survey.convoy import Setting
 from whence.paper.survey.convoy import simulate as chain
 from whence.paper.survey.probabilistic import Probabilistic
 from whence.sim.mechanisms import hostile
-from whence.sim.run import Outcome as Simulated
+from whence.sim.run import Simulated
 from whence.sim.run import run as simulate
 from whence.sim.scenario import parse
 from whence.sim.sweep import changed
@@ -272,7 +272,7 @@ def change(order: str, processes: int, seed: int = 0, delay: tuple[float, float]
     installed: list[int] = []
     now = 0
 
-    def do(p: int, outputs: list[rl.Output]) -> None:
+    def do(p: int, outputs: list[rl.ReliableOutput]) -> None:
         for output in outputs:
             if isinstance(output, rl.Send):
                 sent.append(output.wire)
