@@ -68,7 +68,7 @@ class Clock:
 
     @property
     def contract(self) -> Contracted | None:
-        """What was last said of the contract: broken, or kept again. None: nothing yet."""
+        """The last change: the contract is broken, or kept again. None: no change yet."""
         return self._node.contract
 
     def measured(self) -> dict[str, float]:
@@ -77,7 +77,7 @@ class Clock:
         return self._node.member.ordering.measured()
 
     def move(self, entries: int, keys: int) -> None:
-        """Go on with a clock of this size; the others follow when they see it. Nothing stops."""
+        """Switch to a clock of this size; the others follow when they see it. Publishing goes on meanwhile."""
         self._node.feed(Move(entries, keys))
 
 
@@ -110,22 +110,23 @@ class Cluster:
 
     @property
     def order(self) -> str:
-        """The order in which this member reads."""
+        """The order in which this member delivers events."""
         return self._node.member.order
 
     @property
     def founded(self) -> bool:
-        """This process founded the cluster, or its ring; else it joined."""
+        """Whether this process founded the cluster, or its ring, rather than joined it."""
         return self._entry.founder
 
     @property
     def may_publish(self) -> bool:
-        """It holds a ticket now, or needs none."""
+        """This member holds a ticket now, or needs none."""
         return self._node.may_publish
 
     @property
     def silent_since(self) -> float | None:
-        """When it lost the right to publish, by `time.monotonic()`; None while it has it, and until it first had."""
+        """When this member lost the right to publish, by `time.monotonic()`. None while it has
+        it, and before it first got it."""
         since = self._node.silent_since
         return None if since is None else since / 1e9
 
@@ -147,7 +148,7 @@ class Cluster:
         return council_of(self._node.member, lease_ns())
 
     def cut_off(self) -> dict[MemberId, str]:
-        """The members that broke the protocol, and how: this one takes nothing from them and sends them nothing."""
+        """The members that broke the protocol, and how. This member ignores what they send, and sends them nothing."""
         return dict(self._node.member.cut_off)
 
     def changes(self, limit: int = 1024) -> MemberChanges:
@@ -205,8 +206,8 @@ class Cluster:
     # -- events -------------------------------------------------------------------------------------------------
 
     def events(self) -> Events:
-        """The events, in the order this member joined with. One reader at a time: it goes on where the last one
-        stopped; while another one waits for an event it is an error."""
+        """The events, in the order this member joined with. There is one reader at a time: a second one continues where
+        the first stopped, and is an error while the first waits for an event."""
         self._reader = Events(self._node, self._entry.on_alert, self._reader)
         return self._reader
 
@@ -225,14 +226,14 @@ class Cluster:
     # -- publishing ---------------------------------------------------------------------------------------------
 
     def publisher(self, *, timeout: float | None = None, wait_for_reader: bool = True) -> Publisher:
-        """A block in which this member publishes, whatever happens to its ticket:
+        """A block in which this member publishes. If it loses its ticket, the publisher gets another one:
 
             async with cluster.publisher() as publisher:
                 await publisher.publish(b"hello")
 
         `timeout`: seconds that a publish waits for a ticket before it raises NoTicket; None: as long as it takes.
-        `wait_for_reader`: publishing waits while the own application is behind with its reading. False is for
-        applications whose reading waits for something else, as a bridge's does."""
+        `wait_for_reader`: publishing waits while this application has too many events to read. False is for
+        applications whose reader waits for something else, such as a bridge."""
         return Publisher(self._tickets, timeout, wait_for_reader)
 
     def coordinate(self, timeout: float = 10.0) -> Coordination:
@@ -266,7 +267,7 @@ class Cluster:
             await self._node.scribe.settled()
 
     def abandon(self) -> None:
-        """Stop at once, without a word: as a crash looks to the others."""
+        """Stop at once, without telling the others: to them it looks like a crash."""
         if self._node.closed:
             return
         self._flush()

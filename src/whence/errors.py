@@ -8,7 +8,7 @@ class WhenceError(Exception):
 
 
 class UsageError(WhenceError):
-    """The caller asked for something that makes no sense; the message says what to do instead."""
+    """The caller's mistake; the message says what is wrong and what to do instead."""
 
 
 class ConfigError(UsageError):
@@ -16,15 +16,15 @@ class ConfigError(UsageError):
 
 
 class CyclicTopology(ConfigError):
-    """Clusters or subgroups joined in a circle: events would come, and be multicast, more than once. The message names
-    the circle."""
+    """Clusters or subgroups are connected in a cycle, so events would arrive more than once. The message names the
+    cycle."""
 
 
 class NotPublished(WhenceError):
-    """Something that was to be published is not."""
+    """Not everything was published."""
 
     published: tuple[str, ...] = ()
-    """Of many that were to be published, the ids of those that were."""
+    """The ids of the events that were published."""
 
 
 class NoTicket(NotPublished, TimeoutError):
@@ -36,7 +36,7 @@ class LostTicket(NotPublished):
 
 
 class TimedOut(TimeoutError, WhenceError):
-    """What was waited for did not come true in time."""
+    """A timeout expired before the condition was met."""
 
 
 class TooFewCopies(TimedOut):
@@ -54,8 +54,8 @@ class NotJoined(TimeoutError, WhenceError):
 
 
 class NotAccepted(TimeoutError, WhenceError):
-    """No member, or not enough of them, took an event from outside in time; the message says what each answered. It may
-    be published all the same: try again under the same client and number."""
+    """Too few members accepted a client's event in time; the message says what each answered. The event may have been
+    published: retry with the same client and number, which publishes it at most once."""
 
 
 class ClusterClosed(WhenceError):
@@ -63,7 +63,7 @@ class ClusterClosed(WhenceError):
 
 
 class RemoteError(WhenceError):
-    """A peer broke the protocol. It is cut off; nobody else is disturbed."""
+    """A peer broke the protocol. That peer is cut off; other peers are not affected."""
 
 
 class BadMessage(RemoteError):
@@ -71,7 +71,7 @@ class BadMessage(RemoteError):
 
 
 class TooLarge(RemoteError):
-    """A length beyond its cap, refused before anything is allocated for it."""
+    """A length above its limit; refused before any memory is allocated."""
 
 
 class WrongVersion(RemoteError):
@@ -83,7 +83,7 @@ class BadFrame(RemoteError):
 
 
 class WrongKind(BadFrame):
-    """What belongs to a cluster with tickets came in one without, or the other way round."""
+    """A message of a cluster with tickets arrived in one without, or the other way round."""
 
 
 class AbsurdClock(BadFrame):
@@ -95,8 +95,8 @@ class ForgedTicket(BadFrame):
 
 
 class Unauthentic(RemoteError):
-    """Bytes that no holder of the cluster's keys sent now: forged, replayed, stale, or under another key. Whoever sent
-    them is unknown: they are dropped and counted, and no member is blamed for them."""
+    """Bytes that fail authentication: forged, replayed, stale, or under another key. Their sender is unknown, so they
+    are dropped and counted, and no member is blamed."""
 
 
 class TraceError(WhenceError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from tests.data import recorded
 from tests.spark.session import spark  # noqa: F401
+from whence.cli import main
 from whence.errors import TraceError, UsageError
 from whence.judge.clocks import Step, judge
 from whence.spark.foreign import audit_logs, log_files, quarantine, steps, violations
@@ -239,6 +241,33 @@ def test_executions_in_one_file_do_not_mix(spark: SparkSession, tmp_path: Path) 
     )
     found = violations(steps(log_files(spark, [tmp_path / "two.log"]))).collect()
     assert [(row.run, row.rule) for row in found] == [(f"{tmp_path / 'two.log'}#two", "duplicate")]
+
+
+def test_executions_in_one_file_by_the_command(
+    spark: SparkSession,  # noqa: F811
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    first, second = (text(execution(random.Random(seed))) for seed in (1, 2))
+    (tmp_path / "two.log").write_text(f"=== one ===\n{first}=== two ===\n{second}")
+    (tmp_path / "own.log").write_text(f"{EXPRESSION}\n\n=== one ===\n{first}=== two ===\n{second}")
+    delimiter = "=== (?<trace>.*) ==="
+    for log, more in (("two.log", ["--parser", EXPRESSION]), ("own.log", [])):
+        command = ["audit", str(tmp_path / log), "--format", "shiviz", *more, "--delimiter", delimiter, "--json"]
+        assert main([*command, "--out", str(tmp_path / "out")]) == 0
+        said = json.loads(capsys.readouterr().out)
+        assert said["runs"] == 2 and said["quarantined"] == 0
+    runs = {row.run.rpartition("#")[2] for row in read_table(spark, tmp_path / "out", "events").collect()}
+    assert runs == {"one", "two"}
+
+
+def test_a_delimiter_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.log").write_text("x")
+    command = ["audit", str(tmp_path / "a.log"), "--out", str(tmp_path / "out"), "--delimiter", "("]
+    assert main(command) == 2
+    assert "--delimiter are for --format shiviz" in capsys.readouterr().err
+    assert main([*command, "--format", "shiviz", "--parser", EXPRESSION]) == 2
+    assert "cannot use the delimiter expression '('" in capsys.readouterr().err
 
 
 def test_what_is_no_record_is_kept_with_its_reason(spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811

@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 
 from tests.spark.session import spark  # noqa: F401
 from whence.errors import TraceError, UsageError
+from whence.spark import archive, tables
 from whence.spark import session as sessions
-from whence.spark import tables
 
 
 def fake_java(place: Path, script: str) -> Path:
@@ -146,3 +146,35 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
         pass
     with pytest.raises(TraceError, match="No space left"), tables.staging(tmp_path):
         raise RuntimeError("Job aborted: OSError: [Errno 28] No space left on device")
+
+
+def test_an_archive_of_classes_is_made_once_and_then_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until its header is there, it is not taken for one; others are kept, but not for ever."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (made, _) = archive.options("java 17", "spark 4")
+    assert made.startswith("-XX:ArchiveClassesAtExit=")
+    file = Path(made.partition("=")[2])
+    assert file.parent == tmp_path / "whence"
+    file.write_bytes(bytes(64))
+    assert archive.options("java 17", "spark 4")[0] == made
+    file.write_bytes(b"\xa8\xba\x0b\xf0" + bytes(60))
+    assert archive.options("java 17", "spark 4")[:2] == [f"-XX:SharedArchiveFile={file}", "-Xshare:auto"]
+    for number in range(2 * archive.KEPT):
+        other = Path(archive.options("java 21", str(number))[0].partition("=")[2])
+        assert other != file
+        other.write_bytes(b"\xa8\xba\x0b\xf0")
+    assert len(list(file.parent.iterdir())) == archive.KEPT
+
+
+@pytest.mark.parametrize("name", ["a file", "a file/below"])
+def test_where_there_is_no_place_for_an_archive_there_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    (tmp_path / "a file").write_text("")
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / name))
+    with caplog.at_level("INFO", "whence.spark.archive"):
+        assert archive.options("java 17") == []
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+        assert archive.options("java 17") == []
+    assert len(caplog.records) == 2 and "takes longer to start" in caplog.text

@@ -14,6 +14,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.console import Console
 from rich.markup import escape
@@ -40,8 +41,8 @@ STARTING = "starting Spark (most of the time that a small audit takes)"
 def audit(args: argparse.Namespace) -> int:
     """0: clean, 1: violations found, 3: none, but some things cannot be judged. Raises TraceError where nothing could
     be read: that is not clean."""
-    if args.format == "whence" and args.parser is not None:
-        raise UsageError("--parser is for --format shiviz: a whence trace needs none")
+    if args.format == "whence" and (args.parser is not None or args.delimiter is not None):
+        raise UsageError("--parser and --delimiter are for --format shiviz: a whence trace needs none")
     if args.format == "shiviz" and not all(map(is_local, [*args.paths, args.out])):
         raise UsageError("--format shiviz reads and writes on this machine only: copy the logs here first")
     if is_local(args.out) and Path(args.out).is_file():
@@ -82,18 +83,38 @@ def _logs(args: argparse.Namespace, say: _Says) -> Logs:
     from whence.spark import foreign
     from whence.spark.session import session
 
+    foreign.check(args.parser, args.delimiter)
     _check_logs(foreign.find_logs(args.paths), args.parser)
     say(STARTING)
     spark = session(args.master, args.memory, args.verbose)
     say("reading logs")
-    logs = foreign.audit_logs(spark, args.paths, args.parser, args.out)
+    logs = foreign.audit_logs(spark, args.paths, args.parser, args.out, args.delimiter)
     _need(logs.events, logs.quarantined, args)
     return logs
 
 
 def _here(args: argparse.Namespace, planned: Planned, say: _Says) -> Summary:
+    if args.alone:
+        _spare_pandas()
     sparse = args.verdicts != "all"
     return audit_here(args.paths, args.out, planned=planned, progress=say, complete=args.complete, sparse=sparse)
+
+
+def _spare_pandas() -> None:
+    """pyarrow imports pandas with the first array it makes, if it is installed, which takes as long as a small audit.
+    It tries once, so it finds none that time. Nothing in this process needs it."""
+
+    class Hidden:
+        @staticmethod
+        def find_spec(name: str, path: object = None, target: object = None) -> None:
+            if name == "pandas":
+                raise ModuleNotFoundError(f"{name} is not needed here", name=name)
+
+    sys.meta_path.insert(0, Hidden)
+    try:
+        pa.array([0])
+    finally:
+        sys.meta_path.remove(Hidden)
 
 
 def _with_spark(args: argparse.Namespace, planned: Planned, say: _Says) -> Summary:

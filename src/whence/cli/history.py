@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,8 @@ LARGE = 4 << 20
 """Bytes of a text file above which it is read and checked as arrays."""
 SMALL = 50_000
 """Rows of a Parquet file below which it is checked by the reference form."""
+MANY = 200_000
+"""Operations of other files below which the reference form takes less time than to compile the kernels once."""
 
 EXAMPLES = """\
 examples:
@@ -132,7 +135,7 @@ def _checked(path: Path, form: str, levels: list[Level] | None) -> tuple[History
         columns = from_text(path)
         return columns, check_columns(columns, levels)
     history = read(path, form)
-    if history.operations < SMALL or "CM" in (levels or ()):
+    if history.operations < MANY or "CM" in (levels or ()) or find_spec("numba") is None:
         return history, check(history, levels)
     from whence.history.arrays import check_columns
     from whence.history.columns import from_history

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from whence.cli.later import later
 from whence.errors import ConfigError
-from whence.order import ORDERS, Contract
+from whence.judge.promises import PROMISES
+
+if TYPE_CHECKING:
+    from whence.order import Contract
 
 _RAW = argparse.RawDescriptionHelpFormatter
 
@@ -121,7 +124,9 @@ def add_connection(command: argparse.ArgumentParser) -> None:
     _add_place(where)
     add_security(command)
     how = command.add_argument_group("how")
-    how.add_argument("--order", choices=ORDERS, help="of deliveries here (default causal, or what --settings says)")
+    how.add_argument(
+        "--order", choices=tuple(PROMISES), help="of deliveries here (default causal, or what --settings says)"
+    )
     _add_how(how)
 
 
@@ -177,6 +182,8 @@ def _add_how(how: argparse._ArgumentGroup) -> None:
 
 def contract(text: str) -> Contract:
     """`target_error=0.001,rate=200` as a contract."""
+    from whence.order import Contract
+
     fields = {f.name: f for f in msgspec.structs.fields(Contract)}
     given: dict[str, Any] = {}
     for part in text.split(","):
@@ -237,7 +244,9 @@ def _up(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--load", type=positive, default=10.0, metavar="R", help="events a second of each (default 10)"
     )
-    command.add_argument("--order", choices=ORDERS, help="of deliveries (default causal, or what --settings says)")
+    command.add_argument(
+        "--order", choices=tuple(PROMISES), help="of deliveries (default causal, or what --settings says)"
+    )
     command.add_argument("--settings", type=Path, metavar="FILE", help=SETTINGS)
     command.add_argument("--drop", type=share, default=0.0, metavar="P", help="lose this share of gossip, on purpose")
     command.add_argument("--udp", action="store_true", help="gossip by datagrams")

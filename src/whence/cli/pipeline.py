@@ -60,6 +60,11 @@ def _audit(command: argparse.ArgumentParser) -> None:
         "--parser", metavar="REGEX", help="shiviz: the log's parser expression, with groups host, clock, event"
     )
     command.add_argument(
+        "--delimiter",
+        metavar="REGEX",
+        help="shiviz: what separates the executions in a log; its group trace, if it has one, names them",
+    )
+    command.add_argument(
         "--complete",
         action="store_true",
         help="the rows of all members are here, to the end of the run: what no row tells of did not happen, and a "

@@ -6,13 +6,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from whence.judge import promise
-from whence.sim.tally import Report
+
+if TYPE_CHECKING:
+    from whence.sim.tally import Report
 
 _ROWS = (
     ("members", "members"),

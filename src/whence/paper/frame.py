@@ -203,6 +203,10 @@ def panels(title: str, *names: tuple[str, str]) -> tuple[Figure, list[Any]]:
     return figure, plots
 
 
+BEHIND = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5}
+"""The box of a label that lies on lines."""
+
+
 def count(deliveries: float) -> str:
     """For a title: "10^8 deliveries a point"."""
     digits, power = f"{deliveries:.0e}".split("e")

@@ -8,9 +8,10 @@ The oracle. The true past of a message is everything its sender had delivered or
 Messages older than the longest delay are delivered everywhere, so a set of bits over the recent messages is exact.
 Message `x` has bit `x mod S`:
 
-    missing[p]   sent, and not delivered at p heard[p]     missing, but in the past of something delivered at p past[m]
-    what the sender of m knew: everything except what was missing and not heard of (the paper's vector clock with its
-    maximum)
+    missing[p]   sent, and not delivered at p
+    heard[p]     missing, but in the past of something delivered at p
+    past[m]      what the sender of m knew: everything except what was missing and not heard of (the paper's vector
+                 clock with its maximum)
 
     an error     m is delivered while past[m] & missing[p] is not empty
     overtaken    m is in heard[p] when it is delivered: something that depends on it came first (eps_max counts it)

@@ -47,13 +47,13 @@ def log_files(spark: SparkSession, files: Sequence[str | os.PathLike[str]]) -> D
     return spark.createDataFrame(rows, FILES).repartition(max(1, min(len(rows), 4 * cores(spark))))
 
 
-def steps(files: DataFrame, parser: str | None = None, delimiter: str = "") -> DataFrame:
+def steps(files: DataFrame, parser: str | None = None, delimiter: str | None = None) -> DataFrame:
     """The records of these logs: `STEPS`. `parser` and `delimiter` as in `whence.trace.shiviz.load_log`; without a
     parser each file has to begin with its own. A file (and each execution in it) is a run of its own."""
     return files.mapInArrow(partial(_read_steps, parser, delimiter), STEPS)
 
 
-def quarantine(files: DataFrame, parser: str | None = None, delimiter: str = "") -> DataFrame:
+def quarantine(files: DataFrame, parser: str | None = None, delimiter: str | None = None) -> DataFrame:
     """What in these logs belongs to no record, or has no usable clock: the table `quarantine`."""
     return files.mapInArrow(partial(_read_rest, parser, delimiter), spark_schema("quarantine"))
 
@@ -64,7 +64,9 @@ def violations(steps: DataFrame) -> DataFrame:
     return needed.groupBy("run").applyInArrow(_judge_run, spark_schema("violations"))
 
 
-def _logs(batches: Iterator[pa.RecordBatch], parser: str | None, delimiter: str) -> Iterator[tuple[str, Log | str]]:
+def _logs(
+    batches: Iterator[pa.RecordBatch], parser: str | None, delimiter: str | None
+) -> Iterator[tuple[str, Log | str]]:
     """File, and its log or the reason why there is none."""
     for batch in batches:
         for file in map(str, batch.column(0).to_pylist()):
@@ -74,7 +76,9 @@ def _logs(batches: Iterator[pa.RecordBatch], parser: str | None, delimiter: str)
                 yield file, str(error).removeprefix(f"{file}: ")
 
 
-def _read_steps(parser: str | None, delimiter: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _read_steps(
+    parser: str | None, delimiter: str | None, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     for file, log in _logs(batches, parser, delimiter):
         if isinstance(log, str):
             continue
@@ -102,7 +106,9 @@ def _read_steps(parser: str | None, delimiter: str, batches: Iterator[pa.RecordB
         yield from pa.Table.from_pylist(rows, _STEPS).to_batches(_BATCH)
 
 
-def _read_rest(parser: str | None, delimiter: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _read_rest(
+    parser: str | None, delimiter: str | None, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     for file, log in _logs(batches, parser, delimiter):
         if isinstance(log, str):
             bad = [Bad(file, -1, log)]
@@ -112,7 +118,7 @@ def _read_rest(parser: str | None, delimiter: str, batches: Iterator[pa.RecordBa
         yield from bad_table(bad).to_batches(_BATCH)
 
 
-def log_rows(file: str, parser: str | None, delimiter: str) -> pa.Table:
+def log_rows(file: str, parser: str | None, delimiter: str | None) -> pa.Table:
     """All of a log as rows of `ingest.RAW`: its steps, with the line of each as `position`, and what is none."""
     batch = pa.RecordBatch.from_pydict({"file": [file]})
     steps = pa.Table.from_batches(_read_steps(parser, delimiter, iter([batch])), _STEPS)
@@ -158,6 +164,14 @@ class Summary(msgspec.Struct, kw_only=True):
 EXAMPLES = 10
 
 
+def check(parser: str | None, delimiter: str | None) -> None:
+    """Raises UsageError if these are no expressions for a log."""
+    if parser is not None:
+        compile_expression(parser)
+    if delimiter is not None:
+        compile_expression(delimiter, needed=(), what="delimiter")
+
+
 def find_logs(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
     """The files, and the files below the directories (hidden ones excepted), sorted. TraceError when there is none."""
     found: dict[Path, None] = {}
@@ -177,11 +191,10 @@ def audit_logs(
     paths: Iterable[str | os.PathLike[str]],
     parser: str | None,
     out: str | os.PathLike[str],
-    delimiter: str = "",
+    delimiter: str | None = None,
 ) -> Summary:
     """Audit the logs at these paths: writes the tables `events`, `quarantine` and `violations` into `out`."""
-    if parser is not None:
-        compile_expression(parser)
+    check(parser, delimiter)
     logs = find_logs(paths)
     files = log_files(spark, logs)
     with staging(out) as place:

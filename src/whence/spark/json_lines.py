@@ -10,12 +10,12 @@ from io import BytesIO
 from typing import Any, BinaryIO, Final, NamedTuple
 
 import msgspec
-import numba
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from whence.judge.batch import lines
+from whence.judge.batch.compiled import compiles
 from whence.judge.promises import PROMISES
 from whence.trace import Row
 from whence.trace.schema import COLUMNS
@@ -62,7 +62,7 @@ def read(file: BinaryIO, first: int, end: int, columns: Sequence[str]) -> tuple[
     counted from the first of them); and what is no row."""
     tables: list[pa.Table] = []
     wrong: list[tuple[int, str, bytes]] = []
-    quick = end - first >= QUICK_BYTES and not getattr(numba.config, "DISABLE_JIT", False)
+    quick = end - first >= QUICK_BYTES and compiles()
     before = _to_line(file, first)
     for number, block in _blocks_of_lines(file, end, wrong):
         tables.append(_quick(block, number, columns, wrong) if quick else _slow(block, number, columns, wrong))

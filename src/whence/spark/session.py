@@ -24,12 +24,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+import pyspark
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 import whence
 from whence.errors import UsageError
+from whence.spark import archive
 
 JAVA: Final = 17
 """The oldest Java that Spark 4 runs on."""
@@ -55,6 +57,7 @@ WORKER_MEMORY: Final = {
 """A worker takes the same large arrays for run after run: given back and taken anew they cost page faults, and those
 that are left cost less in large pages. Arrow's arrays, too, where it asks the C library."""
 
+_ONE_COMPILER: Final = "-XX:TieredStopAtLevel=1"
 _QUIET = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
@@ -89,10 +92,13 @@ def session(
     if running is not None:
         _fit(running, rows)
         return running
-    check_java()
+    found = check_java()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     where = master or "local[*]"
-    spark = _start(where, memory or _fitting_memory(), verbose, interpreted(rows), queries and not interpreted(rows))
+    java = ["-XX:+UseParallelGC"] if queries and not interpreted(rows) else ["-XX:+UseParallelGC", _ONE_COMPILER]
+    if where.startswith("local"):
+        java += archive.options(found, pyspark.__version__, pyspark.__file__)
+    spark = _start(where, memory or _fitting_memory(), verbose, interpreted(rows), java)
     if not where.startswith("local"):
         spark.sparkContext.addArchive(f"{_packed()}#{_UNPACKED}")
     _fit(spark, rows)
@@ -117,8 +123,8 @@ def tasks(spark: SparkSession, rows: int) -> int:
     return max(1, min(most, -(-rows // ROWS_A_TASK)))
 
 
-def check_java() -> None:
-    """Raises UsageError when there is no Java, or one that is too old for Spark."""
+def check_java() -> str:
+    """What Java says of its version. Raises UsageError when there is no Java, or one that is too old for Spark."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     get = f"Spark needs Java {JAVA} or newer (such as https://adoptium.net; or: apt install default-jre-headless)"
@@ -134,23 +140,23 @@ def check_java() -> None:
         raise UsageError(f"{java} does not say its version but: {said.strip()[:200]!r}. {get}")
     if int(version[1]) < JAVA:
         raise UsageError(f"{java} is Java {version[1]}. {get}")
+    return f"{java}: {said}"
 
 
-def _start(master: str, memory: str, verbose: bool, interpret: bool, optimize: bool) -> SparkSession:
+def _start(master: str, memory: str, verbose: bool, interpret: bool, java: list[str]) -> SparkSession:
     """The JVM, then the session. What the JVM says goes into a file, and is shown when it does not come up."""
     place = Path(tempfile.mkdtemp(prefix="whence-spark-"))
     atexit.register(shutil.rmtree, place, ignore_errors=True)
     log4j = place / "log4j2.properties"
     log4j.write_text(_QUIET, encoding="utf-8")
-    java = "-XX:+UseParallelGC" if verbose else f"-XX:+UseParallelGC -Dlog4j2.configurationFile={log4j.as_uri()}"
-    if not optimize:
-        java += " -XX:TieredStopAtLevel=1"
+    if not verbose:
+        java = [*java, f"-Dlog4j2.configurationFile={log4j.as_uri()}"]
     conf = SparkConf().setAll(
         [
             ("spark.app.name", "whence"),
             ("spark.master", master),
             ("spark.driver.memory", memory),
-            ("spark.driver.extraJavaOptions", java),
+            ("spark.driver.extraJavaOptions", " ".join(java)),
             ("spark.executor.extraJavaOptions", "-XX:+UseParallelGC"),
             ("spark.driver.maxResultSize", "0"),
             ("spark.io.compression.codec", "lz4"),
@@ -181,10 +187,11 @@ def _start(master: str, memory: str, verbose: bool, interpret: bool, optimize: b
         logging.getLogger().addFilter(lambda record: "while sending command" not in str(record.msg))
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
     with contextlib.ExitStack() as stack:
-        stderr = None if verbose else stack.enter_context(log.open("wb"))
+        # Were it to our standard output, whoever reads that would wait for the end of the JVM (`archive`).
+        said_to = None if verbose else stack.enter_context(log.open("ab"))
         try:
             with _interrupts_later():
-                gateway = launch_gateway(conf, {"stderr": stderr})  # type: ignore[no-untyped-call]
+                gateway = launch_gateway(conf, {"stdout": said_to, "stderr": said_to})  # type: ignore[no-untyped-call]
             context = SparkContext(conf=conf, gateway=gateway)
         except Exception as error:
             said = log.read_text(encoding="utf-8", errors="replace").strip() if log.exists() else ""

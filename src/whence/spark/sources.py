@@ -102,15 +102,13 @@ class Logs(DataSource):
         return ingest.raw_schema()
 
     def reader(self, schema: StructType) -> LogReader:
-        return LogReader(
-            _paths(self.options), schema.names, self.options.get("parser"), self.options.get("delimiter", "")
-        )
+        return LogReader(_paths(self.options), schema.names, self.options.get("parser"), self.options.get("delimiter"))
 
 
 class LogReader(DataSourceReader):
     """A partition is a log."""
 
-    def __init__(self, paths: Sequence[str], columns: Sequence[str], parser: str | None, delimiter: str) -> None:
+    def __init__(self, paths: Sequence[str], columns: Sequence[str], parser: str | None, delimiter: str | None) -> None:
         self._paths, self._columns, self._how = paths, columns, (parser, delimiter)
 
     def partitions(self) -> Sequence[InputPartition]:

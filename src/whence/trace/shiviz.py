@@ -82,7 +82,7 @@ class Log(msgspec.Struct, frozen=True):
 # -- in
 
 
-def compile_expression(expression: str, needed: tuple[str, ...] = _NEEDED) -> re.Pattern[str]:
+def compile_expression(expression: str, needed: tuple[str, ...] = _NEEDED, what: str = "parser") -> re.Pattern[str]:
     """Translate a JavaScript regular expression: named groups, `^` and `$` at every line, ASCII `\\d` and `\\w`."""
 
     def translate(found: re.Match[str]) -> str:
@@ -95,7 +95,7 @@ def compile_expression(expression: str, needed: tuple[str, ...] = _NEEDED) -> re
     try:
         pattern = re.compile(_JAVASCRIPT.sub(translate, expression), re.MULTILINE | re.ASCII)
     except re.error as error:
-        raise UsageError(f"cannot use the parser expression {expression!r}: {error}") from error
+        raise UsageError(f"cannot use the {what} expression {expression!r}: {error}") from error
     missing = [name for name in needed if name not in pattern.groupindex]
     if missing:
         raise UsageError(f"the parser expression {expression!r} lacks the named groups: {', '.join(missing)}")
@@ -149,7 +149,7 @@ def _executions(text: str, delimiter: str) -> Iterator[tuple[str, int, int]]:
     """Label, begin and end of each execution that is not empty."""
     label, start = "", 0
     if delimiter.strip():
-        pattern = compile_expression(delimiter, needed=())
+        pattern = compile_expression(delimiter, needed=(), what="delimiter")
         for number, match in enumerate(pattern.finditer(text), 1):
             if text[start : match.start()].strip():
                 yield label, start, match.start()
@@ -175,10 +175,11 @@ def _record(match: re.Match[str], file: str, line: int, label: str) -> Record:
 def load_log(
     path: str | os.PathLike[str],
     expression: str | None = None,
-    delimiter: str = "",
+    delimiter: str | None = None,
     on_bad: OnBad = "raise",
 ) -> Log:
-    """Parse a log file. Without an expression, the file must begin with one, as for the viewer's upload."""
+    """Parse a log file. Without an expression, the file must begin with one, as for the viewer's upload; its second
+    line is the delimiter then, unless one is given."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
@@ -188,13 +189,13 @@ def load_log(
     if not text.strip():
         raise TraceError(f"{path}: empty file: no record")
     if expression is not None:
-        return parse_log(text, expression, delimiter, str(path), on_bad)
+        return parse_log(text, expression, delimiter or "", str(path), on_bad)
     first, _, rest = text.partition("\n")
     second, _, log = rest.partition("\n")
     if "(?<clock>" not in first:
         raise TraceError(f"{path}: line 1: no parser expression; pass one")
     with _time_limit(path):
-        return parse_log(log, first, second, str(path), on_bad, first_line=3)
+        return parse_log(log, first, second if delimiter is None else delimiter, str(path), on_bad, first_line=3)
 
 
 @contextmanager

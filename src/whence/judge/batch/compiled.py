@@ -1,15 +1,17 @@
-"""numba's decorator with a type, so that the rest of the room stays typed; and a way to run a few rows without it."""
+"""numba's decorator with a type, so that the rest of the room stays typed; and a way to run a few rows without it.
+
+numba is imported when something is compiled first: that takes a third of a second, as long as a small audit.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cached_property, update_wrapper
 from typing import Any, ParamSpec, TypeVar, cast
 
-import numba
 import numpy as np
-from numba.core.registry import CPUDispatcher
 from numpy.typing import NDArray
 
 P = ParamSpec("P")
@@ -23,21 +25,38 @@ Small = NDArray[np.int8]
 _interpreted: ContextVar[bool] = ContextVar("interpreted", default=False)
 
 
-class _Switchable(CPUDispatcher):
-    """A compiled function that can also be interpreted. Compiled functions call each other without passing here."""
+class _Compiled:
+    """A function that is interpreted or compiled, as the caller wants it. Compiled functions call each other without
+    passing here: numba takes this object for the dispatcher that it stands for."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        update_wrapper(self, function)
 
     def __call__(self, *args: Any) -> Any:
-        if _interpreted.get():
-            return self.py_func(*args)
-        return super().__call__(*args)
+        return self._function(*args) if _interpreted.get() else self._machine(*args)
+
+    @cached_property
+    def _machine(self) -> Any:
+        import numba
+
+        return cast(Any, numba.njit(cache=True, nogil=True))(self._function)
+
+    @property
+    def _numba_type_(self) -> Any:
+        return self._machine._numba_type_
 
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
     """Machine code, made once and kept on disk; in it, other threads may run."""
-    made = cast(Any, numba.njit(cache=True, nogil=True))(function)
-    if isinstance(made, CPUDispatcher):  # not with NUMBA_DISABLE_JIT
-        made.__class__ = _Switchable
-    return cast(Callable[P, R], made)
+    return cast(Callable[P, R], _Compiled(function))
+
+
+def compiles() -> bool:
+    """Whether this process compiles; not with NUMBA_DISABLE_JIT."""
+    import numba
+
+    return not getattr(numba.config, "DISABLE_JIT", False)
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """Verdicts on deliveries, given the past of every event, and what members lack at the end of a run.
 
-A member is judged by itself: it has delivered everything up to X, except what it skipped. Only who begins with the
-state of another has to wait until that is known.
+Members are judged independently of each other. A member has delivered everything up to X, except what it skipped.
+
+A member that begins with the state of another one is judged after that state is known.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ MEMBERS = 25
 LOADS, QUICK = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5), (0.1, 0.3, 0.5)
 FREE_MS = 250.0
 """The round of the runs without an uplink, as live (`live`)."""
-COMPARED = 24
+COMPARED = 12
 """Seeds of the paired comparisons of latency: differences of a hundredth of a round matter there."""
 NAMES = {
     "gossip": "gossip alone",

@@ -35,6 +35,9 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
     """How many publish; 0: all."""
     round_ms: float = 250.0
     """Much longer than the scheduling delays of the machine: see `overslept_rounds` in the results."""
+    ring_ms: float = 1000.0
+    """The ring's round. Owners that are held up for more than a quarter of it lose their tickets, and wait for new ones
+    before they publish."""
 
     @property
     def publishing(self) -> int:
@@ -118,6 +121,8 @@ def _add(fleet: Fleet, size: Live, variant: str, load: float, seed: int) -> None
         "ring": "neighbours",
         "mode": "rounds",
         "round_ns": int(size.round_ms * MS),
+        "ring_round_ns": int(size.ring_ms * MS),
+        "delta_ns": int(size.ring_ms * MS) // 4,
         "recovery": recovery,
         "k": 4,
         "fanout": FANOUT,

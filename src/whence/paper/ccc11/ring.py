@@ -17,7 +17,7 @@ from whence.paper.ccc11.published import ROUND, Step, Tolerant, basic_counterexa
 from whence.paper.ccc11.ring_run import Rings, random_basic
 from whence.paper.claims.intervals import exact
 from whence.paper.claims.model import Point
-from whence.paper.frame import Context, Outcome, Row, panels
+from whence.paper.frame import BEHIND, Context, Outcome, Row, panels
 
 TICKETS = 16
 OWNERS = {"b": (0, 0.45), "a": (13, 0.6), "p": (8, 0.3), "z": (6, 0.25), "q": (3, 0.75)}
@@ -215,7 +215,9 @@ def _lanes(axes: Any, rows: list[Row], run: str) -> None:
         axes.plot([0, END], [y, y], color="#dddddd", linewidth=1, zorder=0)
         for a, b, ticket in mine.get(name, []):
             axes.plot([a, b], [y, y], color="#333333", linewidth=5, solid_capstyle="butt", alpha=0.75, zorder=1)
-            axes.annotate(f"{ticket}", (a, y), xytext=(3, 5), textcoords="offset points", fontsize=8)
+            axes.annotate(
+                f"{ticket}", (a, y), xytext=(3, 5), textcoords="offset points", fontsize=8, bbox=BEHIND, zorder=3
+            )
     for row in (row for row in rows if row["run"] == run and row["kind"] == "send"):
         what = NAMES.get(row["what"], row["what"])
         if what in COLOURS and row["to"] in level and row["who"] in level and (what != "ALIVE" or row["to"] == "z"):
@@ -227,14 +229,14 @@ def _lanes(axes: Any, rows: list[Row], run: str) -> None:
             axes.annotate("", xy=end, xytext=(row["at"], level[row["who"]]), arrowprops=style, zorder=2)
     for row in (row for row in rows if row["run"] == run and row["kind"] == "exclude"):
         axes.annotate(
-            f"{row['who']} excludes {row['to'] or row['what']}", (row["at"], level[row["who"]]), xytext=(0, 9),
-            textcoords="offset points", fontsize=8, color=COLOURS["EXCLUDE"],
+            f"{row['who']} excludes {row['to'] or row['what']}", (row["at"], level[row["who"]]), xytext=(4, 9),
+            textcoords="offset points", fontsize=8, color=COLOURS["EXCLUDE"], bbox=BEHIND, zorder=4,
         )  # fmt: skip
     owners, overlap, ticket = most_owners(rows, run)
     if owners > 1:
         begin = max(a for some in mine.values() for a, _, t in some if t == ticket)
         axes.axvspan(begin, begin + overlap, color="#ff0000", alpha=0.15, linewidth=0)
-        axes.text(begin, 0.45, f"two owners of ticket {ticket}", fontsize=8, color="#cc0000")
+        axes.text(begin, 0.45, f"two owners of ticket {ticket}", fontsize=8, color="#cc0000", bbox=BEHIND)
     axes.set_yticks(list(level.values()), list(level))
     axes.set_xlim(0, END)
     axes.set_ylim(-len(LANES) + 0.4, 0.9)

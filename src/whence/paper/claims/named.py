@@ -33,7 +33,7 @@ NAMED: tuple[tuple[str, str, str], ...] = (
         "hierarchies of groups",
         "SURVEY section 3.4",
         "In: chains and trees of clusters over [bridges](./survey.md), and of subgroups in "
-        "`whence paper survey/convoy`. Cycles are refused.",
+        "`whence paper survey/convoy` and a row of [Table 1](./results/survey.md). Cycles are refused.",
     ),
     (
         "interconnection of causal and total order",
@@ -44,8 +44,9 @@ NAMED: tuple[tuple[str, str, str], ...] = (
         "uniform delivery, view synchrony",
         "SURVEY section 2",
         "In the experiments only (`whence.paper.survey.reliable`, the change of a view in Table 1). A user cannot "
-        "choose them: they need an agreed view, and everybody stops when it changes. `copies` of a "
-        "[client](./survey.md) replaces uniform delivery where publishing must survive the death of a member.",
+        "choose them: they need an agreed view, and everybody stops when it changes. `publish(..., copies=k)` "
+        "([live](./live.md)), and `copies` of a [client](./survey.md), replace uniform delivery where publishing must "
+        "survive the death of a member.",
     ),
     (
         "automatic replacement of an interconnection server",

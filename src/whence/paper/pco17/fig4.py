@@ -23,7 +23,7 @@ def measure(context: Context) -> list[Row]:
 
 def outcome(rows: list[Row]) -> Outcome:
     """Stable around 5000 ms, rising below 3000 ms."""
-    title = f"PCO17 Figure 4: N = 1000, R = 100, K = 4, {count(rows[-1]['deliveries'])}"
+    title = f"PCO17 Figure 4: N = 1000, R = 100, K = 4, {count(rows[-1]['deliveries'])} or more"
     label = "λ, mean interval between two messages of one process (ms)"
     figure = plot(title, label, rows, "lambda_ms", mark=(5000, "λ = 5000 ms, for which K = 4 is chosen"))
     return Outcome(rows, statistics(rows), figure)

@@ -23,7 +23,7 @@ def measure(context: Context) -> list[Row]:
 
 def outcome(rows: list[Row]) -> Outcome:
     """Constant where N grows, higher where it shrinks."""
-    title = f"PCO17 Figure 6: R = 100, K = 4, 200 messages/s in total, {count(rows[0]['deliveries'])}"
+    title = f"PCO17 Figure 6: R = 100, K = 4, 200 messages/s in total, {count(rows[0]['deliveries'])} or more"
     figure = plot(title, "N, processes (together 200 messages/s)", rows, "processes", "linear")
     figure.axes[0].set_xscale("log")
     return Outcome(rows, statistics(rows), figure)

@@ -20,7 +20,7 @@ from whence.clock import Incarnation
 from whence.clock.free import Packed
 from whence.paper.claims.intervals import exact, mean, quotient
 from whence.paper.claims.model import Point
-from whence.paper.frame import Context, Outcome, Row, around, error_bars, panels
+from whence.paper.frame import BEHIND, Context, Outcome, Row, around, error_bars, panels
 from whence.paper.frame import measure as run_points
 from whence.paper.pco17 import COLOURS, PAPER, SHARE, rates
 from whence.scale.network import Settings, prepare
@@ -133,5 +133,5 @@ def _name(axes: Any, rows: list[Row]) -> None:
     for row in rows:
         axes.annotate(
             f"R, K = {row['clock'].strip('()')}", (row["bytes"], row["exact_rate"]), xytext=(6, 4),
-            textcoords="offset points", fontsize=7,
+            textcoords="offset points", fontsize=7, bbox=BEHIND,
         )  # fmt: skip
