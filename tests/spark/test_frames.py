@@ -20,9 +20,10 @@ from tests.spark.traces import make, write
 from whence.errors import UsageError
 from whence.sim.scenario import parse
 from whence.spark import audit, audit_stream, register
+from whence.spark.cost import Cost
 from whence.spark.findings import TABLES
 from whence.spark.job import audit_files
-from whence.spark.tables import read_table, spark_schema
+from whence.spark.tables import manifest, read_table, spark_schema
 from whence.trace import Row, open_trace
 from whence.trace.shiviz import EXPRESSION
 
@@ -215,3 +216,23 @@ def test_a_stream_of_ones_own(spark: SparkSession, tmp_path: Path) -> None:  # n
     violations = found.where("violations is not null").select("violations.*").collect()
     assert in_order(found.where("verdicts is not null").select("verdicts.*")) == expected[0]
     assert {(row.rule, row.member, row.event) for row in violations} == expected[1] == {("causal", "c", a)}
+
+
+def test_the_manifest_tells_what_an_audit_took(spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
+    file = trace(tmp_path / "in" / "t.jsonl")
+    found = audit_files(spark, [file], tmp_path / "out")
+    said = manifest(tmp_path / "out")["cost"]
+    assert said["seconds"] > 0 and said["tasks"] >= said["stages"] >= 1
+    assert (said["rows"], said["bytes"]) == (found.rows, file.stat().st_size)
+
+
+def test_progress_is_told_by_tasks_and_rows(spark: SparkSession) -> None:  # noqa: F811
+    told: list[str] = []
+    cost = Cost(spark, 1_000, told.append)
+    with cost.open():
+        spark.range(0, 8, 1, 4).mapInArrow(lambda batches: batches, "id long").collect()
+        assert cost.told()["tasks"] == 4
+        cost.say()
+    assert "stage 1: 4 of 4 tasks, about 1,000 of 1,000 rows" in told
+    spark.range(1).collect()
+    assert cost.told()["tasks"] == 4  # not what others do

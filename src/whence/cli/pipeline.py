@@ -85,7 +85,7 @@ def _audit(command: argparse.ArgumentParser) -> None:
         help="local: judge in this process, without Spark and Java; the same tables, for traces that fit into memory",
     )
     _spark(command)
-    command.set_defaults(call=later("audit", "audit", needs="spark"))
+    command.set_defaults(call=later("audit", "audit", needs="spark"), alone=False)
 
 
 def _watch(command: argparse.ArgumentParser) -> None:

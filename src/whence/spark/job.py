@@ -27,6 +27,7 @@ from pyspark.sql import DataFrame, SparkSession
 from whence.errors import UsageError
 from whence.spark import blocks, ingest, measure, session
 from whence.spark.blocks import Run, judge_pieces, judged
+from whence.spark.cost import Cost
 from whence.spark.findings import Out, as_files
 from whence.spark.frames import ROW_BYTES, buckets, large_ones, sizes_of
 from whence.spark.giant import spread_out
@@ -152,7 +153,8 @@ def audit_files(
     planned = planned or plan(paths)
     progress(f"{len(planned.files):,} files with about {planned.rows:,} rows")
     made = Made(design or layout(planned.pieces))
-    with staging(out) as stage:
+    cost = Cost(spark, planned.rows, progress)
+    with staging(out) as stage, cost.open():
         with Parts(stage, "files") as parts:
             parts.write("quarantine", ingest.bad_table(planned.bad))
         made.wrote(parts.written)
@@ -162,7 +164,7 @@ def audit_files(
             progress("measuring")
             _metrics(spark, planned.files, stage, made)
         progress("publishing the tables")
-        publish_made(made, planned, stage, out)
+        publish_made(made, planned, stage, out, cost.told())
     return made.total
 
 

@@ -6,6 +6,7 @@ them are read together. Nothing here, nor in what it imports, loads pyspark.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 
 from whence.spark import ingest
@@ -31,7 +32,7 @@ def audit_here(
     """As `whence.spark.job.audit_files`, without Spark."""
     planned = planned or plan(paths)
     progress(f"auditing about {planned.rows:,} rows of {len(planned.files):,} files here, without Spark")
-    made = Made("local")
+    made, begun = Made("local"), time.monotonic()
     with staging(out) as stage:
         with Parts(stage, "files") as parts:
             parts.write("quarantine", ingest.bad_table(planned.bad))
@@ -39,7 +40,7 @@ def audit_here(
         for batch in as_files(stage, "run", sparse).emit(judge_pieces(_runs(planned.pieces), complete)):
             made.add(batch["summary"][0].as_py())
         made.total.quarantined = made.rows["quarantine"]
-        publish_made(made, planned, stage, out)
+        publish_made(made, planned, stage, out, {"seconds": round(time.monotonic() - begun, 3)})
     return made.total
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from whence.spark import ingest
@@ -58,8 +58,9 @@ class Made:
             self.rows[table] += rows
 
 
-def publish_made(made: Made, planned: Planned, stage: str, out: Anywhere) -> None:
-    """Make what was written the tables of `out`."""
+def publish_made(made: Made, planned: Planned, stage: str, out: Anywhere, cost: Mapping[str, float]) -> None:
+    """Make what was written the tables of `out`. `cost`: what it took."""
     made.rows["shiviz"] = made.total.pictures
-    facts = {"inputs": inputs(planned.files), "rows": made.total.rows, "design": made.total.design}
+    took = {**cost, "rows": made.total.rows, "bytes": sum(file.size for file in planned.files)}
+    facts = {"inputs": inputs(planned.files), "rows": made.total.rows, "design": made.total.design, "cost": took}
     publish(stage, out, made.rows, facts, made.files)

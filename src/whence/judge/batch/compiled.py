@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cached_property, update_wrapper
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
@@ -34,7 +35,17 @@ class _Compiled:
         update_wrapper(self, function)
 
     def __call__(self, *args: Any) -> Any:
-        return self._function(*args) if _interpreted.get() else self._machine(*args)
+        if _interpreted.get():
+            return self._function(*args)
+        try:
+            return self._machine(*args)
+        except AttributeError as error:
+            if "Can't get attribute" not in str(error):
+                raise
+        # What another version has left on disk names a type that is gone. numba compares dates after it has read it.
+        for index in Path(self._machine.stats.cache_path).glob("*.nbi"):
+            index.unlink(missing_ok=True)
+        return self._machine(*args)
 
     @cached_property
     def _machine(self) -> Any:
