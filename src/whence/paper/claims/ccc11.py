@@ -80,7 +80,7 @@ FIGURE_4 = (
             claim(
                 "line-not-log-all",
                 "a line explains more of the latency than a logarithm (difference of r2)",
-                needs=SEEDS,
+                needs="five sizes instead of three, as the paper has",
                 above=0,
             ),
             claim(
