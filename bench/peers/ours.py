@@ -36,11 +36,11 @@ class Ours:
         await self._publisher.ready()
 
     async def _read(self) -> None:
-        got, me = self._meter.got, self._cluster.me
+        got, me, each = self._meter.got, self._cluster.me, self._job.events
         events = self._cluster.events()
         while batch := await events.batch():
             if batch.origins() != [me]:  # a frame's events are of one member
-                got(batch.payloads)
+                got([event.payload for event in batch] if each else batch.payloads)
 
     async def publish(self, payloads: list[bytes]) -> None:
         if len(payloads) == 1:

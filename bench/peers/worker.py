@@ -39,6 +39,8 @@ class Job(msgspec.Struct, kw_only=True):
     tickets: int = 8
     drop: float = 0.0
     order: str = "causal"
+    events: bool = False
+    """Ours: the reader looks at every `Event`, not at the payloads of whole frames."""
     server: str = ""
 
 

@@ -42,16 +42,16 @@ class Port(TypedDict, total=False):
     transport: str | MemoryNetwork
     """`tcp`, `udp`, or a network in memory, for tests."""
     faults: Faults | None
-    """Loss and cuts on purpose, for tests."""
+    """Fault injection for tests: lost messages and cut links."""
     host: Host | None
-    """A port shared with other clusters of this process. What belongs to the port is then said there."""
+    """A port shared with other clusters of this process. Options of the port are then given to the `Host`."""
 
 
 class Storage(TypedDict, total=False):
     """What is kept, and where."""
 
     directory: str | os.PathLike[str] | None
-    """What survives a crash; one of its own for each member."""
+    """Where the journal is kept, from which a restarted member continues. Each member needs its own."""
     memory: str | os.PathLike[str] | Row | None
     """Where this member's few KB as a voter are kept if there is no `directory` (docs/ring.md, rule C3): a directory,
     or a row elsewhere (docs/operations.md). Unless said otherwise the user's state directory, if `listen` names a port:
@@ -82,7 +82,7 @@ class Protocol(TypedDict, total=False):
     """False: this member is not asked to vote on who may publish (docs/ring.md, rule C10). For a process that comes and
     goes, as on a laptop. A founder votes until others do. True unless said otherwise."""
     on_alert: Callable[[Event], None] | None
-    """Called before an event is handed out on which something handed out earlier is likely to depend."""
+    """Called before an event is delivered that is probably a cause of one delivered earlier."""
     on_contract: Callable[[Contracted], None] | None
     """Called when the contract is broken, or kept again."""
 

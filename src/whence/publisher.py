@@ -348,10 +348,10 @@ class _Call:
 
 
 class Publisher(Outlet):
-    """`async with cluster.publisher() as publisher`: publishes whatever the ring does.
+    """`async with cluster.publisher() as publisher`: publishes events, and gets another ticket when it loses one.
 
-    Entering asks for a ticket and does not wait for it; `publish` does. When the ring takes the ticket away it gets
-    another, and goes on where it was: nothing is published twice, and nothing out of order. In a cluster without
+    Entering requests a ticket and does not wait for it; `publish` waits. After a loss it gets another ticket and
+    continues where it was: nothing is published twice, and nothing out of order. In a cluster without
     tickets there is nothing to wait for. Loss and return of the ticket are logged (logger `whence.net`)."""
 
     def __init__(self, tickets: Tickets, timeout: float | None, wait_for_reader: bool) -> None:
@@ -377,7 +377,7 @@ class Publisher(Outlet):
 
     @property
     def ticket(self) -> int | None:
-        """The ticket that it would publish under now; None while it has none, and in a cluster without tickets."""
+        """The ticket it holds now. None while it has none, and in a cluster without tickets."""
         node = self._tickets.node
         return node.ticket if node.may_publish else None
 

@@ -80,7 +80,7 @@ FIGURE_4 = (
             claim(
                 "line-not-log-all",
                 "a line explains more of the latency than a logarithm (difference of r2)",
-                needs=SEEDS,
+                needs="five sizes instead of three, as the paper has",
                 above=0,
             ),
             claim(
@@ -227,7 +227,7 @@ FIGURE_5 = (
             _faster("faster-patient-R1", "R1", "uplink; without recovery waits as long as with it"),
             _faster("faster-patient-R4", "R4", "uplink; without recovery waits as long as with it"),
         ),
-        depends="whether the uplink is busy, and how long a layer without recovery waits before it skips a gap",
+        depends="how long a layer without recovery waits before it skips a gap",
         note=(
             "Ours skips a gap after time_to_terminate, when with recovery it sends its request. The paper does not say "
             "how long its layer waited. An earlier version of our page gave only the run with an uplink, whose means "
