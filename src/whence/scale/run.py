@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -135,11 +136,24 @@ def run(
 
 def _load(function: Any, tell: Progress) -> None:
     """Compile, or load the cached code, before the time is measured."""
-    if not function.signatures:
-        tell(0.0, "loading the engine (the first time it is compiled: half a minute)")
-        tiny = prepare(Settings(processes=40, entries=8, keys=2, deliveries=2000))
-        worker: Any = Fast(tiny) if function is fast.judge else General(tiny)
-        worker.step(10)
+    if function.signatures:
+        return
+    tell(0.0, "loading the engine (the first time it is compiled: half a minute)")
+    try:
+        _first_steps(function)
+    except AttributeError as error:
+        if "Can't get attribute" not in str(error):
+            raise
+        # Code cached by another version names a type that is gone. numba reads it before it compares dates.
+        for index in Path(function.stats.cache_path).glob("*.nbi"):
+            index.unlink(missing_ok=True)
+        _first_steps(function)
+
+
+def _first_steps(function: Any) -> None:
+    tiny = prepare(Settings(processes=40, entries=8, keys=2, deliveries=2000))
+    worker: Any = Fast(tiny) if function is fast.judge else General(tiny)
+    worker.step(10)
 
 
 def _drive(worker: Any, made: Prepared, tell: Progress) -> float:
