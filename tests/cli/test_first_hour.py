@@ -89,13 +89,18 @@ def test_text_files_are_no_traces(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "line 1 is no parser expression: give --parser" in said and "starting Spark" not in said
 
 
-def test_the_extra_of_the_command_is_named(tmp_path: Path) -> None:
-    for package in ("numba", "pyspark"):
-        (tmp_path / f"{package}.py").write_text(f"raise ModuleNotFoundError('hidden', name='{package}')")
-        env = {**os.environ, "PYTHONPATH": str(tmp_path)}
-        command = [*WHENCE, "audit", "x", "--out", "y"]
-        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=LIMIT)
-        assert done.returncode == 2 and "pip install 'whence[spark]'" in done.stderr, done.stderr
+@pytest.mark.parametrize(
+    ("package", "extra", "command"),
+    [("pyspark", "spark", ["audit", "a.jsonl", "--out", "y"]), ("numba", "scale", ["scale"])],
+)
+def test_the_extra_of_the_command_is_named(tmp_path: Path, package: str, extra: str, command: list[str]) -> None:
+    row = {"run": "r", "cluster": "c", "member": "a#1", "lseq": 1, "kind": "join"}
+    (tmp_path / "a.jsonl").write_text(json.dumps(row) + "\n")
+    (tmp_path / "hidden").mkdir()
+    (tmp_path / "hidden" / f"{package}.py").write_text(f"raise ModuleNotFoundError('hidden', name='{package}')")
+    env = {**os.environ, "PYTHONPATH": str(tmp_path / "hidden")}
+    done = subprocess.run([*WHENCE, *command], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=LIMIT)
+    assert done.returncode == 2 and f"pip install 'whence[{extra}]'" in done.stderr, done.stderr
     assert "whence[scale]" in str(missing(ModuleNotFoundError(name="numba")))
 
 

@@ -35,13 +35,14 @@ def test_what_has_no_published_form_says_so(capsys: pytest.CaptureFixture[str]) 
 
 def test_what_cannot_run_on_sockets_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["paper", "pco17/fig3", "--live", "--out", str(tmp_path)]) == 2
-    assert "ccc11/fig4 and ccc11/fig5" in capsys.readouterr().err
+    assert "on real sockets there are ccc11/availability, ccc11/fig4, ccc11/fig5" in capsys.readouterr().err
 
 
 def test_an_experiment_leaves_data_plot_and_claims(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fig3, "NS", (40, 60))
     monkeypatch.setattr(fig3, "KS", (2, 4))
     monkeypatch.setattr(fig3, "NEAR", (2, 4))
+    monkeypatch.setattr(fig3, "BESIDE", (2,))
     assert main(["paper", "pco17/fig3", "--quick", "--out", str(tmp_path)]) == 0
     claims = json.loads((tmp_path / "claims.json").read_text(encoding="utf-8"))
     assert claims["experiment"] == "pco17/fig3"

@@ -465,7 +465,7 @@ RULES = {
     4: of_basic(old_cleave, "edges", AnyTenure, "I2"),
     5: of_basic(all_leave, "edges", IgnoresLeavers, "stuck"),
     6: of_basic(last_event_is_handed_on, "edges", WithoutTable, "forgotten"),
-    7: of_tolerant(one_ticket, "ctx", GrantsItsOwn, ""),
+    7: of_tolerant(one_ticket, "ctx", GrantsItsOwn, "only ticket"),
     8: of_tolerant(nobody_agrees, "exclusion", HalfAgrees, "I[127]"),
     9: Rule(drifting, TolerantRing, no_slack, "loses tickets"),
     10: of_tolerant(a_newcomer, "admission", OwnsAtOnce, "lost at once"),
