@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,22 @@ def test_one_pass_gives_all_tables(spark: SparkSession, tmp_path: Path) -> None:
             assert found.violations.count() and found.quarantine.count() == 4
     after = dict(spark.sparkContext.getConf().getAll()), spark.conf.get("spark.sql.shuffle.partitions")
     assert before == after
+
+
+def test_workers_without_our_package_are_named(
+    spark: SparkSession,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At once, and not as the JVM's stack when the first table is used."""
+    rows = spark.read.json(str(trace(tmp_path / "t.jsonl")))
+    bare = tmp_path / "python3"
+    bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "$@"\n')
+    bare.chmod(0o755)
+    for python in (str(bare), "no-such-python"):
+        monkeypatch.setattr(spark.sparkContext, "pythonExec", python)
+        with pytest.raises(UsageError, match=rf"run {python}, which has no whence: .*PYSPARK_PYTHON"):
+            audit(rows)
 
 
 @pytest.mark.parametrize("giant", [None, 100])

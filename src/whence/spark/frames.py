@@ -91,7 +91,7 @@ def audit(df: DataFrame, *, complete: bool = False, giant: int | None = None) ->
 
     Columns: `run`, `cluster`, `member`, `lseq`, `kind` and `event`, and any of `t_ns`, `ticket`, `reason`, `peer`,
     `order`, `token`, `file`, `position`; others are passed over. Raises UsageError that names all that is missing or of
-    a wrong type. A row without a value where one is needed goes to `quarantine`.
+    a wrong type, or workers without our package. A row without a value where one is needed goes to `quarantine`.
 
     `complete`: the rows of all members are here, to the end of each run; what no row tells of did not happen. Otherwise
     what depends on rows that may be missing is in `doubts`.
@@ -100,6 +100,7 @@ def audit(df: DataFrame, *, complete: bool = False, giant: int | None = None) ->
     settings of the session. Where the plan of `df` cannot tell that all of it is smaller than that, its rows are
     counted now, by run, and kept for the judge; otherwise nothing is read before the first table is used.
     """
+    session.check_workers(df.sparkSession)
     blocks = gate.rows(df).mapInArrow(packed, BLOCKS)
     limit = session.worker_memory(df.sparkSession) // ROW_BYTES if giant is None else giant
     kept: list[DataFrame] = []

@@ -37,6 +37,7 @@ from whence.history.levels import PATTERNS, REGISTERS, TRANSACTIONAL
 from whence.history.model import Op
 from whence.history.story import story
 from whence.history.tables import REQUIRED, SCHEMA, from_table, history_of
+from whence.spark.session import check_workers
 
 SMALL: Final = 50_000
 """Operations below which a history is checked by the reference form."""
@@ -92,6 +93,7 @@ def check(
     missing = [name for name in REQUIRED if name not in df.columns]
     if missing:
         raise HistoryError(f"the DataFrame has no column {missing[0]!r}; operations have these:\n{SCHEMA}")
+    check_workers(df.sparkSession)
     if "history" not in df.columns:
         spread = True if spread is None else spread
         df = df.withColumn("history", F.lit("history"))

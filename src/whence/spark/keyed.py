@@ -39,6 +39,9 @@ def audit_stream(df: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
     from pyspark.sql.streaming.state import GroupStateTimeout
 
+    from whence.spark.session import check_workers
+
+    check_workers(df.sparkSession)
     kinds = ", ".join(f"{name} {spark_schema(name).simpleString()}" for name in TABLES)
     rows = gate.rows(df).where("run is not null and cluster is not null and member is not null and kind is not null")
     known = F.col("order").isNull() | F.col("order").isin([*PROMISES])

@@ -20,6 +20,7 @@ import tempfile
 import threading
 import zipfile
 from collections.abc import Iterator
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -291,6 +292,25 @@ def ship(spark: SparkSession) -> None:
         spark.addArtifacts(str(_packed()), pyfile=True)
     else:
         spark.sparkContext.addPyFile(str(_packed()))
+
+
+def check_workers(spark: SparkSession) -> None:
+    """Raises UsageError if the workers of a session on this machine run a Python without our package: a session that
+    was started in a virtualenv that is not activated takes the `python3` on PATH. Workers elsewhere are not asked."""
+    context = spark.sparkContext if hasattr(spark, "_jsparkSession") else None
+    if context is None or not (context.master or "").startswith("local") or context.listFiles:
+        return
+    python = shutil.which(context.pythonExec)
+    if python is None or (Path(python).parent != Path(sys.executable).parent and not _has_whence(python)):
+        raise UsageError(
+            f"the workers of this Spark session run {context.pythonExec}, which has no whence: before the session is "
+            "started, set os.environ['PYSPARK_PYTHON'] = sys.executable, or activate the virtualenv"
+        )
+
+
+@cache
+def _has_whence(python: str) -> bool:
+    return subprocess.run([python, "-c", "import pyarrow, whence"], capture_output=True).returncode == 0
 
 
 def _packed() -> Path:
