@@ -7,13 +7,16 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 import whence
-from whence.cli import main
+from whence.cli import main, simulate
 from whence.sim.checks import Violation
 from whence.trace import read
 
@@ -167,6 +170,20 @@ def test_soak_sums_up(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert summary["seeds"] == 3 and summary["failed"] == [] and summary["delivered"] == 4 * summary["published"] > 0
     (sums,) = summary["orders"].values()
     assert sums["delivered"] == summary["delivered"] and sums["inversions"] == sums["lost"] == 0
+
+
+def test_an_interrupted_soak_sums_up_what_is_done(
+    small: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seeds = simulate._all_seeds
+
+    def interrupted(*args: Any) -> Iterator[dict[str, Any]]:
+        yield from islice(seeds(*args), 2)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(simulate, "_all_seeds", interrupted)
+    assert main(["soak", str(small), "--seeds", "9", "--jobs", "1", "--json"]) == 130
+    assert msgspec.json.decode(capsys.readouterr().out)["seeds"] == 2
 
 
 @pytest.mark.usefixtures("broken")

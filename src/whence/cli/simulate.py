@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 import whence
+from whence.cli import INTERRUPTED
 from whence.cli.judged import write_page
 from whence.cli.show import console, progress, report_tables, soak_table
 from whence.errors import ConfigError, UsageError
@@ -224,16 +225,22 @@ def _all_seeds(args: argparse.Namespace, loaded: Loaded) -> Iterator[dict[str, A
 
 
 def soak(args: argparse.Namespace) -> int:
-    """Many seeds."""
+    """Many seeds. Interrupted, it sums up those that are done."""
     loaded = wanted(args)
     results: list[dict[str, Any]] = []
     began = time.perf_counter()
-    with progress(f"{args.seeds} seeds") as tick:
-        for result in _all_seeds(args, loaded):
-            results.append(result)
-            if result["kind"] and not args.json:
-                print(f"seed {result['seed']}: {result['violation']}", flush=True)
-            tick(len(results) / args.seeds, "")
+    interrupted = False
+    try:
+        with progress(f"{args.seeds} seeds") as tick:
+            for result in _all_seeds(args, loaded):
+                results.append(result)
+                if result["kind"] and not args.json:
+                    print(f"seed {result['seed']}: {result['violation']}", flush=True)
+                tick(len(results) / args.seeds, "")
+    except KeyboardInterrupt:
+        interrupted = True
+        if not results:
+            raise
     results.sort(key=lambda r: int(r["seed"]))
     failed = [r for r in results if r["kind"]]
     orders: dict[str, Counter[str]] = {}
@@ -255,6 +262,8 @@ def soak(args: argparse.Namespace) -> int:
     else:
         console().print(soak_table(orders))
         print(", ".join(f"{k}: {v}" for k, v in summary.items()))
+    if interrupted:
+        return INTERRUPTED
     if failed and not args.no_shrink and not args.json:
         seed = failed[0]["seed"]
         shrunk = _shrunk(loaded, seed, run(loaded, seed), 300)
