@@ -6,7 +6,7 @@ from whence.paper.claims.declare import SECOND, claim, was
 from whence.paper.claims.model import Claim, Statement
 
 NS = (500, 1000, 1500, 2000)
-MORE = "10^9 deliveries around the minimum, as the command runs now; this run had 3 * 10^8"
+MORE = "more than 10^9 deliveries at K = 3 and 4, and as many at K = 7 and 8, which have 10^8"
 
 
 def _least(n: int) -> Claim:
