@@ -153,6 +153,7 @@ def test_loading_transactions(tmp_path: Path) -> None:
     [
         ("a.txt", ""), ("a.edn", ""), ("b.edn", "[]"), ("a.hist", ""), ("a.json", "[]"), ("b.json", "[[]]"),
         ("c.edn", "{:type :invoke :process 0 :f :txn :value [[:append 1 1]]}"), ("b.txt", "w(1,9,0,-1)"),
+        ("c.json", ""), ("d.jsonl", " \n"),
     ],
 )  # fmt: skip
 def test_a_file_without_operations_is_refused(tmp_path: Path, name: str, text: str) -> None:

@@ -74,6 +74,8 @@ def _parsed(path: Path, form: str) -> History:
     if form == "cobra":
         raise HistoryError(f"{path}: a history of format cobra is a folder of files T<n>.log, not a file")
     raw = content(path)
+    if not raw.strip():
+        raise HistoryError(f"{path}: holds no operation: the file is empty")
     suffix = suffix_of(path)
     if suffix == ".bincode" and form in ("auto", "dbcop"):
         return dbcop.read_bincode(path, raw)
