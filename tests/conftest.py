@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -22,6 +22,26 @@ settings.load_profile("explore" if os.environ.get("WHENCE_EXPLORE") else "same")
 # A shell lets what it starts in the background ignore Ctrl-C, and so would every process of a test that interrupts one.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+STUCK_S = 600
+"""No test takes so long, however busy the machine is: one that does fails, and the others are run."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    def stuck(*_: object) -> None:
+        raise TimeoutError(f"the test is not over after {STUCK_S} s")
+
+    if item.get_closest_marker("long") is not None:
+        return (yield)
+    former = signal.signal(signal.SIGALRM, stuck)
+    signal.alarm(STUCK_S)
+    try:
+        return (yield)
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, former)
 
 
 @pytest.fixture(autouse=True)
