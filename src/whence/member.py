@@ -109,6 +109,8 @@ class Member:
             self.ring = make_ring(me, config.ring, random.Random(rng.getrandbits(64)), memory, disk, votes)
         self.started = False
         self.left = False
+        self.wake_at: int | None = None
+        """When `Wake()` is wanted, in this member's time."""
         self.cut_off: dict[MemberId, str] = {}
         self.ring_stats = {"excluded": 0, "rejected": 0, "frozen": 0, "thawed": 0}
         self._epoch = self._checkpoint.epoch if self._checkpoint else 0
@@ -127,8 +129,13 @@ class Member:
         out: Outputs = []
         if self.left:
             return out
-        if self.started:
+        if self.wake_at is not None and (self.wake_at <= now or self._waits):
             self._time(now, out)
+        self._handle(input, now, out)
+        self.wake_at = self._next_wake()
+        return out
+
+    def _handle(self, input: ports.Input, now: int, out: Outputs) -> None:
         match input:
             case ports.Received():
                 self._received(input.sender, input.message, now, out)
@@ -162,11 +169,13 @@ class Member:
                 self._cut(input.sender, input.error, out)
             case _:
                 assert_never(input)
-        return out
 
     @property
-    def wake_at(self) -> int | None:
-        """When `Wake()` is wanted, in this member's time."""
+    def _waits(self) -> bool:
+        """Something may be due that is not known by its time."""
+        return self._closes is not None or self._leave_by is not None
+
+    def _next_wake(self) -> int | None:
         if not self.started or self.left:
             return None
         at = self.cast.wake_at
@@ -216,6 +225,10 @@ class Member:
             "snapshots": (len(self._taking), self.config.max_snapshots),
             "cut off": (len(self.cut_off), MAX_CUT_OFF),
         }
+
+    def fills(self) -> tuple[int, ...]:
+        """The fills alone, in the order of `buffers`: cheap enough to look at after every step."""
+        return (*self.ordering.fills(), len(self._taking), len(self.cut_off))
 
     def stats(self) -> dict[str, int]:
         """All counters, by layer."""
