@@ -57,7 +57,12 @@ async def three_voters(cluster: whence.Cluster) -> None:
     await until(lambda: cluster.council is not None and len(cluster.council.voters) == 3, "three voters")
 
 
-def test_a_member_with_a_slow_disk_keeps_its_ticket_and_others_are_served(tmp_path: Path, gate: Gate) -> None:
+def test_a_member_with_a_slow_disk_keeps_its_ticket_and_others_are_served(
+    tmp_path: Path, gate: Gate, caplog: pytest.LogCaptureFixture
+) -> None:
+    def said(what: str) -> int:
+        return caplog.text.count(what)
+
     async def main() -> None:
         net, trace = MemoryNetwork(), MemoryTrace()
         common = {"transport": net, "settings": fast(), "trace": trace}
@@ -83,11 +88,13 @@ def test_a_member_with_a_slow_disk_keeps_its_ticket_and_others_are_served(tmp_pa
             assert got == 2 * [b"before", *(b"%d" % n for n in range(20))], "nobody has the event that is not on disk"
             assert b._node.incarnation == inc and b.may_publish, "the ring's messages do not wait for the disk"
             assert not slow.done() and seat.published == 2
+            assert said("the disk has written nothing for 5 s") == 1 and not said("writes again")
             gate.open()
             ids = [first, await asyncio.wait_for(slow, LIMIT)]
             for reader in readers:
                 assert (await asyncio.wait_for(anext(reader), LIMIT)).id == ids[1]
             assert [e.id for e in await collect(b, 22) if e.origin == b.me] == ids
+            await until(lambda: said("writes again") == 1)
         assert_causal(trace)
 
     run(main())
