@@ -131,6 +131,12 @@ class Tickets:
         named = ", ".join(sorted(set(known.values())))
         if len(known) >= total:
             return f"all {total} tickets are taken, by {named}: wait until one is given back, or found with more"
+        if council is not None:
+            return (
+                f"{len(known)} of {total} tickets are taken, by {named}, and the council has not granted one yet. It "
+                "grants none while it replaces a voter: wait longer. A voter whose disk stands still does not vote: "
+                "its log says so"
+            )
         return (
             f"{len(known)} of {total} tickets are taken, by {named}, and none of them has granted one yet. While they "
             "replace a crashed coordinator they grant nothing: wait longer. If they have all stopped, found again"

@@ -15,6 +15,7 @@ from tests.net.live import LIMIT, assert_causal, collect, fast, run, until
 from whence.clock import Frame
 from whence.errors import ClusterClosed, DiskError
 from whence.net import entry, scribe
+from whence.net.council import CouncilStatus
 from whence.net.disk import Files, Journal
 from whence.net.scribe import SAVE_BYTES, Scribe, in_thread
 from whence.ports import Deliver
@@ -57,7 +58,12 @@ async def three_voters(cluster: whence.Cluster) -> None:
     await until(lambda: cluster.council is not None and len(cluster.council.voters) == 3, "three voters")
 
 
-def test_a_member_with_a_slow_disk_keeps_its_ticket_and_others_are_served(tmp_path: Path, gate: Gate) -> None:
+def test_a_member_with_a_slow_disk_keeps_its_ticket_and_others_are_served(
+    tmp_path: Path, gate: Gate, caplog: pytest.LogCaptureFixture
+) -> None:
+    def said(what: str) -> int:
+        return caplog.text.count(what)
+
     async def main() -> None:
         net, trace = MemoryNetwork(), MemoryTrace()
         common = {"transport": net, "settings": fast(), "trace": trace}
@@ -83,14 +89,43 @@ def test_a_member_with_a_slow_disk_keeps_its_ticket_and_others_are_served(tmp_pa
             assert got == 2 * [b"before", *(b"%d" % n for n in range(20))], "nobody has the event that is not on disk"
             assert b._node.incarnation == inc and b.may_publish, "the ring's messages do not wait for the disk"
             assert not slow.done() and seat.published == 2
+            assert said("the disk has written nothing for 5 s") == 1 and not said("writes again")
             gate.open()
             ids = [first, await asyncio.wait_for(slow, LIMIT)]
             for reader in readers:
                 assert (await asyncio.wait_for(anext(reader), LIMIT)).id == ids[1]
             assert [e.id for e in await collect(b, 22) if e.origin == b.me] == ids
+            await until(lambda: said("writes again") == 1)
         assert_causal(trace)
 
     run(main())
+
+
+def test_a_voter_that_cannot_write_its_votes_counts_as_missing(tmp_path: Path, gate: Gate) -> None:
+    async def main() -> None:
+        net = MemoryNetwork()
+        common = {"transport": net, "settings": fast()}
+        async with (
+            whence.found("lobby", **common) as a,
+            whence.join("lobby", [a.address], directory=tmp_path, **common) as b,
+            whence.join("lobby", [a.address], **common) as c,
+            a.publisher() as ours,
+        ):
+            await ours.ready()
+            await three_voters(a)
+            gate.shut = True
+            async with c.publisher() as other:
+                await other.ready()  # two of three voters grant a ticket
+                await until(lambda: a.council is not None and b.me not in present(a.council), "it is not waited for")
+                await other.publish(b"x")
+            gate.open()
+            await until(lambda: a.council is not None and len(present(a.council)) == 3, "it votes again")
+
+    run(main())
+
+
+def present(council: CouncilStatus) -> list[str]:
+    return [voter.member for voter in council.voters if not voter.missing]
 
 
 def test_a_council_whose_voter_takes_a_second_for_each_sync_serves_everybody(tmp_path: Path, gate: Gate) -> None:

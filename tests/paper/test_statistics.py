@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from whence.order import MECHANISMS
 from whence.paper.ccc11 import (
     availability,
     availability_live,
@@ -16,15 +17,18 @@ from whence.paper.ccc11 import (
     fig5,
     fig5_live,
     planner,
+    reach,
     theorems,
     world,
 )
 from whence.paper.ccc11.evaluation import FAILED, PATIENT, VARIANTS
-from whence.paper.claims import judged
-from whence.paper.pco17 import alerts, churn, fig3, latencies, loss
+from whence.paper.claims import claims, judged
+from whence.paper.pco17 import alerts, churn, fig3, headers, latencies, loss
 from whence.paper.pco17 import fig4 as pco17_fig4
 from whence.paper.pco17 import fig5 as pco17_fig5
 from whence.paper.pco17 import fig6 as pco17_fig6
+from whence.paper.survey import convoy, table1_claims
+from whence.paper.survey.table1_claims import BLOCKING
 from whence.plan import ERRORS
 
 Row = dict[str, Any]
@@ -385,7 +389,187 @@ def test_recorded_latencies() -> None:
     assert fails("pco17/latencies", bad) == {"nearest-K", "no-more", "overtaken", "by-overtaken"}
 
 
-@pytest.mark.parametrize("name", ["survey/table1", "survey/convoy", "pco17/headers", "ccc11/reach"])
-def test_the_others_are_in_the_generic_test(name: str) -> None:
-    """Their statistics are ratios and counts of columns; `test_every_claim_can_fail` covers their thresholds."""
-    assert judged(name, {})
+# -- bytes and errors of clocks
+
+
+def header_rows(exact: float = 0.0, errors: float = 1.0, small: int = 200, ticket: int = 13) -> list[Row]:
+    """Errors of exact clocks and of (N, 100, 4); the bytes of a (N, 100, 4) stamp at N = 3000, and of a ticket."""
+    found = []
+    for n in headers.NS:
+        for publishers in headers.PUBLISHERS:
+            rate = errors * (5e-3 if publishers == 25 else 1e-3)
+            some = [("(100, 4)", small if n == 3000 else 200, rate)] if n > 100 else []
+            some += [("vector clock", 2 * n, exact)]
+            some += [(f"{publishers} tickets", publishers * ticket, exact)] if publishers else []
+            for clock, size, errs in some:
+                one = {"clock": clock, "processes": n, "publishers": publishers, "bytes": size, "errors": errs}
+                one |= {
+                    "plain_bytes": size // 4 if "tickets" in clock else size,
+                    "deliveries": 10**6,
+                    "exact_rate_runs": rates(errs),
+                }
+                found.append(one)
+    return found
+
+
+def test_bytes_and_errors() -> None:
+    good = headers.statistics(header_rows())
+    assert holds("pco17/headers", good) == {c.key for c in claims("pco17/headers")}
+    assert "no-error" in fails("pco17/headers", headers.statistics(header_rows(exact=1.0)))
+    assert "errors" in fails("pco17/headers", headers.statistics(header_rows(errors=0.0)))
+    large = headers.statistics(header_rows(small=900))
+    assert fails("pco17/headers", large) == {"any-N", "of-vector-3000", "tickets-25-bytes"}
+    dear = headers.statistics(header_rows(ticket=60))
+    assert fails("pco17/headers", dear) == {"tickets-5", "tickets-25-counts"}
+    assert fails("pco17/headers", headers.statistics(header_rows(ticket=2))) == {"tickets-25-bytes"}
+
+
+def test_few_publishers_that_make_fewer_errors() -> None:
+    rows = header_rows()
+    for one in rows:
+        if one["publishers"] == 25:
+            one["exact_rate_runs"] = rates(1e-5)
+    assert fails("pco17/headers", headers.statistics(rows)) == {"few-publishers"}
+
+
+def test_a_vector_clock_that_is_small() -> None:
+    rows = header_rows()
+    for one in rows:
+        if one["clock"] == "vector clock":
+            one["bytes"] = 300
+    assert fails("pco17/headers", headers.statistics(rows)) == {"of-vector-1000", "of-vector-3000"}
+
+
+# -- alerts
+
+
+def test_a_longer_list_that_misses_more_fails_even_if_the_shorter_missed_nothing() -> None:
+    less, more = ({"memory": m, "unalerted5": n, "overtaken": 10**6} for m, n in ((40, 0), (80, 5000)))
+    assert alerts.less_missed(less, more, 6).high < 0
+    assert alerts.less_missed(more, less, 6).low > 0
+    assert alerts.less_missed(less, {**less, "memory": 80}, 6).value == 0
+
+
+# -- reach
+
+
+def reach_rows(printed: float, sized: float, missed: float) -> list[Row]:
+    common = {"members": 250, "events": 300.0}
+    found = [
+        row(in_step=step, fanout=4, termination=5, **common, reach=printed, gossip_missed=missed)
+        for step in (True, False)
+    ]
+    return [*found, row(in_step=False, fanout=3, termination=9, **common, reach=sized, gossip_missed=0.0)]
+
+
+def test_reach() -> None:
+    assert holds("ccc11/reach", reach.statistics(reach_rows(0.995, 0.997, 0.01))) == {
+        "reach-250",
+        "reach-sized",
+        "cover-250",
+    }
+    assert fails("ccc11/reach", reach.statistics(reach_rows(0.3, 0.9, 0.2))) == {
+        "reach-250",
+        "reach-sized",
+        "cover-250",
+    }
+
+
+# -- the survey
+
+
+def table_rows(**changed: float) -> list[Row]:
+    """Table 1 as the survey has it, but for what is changed."""
+    at = {"first": 10.0, "wait": 0.05, "unstable": 0.0, "grow": 1.0, "few": 0.2, "chain": 8.0, "chain_grows": 0.0}
+    at |= {"pause": 80.0, "square": 2.0, "stop": 0.0, "join": 8.0, "broken": 0.0, "inverted": 0.0} | changed
+    found: list[Row] = []
+
+    def add(order: str, n: int, senders: float = 1.0, **numbers: float) -> None:
+        common = {"order": order, "processes": n, "rate": 2.0, "senders": senders, "violation": ""}
+        found.append({**common, **row(**numbers)})
+
+    for n in (5, 10, 20, 40):
+        size = 2.0 * n if at["grow"] else 10.0
+        for order in (*BLOCKING, "first-unstable"):
+            carrying = order == "first-unstable"
+            control, blocked = (at["first"] * size, at["unstable"]) if carrying else (size, at["wait"])
+            add(order, n, control_bytes=control, blocked=blocked, fixed_bytes=4.0 * n)
+        if n > 5:
+            add("subgroups", n, control_bytes=at["chain"] + at["chain_grows"] * n)
+    for order, times in (("vector", 1.0), ("compact-multicast", at["few"])):
+        add(order, 40, 0.1, fixed_bytes=160.0 * times, control_bytes=1.0, blocked=0.0)
+    for n in (5, 10):
+        add("view: vector", n, pause_ms=at["pause"], change_messages=n ** at["square"])
+        for order in MECHANISMS:
+            add(f"join: {order}", n, change_messages=at["join"], pause_ms=at["stop"])
+    add("hostile: vector", 12, delivered=1000.0, inversions=at["inverted"])
+    if at["broken"]:
+        found[0]["violation"] = "lost"
+    return found
+
+
+def test_table_1() -> None:
+    good = table1_claims.statistics(table_rows())
+    assert holds("survey/table1", good) == {c.key for c in claims("survey/table1")}
+
+
+@pytest.mark.parametrize(
+    ("changed", "failed"),
+    [
+        ({"broken": 1.0}, {"promises"}),
+        ({"inverted": 1.0}, {"hostile"}),
+        ({"unstable": 0.01}, {"non-blocking"}),
+        ({"first": 2.0}, {"big"}),
+        ({"wait": 0.0}, {"block"}),
+        ({"grow": 0.0}, {"linear"}),
+        ({"few": 0.8}, {"compact"}),
+        ({"chain": 100.0}, {"interconnected"}),
+        ({"chain_grows": 1.0}, {"interconnected-any"}),
+        ({"pause": 5.0}, {"view-stops"}),
+        ({"square": 1.0, "join": 1.0}, {"view-square"}),
+        ({"stop": 30.0}, {"join-stops"}),
+        ({"join": 40.0}, {"join-messages"}),
+    ],
+    ids=str,
+)
+def test_each_claim_of_table_1_fails(changed: dict[str, float], failed: set[str]) -> None:
+    assert fails("survey/table1", table1_claims.statistics(table_rows(**changed))) == failed
+
+
+def convoy_rows(vector: float = 10.0, first: float = 4.0, carrying: float = 1.0, **changed: float) -> list[Row]:
+    """Latency grows by these many ms a subgroup."""
+    bursts, calm, price = (changed.get(key, usual) for key, usual in (("bursts", 6), ("calm", 1.0), ("price", 2.0)))
+    slope = {"vector": vector, "first": first, "first-unstable": carrying}
+    return [
+        {
+            "order": order,
+            "size": size,
+            "subgroup": group,
+            "mean_ms": (1 + slope[order] * (group - 1)) * (1 + 0.001 * seed),
+            "together": bursts if order == "vector" else calm,
+            "control_bytes": 100.0 * (price if size == 6 else 1) * (1 + 0.001 * seed),
+        }
+        for size in (3, 6)
+        for order in slope
+        for seed in range(4)
+        for group in (1, 2, 3, 4)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changed", "failed"),
+    [
+        ({}, set()),
+        ({"vector": 0.1, "first": 0.0, "carrying": 0.0}, {"convoy"}),
+        ({"bursts": 1.0}, {"bursts"}),
+        ({"first": 20.0}, {"less"}),
+        ({"carrying": 20.0}, {"removed"}),
+        ({"calm": 2.0}, {"no-bursts"}),
+        ({"price": 0.9}, {"price"}),
+    ],
+    ids=str,
+)
+def test_each_claim_of_the_convoy_fails(changed: dict[str, float], failed: set[str]) -> None:
+    found = convoy.statistics(convoy_rows(**changed))
+    assert fails("survey/convoy", found) == failed
+    assert holds("survey/convoy", found) == {c.key for c in claims("survey/convoy")} - failed

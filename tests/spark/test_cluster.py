@@ -114,7 +114,7 @@ from pyspark.sql import SparkSession
 from whence.spark import audit
 builder = SparkSession.builder
 spark = builder.remote(sys.argv[1]) if sys.argv[1].startswith("sc://") else builder.master(sys.argv[1])
-spark = spark.getOrCreate()
+spark = spark.config("spark.sql.shuffle.partitions", "4").getOrCreate()
 if sys.argv[1].startswith("sc://"):
     from whence.spark.session import ship
     ship(spark)
@@ -141,7 +141,8 @@ def test_a_session_of_ones_own(cluster: Cluster, spark: SparkSession, tmp_path: 
     done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, timeout=WAIT)
     assert done.returncode == 0, done.stderr.decode()[-3000:]
     whole, parts = json.loads(done.stdout.splitlines()[-1])
-    assert main(["audit", str(tmp_path / "trace"), "--out", str(tmp_path / "embedded"), "--json"]) == 1
+    here = ["audit", str(tmp_path / "trace"), "--out", str(tmp_path / "embedded"), "--verdicts", "all", "--json"]
+    assert main(here) == 1
     told = pq.read_table(tmp_path / "embedded" / "violations").to_pylist()
     wrong = sorted([[row["run"], row["rule"], row["member"], row["lseq"]] for row in told], key=str)
     assert (

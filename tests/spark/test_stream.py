@@ -26,15 +26,16 @@ from tests.spark.session import spark
 from tests.spark.traces import make
 from whence.cli import main
 from whence.errors import TraceError, UsageError, WhenceError
-from whence.judge import Finding, Follower, Judged, Verdict
+from whence.judge import Finding, Follower, Verdict
 from whence.judge.batch import audited, tables
 from whence.judge.batch.coding import code
+from whence.judge.batch.compiled import interpreted
+from whence.judge.batch.following import fed, verdict_table
 from whence.judge.follow import CHECKPOINTS, Changes, Step, step_of
 from whence.sim.run import run
 from whence.sim.scenario import load
 from whence.spark import stream
 from whence.spark.growing import reach, read
-from whence.spark.keyed import verdict_rows
 from whence.spark.stream import StreamAudit, read_mark, read_stream
 from whence.spark.tables import arrow_schema
 from whence.trace import JsonlTrace, Row
@@ -96,33 +97,31 @@ def step(row: Row) -> tuple[str, int, Step | None]:
     return row.member, row.lseq, step_of(row)
 
 
-def follow(rows: list[Row], rng: random.Random) -> tuple[Verdicts, set[tuple[Any, ...]]]:
-    """Feed them in pieces, with the state written down and read again in between; then say that this was all."""
+def follow(rows: list[Row], rng: random.Random, few: int) -> tuple[Verdicts, set[tuple[Any, ...]]]:
+    """Feed them in pieces, with the state written down and read again in between; then say that this was all. `few`:
+    rows from which on they go through the compiled loop (which is interpreted here)."""
     follower, saved = Follower(), list[bytes]()
-    verdicts: list[tuple[Any, ...]] = []
+    verdicts: list[dict[str, Any]] = []
     violations: list[Finding] = []
     key = (rows[0].run, "main")
-
-    def hear(follower: Follower, judged: list[Judged]) -> None:
-        found = [finding for finding in follower.findings() if finding.doubt is None]
-        verdicts.extend(verdict_rows(key, judged, found))
-        violations.extend(found)
-
     at = 0
     while at < len(rows):
         size = rng.randint(1, 700)
-        hear(follower, follower.feed(map(step, rows[at : at + size])))
+        with interpreted():
+            table, found = fed(follower, as_table(rows[at : at + size]), *key, few)
+        verdicts += table.to_pylist()
+        violations += found
         saved.append(msgspec.msgpack.encode(follower.changes()))
         at += size
         if rng.random() < 0.2:
             follower = Follower()
             for changes in saved:
                 follower.apply(msgspec.msgpack.decode(changes, type=Changes))
-    hear(*follower.settled())
-    names = arrow_schema("verdicts").names
-    return by_step(dict(zip(names, v, strict=True)) for v in verdicts), {
-        (f.rule, f.member, f.step, f.event) for f in violations
-    }
+    end, judged = follower.settled()
+    found = end.findings()
+    verdicts += verdict_table(*key, judged, found).to_pylist()
+    violations += found
+    return by_step(verdicts), {(f.rule, f.member, f.step, f.event) for f in violations if f.doubt is None}
 
 
 def all_but_agreement(violations: Iterable[dict[str, Any]]) -> set[tuple[Any, ...]]:
@@ -130,14 +129,15 @@ def all_but_agreement(violations: Iterable[dict[str, Any]]) -> set[tuple[Any, ..
     return {(v["rule"], v["member"], v["lseq"], v["event"]) for v in violations if v["rule"] != "agreement"}
 
 
+@pytest.mark.parametrize("few", [10**9, 0], ids=["by row", "by loop"])
 @pytest.mark.parametrize("seed", [3, 7, 11, 39])
-def test_verdict_by_verdict_as_the_batch_in_any_order(seed: int) -> None:
+def test_verdict_by_verdict_as_the_batch_in_any_order(seed: int, few: int) -> None:
     rows = hostile(seed)
     verdicts, violations = batch(rows)
     rng = random.Random(seed)
-    assert follow(rows, rng) == (verdicts, all_but_agreement(violations))
+    assert follow(rows, rng, few) == (verdicts, all_but_agreement(violations))
     rng.shuffle(rows)
-    assert follow(rows + rows[:100], rng) == (verdicts, all_but_agreement(violations))
+    assert follow(rows + rows[:100], rng, few) == (verdicts, all_but_agreement(violations))
 
 
 def test_injected_wrongs_are_all_found() -> None:
@@ -148,7 +148,7 @@ def test_injected_wrongs_are_all_found() -> None:
         rows = to_rows(table)
         random.Random(1).shuffle(rows)
         verdicts, violations = batch(rows)
-        mine, told = follow(rows, random.Random(2))
+        mine, told = follow(rows, random.Random(2), few=0)
         assert mine == verdicts and told == all_but_agreement(violations)
         claims |= {(v[0], rows[0].run, v[1] if v[0] == "two owners" else v[3]) for v in told}
         for v in mine.values():
@@ -176,7 +176,7 @@ def test_what_is_missing_is_judged_as_the_batch_does_when_the_trace_is_complete(
     follower = Follower()
     judged = follower.feed(map(step, left))
     assert follower.waiting and len(judged) < len(verdicts)
-    assert follow(left, rng) == (verdicts, all_but_agreement(violations))
+    assert follow(left, rng, few=350) == (verdicts, all_but_agreement(violations))
     # ... and as if nothing had been missing, when it comes after all.
     follower.settled()
     judged += follower.feed(map(step, [r for r in rows if (r.member, r.lseq) in gone or r.member == late]))
@@ -440,6 +440,54 @@ def test_a_watcher_that_is_killed_and_another_that_goes_on(
     assert lines[-1]["summary"]["inversions"] == len(injected.inverted)
     assert sum(lines[-1]["violations"].values()) == len(all_but_agreement(violations))
     assert streamed(spark, trace / ".watch") == verdicts
+
+
+KEYED = """
+import sys
+from whence.spark import audit_stream, register
+from whence.spark.session import session
+spark = session("local[1]", "1g")
+register(spark)
+steps = spark.readStream.format("whence").option("max_bytes", 100_000).load(sys.argv[1])
+sink = audit_stream(steps).writeStream.format("parquet").option("checkpointLocation", sys.argv[2] + "/saved")
+trigger = {"availableNow": True} if sys.argv[3] == "once" else {"processingTime": "100 milliseconds"}
+sink.trigger(**trigger).start(sys.argv[2] + "/found").awaitTermination()
+"""
+
+
+@pytest.mark.long
+def test_a_keyed_stream_that_is_killed_and_another_that_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+    """`audit_stream` in a process that is killed (-9) after some of its batches, whatever it is doing then. The next
+    one goes on from the state store: together each verdict once, those of the batch."""
+    trace = tmp_path / "trace"
+    trace.mkdir()
+    rows = [row for table in make(8_000, runs=2, origins=3, members=30, wrongs=3)[0] for row in to_rows(table)]
+    verdicts, violations = batch(rows)
+    lines = [msgspec.json.encode(row) + b"\n" for row in rows]
+    parts = [lines[k::8] for k in range(8)]  # out of order, so that much waits from one batch to the next
+    command = [sys.executable, "-c", KEYED, str(trace), str(tmp_path)]
+
+    def write(some: Iterable[int]) -> None:
+        for k in some:
+            (trace / f"{k}.jsonl").write_bytes(b"".join(parts[k]))
+
+    write(range(5))
+    with (tmp_path / "said").open("wb") as said:
+        first = subprocess.Popen([*command, "on"], stdout=said, stderr=said, start_new_session=True)
+    try:
+        wait_for((tmp_path / "saved" / "commits" / "1").exists)
+    finally:
+        os.killpg(first.pid, signal.SIGKILL)
+        first.wait()
+    write(range(5, 8))
+    done = subprocess.run([*command, "once"], capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()[-3000:]
+    found = spark.read.parquet(str(tmp_path / "found"))
+    assert by_step(r.asDict() for r in found.where("verdicts is not null").select("verdicts.*").collect()) == verdicts
+    wrong = found.where("violations is not null").select("violations.*").collect()
+    told = [(row.run, row.rule, row.member, row.lseq, row.event) for row in wrong]
+    expected = {(v["run"], v["rule"], v["member"], v["lseq"], v["event"]) for v in violations}
+    assert len(told) == len(set(told)) and set(told) == {one for one in expected if one[1] != "agreement"}
 
 
 def test_what_only_the_end_shows_counts(

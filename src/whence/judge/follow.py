@@ -126,11 +126,13 @@ class Follower:
         """Rows that came again, since the state was loaded."""
         self.torn: dict[str, int] = {}
         """Members with steps that are missing for good, and how many."""
-        self._published: list[Published] = []
+        self.published: list[Published] = []
+        """All events, as they were published."""
         self._used: dict[str, Use] = {}  # id without its owner -> its first use by time
         self._reused: dict[str, None] = {}
         self._waiting: dict[Cause, list[str]] = {}
-        self._ready: list[str] = []
+        self.ready: list[str] = []
+        """Members that may go on."""
         self._released: set[tuple[str, str, str]] = set()
         self._settled = False
         self._out: list[Judged] = []
@@ -145,17 +147,22 @@ class Follower:
     def feed(self, rows: Iterable[tuple[str, int, Step | None]]) -> list[Judged]:
         """(member, step number, step; None: a row of another kind) -> verdicts on what does not have to wait."""
         for member, number, step in rows:
-            queue = self.queues.get(member)
-            if queue is None:
-                queue = self.queues[member] = Queue(member)
+            queue = self.queue(member)
             if number < queue.next or number in queue.ahead:
                 self.repeated += 1
                 continue
             queue.ahead[number] = step
-            self._dirty[member] = None
             if number == queue.next:
-                self._ready.append(member)
+                self.ready.append(member)
         return self._run()
+
+    def queue(self, member: str) -> Queue:
+        """The steps of a member that wait, which are about to change."""
+        self._dirty[member] = None
+        queue = self.queues.get(member)
+        if queue is None:
+            queue = self.queues[member] = Queue(member)
+        return queue
 
     @property
     def waiting(self) -> dict[str, tuple[int, str]]:
@@ -174,7 +181,7 @@ class Follower:
     def settle(self) -> list[Judged]:
         """No more rows will come: nobody waits for what no row gives, and steps that are missing are missing."""
         self._settled = True
-        self._ready = sorted(self.queues)
+        self.ready = sorted(self.queues)
         out = self._run()
         while stuck := sorted(q.name for q in self.queues.values() if q.blocked):
             given = {cause for q in self.queues.values() for step in q.ahead.values() for cause in _gives(step)}
@@ -193,15 +200,19 @@ class Follower:
             self._released.add((queue.name, *queue.blocked))
             self._waiting[queue.blocked].remove(queue.name)
             queue.blocked = None
-            self._ready.append(queue.name)
+            self.ready.append(queue.name)
 
     def _run(self) -> list[Judged]:
-        while self._ready:
-            self._go_on(self.queues[self._ready.pop()])
+        while self.ready:
+            self.go_on(self.queues[self.ready.pop()])
+        return self.taken()
+
+    def taken(self) -> list[Judged]:
+        """The verdicts since this was asked last."""
         out, self._out = self._out, []
         return out
 
-    def _go_on(self, queue: Queue) -> None:
+    def go_on(self, queue: Queue) -> None:
         """All steps of the member that do not have to wait."""
         ahead = queue.ahead
         self._dirty[queue.name] = None
@@ -225,7 +236,7 @@ class Follower:
     def _happened(self, cause: Cause) -> None:
         for member in self._waiting.pop(cause, ()):
             self.queues[member].blocked = None
-            self._ready.append(member)
+            self.ready.append(member)
 
     def _step(self, queue: Queue, step: Step) -> Cause | None:
         """Carry out a step, or say what it has to wait for."""
@@ -312,7 +323,7 @@ class Follower:
         if unit.seq == 1:
             self._new.origins.append(queue.name)
         published = Published(unit.origin, event, queue.next, t, unit.news)
-        self._published.append(published)
+        self.published.append(published)
         self._new.published.append(published)
         at = At(queue.name, queue.next, t, self.causality.lives[queue.name])
         self._overlaps += self.tickets.published(event, unit[:2], at)
@@ -422,7 +433,7 @@ class Follower:
         """Everything, as changes to nothing."""
         origins = [origin.name for origin in self.causality.origins]
         lives, queues = list(self.causality.lives.values()), list(self.queues.values())
-        return self._with_claims(Changes(origins, self._published, lives, queues, self.causality.taken))
+        return self._with_claims(Changes(origins, self.published, lives, queues, self.causality.taken))
 
     def _with_claims(self, changes: Changes) -> Changes:
         """They are few: all of them, each time."""
@@ -437,7 +448,7 @@ class Follower:
             causality.add_origin(name)
         for published in changes.published:
             causality.add_unit(published.origin, published.event, published.news, 1)
-            self._published.append(published)
+            self.published.append(published)
             name = causality.origins[published.origin].name
             use = (published.t, name, published.step, published.event)
             self._used.setdefault(published.event.partition("@")[0], use)

@@ -391,6 +391,8 @@ class Node:
                 self._flush_trace()  # before anybody can know of it: a kill must not leave events nobody published
         if self._votes is not None:
             self._keep_vote(self._votes, out)
+        if scribe is not None:
+            scribe.watch(self._now)
         if scribe is None or (checkpoint is None and not scribe.busy):
             self._finish(out, batch)
             return

@@ -8,6 +8,7 @@ once when nothing is under way. Every job says what to do when it is on disk; th
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -19,6 +20,11 @@ from whence.ports import Deliver
 SAVE_BYTES = 64 << 10
 """The application's state is written again when the log has grown by this, or by as much as was written with the last
 state if that was more. So the state costs at most as much as the log, whatever its size."""
+
+STILL_NS = 5 * 10**9
+"""A disk that has written nothing for so long, though it was asked to, stands still."""
+
+log = logging.getLogger("whence.net")
 
 RunJob = Callable[[Callable[[], None], Callable[[BaseException | None], None]], None]
 """Runs a job, and calls the second function in the loop when it is over."""
@@ -65,6 +71,9 @@ class Scribe:
         self._put_jobs = self._done_jobs = 0
         self._broken = False
         self._progress = Signal()
+        self._asked_at: int | None = None
+        self._done_then = 0
+        self._still = False
 
     @property
     def busy(self) -> bool:
@@ -107,6 +116,21 @@ class Scribe:
     def processed(self, events: int, state: bytes | None = None) -> None:
         """The application is done with so many more events; `state`: the application's with all of them in it."""
         self._put(Job(lambda: self._journal.processed(events, state), state is not None, False, nothing))
+
+    def watch(self, now: int) -> None:
+        """Say that the disk stands still, once, and that it writes again. To be called now and then."""
+        if not self._running or self._asked_at is None or self._done_jobs != self._done_then:
+            if self._still:
+                log.warning("%s: the disk writes again", self._journal.directory)
+            self._asked_at, self._done_then, self._still = now, self._done_jobs, False
+        elif not self._still and now - self._asked_at > STILL_NS:
+            self._still = True
+            log.warning(
+                "%s: the disk has written nothing for %d s. What is published here waits for it, and so do the votes "
+                "of this member: others may wait for those",
+                self._journal.directory,
+                (now - self._asked_at) // 10**9,
+            )
 
     async def settled(self) -> None:
         """Wait until all that was handed in before is written, or never will be."""

@@ -188,12 +188,13 @@ def _draw(figure: Any, png: Path, svg: Path) -> None:
 
 
 def panels(title: str, *names: tuple[str, str]) -> tuple[Figure, list[Any]]:
-    """Empty plots side by side, each with the labels of its x and y axis."""
+    """Empty plots side by side (four: two by two), each with the labels of its x and y axis."""
     from matplotlib.figure import Figure
 
-    width, height = {1: (7.5, 4.8), 2: (11, 4.8)}.get(len(names), (4.6 * len(names), 4.2))
+    width, height = {1: (7.5, 4.8), 2: (11, 4.8), 4: (11, 8.4)}.get(len(names), (4.6 * len(names), 4.2))
+    lines = 2 if len(names) == 4 else 1
     figure = Figure(figsize=(width, height), layout="constrained")
-    plots = list(figure.subplots(1, len(names), squeeze=False)[0])
+    plots = list(figure.subplots(lines, len(names) // lines, squeeze=False).flat)
     figure.suptitle(title, fontsize=11)
     for axes, (x, y) in zip(plots, names, strict=True):
         axes.set_xlabel(x)

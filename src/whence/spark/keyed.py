@@ -3,6 +3,9 @@
 The state of a run of a cluster is kept by Spark, keyed by both, and saved with each batch in the checkpoint of the
 query: a query that is killed and started again goes on where it was, and with a sink that takes each batch once, each
 verdict is there once. The judge is `whence.judge.follow`, as in `whence watch`.
+
+Rows come to the judge and findings leave it in blocks (`whence.spark.blocks`): as rows of pandas they would take five
+times as long as judging them.
 """
 
 from __future__ import annotations
@@ -13,14 +16,13 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import pyarrow as pa
 
-from whence.judge import Follower, Judged
-from whence.judge.batch.coding import READ
-from whence.judge.batch.tables import from_rows, violations_table
-from whence.judge.findings import Finding
-from whence.judge.follow import KINDS, Changes, Step
-from whence.judge.promises import PROMISES
+from whence.judge import Follower
+from whence.judge.batch.following import fed
+from whence.judge.batch.tables import violations_table
+from whence.judge.follow import Changes
 from whence.spark import gate
-from whence.spark.tables import spark_schema
+from whence.spark.blocks import BLOCKS, REFUSED, pack, packed, unpacked
+from whence.spark.tables import arrow_schema, spark_schema
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 TABLES: Final = ("verdicts", "violations")
 _STATE: Final = "saved binary"
+_FOUND: Final = "name string, block binary"
 
 
 def audit_stream(df: DataFrame) -> DataFrame:
@@ -36,18 +39,16 @@ def audit_stream(df: DataFrame) -> DataFrame:
     `violations`, structs of which one is filled: `found.where("violations is not null").select("violations.*")`. Rows
     that cannot be judged are passed over. A delivery whose publish has not come waits. What depends on rows that may
     still come (`agreement`, doubts) is for the audit at the end. The state of a run grows with the events in it."""
-    from pyspark.sql import functions as F
     from pyspark.sql.streaming.state import GroupStateTimeout
 
     from whence.spark.session import check_workers
 
     check_workers(df.sparkSession)
+    blocks = gate.rows(df).mapInArrow(packed, BLOCKS).where(f"run != '{REFUSED}'")
+    keyed = blocks.select("run", "cluster", "block").groupBy("run", "cluster")
+    found = keyed.applyInPandasWithState(_judged, _FOUND, _STATE, "append", GroupStateTimeout.NoTimeout)
     kinds = ", ".join(f"{name} {spark_schema(name).simpleString()}" for name in TABLES)
-    rows = gate.rows(df).where("run is not null and cluster is not null and member is not null and kind is not null")
-    known = F.col("order").isNull() | F.col("order").isin([*PROMISES])
-    good = rows.where(F.expr("lseq >= 0 and bad is null") & known)
-    keyed = good.select(*READ).groupBy("run", "cluster")
-    return keyed.applyInPandasWithState(_judged, kinds, _STATE, "append", GroupStateTimeout.NoTimeout)
+    return found.mapInArrow(_rows, kinds)
 
 
 def _judged(key: Any, batches: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
@@ -56,36 +57,23 @@ def _judged(key: Any, batches: Iterable[pd.DataFrame], state: GroupState) -> Ite
     follower = Follower()
     if state.exists:
         follower.apply(msgspec.msgpack.decode(state.get[0], type=Changes))
-    judged: list[Judged] = []
-    for batch in batches:
-        table = pa.Table.from_pandas(batch, preserve_index=False)
-        judged += follower.feed(steps_of(table))
-    found = [finding for finding in follower.findings() if finding.doubt is None]
-    state.update((msgspec.msgpack.encode(follower.whole()),))
     run = str(key[0]), str(key[1])
-    made = {
-        "verdicts": from_rows("verdicts", list(verdict_rows(run, judged, found))),
-        "violations": violations_table(found, *run),
-    }
-    for name, rows in made.items():
-        if rows.num_rows:
-            filled = rows.to_pylist()
-            yield pd.DataFrame({table: filled if table == name else [None] * len(filled) for table in TABLES})
+    verdicts, found = fed(follower, unpacked(block for batch in batches for block in batch["block"]), *run)
+    state.update((msgspec.msgpack.encode(follower.whole()),))
+    wrong = [finding for finding in found if finding.doubt is None]
+    made = {"verdicts": verdicts, "violations": violations_table(wrong, *run)}
+    blocks = {name: pack(table) for name, table in made.items() if table.num_rows}
+    yield pd.DataFrame({"name": list(blocks), "block": list(blocks.values())})
 
 
-def steps_of(rows: pa.Table) -> Iterator[tuple[str, int, Step | None]]:
-    """Rows of one run and cluster, as the follower wants them."""
-    numbers = [rows[name].cast(pa.int64()).to_pylist() for name in ("lseq", "ticket", "t_ns")]  # floats, by pandas
-    texts = [rows[name].to_pylist() for name in ("member", "kind", "event", "reason", "peer", "order", "token")]
-    for lseq, ticket, t, member, kind, event, reason, peer, order, token in zip(*numbers, *texts, strict=True):
-        step = Step(kind, event, None, reason, peer, order, token, ticket, t) if kind in KINDS else None
-        yield member, lseq, step
-
-
-def verdict_rows(key: tuple[str, str], judged: list[Judged], found: list[Finding]) -> Iterator[tuple[Any, ...]]:
-    """Rows of `verdicts`."""
-    wrong = {(finding.member, finding.step) for finding in found}
-    for one in judged:
-        cause = (None, None, None) if one.cause is None else (one.cause.origin, one.cause.seq, one.cause.id)
-        at = (one.member, one.step)
-        yield (*key, *at, one.event, one.origin, one.seq, one.verdict.text, one.order, *cause, at in wrong)
+def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """For `mapInArrow`: the rows of these blocks, each in the column of its table."""
+    for batch in batches:
+        blocks: list[dict[str, Any]] = batch.to_pylist()
+        for name, block in ((row["name"], row["block"]) for row in blocks):
+            for part in pa.ipc.open_stream(block).read_all().cast(arrow_schema(name)).to_batches(1 << 16):
+                filled = {name: part.to_struct_array()}
+                yield pa.RecordBatch.from_arrays(
+                    [filled.get(table, pa.nulls(len(part), pa.struct(arrow_schema(table)))) for table in TABLES],
+                    names=list(TABLES),
+                )

@@ -20,7 +20,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, Final, Self
 
@@ -33,11 +33,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from whence.errors import TraceError, UsageError, WhenceError
 from whence.judge import Follower
-from whence.judge.batch.tables import from_rows, violations_table
-from whence.judge.follow import KINDS, Changes, Step
+from whence.judge.batch.following import fed, verdict_table
+from whence.judge.batch.tables import violations_table
+from whence.judge.findings import Finding
+from whence.judge.follow import Changes
 from whence.spark import ingest
+from whence.spark.blocks import by_run
 from whence.spark.growing import BATCH_BYTES, growing_files, is_parquet, read
-from whence.spark.keyed import verdict_rows
 from whence.spark.place import found as files_at
 from whence.spark.sources import register
 from whence.spark.tables import MANIFEST, arrow_schema, disk_errors, require, spark_schema
@@ -299,52 +301,45 @@ def _judge(
     """Tables of what was found (none that would be empty), and the sums with it."""
     bad = table.filter(table["bad"].is_valid())
     good = table.filter(table["bad"].is_null())
-    verdicts: list[tuple[Any, ...]] = []
-    broken: list[pa.Table] = []
+    judged: list[pa.Table] = [arrow_schema("verdicts").empty_table()]
+    broken: list[pa.Table] = [arrow_schema("violations").empty_table()]
     doubts = before.doubts
-    heard = [(key, followers.setdefault(key, Follower()), rows) for key, rows in _by_run(good)]
-    judged = [(key, follower, follower.feed(rows)) for key, follower, rows in heard]
-    if settle:
-        judged += ((key, *follower.settled()) for key, follower in list(followers.items()))
-    for key, follower, some in judged:
-        every = follower.findings()
-        found = [finding for finding in every if finding.doubt is None]
-        doubts += len(every) - len(found) + sum(follower.torn.values())
-        verdicts += verdict_rows(key, some, found)
-        broken.append(violations_table(found, *key))
-    violations = pa.concat_tables([arrow_schema("violations").empty_table(), *broken])
+
+    def hear(run: str, cluster: str, verdicts: pa.Table, found: list[Finding]) -> int:
+        judged.append(verdicts)
+        broken.append(violations_table([finding for finding in found if finding.doubt is None], run, cluster))
+        return sum(finding.doubt is not None for finding in found)
+
+    for run, cluster, rows in by_run(good):
+        follower = followers.setdefault((run, cluster), Follower())
+        doubts += hear(run, cluster, *fed(follower, rows, run, cluster))
+    for (run, cluster), follower in followers.items() if settle else ():
+        end, some = follower.settled()
+        found = end.findings()
+        doubts += hear(run, cluster, verdict_table(run, cluster, some, found), found) + sum(end.torn.values())
+    verdicts, violations = pa.concat_tables(judged), pa.concat_tables(broken)
     newest: int = pc.max(good["t_ns"]).as_py() or 0
     sums = Sums(
         before.rows + good.num_rows,
         before.bad + bad.num_rows,
-        _added(before.verdicts, (row[7] for row in verdicts)),
-        _added(before.violations, map(str, violations["rule"].to_pylist())),
+        _added(before.verdicts, verdicts["verdict"]),
+        _added(before.violations, violations["rule"]),
         max(before.newest_ns, newest),
         doubts,
     )
     quarantine = bad.select(["file", "position", "bad", "raw"]).rename_columns(["file", "position", "reason", "raw"])
     tables = {
-        "verdicts": from_rows("verdicts", verdicts),
+        "verdicts": verdicts,
         "violations": violations,
         "quarantine": quarantine.cast(arrow_schema("quarantine")),
     }
     return {name: part for name, part in tables.items() if part.num_rows}, sums
 
 
-def _by_run(rows: pa.Table) -> Iterator[tuple[tuple[str, str], Iterable[tuple[str, int, Step | None]]]]:
-    """The rows of each run and cluster, as the follower wants them."""
-    names = ("run", "cluster", "member", "lseq", "kind", "event", "origin", "reason")
-    more = ("peer", "order", "token", "ticket", "t_ns")
-    columns = [rows[name].to_pylist() for name in (*names, *more)]
-    groups: dict[tuple[str, str], list[tuple[str, int, Step | None]]] = {}
-    for run, cluster, member, lseq, kind, *rest in zip(*columns, strict=True):
-        step = Step(kind, *rest) if kind in KINDS else None
-        groups.setdefault((run, cluster), []).append((member, lseq, step))
-    yield from groups.items()
-
-
-def _added(before: dict[str, int], names: Iterable[str]) -> dict[str, int]:
-    return dict(sorted((Counter(before) + Counter(names)).items()))
+def _added(before: dict[str, int], names: pa.ChunkedArray[Any]) -> dict[str, int]:
+    counts: Any = pc.value_counts(names)
+    new = {str(one["values"]): int(one["counts"]) for one in counts.to_pylist()}
+    return dict(sorted((Counter(before) + Counter(new)).items()))
 
 
 # -- what is left of a trace that is complete

@@ -23,7 +23,7 @@ READ: Final = ("run", "cluster", "lseq", "t_ns", "ticket", *TEXTS)
 END: Final = 2**62
 """The `lseq` of a step we add after all of a life."""
 
-_KINDS: Final = {
+KINDS: Final = {
     "publish": kernel.PUBLISH,
     "deliver": kernel.DELIVER,
     "join": kernel.JOIN,
@@ -340,7 +340,7 @@ def _rows(table: pa.Table, needed: Needed | None, known: Known | None, complete:
     rank = np.empty(len(names), np.int32)
     rank[ranked] = np.arange(len(ranked), dtype=np.int32)
     kind_code, kinds = codes(table["kind"])
-    kind_of = np.array([_KINDS.get(str(k), kernel.OTHER) for k in kinds.to_pylist()] or [0], np.int8)
+    kind_of = np.array([KINDS.get(str(k), kernel.OTHER) for k in kinds.to_pylist()] or [0], np.int8)
     event, events = codes(table["event"])
     member, kind, what = _translated(found, rank, kind_code, kind_of, event)
     members = names.take(ranked)

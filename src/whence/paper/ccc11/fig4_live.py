@@ -107,8 +107,8 @@ def draw(rows: list[Row]) -> Any:
         f"{min(row['seeds'] for row in rows)} runs or more",
         ("members", "latency of an event (rounds, mean)"),
         ("members", "sent by a member (bytes a round)"),
-        ("members", "latency if a round lasts as 10 Mbit/s need (ms)"),
-        ("members", "throughput likewise (events/s at each member)"),
+        ("members", "latency over a 10 Mbit/s uplink (ms, mean)"),
+        ("members", "throughput over it (events/s at each member)"),
     )
     columns = ("latency_rounds", "bytes_a_round", "latency_at_uplink_ms", "throughput_at_uplink")
     for i, name in enumerate(dict.fromkeys(row["instance"] for row in rows)):

@@ -182,7 +182,8 @@ A statement is what a paper says at one place, in our words. Its claims make it 
 the date on which they were declared. Claims are judged on 95 % intervals, over seeds or counts. Settings that are
 compared run with the same seeds, and the interval is that of the differences. Points that are judged together have
 wider intervals, so that all of them cover at once. A claim *holds* if every interval lies within its threshold, it
-*fails* if one lies outside, and else it is *not decided*. Figures are those of the point that decides.
+*fails* if one lies outside, and else it is *not decided*. Figures are those of the point that decides. Seeds count from
+0 unless the command names another first one.
 
 * **holds**: all claims of the statement, as printed, hold.
 * **holds with our correction**: it fails as printed, and holds as corrected here.

@@ -11,6 +11,7 @@ waits.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from whence.order.survey.base import control_bytes
 from whence.order.survey.config import SurveyConfig
 from whence.order.survey.registry import make
+from whence.paper.points import run_all
 from whence.paper.survey.interconnect import Interconnected, LinkWire, ToGroup, check_acyclic
 from whence.paper.survey.reliable import Data, View, Wire
 from whence.paper.survey.subgroup import Delivered, ToMember
@@ -180,28 +182,34 @@ Row = dict[str, Any]
 def measure(context: Context) -> list[Row]:
     """Three orders in small and in larger subgroups, the same load and losses; several seeds."""
     seconds, subgroups, seeds = (1.0, 4, 3) if context.quick else (4.0, 8, 5)
-    points = [(order, size, seed) for size in (3, 6) for order in ORDERS for seed in range(seeds)]
-    rows = []
-    for at, (order, size, seed) in enumerate(points):
-        context.say(at / len(points), f"{ORDERS[order]}, subgroups of {size}")
-        setting = Setting(
-            order, subgroups, size, 50.0 * size, loss=0.02, seconds=seconds, seed=context.seed * 1000 + seed
-        )
-        convoy = simulate(setting)
-        rows += [
+    settings = [
+        {"order": order, "subgroups": subgroups, "size": size, "seconds": seconds, "seed": context.seed * 1000 + i}
+        for size in (3, 6)
+        for order in ORDERS
+        for i in range(seeds)
+    ]
+    found = run_all(f"{__name__}:point", settings, context.master, context.count("runs"))
+    return [row for one in found for row in one["rows"]]
+
+
+def point(setting: Mapping[str, Any]) -> dict[str, list[Row]]:
+    """A runner: one chain, a row for each subgroup."""
+    convoy = simulate(Setting(**setting, rate=50.0 * setting["size"], loss=0.02))
+    return {
+        "rows": [
             {
-                "order": order,
-                "size": size,
-                "seed": seed,
+                "order": setting["order"],
+                "size": setting["size"],
+                "seed": setting["seed"],
                 "subgroup": group + 1,
                 "mean_ms": convoy.mean(group),
                 "p90_ms": quantile(convoy.latency[group], 0.9),
                 "together": convoy.together[group],
                 "control_bytes": convoy.control,
             }
-            for group in range(subgroups)
+            for group in range(setting["subgroups"])
         ]
-    return rows
+    }
 
 
 def outcome(rows: list[Row]) -> Outcome:
