@@ -124,6 +124,9 @@ class _Bulk:
         member, names = codes(table["member"])
         kind, kinds = codes(table["kind"])
         event, self.events = codes(table["event"])
+        named = table["origin"] if "origin" in table.column_names else pa.nulls(table.num_rows, pa.string())
+        self.origin, origins = codes(named)
+        self.origins = [str(name) for name in origins.to_pylist()]
         lseq = table["lseq"].to_numpy().astype(np.int64, copy=False)
         self.members = [str(name) for name in names.to_pylist()]
         self.row = np.lexsort((lseq, member))
@@ -251,9 +254,8 @@ class _Bulk:
         if self.kind[at] == kernel.OTHER:
             return None
         if self.kind[at] == kernel.DELIVER:
-            e, said = int(self.event[at]), self.table.column_names
-            origin = self.table["origin"][int(self.row[at])].as_py() if "origin" in said else None
-            return Step("deliver", None if e < 0 else self.names[e], origin)
+            e, o = int(self.event[at]), int(self.origin[self.row[at]])
+            return Step("deliver", None if e < 0 else self.names[e], None if o < 0 else self.origins[o])
         return self.special[at]
 
     def _keep(self, m: int, queue: Queue) -> None:
