@@ -67,5 +67,10 @@ NAMED: tuple[tuple[str, str, str], ...] = (
         "Out for the ring: its safety assumes honest coordinators. [SECURITY](../SECURITY.md) says what signatures and "
         "roles stop.",
     ),
+    (
+        "figures that explain and claim nothing",
+        "CCC11 Figures 1 to 3, SURVEY Fig. 1",
+        "Not measured. The exclusion that CCC11 Figure 3 draws is run and drawn by `whence paper ccc11/ring`.",
+    ),
 )
 """What, where it is named, and what became of it."""

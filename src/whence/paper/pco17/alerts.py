@@ -69,7 +69,7 @@ def draw(rows: list[Row]) -> object:
     """Alerts by K, and by the length of L."""
     by_keys, by_length = ([row for row in rows if row["part"] == part] for part in ("keys", "length"))
     figure, (axes, lists) = panels(
-        f"Alerts: N = 1000, R = 100, 200 messages/s, {count(by_keys[0]['deliveries'])}",
+        f"Alerts: N = 1000, R = 100, 200 messages/s, {count(by_keys[0]['deliveries'])} or more",
         ("K, entries of each process", "share of deliveries"),
         ("length of the list L of Algorithm 5 (K = 4)", "share"),
     )
