@@ -271,18 +271,19 @@ def stream_case(_: str, folder: Path) -> Row:
     return {"first": delays[0], "median": later[len(later) // 2], "max": later[-1], "batches": batches}
 
 
-def keyed_case(_: str, folder: Path) -> Row:
-    """`audit_stream` in a warm session: 20 runs as they would come from a table, two files a batch, verdicts written as
-    Parquet, from the start of the query to its end."""
+def keyed_case(case: str, folder: Path) -> Row:
+    """`audit_stream` in a warm session: 20 runs as they would come from a table, four files a batch, verdicts written
+    as Parquet, from the start of the query to its end."""
     from whence.spark import audit_stream
     from whence.spark.tables import spark_schema
 
     spark = embedded()
 
     def work() -> int:
-        steps = spark.readStream.schema(spark_schema("events")).option("maxFilesPerTrigger", 2).parquet(str(folder))
+        steps = spark.readStream.schema(spark_schema("events")).option("maxFilesPerTrigger", 4).parquet(str(folder))
         with tempfile.TemporaryDirectory() as out:
-            sink = audit_stream(steps).writeStream.format("parquet").option("checkpointLocation", f"{out}/saved")
+            found = audit_stream(steps, exceptions=case == "keyed exceptions")
+            sink = found.writeStream.format("parquet").option("checkpointLocation", f"{out}/saved")
             query = sink.trigger(availableNow=True).start(f"{out}/found")
             query.awaitTermination()
         return sum(progress["numInputRows"] for progress in query.recentProgress)
@@ -344,6 +345,7 @@ CASES: dict[str, Callable[[str, Path], Row]] = {
     "warm": warm_case,
     "stream": stream_case,
     "keyed": keyed_case,
+    "keyed exceptions": keyed_case,
     "many": runs_case,
 }
 
@@ -435,8 +437,9 @@ def streams(place: Path, rows: int) -> Iterator[Row]:
     folder = place / f"streams-{rows}"
     folder.mkdir()
     written = write_trace(folder, rows, "run")
-    keyed, _ = measured("keyed", str(folder))
-    yield {"what": f"audit_stream, {written:,} rows", **keyed, "goal": ">= 1,000,000 rows/s"}
+    for case, name in (("keyed", "audit_stream"), ("keyed exceptions", "audit_stream(exceptions=True)")):
+        keyed, _ = measured(case, str(folder))
+        yield {"what": f"{name}, {written:,} rows", **keyed, "goal": ">= 1,000,000 rows/s"}
     took = typed("whence.cli", "watch", str(folder), "--once", "--json", "--out", str(place / "watched"))
     del took["cpu"]
     yield {"what": f"whence watch --once, {written:,} rows", **took, "rows/s": written / took["seconds"]}

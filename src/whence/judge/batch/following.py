@@ -22,7 +22,7 @@ from whence.judge.causality import Unit
 from whence.judge.findings import Finding
 from whence.judge.follow import KINDS as TAKEN
 from whence.judge.follow import Follower, Judged, Queue, Step
-from whence.judge.promises import NAMES
+from whence.judge.promises import NAMES, Verdict
 
 FEW: Final = 5_000
 """Rows below which the loop does not pay: loading machine code takes tenths of a second."""
@@ -43,16 +43,18 @@ class _Units(NamedTuple):
     value: Ints
 
 
-def fed(follower: Follower, table: pa.Table, run: str, cluster: str, few: int = FEW) -> tuple[pa.Table, list[Finding]]:
+def fed(
+    follower: Follower, table: pa.Table, run: str, cluster: str, few: int = FEW, exceptions: bool = False
+) -> tuple[pa.Table, list[Finding]]:
     """Rows of one run and cluster, in any order -> the table `verdicts` on what does not have to wait, and what was
-    found. `table`: the columns of a trace; `origin` may be missing."""
-    if table.num_rows < few:
-        judged, rest = follower.feed(_steps(table)), None
-    else:
-        bulk = _Bulk(follower, table)
-        judged, rest = bulk.run(), bulk
+    found. `table`: the columns of a trace; `origin` may be missing. `exceptions`: no verdicts that are in order."""
+    bulk = None if table.num_rows < few else _Bulk(follower, table)
+    judged = follower.feed(_steps(table)) if bulk is None else bulk.run()
     found = follower.findings()
-    return verdict_table(run, cluster, judged, found, rest), found
+    if exceptions:
+        wrong = {(finding.member, finding.step) for finding in found}
+        judged = [one for one in judged if one.verdict is not Verdict.IN_ORDER or (one.member, one.step) in wrong]
+    return verdict_table(run, cluster, judged, found, None if exceptions else bulk), found
 
 
 def verdict_table(
