@@ -6,6 +6,8 @@ from __future__ import annotations
 import random
 from collections import Counter
 
+import msgspec
+
 from whence.trace import Row
 
 ORDERS = ("unordered", "fifo", "causal", "reliable", "probabilistic")
@@ -137,3 +139,28 @@ def cut(rows: list[Row], rng: random.Random) -> list[Row]:
         parts = (mine, mine[a:], mine[:b], mine[:1], mine[a:b], mine[a : a + 1], rng.sample(mine, len(mine) // 10))
         gone |= {(row.member, row.lseq) for row in rng.choice(parts)}
     return [row for row in rows if (row.member, row.lseq) not in gone]
+
+
+def pairs(
+    rounds: int, late: dict[int, int], run: str = "r", order: str = "probabilistic", over: bool = False
+) -> list[Row]:
+    """A cluster of five in which nearly everything is in order: in each round `a` publishes a cause and `b` its effect.
+    The first `late[round]` of the other three deliver the effect first. That makes 8 deliveries of others' events a
+    round. `over`: all of them leave at the end."""
+    made = Made(random.Random(run))
+    members = [f"{name}#1" for name in "abcde"]
+    for member in members:
+        made.row(member, "join", reason="genesis", order=order)
+    for n in range(rounds):
+        cause = made.publish("a#1", 0)
+        made.deliver("a#1", cause)
+        made.deliver("b#1", cause)
+        effect = made.publish("b#1", 1)
+        made.deliver("b#1", effect)
+        made.deliver("a#1", effect)
+        for k, member in enumerate(members[2:]):
+            for event in (effect, cause) if k < late.get(n, 0) else (cause, effect):
+                made.deliver(member, event)
+    for member in members if over else ():
+        made.row(member, "leave")
+    return [msgspec.structs.replace(row, run=run) for row in made.rows]

@@ -15,6 +15,7 @@ from tests.net.live import LIMIT, assert_causal, collect, fast, run, until
 from whence.clock import Frame
 from whence.errors import ClusterClosed, DiskError
 from whence.net import entry, scribe
+from whence.net.council import CouncilStatus
 from whence.net.disk import Files, Journal
 from whence.net.scribe import SAVE_BYTES, Scribe, in_thread
 from whence.ports import Deliver
@@ -98,6 +99,33 @@ def test_a_member_with_a_slow_disk_keeps_its_ticket_and_others_are_served(
         assert_causal(trace)
 
     run(main())
+
+
+def test_a_voter_that_cannot_write_its_votes_counts_as_missing(tmp_path: Path, gate: Gate) -> None:
+    async def main() -> None:
+        net = MemoryNetwork()
+        common = {"transport": net, "settings": fast()}
+        async with (
+            whence.found("lobby", **common) as a,
+            whence.join("lobby", [a.address], directory=tmp_path, **common) as b,
+            whence.join("lobby", [a.address], **common) as c,
+            a.publisher() as ours,
+        ):
+            await ours.ready()
+            await three_voters(a)
+            gate.shut = True
+            async with c.publisher() as other:
+                await other.ready()  # two of three voters grant a ticket
+                await until(lambda: a.council is not None and b.me not in present(a.council), "it is not waited for")
+                await other.publish(b"x")
+            gate.open()
+            await until(lambda: a.council is not None and len(present(a.council)) == 3, "it votes again")
+
+    run(main())
+
+
+def present(council: CouncilStatus) -> list[str]:
+    return [voter.member for voter in council.voters if not voter.missing]
 
 
 def test_a_council_whose_voter_takes_a_second_for_each_sync_serves_everybody(tmp_path: Path, gate: Gate) -> None:

@@ -157,7 +157,7 @@ def test_rows_that_cannot_be_judged_are_in_quarantine(spark: SparkSession) -> No
 def test_an_empty_table(spark: SparkSession) -> None:  # noqa: F811
     df = spark.createDataFrame([], "run string, cluster string, member string, lseq long, kind string, event string")
     with audit(df) as found:
-        assert [getattr(found, name).count() for name in TABLES] == [0] * 5
+        assert [getattr(found, name).count() for name in TABLES] == [0] * 6
 
 
 def test_many_runs_in_one_table(spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811

@@ -14,9 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.judge.traces import pairs
 from tests.spark import traces
 from tests.spark.session import spark
 from whence.cli import main
+from whence.errors import UsageError
+from whence.spark import audit as judge_frame
 from whence.spark.findings import TABLES
 from whence.spark.job import audit_files
 from whence.spark.local import audit_here
@@ -134,3 +137,101 @@ def test_an_empty_file_and_an_empty_directory(tmp_path: Path, capsys: pytest.Cap
     for path in (tmp_path / "t.jsonl", tmp_path / "nothing"):
         assert main(["audit", str(path), "--out", str(tmp_path / "out"), "--engine", "local"]) == 2
         assert str(path) in capsys.readouterr().err
+
+
+# -- the error rate of a probabilistic cluster
+
+
+def probabilistic(place: Path, over: bool = False) -> Path:
+    """Three runs of 800 deliveries, of which 0, 8 and 40 are inverted. `over`: all members leave at the end."""
+    late = {"none": {}, "few": dict.fromkeys(range(0, 80, 10), 1), "many": dict.fromkeys(range(0, 80, 4), 2)}
+    for name, mine in late.items():
+        with open_trace(place / f"{name}.jsonl") as trace:
+            trace.append_many(pairs(100, mine, name, over=over))
+    return place
+
+
+def audit(place: Path, out: Path, *more: str) -> int:
+    return main(["audit", str(place), "--out", str(out), "--engine", "local", *more])
+
+
+def outcomes(out: Path) -> dict[str, str]:
+    return {row["run"]: row["outcome"] for row in map(json.loads, rows(out, "rates"))}
+
+
+def test_the_command_judges_an_error_rate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place, out = probabilistic(tmp_path / "in"), tmp_path / "out"
+    assert audit(place, out, "--complete", "--error-rate", "0.01", "--json") == 1
+    said = json.loads(capsys.readouterr().out)
+    assert said["rates"] == {"above": 1, "not decided": 1, "within": 1} and said["violations"] == {"rate": 1}
+    assert said["first"]["rate"] == [text for text in said["rated"] if text.endswith("above")]
+    found = {row["run"]: row for row in map(json.loads, rows(out, "rates"))}
+    assert {run: (row["deliveries"], row["inverted"], row["outcome"]) for run, row in found.items()} == {
+        "none": (800, 0, "within"),
+        "few": (800, 8, "not decided"),
+        "many": (800, 40, "above"),
+    }
+    (wrong,) = map(json.loads, rows(out, "violations"))
+    assert (wrong["run"], wrong["rule"], wrong["member"], wrong["lseq"]) == ("many", "rate", "", None)
+    assert wrong["detail"] == (
+        "40 of 800 deliveries at 5 probabilistic members are inverted: 0.05 (99% interval 0.0262 to 0.0851); "
+        "allowed: 0.01; above"
+    )
+    assert not list((out / "shiviz").iterdir())  # it shows at no step
+
+
+@pytest.mark.parametrize(("allowed", "code"), [("0.2", 0), ("0.01", 3)])
+def test_the_exit_code_where_a_rate_is_decided_and_where_it_is_not(tmp_path: Path, allowed: str, code: int) -> None:
+    place = probabilistic(tmp_path / "in")
+    (place / "many.jsonl").unlink()
+    assert audit(place, tmp_path / "out", "--complete", "--error-rate", allowed) == code
+
+
+def test_without_an_error_rate_nothing_is_judged(tmp_path: Path) -> None:
+    assert audit(probabilistic(tmp_path / "in"), tmp_path / "out", "--complete") == 0
+    assert outcomes(tmp_path / "out") == {}
+
+
+def test_a_rate_is_in_doubt_where_a_trace_is_not_complete(tmp_path: Path) -> None:
+    """Without `--complete` it is, unless all members left; and with it, if a step is missing."""
+    for name, over, outcome in (("open", False, "in doubt"), ("over", True, "above")):
+        place, out = probabilistic(tmp_path / name, over), tmp_path / f"{name}-out"
+        assert audit(place, out, "--error-rate", "0.01") == (1 if over else 3)
+        assert outcomes(out)["many"] == outcome
+    place, out = probabilistic(tmp_path / "cut"), tmp_path / "cut-out"
+    text = (place / "many.jsonl").read_text().splitlines(keepends=True)
+    (place / "many.jsonl").write_text("".join(line for k, line in enumerate(text) if k != 300))
+    assert audit(place, out, "--complete", "--error-rate", "0.01") == 3
+    assert outcomes(out) == {"many": "in doubt", "few": "not decided", "none": "within"}
+
+
+def test_an_error_rate_is_a_share(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = probabilistic(tmp_path / "in")
+    for wrong in ("0", "1.5", "-1", "nan"):
+        assert audit(place, tmp_path / "out", "--error-rate", wrong) == 2
+        assert "want more than 0, at most 1" in capsys.readouterr().err
+    shiviz = ["audit", str(place), "--out", str(tmp_path / "out"), "--format", "shiviz", "--error-rate", "0.1"]
+    assert main(shiviz) == 2 and "--error-rate is for whence traces" in capsys.readouterr().err
+
+
+def test_where_nobody_promises_a_rate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with open_trace(tmp_path / "in" / "t.jsonl") as trace:
+        trace.append_many(pairs(5, {}, order="causal"))
+    assert audit(tmp_path / "in", tmp_path / "out", "--complete", "--error-rate", "0.01") == 0
+    assert "no probabilistic members" in capsys.readouterr().out
+
+
+def test_rates_are_those_of_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """Also of runs that are spread over workers, and of a DataFrame."""
+    place = probabilistic(tmp_path / "in")
+    audit_here([place], tmp_path / "here", complete=True, error_rate=0.01)
+    for name, giant in (("one", None), ("many", 100)):
+        found = audit_files(spark, [place], tmp_path / name, complete=True, error_rate=0.01, giant=giant)
+        assert found.rates == {"above": 1, "not decided": 1, "within": 1} and found.violations == {"rate": 1}
+        for table in TABLES:
+            assert rows(tmp_path / name, table) == rows(tmp_path / "here", table), (name, table)
+    with judge_frame(spark.read.json(str(place)), complete=True, error_rate=0.01) as frames:
+        mine = sorted(json.dumps(row.asDict(), sort_keys=True) for row in frames.rates.collect())
+    assert mine == rows(tmp_path / "here", "rates")
+    with pytest.raises(UsageError, match="error rate is 3;"):
+        judge_frame(spark.read.json(str(place)), error_rate=3)

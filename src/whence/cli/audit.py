@@ -25,6 +25,7 @@ from whence.cli.audit_page import write_audit_page
 from whence.cli.show import console
 from whence.errors import TraceError, UsageError
 from whence.judge.batch.audited import warm as warm_kernel
+from whence.spark.findings import Terms
 from whence.spark.local import audit_here
 from whence.spark.made import Planned, plan
 from whence.spark.place import TraceFile, is_local, join, opened, parquet, place_of
@@ -43,18 +44,21 @@ def audit(args: argparse.Namespace) -> int:
     be read: that is not clean."""
     if args.format == "whence" and (args.parser is not None or args.delimiter is not None):
         raise UsageError("--parser and --delimiter are for --format shiviz: a whence trace needs none")
+    if args.format == "shiviz" and args.error_rate is not None:
+        raise UsageError("--error-rate is for whence traces: a log with vector clocks does not tell what was delivered")
     if args.format == "shiviz" and not all(map(is_local, [*args.paths, args.out])):
         raise UsageError("--format shiviz reads and writes on this machine only: copy the logs here first")
     if is_local(args.out) and Path(args.out).is_file():
         raise UsageError(f"--out {args.out} is a file; name a directory")
     if args.engine == "local" and (args.format != "whence" or args.metrics or args.master):
         raise UsageError("--engine local audits whence traces, without --metrics and --master: these need Spark")
+    Terms(args.complete, args.error_rate)
     page: str | None = None
     with ExitStack() as stack:
         say = stack.enter_context(_Says())
         if args.format == "shiviz":
             logs = _logs(args, say)
-            clean, said = logs.clean, msgspec.to_builtins(logs)
+            clean, sure, said = logs.clean, True, msgspec.to_builtins(logs)
         else:
             planned = plan(args.paths)
             _check_traces(planned.files)
@@ -62,7 +66,7 @@ def audit(args: argparse.Namespace) -> int:
                 raise TraceError(f"{planned.bad[0].file}: {planned.bad[0].reason}")
             found = (_here if args.engine == "local" else _with_spark)(args, planned, say)
             _need(found.rows, found.quarantined, args)
-            clean, said = found.clean, asdict(found)
+            clean, sure, said = found.clean, found.sure, asdict(found)
             say("drawing the page")
             again = f"whence audit {' '.join(map(str, args.paths))} --out {args.out}"
             page = write_audit_page(planned.pieces, args.out, found.runs, again)
@@ -70,10 +74,12 @@ def audit(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({"clean": clean, **said, "seconds": round(took, 3), "out": str(args.out)}))
     else:
+        if args.error_rate is not None and not said["rates"]:
+            said["rates"] = {"no probabilistic members": said["runs"]}
         _show(said, args.out, took)
         if page is not None:
             console().print(f"the page: {escape(str(page))}", soft_wrap=True)
-    return VIOLATED if not clean else DOUBT if said.get("doubts") else CLEAN
+    return VIOLATED if not clean else CLEAN if sure else DOUBT
 
 
 # pyspark is imported only where it is used.
@@ -98,7 +104,15 @@ def _here(args: argparse.Namespace, planned: Planned, say: _Says) -> Summary:
     if args.alone:
         _spare_pandas()
     sparse = args.verdicts != "all"
-    return audit_here(args.paths, args.out, planned=planned, progress=say, complete=args.complete, sparse=sparse)
+    return audit_here(
+        args.paths,
+        args.out,
+        planned=planned,
+        progress=say,
+        complete=args.complete,
+        error_rate=args.error_rate,
+        sparse=sparse,
+    )
 
 
 def _spare_pandas() -> None:
@@ -137,6 +151,7 @@ def _with_spark(args: argparse.Namespace, planned: Planned, say: _Says) -> Summa
         progress=say,
         metrics=args.metrics,
         complete=args.complete,
+        error_rate=args.error_rate,
         sparse=args.verdicts != "all" and not args.metrics,
     )
 
@@ -228,6 +243,8 @@ def _show(said: Mapping[str, Any], out: str, seconds: float) -> None:
     for name, what in _NOTED.items():
         if said.get(name):
             table.add_row(what, f"{said[name]:,}")
+    for outcome, count in said.get("rates", {}).items():
+        table.add_row(f"error rate: {outcome}", f"{count:,} {'run' if count == 1 else 'runs'}")
     for rule, count in said["violations"].items():
         table.add_row(f"violations: {rule}", f"{count:,}", style="bold red")
     if not said["violations"]:
@@ -235,7 +252,8 @@ def _show(said: Mapping[str, Any], out: str, seconds: float) -> None:
     show = console()
     show.print(table)
     texts = said.get("examples") or [text for some in said.get("first", {}).values() for text in some[:2]]
-    for text in [*texts, *said.get("unjudged", ())]:
+    rated = [text for text in said.get("rated", ()) if text not in texts]
+    for text in [*texts, *rated, *said.get("unjudged", ())]:
         show.print(f"• {escape(text)}", soft_wrap=True)
     show.print(f"tables: {escape(str(out))}", soft_wrap=True)
     if said.get("pictures"):

@@ -20,7 +20,7 @@ def add(commands: Commands) -> None:
             help="did order ever break in these traces, where, and why",
             description="Audit traces with Spark: a verdict for every delivery, explained. "
             "Exit code 0: clean, 1: violations found, 2: bad input, 3: no violation, but something cannot be judged "
-            "because the traces are not complete (table doubts).",
+            "because the traces are not complete (table doubts), or too short for an --error-rate (table rates).",
         )
     )
     _watch(
@@ -69,6 +69,13 @@ def _audit(command: argparse.ArgumentParser) -> None:
         action="store_true",
         help="the rows of all members are here, to the end of the run: what no row tells of did not happen, and a "
         "reliable member that lacks an event breaks its promise (otherwise that is in doubt)",
+    )
+    command.add_argument(
+        "--error-rate",
+        type=float,
+        metavar="P",
+        help="the share of deliveries that probabilistic members may invert, such as the target_error of their "
+        "contract: is it kept? (judged with a 99%% interval, on complete traces)",
     )
     command.add_argument("--metrics", action="store_true", help="measure, too: loss, latency, load, ... (takes longer)")
     command.add_argument(

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from whence.judge.promises import AGREEMENT, DROP, GAP, INTEGRITY, REUSED_ID, SILENCE
+from whence.judge.promises import AGREEMENT, DROP, GAP, INTEGRITY, RATE, REUSED_ID, SILENCE
 
 
 class Event(NamedTuple):
@@ -32,7 +32,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     rule: str
     """One of `promises.RULES`, or of `clocks.RULES` for a foreign log."""
     member: str
-    """Who broke it."""
+    """Who broke it; empty: the cluster as a whole."""
     step: int | None = None
     """The member's step (`lseq`) at which it shows; None: at no single one."""
     event: str | None = None
@@ -117,6 +117,11 @@ def silent(member: str, events: int, doubt: str | None = None) -> Finding:
     """A live member has nothing of others, of so many events that other live members have."""
     said = f"{member} delivered nothing of others; {events:,} events that other live members have were due to it"
     return Finding(rule=SILENCE, member=member, sentence=said, doubt=doubt)
+
+
+def too_many(said: str) -> Finding:
+    """A cluster inverts more than it may. `said`: how many (`rates.Rate`)."""
+    return Finding(rule=RATE, member="", sentence=said)
 
 
 def after_drop(member: str, step: int | None, event: str) -> Finding:

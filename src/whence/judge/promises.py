@@ -11,13 +11,16 @@ gap        over a gap           `reliable`                             nothing i
 agreement  never delivered      `reliable`                             what a live member has, or a live publisher
                                                                        published, arrives
 silence    nothing delivered    all others                             a live member gets something of others
+rate       too many inverted    `probabilistic`                        a cluster inverts no larger share of deliveries
+                                                                       than its contract allows (`rates`)
 drop       after a drop         everybody                              what a member dropped it does not deliver
 reused id  -                    everybody                              an event id is used once
 two owners -                    everybody                              a ticket has one owner at a time
 ========== ==================== ====================================== ===========================================
 
 `causal` and `reliable` include `fifo`: an inversion of one publisher's events breaks the rule `causal` there. `causal`
-may lose events and `probabilistic` may also invert a few of them; neither may deliver one twice. A cluster that is
+may lose events and `probabilistic` may also invert a few of them; neither may deliver one twice. A trace does not tell
+what a contract allows: `rate` is judged where the caller says it. A cluster that is
 ordered by a mechanism of the survey uses the same five names: its members join as `causal`.
 """
 
@@ -59,9 +62,9 @@ NAMES: Final = tuple(dict.fromkeys(_TEXTS))
 INVERSIONS: Final = frozenset((Verdict.INVERTED, Verdict.FIFO_INVERTED))
 
 INTEGRITY, FIFO, CAUSAL, GAP = "integrity", "fifo", "causal", "gap"
-AGREEMENT, SILENCE, DROP = "agreement", "silence", "drop"
+AGREEMENT, SILENCE, DROP, RATE = "agreement", "silence", "drop", "rate"
 REUSED_ID, TWO_OWNERS = "reused id", "two owners"
-RULES: Final = (CAUSAL, FIFO, INTEGRITY, GAP, AGREEMENT, SILENCE, DROP, REUSED_ID, TWO_OWNERS)
+RULES: Final = (CAUSAL, FIFO, INTEGRITY, GAP, AGREEMENT, SILENCE, DROP, RATE, REUSED_ID, TWO_OWNERS)
 
 SILENT: Final = 20
 """A member may lose events. One that has none of others is only held silent if other live members have at least so
@@ -77,6 +80,8 @@ class Promise(NamedTuple):
     """Verdict -> the rule that it breaks."""
     agreement: bool = False
     """It delivers everything that a live member has, or that a live member published."""
+    rate: bool = False
+    """It may invert deliveries, but not too many."""
 
 
 _INTEGRITY: Final = {Verdict.UNKNOWN: INTEGRITY, Verdict.DUPLICATE: INTEGRITY}
@@ -89,7 +94,7 @@ PROMISES: Final[dict[str, Promise]] = {
     "reliable": Promise(
         "no inversion; skips only what no living member holds", {**_CAUSAL, Verdict.OVER_GAP: GAP}, agreement=True
     ),
-    "probabilistic": Promise("few inversions, each with an alert", _INTEGRITY),
+    "probabilistic": Promise("few inversions, each with an alert", _INTEGRITY, rate=True),
 }
 """Order -> what it promises."""
 

@@ -10,7 +10,7 @@ import msgspec
 from whence.cast.messages import Gossip, News, Subscribe, Welcome
 from whence.order.messages import Recover, SnapshotRefused, SnapshotRequest
 from whence.ports import Output, Send
-from whence.ring.messages import Attend, Claim, Missing, Read, RingMessage, Sit, Volunteer
+from whence.ring.messages import Claim, Missing, Read, RingMessage, Sit
 
 _QUESTIONS = (
     Subscribe,
@@ -21,8 +21,6 @@ _QUESTIONS = (
     Sit,
     Read,
     Claim,
-    Attend,
-    Volunteer,
     Missing,
 )
 """Messages that hand on no event, and promise nothing as a voter. (SIT, like other messages of a ring, has the number
@@ -39,7 +37,8 @@ def without_frames(gossip: Gossip, news: bool = True) -> Gossip:
 
 def split(out: Sequence[Output], promised: bool, digests: bool) -> tuple[list[Output], list[Output]]:
     """What may leave at once, and what waits for the disk. `promised`: a promise of a voter is not on disk yet, so
-    what the ring says waits, too. `digests`: those of rounds wait as well; else they are dropped."""
+    what the ring says waits, too: ATTEND among it, so that a voter whose disk stands still is replaced as one that
+    crashed. `digests`: those of rounds wait as well; else they are dropped."""
     early: list[Output] = []
     late: list[Output] = []
     lighter: dict[int, Gossip] = {}  # by the identity of a message: one that goes to many is encoded once

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from whence.judge.batch.coding import READ, codes
 from whence.judge.promises import PROMISES
 from whence.spark import ingest
-from whence.spark.findings import Judged, Out, judge_run, refused, task_number
+from whence.spark.findings import Judged, Out, Terms, judge_run, refused, task_number
 from whence.spark.ingest import Bad, Piece
 from whence.spark.json_lines import RAW_LIMIT, schema_of, unknown_order
 
@@ -137,14 +137,14 @@ def read(pieces: Sequence[Piece]) -> tuple[pa.Table, list[Bad]]:
     return pa.concat_tables(tables), wrong
 
 
-def judge_pieces(runs: Iterable[Sequence[Piece]], complete: bool) -> Iterator[Judged]:
+def judge_pieces(runs: Iterable[Sequence[Piece]], terms: Terms) -> Iterator[Judged]:
     """Judge the runs in each of these groups of pieces. A run is in one group."""
     for mine in runs:
         rows, bad = read(mine)
         if bad:
             yield refused(ingest.bad_table(bad))
         for run, cluster, table in by_run(rows):
-            yield judge_run(table, run, cluster, complete)
+            yield judge_run(table, run, cluster, terms)
 
 
 def pack(table: pa.Table) -> bytes:
@@ -173,7 +173,7 @@ def unpacked(blocks_of_one: Iterable[bytes]) -> pa.Table:
     return rows
 
 
-def judged(blocks: DataFrame, out: Out, complete: bool, tasks: int) -> DataFrame:
+def judged(blocks: DataFrame, out: Out, terms: Terms, tasks: int) -> DataFrame:
     """The blocks of a run come to one of so many tasks, which judges it. `out`: how findings leave the task."""
 
     def runs(batches: Iterator[pa.RecordBatch]) -> Iterator[Judged]:
@@ -181,7 +181,7 @@ def judged(blocks: DataFrame, out: Out, complete: bool, tasks: int) -> DataFrame
             if run == REFUSED:
                 yield from (refused(pa.ipc.open_stream(block).read_all()) for block in mine)
             else:
-                yield judge_run(unpacked(mine), run, cluster, complete)
+                yield judge_run(unpacked(mine), run, cluster, terms)
 
     together = blocks.repartition(tasks, "run", "cluster").sortWithinPartitions("run", "cluster", "piece")
     return together.mapInArrow(lambda batches: out.emit(runs(batches)), out.schema)

@@ -10,14 +10,17 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
+from whence.errors import UsageError
+from whence.judge.batch import rated
 from whence.judge.batch import tables as results
-from whence.judge.batch.audited import Audited, audited
+from whence.judge.batch.audited import Audited, audited, everybody
 from whence.judge.batch.audited import doubts as doubts_of
+from whence.judge.batch.audited import found as found_in
 from whence.judge.batch.coding import code
 from whence.judge.batch.compiled import interpreted
 from whence.judge.batch.sparse import sparse as exceptions_of
@@ -27,7 +30,7 @@ from whence.spark.pictures import draw
 from whence.spark.summary import Summary, conflicts, summed
 from whence.spark.tables import arrow_schema, spark_schema
 
-TABLES: Final = ("verdicts", "violations", "members", "doubts", "quarantine")
+TABLES: Final = ("verdicts", "violations", "members", "rates", "doubts", "quarantine")
 """The tables of every audit."""
 
 INTERPRETED: Final = 100_000
@@ -41,6 +44,20 @@ BATCH: Final = 1 << 16
 """Rows that leave a task at a time."""
 
 _judged = 0
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What the caller says of traces, and no row does."""
+
+    complete: bool = False
+    """The rows of all members are here, to the end of each run; what no row tells of did not happen."""
+    error_rate: float | None = None
+    """The share of deliveries that probabilistic members may invert; None: it is not judged."""
+
+    def __post_init__(self) -> None:
+        if self.error_rate is not None and not 0 < self.error_rate <= 1:
+            raise UsageError(f"the error rate is {self.error_rate:g}; want more than 0, at most 1")
 
 
 class Judged(NamedTuple):
@@ -64,23 +81,24 @@ def few(rows: int) -> bool:
     return _judged <= INTERPRETED
 
 
-def judge_run(table: pa.Table, run: str, cluster: str, complete: bool = False) -> Judged:
-    """Judge all rows of a run of a cluster (columns `READ` without run and cluster, `file`, `position`). `complete`:
-    the rows of all members are here, to the end of the run; what no row tells of did not happen."""
+def judge_run(table: pa.Table, run: str, cluster: str, terms: Terms) -> Judged:
+    """Judge all rows of a run of a cluster (columns `READ` without run and cluster, `file`, `position`)."""
     with interpreted(few(table.num_rows)):
-        a = audited(code(table, complete=complete))
-        wrong = results.violations(a, run, cluster)
+        a = audited(code(table, complete=terms.complete))
         members = results.members(a, run, cluster)
-        doubted = doubts_of(a)
+        rates, doubted = rated.judged(map(rated.sample, [a]), everybody(a), doubts_of(a), terms.error_rate)
+        wrong = results.violations_table([*found_in(a), *rated.wrong(rates)], run, cluster)
         found = {
             "verdicts": results.verdicts(a, run, cluster),
             "violations": wrong,
             "members": members,
+            "rates": results.rates_table(rates, run, cluster),
             "doubts": results.doubts_table(doubted, run, cluster),
             "quarantine": ingest.bad_table(conflicts(table, a.coded.conflicts.tolist())),
         }
     summary = summed(a, members, wrong, table.num_rows)
     summary.doubt(doubted)
+    summary.rate(rates)
     return Judged(run, cluster, found, summary, table, a)
 
 

@@ -25,7 +25,7 @@ from whence.judge.batch.coding import READ, code
 from whence.judge.batch.compiled import interpreted
 from whence.spark import gate, session
 from whence.spark.blocks import BLOCKS, REFUSED, Run, judged, packed
-from whence.spark.findings import as_rows, few
+from whence.spark.findings import Terms, as_rows, few
 from whence.spark.giant import BUCKET_ROWS, spread_out
 from whence.spark.tables import arrow_schema, spark_schema
 
@@ -60,6 +60,11 @@ class Audit:
         return self._table("members")
 
     @property
+    def rates(self) -> DataFrame:
+        """A row for each run with probabilistic members, if it was said what error rate is allowed."""
+        return self._table("rates")
+
+    @property
     def doubts(self) -> DataFrame:
         """A row for each member whose trace is not all here."""
         return self._table("doubts")
@@ -86,7 +91,7 @@ class Audit:
         self.unpersist()
 
 
-def audit(df: DataFrame, *, complete: bool = False, giant: int | None = None) -> Audit:
+def audit(df: DataFrame, *, complete: bool = False, error_rate: float | None = None, giant: int | None = None) -> Audit:
     """Judge a table of steps: did every member get what its order promises?
 
     Columns: `run`, `cluster`, `member`, `lseq`, `kind` and `event`, and any of `t_ns`, `ticket`, `reason`, `peer`,
@@ -96,10 +101,15 @@ def audit(df: DataFrame, *, complete: bool = False, giant: int | None = None) ->
     `complete`: the rows of all members are here, to the end of each run; what no row tells of did not happen. Otherwise
     what depends on rows that may be missing is in `doubts`.
 
+    `error_rate`: the share of deliveries that the probabilistic members of a cluster may invert, as its contract says.
+    The share of each run is in `rates`; above it with statistical certainty is a violation. UsageError if it is not a
+    share.
+
     `giant`: rows above which a run is spread over workers; by default as many as fit into the memory of one, by the
     settings of the session. Where the plan of `df` cannot tell that all of it is smaller than that, its rows are
     counted now, by run, and kept for the judge; otherwise nothing is read before the first table is used.
     """
+    terms = Terms(complete, error_rate)
     session.check_workers(df.sparkSession)
     blocks = gate.rows(df).mapInArrow(packed, BLOCKS)
     limit = session.worker_memory(df.sparkSession) // ROW_BYTES if giant is None else giant
@@ -113,10 +123,10 @@ def audit(df: DataFrame, *, complete: bool = False, giant: int | None = None) ->
     out, large = as_rows(), sizes.large
     tasks = session.tasks(df.sparkSession, sizes.rows - sum(large.values()))
     if not large:
-        return Audit(judged(blocks, out, complete, tasks), kept)
+        return Audit(judged(blocks, out, terms, tasks), kept)
     own = large_ones(large)
-    spread = spread_out(blocks.where(own), out, complete, len(large), buckets(large, limit))
-    rest = judged(blocks.where(~own), out, complete, tasks)
+    spread = spread_out(blocks.where(own), out, terms, len(large), buckets(large, limit))
+    rest = judged(blocks.where(~own), out, terms, tasks)
     return Audit(rest.unionByName(spread.findings), [*kept, *spread.kept])
 
 

@@ -22,14 +22,14 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from whence.judge.batch import spread, tables
+from whence.judge.batch import rated, spread, tables
 from whence.judge.batch.audited import Audited
 from whence.judge.batch.coding import codes
 from whence.judge.batch.compiled import interpreted
 from whence.judge.batch.spread import Ended, Shared
 from whence.spark import ingest
 from whence.spark.blocks import Run, pack, unpacked
-from whence.spark.findings import Judged, Out, few
+from whence.spark.findings import Judged, Out, Terms, few
 from whence.spark.summary import Summary, conflicts, counted, summed
 
 BUCKET_ROWS: Final = 4_000_000
@@ -53,7 +53,7 @@ class Spread(NamedTuple):
     kept: list[DataFrame]
 
 
-def spread_out(blocks: DataFrame, out: Out, complete: bool, runs: int, buckets: int) -> Spread:
+def spread_out(blocks: DataFrame, out: Out, terms: Terms, runs: int, buckets: int) -> Spread:
     """The findings in these blocks, all of so many runs that are to be spread over `buckets` tasks each."""
     most = int(blocks.sparkSession.conf.get("spark.sql.shuffle.partitions") or runs)
     few, many = min(most, runs), min(most, runs * buckets)
@@ -64,15 +64,15 @@ def spread_out(blocks: DataFrame, out: Out, complete: bool, runs: int, buckets: 
     first = _lit(FOLLOWED, "int", "part"), _lit(_BEFORE, "long", "piece")
     needed = plan.select("run", "cluster", *first, F.col("plan").alias("block"))
 
-    followed = _task(parts.where(f"part = {FOLLOWED}").unionByName(needed), _follow(out, complete), out, few)
+    followed = _task(parts.where(f"part = {FOLLOWED}").unionByName(needed), _follow(out, terms.complete), out, few)
     followed = followed.persist(StorageLevel.MEMORY_AND_DISK)
     shared = _left(followed, "shared")
     each = shared.sparkSession.range(buckets).select(F.col("id").cast("int").alias("part"))
     copies = shared.drop("part").crossJoin(F.broadcast(each))
-    others = _task(parts.where("part >= 0").unionByName(copies), _others(out, complete), out, many)
+    others = _task(parts.where("part >= 0").unionByName(copies), _others(out, terms.complete), out, many)
     others = others.persist(StorageLevel.MEMORY_AND_DISK)
     ends = shared.unionByName(_left(followed, "ended")).unionByName(_left(others, "ended"))
-    lacking = _task(ends, _losses(out, complete), out, few)
+    lacking = _task(ends, _losses(out, terms), out, few)
     return Spread(followed.unionByName(others).unionByName(lacking), [followed, others])
 
 
@@ -219,7 +219,7 @@ def _found(run: Run, table: pa.Table, a: Audited) -> Judged:
 # -- at the end
 
 
-def _losses(out: Out, complete: bool) -> Any:
+def _losses(out: Out, terms: Terms) -> Any:
     """What members lack: from the states that all of them ended with."""
 
     def judged(batches: Iterator[pa.RecordBatch]) -> Iterator[Judged]:
@@ -230,13 +230,17 @@ def _losses(out: Out, complete: bool) -> Any:
             made: dict[str, pa.Table] = {}
             if pieces:
                 with interpreted(few(0)):
-                    members, found, doubts = spread.at_the_end(shared, pieces, complete)
+                    end = spread.at_the_end(shared, pieces, terms.complete)
+                samples = (piece.sample for piece in pieces)
+                rates, doubts = rated.judged(samples, end.everybody, end.doubts, terms.error_rate)
                 made = {
-                    "members": members,
-                    "violations": tables.violations_table(found, *run),
+                    "members": end.members,
+                    "violations": tables.violations_table([*end.found, *rated.wrong(rates)], *run),
+                    "rates": tables.rates_table(rates, *run),
                     "doubts": tables.doubts_table(doubts, *run),
                 }
                 summary.doubt(doubts)
+                summary.rate(rates)
                 summary.add(Summary(**counted(made["violations"])))
             yield Judged(*run, made, summary)
 

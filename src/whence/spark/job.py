@@ -28,7 +28,7 @@ from whence.errors import UsageError
 from whence.spark import blocks, ingest, measure, session
 from whence.spark.blocks import Run, judge_pieces, judged
 from whence.spark.cost import Cost
-from whence.spark.findings import Out, as_files
+from whence.spark.findings import Out, Terms, as_files
 from whence.spark.frames import ROW_BYTES, buckets, large_ones, sizes_of
 from whence.spark.giant import spread_out
 from whence.spark.ingest import Piece
@@ -51,11 +51,11 @@ Progress = Callable[[str], None]
 # -- designs
 
 
-def by_runs(spark: SparkSession, pieces: Sequence[Piece], out: Out, complete: bool) -> DataFrame:
+def by_runs(spark: SparkSession, pieces: Sequence[Piece], out: Out, terms: Terms) -> DataFrame:
     """A task has all the pieces of its runs."""
 
     def work(runs: list[list[Piece]]) -> Iterator[pa.RecordBatch]:
-        return out.emit(judge_pieces(runs, complete))
+        return out.emit(judge_pieces(runs, terms))
 
     jobs = together(pieces, session.cores(spark))
     return ingest.over(spark, jobs, work, out.schema, len(jobs))
@@ -133,6 +133,7 @@ def audit_files(
     giant: int | None = None,
     metrics: bool = False,
     complete: bool = False,
+    error_rate: float | None = None,
     sparse: bool = False,
 ) -> Summary:
     """Audit the traces at these places and write the tables into `out`, all or none; and beside them ShiViz logs of the
@@ -142,8 +143,9 @@ def audit_files(
     one that fits the layout (`giant`: every run is spread over workers). `giant`: rows above which a run is spread, by
     default as many as fit into a worker's share of memory. `metrics`: measure, too; that takes many times as long, as
     every row with all its columns goes through Spark, and is kept there (in memory, what does not fit on disk).
-    `complete`: see `whence.spark.audit`. `sparse`: `verdicts` has only what is not in order, and `in_order` the ranges
-    of what is; writing every verdict is a third of the work."""
+    `complete`, `error_rate`: see `whence.spark.audit`. `sparse`: `verdicts` has only what is not in order, and
+    `in_order` the ranges of what is; writing every verdict is a third of the work."""
+    terms = Terms(complete, error_rate)
     if sparse and metrics:
         raise UsageError("metrics need every verdict: not with sparse ones")
     if design not in (None, "runs", "shuffle", "giant"):
@@ -158,7 +160,7 @@ def audit_files(
         with Parts(stage, "files") as parts:
             parts.write("quarantine", ingest.bad_table(planned.bad))
         made.wrote(parts.written)
-        _run(spark, planned.pieces, stage, made, giant, progress, complete, sparse)
+        _run(spark, planned.pieces, stage, made, giant, progress, terms, sparse)
         made.total.quarantined = made.rows["quarantine"]
         if metrics:
             progress("measuring")
@@ -175,7 +177,7 @@ def _run(
     made: Made,
     giant: int,
     progress: Progress,
-    complete: bool,
+    terms: Terms,
     sparse: bool,
 ) -> None:
     """All runs that fit into a worker, then the giants, side by side."""
@@ -188,19 +190,19 @@ def _run(
         progress(f"auditing about {rows:,} rows in {len(rest):,} pieces, design {made.total.design!r}")
         ways = as_files(stage, "run", sparse)
         if made.total.design == "runs":
-            _add(made, by_runs(spark, rest, ways, complete))
+            _add(made, by_runs(spark, rest, ways, terms))
         else:
-            _add(made, judged(blocks.of_pieces(spark, rest), ways, complete, session.tasks(spark, rows)))
+            _add(made, judged(blocks.of_pieces(spark, rest), ways, terms, session.tasks(spark, rows)))
     if large:
         made.total.design = "giant"
         progress(f"auditing {len(large):,} runs too large for one worker: about {sum(large.values()):,} rows")
         own, packed = large_ones(large), blocks.of_pieces(spark, mine).persist(StorageLevel.MEMORY_AND_DISK)
         ways, parts = as_files(stage, "giant", sparse), buckets(large, giant)
-        spread = spread_out(packed.where(own), ways, complete, len(large), parts)
+        spread = spread_out(packed.where(own), ways, terms, len(large), parts)
         tasks = session.tasks(spark, sum(piece.rows for piece in mine) - sum(large.values()))
         try:
             _add(made, spread.findings)
-            _add(made, judged(packed.where(~own), as_files(stage, "other", sparse), complete, tasks))
+            _add(made, judged(packed.where(~own), as_files(stage, "other", sparse), terms, tasks))
         finally:
             for kept in (packed, *spread.kept):
                 kept.unpersist()

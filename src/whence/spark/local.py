@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from whence.spark import ingest
 from whence.spark.blocks import judge_pieces
-from whence.spark.findings import as_files
+from whence.spark.findings import Terms, as_files
 from whence.spark.ingest import Piece
 from whence.spark.made import Made, Planned, plan, publish_made
 from whence.spark.parts import Parts
@@ -27,9 +27,11 @@ def audit_here(
     planned: Planned | None = None,
     progress: Callable[[str], None] = lambda what: None,
     complete: bool = False,
+    error_rate: float | None = None,
     sparse: bool = False,
 ) -> Summary:
     """As `whence.spark.job.audit_files`, without Spark."""
+    terms = Terms(complete, error_rate)
     planned = planned or plan(paths)
     progress(f"auditing about {planned.rows:,} rows of {len(planned.files):,} files here, without Spark")
     made, begun = Made("local"), time.monotonic()
@@ -37,7 +39,7 @@ def audit_here(
         with Parts(stage, "files") as parts:
             parts.write("quarantine", ingest.bad_table(planned.bad))
         made.wrote(parts.written)
-        for batch in as_files(stage, "run", sparse).emit(judge_pieces(_runs(planned.pieces), complete)):
+        for batch in as_files(stage, "run", sparse).emit(judge_pieces(_runs(planned.pieces), terms)):
             made.add(batch["summary"][0].as_py())
         made.total.quarantined = made.rows["quarantine"]
         publish_made(made, planned, stage, out, {"seconds": round(time.monotonic() - begun, 3)})

@@ -36,7 +36,8 @@ def draw(table: pa.Table, coded: Coded, wrong: pa.Table, run: str, cluster: str,
     of the run, `coded`: the same for the kernel; `wrong`: its violations."""
     seen: dict[str, dict[str, Any]] = {}
     for violation in wrong.slice(0, 10_000).to_pylist():
-        seen.setdefault(violation["rule"], violation)
+        if violation["witness"] or violation["lseq"] is not None:  # else there is no step to show
+            seen.setdefault(violation["rule"], violation)
     chosen = list(seen.values())[:PER_RUN]
     if not chosen:
         return []

@@ -14,6 +14,7 @@ from whence.judge.batch.audited import Audited
 from whence.judge.batch.coding import picked
 from whence.judge.findings import Doubt
 from whence.judge.promises import NAMES
+from whence.judge.rates import UNDECIDED, Rate
 from whence.spark.ingest import Bad
 from whence.spark.json_lines import RAW_LIMIT
 
@@ -46,6 +47,10 @@ class Summary:
     """Deliveries, events and steps that cannot be judged: the traces of some members are not all here."""
     unjudged: list[str] = field(default_factory=list)
     """The first of these doubts, in words."""
+    rates: dict[str, int] = field(default_factory=dict)
+    """Error rates of runs, by outcome (`whence.judge.rates`)."""
+    rated: list[str] = field(default_factory=list)
+    """The first of them, in words."""
     quarantined: int = 0
     pictures: int = 0
     """ShiViz logs of violations."""
@@ -61,11 +66,23 @@ class Summary:
         for rule, texts in other.first.items():
             self.first[rule] = (self.first.get(rule, []) + texts)[:SHOWN]
         self.unjudged = (self.unjudged + other.unjudged)[:SHOWN]
+        self.rates = _sum(self.rates, other.rates)
+        self.rated = (self.rated + other.rated)[:SHOWN]
 
     def doubt(self, found: list[Doubt]) -> None:
         """What cannot be judged in a run."""
         self.doubts = sum(doubt.count for doubt in found)
         self.unjudged = [str(doubt) for doubt in found[:SHOWN]]
+
+    def rate(self, found: list[Rate]) -> None:
+        """The error rate of a run."""
+        self.rates = dict(Counter(rate.outcome for rate in found))
+        self.rated = [str(rate) for rate in found]
+
+    @property
+    def sure(self) -> bool:
+        """Everything could be judged."""
+        return not self.doubts and UNDECIDED not in self.rates
 
     @property
     def clean(self) -> bool:

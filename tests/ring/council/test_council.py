@@ -199,6 +199,24 @@ def test_a_voter_with_its_disk_is_the_same_and_silent_for_a_lease() -> None:
 # --- C0 ---
 
 
+def test_a_voter_that_has_not_started_forgets_nothing() -> None:
+    memory = voter().memory()
+    assert CouncilRing("v#2", settings(), random.Random(1), memory, disk=True).memory() == memory
+
+
+def test_whoever_resigns_in_the_middle_of_a_question_may_come_back() -> None:
+    w = form(1, 2, readers=1)
+    w.drop("p1")
+    w.run(2)
+    w.sides = {"p1": 1}
+    w.want("p1")
+    assert w.run(20, lambda: w.named("p1").reading.question is not None), "nobody answers: it asks the council"
+    w.drop("p1")
+    w.heal()
+    w.want("p1")
+    assert w.run(10, w.everybody)
+
+
 def test_nobody_founds_beside_a_council() -> None:
     w = form(1, 2)
     other = w.lives["p1"]

@@ -229,9 +229,13 @@ def loss_doubts(a: Everybody) -> Counter[tuple[str, str]]:
     count: Counter[tuple[str, str]] = Counter()
     for m, n in [*((m, last - first + 1) for m, first, last in _lacking(a)), *((m, 1) for m, _ in _silent(a))]:
         if not a.complete or a.ends.vague[m]:
-            why = MISSING_STEPS if a.missing[m] else UNKNOWN_START if a.complete else OPEN_END
-            count[str(a.members[m]), why] += n
+            count[str(a.members[m]), why_unsure(a, m)] += n
     return count
+
+
+def why_unsure(a: Everybody, m: int) -> str:
+    """What is the matter with the trace of a member of which not all is known."""
+    return MISSING_STEPS if a.missing[m] else UNKNOWN_START if a.complete else OPEN_END
 
 
 def _silent(a: Everybody) -> Iterator[tuple[int, int]]:

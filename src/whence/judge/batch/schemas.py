@@ -44,6 +44,10 @@ TABLES: Final[dict[str, Columns]] = {
     "violations": columns(
         "run text!, cluster text!, rule text!, member text!, lseq int64, event text, detail text!, witness texts!"
     ),
+    "rates": columns(
+        "run text!, cluster text!, members int64!, deliveries int64!, inverted int64!, clump double!, low double!, "
+        "high double!, allowed double!, outcome text!"
+    ),
     "doubts": columns("run text!, cluster text!, member text!, reason text!, deliveries int64!"),
     "members": columns(
         "run text!, cluster text!, member text!, order text!, alive boolean!, steps int64!, missing int64!, "
@@ -58,6 +62,8 @@ of `over a gap` the first event skipped; of a `duplicate` the event itself. `vio
 `in_order`: where `verdicts` is sparse (exceptions only): `deliveries` of this member in a row were in order, from step
 `lseq` to step `last`. Empty where `verdicts` has a row for every delivery.
 `violations`: one row each, `detail` is a sentence, `witness` the events to look at (at most three).
+`rates`: one row per run and cluster with members that promise a rate, where it is said what is `allowed`
+(`whence.judge.rates`).
 `doubts`: one row per member whose trace is absent or incomplete, with the number of deliveries of its events that
 cannot be judged for that reason.
 `members`: one row per member, with counts."""

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from whence.judge.batch import audited, kernel
 from whence.judge.batch.audited import Audited, Everybody, doubts
 from whence.judge.batch.coding import Known, Needed, code, codes, picked
+from whence.judge.batch.rated import Sample, sample
 from whence.judge.batch.schemas import SCHEMAS
 from whence.judge.batch.verdicts import States, losses, states
 from whence.judge.findings import Doubt, Finding
@@ -100,13 +101,14 @@ class Ended(NamedTuple):
     elsewhere: list[str]
     """Members that another one continues."""
     doubts: list[Doubt]
+    sample: Sample
 
 
 def ended(a: Audited, members: pa.Table) -> Ended:
     """`members`: the table of this piece."""
     coded = a.coded
     gone = [str(coded.members[m]) for m in np.flatnonzero(coded.superseded).tolist()] + coded.elsewhere
-    return Ended(members, _taken(a.found.ends, np.flatnonzero(audited.there(coded))), gone, doubts(a))
+    return Ended(members, _taken(a.found.ends, np.flatnonzero(audited.there(coded))), gone, doubts(a), sample(a))
 
 
 def _taken(s: States, which: Any) -> States:
@@ -120,10 +122,20 @@ def _taken(s: States, which: Any) -> States:
     )
 
 
-def at_the_end(
-    shared: Shared, pieces: list[Ended], complete: bool = False
-) -> tuple[pa.Table, list[Finding], list[Doubt]]:
-    """The table `members` of all pieces, with losses; what members lack, where that is wrong; and all doubts."""
+class AtTheEnd(NamedTuple):
+    """What all pieces together tell."""
+
+    members: pa.Table
+    """The table, with losses."""
+    everybody: Everybody
+    found: list[Finding]
+    """What members lack, where that is wrong."""
+    doubts: list[Doubt]
+    """All of them."""
+
+
+def at_the_end(shared: Shared, pieces: list[Ended], complete: bool = False) -> AtTheEnd:
+    """Put the pieces together."""
     members = pa.concat_tables([piece.members for piece in pieces])
     order = pc.sort_indices(members["member"]).to_numpy()
     members = members.take(order)
@@ -145,7 +157,7 @@ def at_the_end(
     named = members["member"].combine_chunks()
     torn = np.array(members["missing"].to_pylist(), np.int64)
     found = Everybody(named, orders, alive, torn, member_of, shared.known.ids, shared.past, ends, lost, complete)
-    return members, list(audited.of_losses(found)), _all_doubts(pieces, audited.loss_doubts(found))
+    return AtTheEnd(members, found, list(audited.of_losses(found)), _all_doubts(pieces, audited.loss_doubts(found)))
 
 
 def _joined(all_: list[States]) -> States:

@@ -18,6 +18,7 @@ from whence.judge.batch.verdicts import AFTER_GAP, DUPLICATE, FIFO_INVERTED, INV
 from whence.judge.findings import Doubt, Finding
 from whence.judge.follow import owner_of
 from whence.judge.promises import NAMES
+from whence.judge.rates import Rate
 
 
 def _array(values: Any, mask: Any = None) -> Any:
@@ -219,6 +220,11 @@ def violations_table(rows: Iterable[Finding], run: str, cluster: str) -> pa.Tabl
 def doubts_table(rows: Iterable[Doubt], run: str, cluster: str) -> pa.Table:
     """The table `doubts`: a row for each member whose trace is not all here."""
     return from_rows("doubts", [(run, cluster, d.member, d.why, d.count) for d in rows])
+
+
+def rates_table(rows: Iterable[Rate], run: str, cluster: str) -> pa.Table:
+    """The table `rates`."""
+    return from_rows("rates", [(run, cluster, *rate) for rate in rows])
 
 
 def from_rows(table: str, rows: Sequence[tuple[Any, ...]]) -> pa.Table:

@@ -73,6 +73,8 @@ class CouncilRing(Ring):
         return self.seat.lease.end() if self.ctx.state is State.OWNER else None
 
     def memory(self) -> Memory:
+        if self._memory is not None:  # it has not started yet
+            return self._memory
         book = self.voting.book
         return Memory(self.councils.me.member, self.councils.now, None if book is None else book.saved())
 
@@ -136,6 +138,11 @@ class CouncilRing(Ring):
 
     def seat_all_allowed(self) -> bool:
         return self.forced or not self.councils.now.number
+
+    def _resign(self) -> None:
+        super()._resign()
+        if self.ctx.state is State.OUT:  # its timers are stopped: a question would stay open, and bar the next request
+            self.reading.forget()
 
     def _leave(self) -> None:
         self.seat.leave()
