@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from whence.sim.stage import Stage
     from whence.sim.tally import Tally
 
+QUIET_ROUNDS = 60
+"""Rounds of quiet at the end after which nobody may still ask for a ticket."""
+
 
 class Violation(Exception):
     """A failed check, with everything needed to reproduce it."""
@@ -210,6 +213,8 @@ class Checks:
             for instance in instances:
                 self._not_stuck(instance, len(waiting.get(instance.id, ())))
             self._agreed(cluster, waiting)
+            if self.long_quiet and (asking := self.rings[cluster].in_vain(liars)) is not None:
+                raise self.violation("ticket", asking)
             if self.harmless():
                 self._nothing_lost(cluster, instances)
                 if not self.stage.free[cluster] and (broken := self.rings[cluster].quiet()) is not None:
@@ -226,6 +231,12 @@ class Checks:
         for (of, inc), (owner, last) in self._tenures[cluster].items():
             published[(of, inc, owner) if isinstance(of, int) else (-1, 0, owner)] = last
         return died(published, instances)
+
+    @property
+    def long_quiet(self) -> bool:
+        """After the last fault there was time to get a ticket, even if an operator had to found the ring again."""
+        scenario = self.stage.scenario
+        return scenario.settle >= QUIET_ROUNDS * scenario.round
 
     def harmless(self) -> bool:
         """Whether nothing in this run can cause the loss of an event."""

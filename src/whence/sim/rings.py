@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, get_args
 
 from whence import ports
-from whence.clock import MemberId
+from whence.clock import MemberId, address_of
 from whence.ring import Ring
-from whence.ring.interface import BecameOwner, Granted, RingOutput
-from whence.ring.invariants import Watch, quiet_violations, violations
+from whence.ring.interface import BecameOwner, Granted, RingOutput, State
+from whence.ring.invariants import Watch, council_lives, quiet_violations, violations
 from whence.ring.messages import RingMessage
 
 if TYPE_CHECKING:
@@ -65,6 +66,16 @@ class Rings:
     def quiet(self) -> str | None:
         """The violations of a ring that has had time to settle."""
         return "; ".join(quiet_violations(_rings(self._instances))) or None
+
+    def in_vain(self, liars: Collection[str]) -> str | None:
+        """Who still asks for a ticket, though some are free and there is somebody to grant one."""
+        rings = {member: ring for member, ring in _rings(self._instances).items() if address_of(member) not in liars}
+        owners = [member for member, ring in rings.items() if ring.state is State.OWNER]
+        asking = [member for member, ring in rings.items() if ring.ctx.wanted and member not in owners]
+        tickets = max((ring.ctx.config.tickets for ring in rings.values()), default=0)
+        if not asking or len(owners) >= tickets or not (owners or council_lives(rings)):
+            return None
+        return f"{', '.join(asking)} still asked for a ticket at the end; {len(owners)} of {tickets} are taken"
 
 
 def _rings(instances: dict[MemberId, Instance]) -> dict[MemberId, Ring]:
