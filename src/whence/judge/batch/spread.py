@@ -84,7 +84,7 @@ def nothing() -> Shared:
     none, base = np.empty(0, np.int32), np.zeros(1, np.int64)
     steps = kernel.Steps(base, np.empty(0, np.int8), none, np.empty(0, np.uint8))
     past, _, _ = kernel.rebuild(steps, kernel.Joins(np.empty(0, np.int8), none), 0, base, np.zeros(1, np.uint8))
-    return Shared(Known(pa.array([], pa.string()), base, [], [], [], []), past, states(0, 0))
+    return Shared(Known(pa.array([], pa.string()), base, [], [], [], []), past, states(0))
 
 
 def others(table: pa.Table, shared: Shared, complete: bool = False) -> Audited:
@@ -112,13 +112,22 @@ def ended(a: Audited, members: pa.Table) -> Ended:
 
 
 def _taken(s: States, which: Any) -> States:
-    return s._replace(
-        X=s.X[which],
-        unsure=s.unsure[which],
+    """These states of them. Pools are cut to what is used."""
+    entries, skipped = s.used.tolist()
+    return States(
+        first=s.first[which],
+        entries=s.entries[which],
+        origin=s.origin[:entries],
+        upto=s.upto[:entries],
+        unsure=s.unsure[:entries],
         has=s.has[which],
         vague=s.vague[which],
         at=s.at[which],
         size=s.size[which],
+        event=s.event[:skipped],
+        skipped=s.skipped[:skipped],
+        opener=s.opener[:skipped],
+        used=s.used,
     )
 
 
@@ -147,13 +156,14 @@ def at_the_end(shared: Shared, pieces: list[Ended], complete: bool = False) -> A
     ends = _taken(_joined([piece.ends for piece in pieces]), order)
     at = {name: m for m, name in enumerate(names)}
     member_of = np.array([at[name] for name in shared.known.origins], np.int32)
-    lost = losses(shared.past, ends, alive, superseded, alive[member_of])
+    orders = [str(o) for o in members["order"].to_pylist()]
+    agreement = audited.promise_agreement(orders)
+    lost = losses(shared.past, ends, alive, superseded, alive[member_of], agreement)
     columns = {"gaps": lost.gaps, "lost": lost.lost, "lost_of_live": lost.lost_of_live, "disagreements": lost.disagreed}
     for name, values in {**columns, "alive": alive == 1}.items():
         new: Any = values
         place = members.schema.get_field_index(name)
         members = members.set_column(place, SCHEMAS["members"].field(name), pa.array(new))
-    orders = [str(o) for o in members["order"].to_pylist()]
     named = members["member"].combine_chunks()
     torn = np.array(members["missing"].to_pylist(), np.int64)
     found = Everybody(named, orders, alive, torn, member_of, shared.known.ids, shared.past, ends, lost, complete)
@@ -162,9 +172,11 @@ def at_the_end(shared: Shared, pieces: list[Ended], complete: bool = False) -> A
 
 def _joined(all_: list[States]) -> States:
     """The states of all pieces, one after the other."""
-    offsets = np.cumsum([0] + [len(s.event) for s in all_])
-    moved = [s._replace(at=s.at + offset) for s, offset in zip(all_, offsets, strict=False)]
-    return States(*(np.concatenate(column) for column in zip(*moved, strict=True)))
+    before, moved = np.zeros(2, np.int64), []
+    for s in all_:
+        moved.append(s._replace(first=s.first + before[0], at=s.at + before[1]))
+        before = before + s.used
+    return States(*(np.concatenate(column) for column in zip(*moved, strict=True)))._replace(used=before)
 
 
 def _all_doubts(pieces: list[Ended], count: Counter[tuple[str, str]]) -> list[Doubt]:
