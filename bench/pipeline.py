@@ -5,7 +5,8 @@ together, the cost of a row as the trace grows; precision and recall at 10^7 row
 Enter to the prompt; a batch of the stream. `make bench BENCH=pipeline` takes 10^6 and 2 x 10^7 rows, and 10^4, 10^5 and
 10^6 for the command (WHENCE_BENCH_COMMAND). In the environment, WHENCE_BENCH_ROWS="1000000 10000000 100000000" makes
 the former 10^6, 10^7 and 10^8 (300 MB of trace), and WHENCE_BENCH_PARTS chooses some of "run mixed giant spread command
-stream check" (by default all but `spread`).
+stream many check" (by default all but `spread`). `many`: memory of the driver, by the number of runs
+(WHENCE_BENCH_RUNS).
 
 Each figure is measured in a process of its own: `python -m bench.pipeline CASE FOLDER`. CPU time is there because a
 busy machine halves every rate, ours and the peer's: judge by ratios.
@@ -270,6 +271,70 @@ def stream_case(_: str, folder: Path) -> Row:
     return {"first": delays[0], "median": later[len(later) // 2], "max": later[-1], "batches": batches}
 
 
+def keyed_case(case: str, folder: Path) -> Row:
+    """`audit_stream` in a warm session: 20 runs as they would come from a table, four files a batch, verdicts written
+    as Parquet, from the start of the query to its end."""
+    from whence.spark import audit_stream
+    from whence.spark.tables import spark_schema
+
+    spark = embedded()
+
+    def work() -> int:
+        steps = spark.readStream.schema(spark_schema("events")).option("maxFilesPerTrigger", 4).parquet(str(folder))
+        with tempfile.TemporaryDirectory() as out:
+            found = audit_stream(steps, exceptions=case == "keyed exceptions")
+            sink = found.writeStream.format("parquet").option("checkpointLocation", f"{out}/saved")
+            query = sink.trigger(availableNow=True).start(f"{out}/found")
+            query.awaitTermination()
+        return sum(progress["numInputRows"] for progress in query.recentProgress)
+
+    best, rows = timed(work)
+    return {**best, "rows": rows, "rows/s": rows / best["seconds"], "cpu us/row": best["cpu"] / rows * 1e6}
+
+
+def runs_case(_: str, folder: Path) -> Row:
+    """Peak memory of the driver's Python process and of the JVM (2 GB of heap), which embedded has the executors in it,
+    too."""
+    import resource
+
+    from whence.spark.job import audit_files as audit
+
+    with tempfile.TemporaryDirectory() as out:
+        begun = time.perf_counter()
+        summary = audit(embedded(), [folder], out)
+        seconds = time.perf_counter() - begun
+    driver = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    high = [_high(child) for child in children(os.getpid()) if "java" in _name(child)]
+    return {"rows": summary.rows, "runs": summary.runs, "seconds": seconds, "driver GB": driver, "JVM GB": max(high)}
+
+
+def _name(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text()
+    return ""
+
+
+def _high(pid: int) -> float:
+    """The most memory that a process has had, in GB."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1e6
+
+
+def write_runs(folder: Path, runs: int) -> int:
+    """So many runs of 60 rows, 1,000 in a file; gives the number of rows."""
+    import numpy as np
+    import pyarrow.parquet as pq
+
+    (one,), _ = spark_traces.make(50, runs=1, origins=2, members=5)
+    for first in range(0, runs, 1000):
+        names = pa.array([f"run-{first + k:07}" for k in range(1000)])
+        codes = np.repeat(np.arange(1000, dtype=np.int32), one.num_rows)
+        many = pa.concat_tables([one] * 1000).combine_chunks()
+        run = pa.DictionaryArray.from_arrays(pa.array(codes), names)
+        pq.write_table(many.set_column(many.schema.get_field_index("run"), "run", run), folder / f"{first:07}.parquet")
+    return runs * one.num_rows
+
+
 CASES: dict[str, Callable[[str, Path], Row]] = {
     "runs": audit_case,
     "shuffle": audit_case,
@@ -279,6 +344,9 @@ CASES: dict[str, Callable[[str, Path], Row]] = {
     "check": check_case,
     "warm": warm_case,
     "stream": stream_case,
+    "keyed": keyed_case,
+    "keyed exceptions": keyed_case,
+    "many": runs_case,
 }
 
 
@@ -364,6 +432,20 @@ def commands(place: Path, sizes: list[int]) -> Iterator[Row]:
         shutil.rmtree(lines)
 
 
+def streams(place: Path, rows: int) -> Iterator[Row]:
+    """Rows per second of both streams on 20 runs, and of `whence watch --once` from Enter to the prompt."""
+    folder = place / f"streams-{rows}"
+    folder.mkdir()
+    written = write_trace(folder, rows, "run")
+    for case, name in (("keyed", "audit_stream"), ("keyed exceptions", "audit_stream(exceptions=True)")):
+        keyed, _ = measured(case, str(folder))
+        yield {"what": f"{name}, {written:,} rows", **keyed, "goal": ">= 1,000,000 rows/s"}
+    took = typed("whence.cli", "watch", str(folder), "--once", "--json", "--out", str(place / "watched"))
+    del took["cpu"]
+    yield {"what": f"whence watch --once, {written:,} rows", **took, "rows/s": written / took["seconds"]}
+    shutil.rmtree(folder)
+
+
 def to_lines(folder: Path, to: Path) -> None:
     """The same trace as JSON lines."""
     from whence.trace import open_trace, read
@@ -375,7 +457,7 @@ def to_lines(folder: Path, to: Path) -> None:
 
 def figures() -> Iterator[Row]:
     sizes = [int(rows) for rows in os.environ.get("WHENCE_BENCH_ROWS", "1000000 20000000").split()]
-    parts = os.environ.get("WHENCE_BENCH_PARTS", "run mixed giant command stream check").split()
+    parts = os.environ.get("WHENCE_BENCH_PARTS", "run mixed giant command stream many check").split()
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         for size in sizes:
@@ -389,6 +471,15 @@ def figures() -> Iterator[Row]:
             write_trace(folder, 110_000, "giant")
             stream, _ = measured("stream", str(folder))
             yield {"what": "stream, 5,000 rows a batch, rows to verdicts", **stream, "goal": "<= 0.5 s after the first"}
+            yield from streams(place, int(os.environ.get("WHENCE_BENCH_STREAM", "2000000")))
+        if "many" in parts:
+            for runs in map(int, os.environ.get("WHENCE_BENCH_RUNS", "1000 10000 100000").split()):
+                folder = place / f"many-{runs}"
+                folder.mkdir()
+                write_runs(folder, runs)
+                many, _ = measured("many", str(folder))
+                yield {"what": f"audit_files(), {runs:,} runs", **many}
+                shutil.rmtree(folder)
         if "check" in parts:
             (place / "check").mkdir()
             check, memory_gb = measured("check", str(place / "check"))

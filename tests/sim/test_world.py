@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.sim.runs import MS, ROUND, simulate
+from whence.ring.applicant import Applicant
 from whence.sim.actions import Coordinate, Crash, Partition, Publish, Resign, Slow
 
 TRIANGLE = """
@@ -326,3 +327,14 @@ def test_the_rounds_of_drifting_clocks() -> None:
     run = simulate(text).clean()
     assert {run.count(n) for n in run.world.hosts} == {len(run.published())}
     assert run.world.scenario.round == ROUND
+
+
+@pytest.mark.parametrize("ring", ["neighbours", "council"])
+def test_a_member_that_asks_for_a_ticket_in_vain_is_found(ring: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = f'duration = "20r"\nsettle = "60r"\nmembers = 3\n[cluster]\ntickets = 3\nring = "{ring}"\n'
+    simulate(text).clean()
+    apply = Applicant.apply
+    monkeypatch.setattr(Applicant, "apply", lambda self: None if self.ctx.me == "n2#1" else apply(self))
+    violation = simulate(text).violation
+    assert violation is not None and violation.kind == "ticket"
+    assert "n2#1 still asked for a ticket at the end; 2 of 3 are taken" in str(violation)

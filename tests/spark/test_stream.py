@@ -140,6 +140,18 @@ def test_verdict_by_verdict_as_the_batch_in_any_order(seed: int, few: int) -> No
     assert follow(rows + rows[:100], rng, few) == (verdicts, all_but_agreement(violations))
 
 
+def test_exceptions_alone() -> None:
+    """What `audit_stream(exceptions=True)` leaves out is in order, row by row and by the loop."""
+    rows = as_table(hostile(7))
+    for least in (0, 10**9):
+        with interpreted():
+            every, wrong = fed(Follower(), rows, "r", "main", least)
+            some, again = fed(Follower(), rows, "r", "main", least, exceptions=True)
+        kept = [row for row in every.to_pylist() if row["verdict"] != "in order"]
+        assert some.to_pylist() == kept and wrong == again
+        assert 0 < len(kept) < every.num_rows
+
+
 def test_injected_wrongs_are_all_found() -> None:
     tables, injected = make(20_000, runs=2, origins=5, members=60, wrongs=8)
     found: dict[str, set[tuple[str, str, str]]] = {}

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from whence.sim.stage import Stage
     from whence.sim.tally import Tally
 
+QUIET_ROUNDS = 60
+"""Rounds of quiet at the end after which nobody may still ask for a ticket."""
+
 
 class Violation(Exception):
     """A failed check, with everything needed to reproduce it."""
@@ -92,17 +95,17 @@ class Checks:
 
     def stepped(self, instance: Instance, event: ports.Input, outs: list[ports.Output]) -> None:
         """After all outputs of a step."""
-        levels = instance.member.buffers()
-        if levels != instance.levels:
-            instance.levels = levels
-            self._bounded(instance, levels)
+        fills = instance.member.fills()
+        if fills != instance.fills:
+            instance.fills = fills
+            self._bounded(instance)
         broken = self.rings[instance.cluster].stepped(instance, event, outs, self.stage.now)
         if broken is not None:
             raise self.violation("ring", broken, instance)
 
-    def _bounded(self, instance: Instance, levels: dict[str, tuple[int, int]]) -> None:
+    def _bounded(self, instance: Instance) -> None:
         high = self.tally.high
-        for name, level in levels.items():
+        for name, level in instance.member.buffers().items():
             fill, bound = level
             if fill > bound:
                 raise self.violation("buffer", f"{name} holds {fill}, its bound is {bound}", instance)
@@ -210,6 +213,8 @@ class Checks:
             for instance in instances:
                 self._not_stuck(instance, len(waiting.get(instance.id, ())))
             self._agreed(cluster, waiting)
+            if self.long_quiet and (asking := self.rings[cluster].in_vain(liars)) is not None:
+                raise self.violation("ticket", asking)
             if self.harmless():
                 self._nothing_lost(cluster, instances)
                 if not self.stage.free[cluster] and (broken := self.rings[cluster].quiet()) is not None:
@@ -226,6 +231,12 @@ class Checks:
         for (of, inc), (owner, last) in self._tenures[cluster].items():
             published[(of, inc, owner) if isinstance(of, int) else (-1, 0, owner)] = last
         return died(published, instances)
+
+    @property
+    def long_quiet(self) -> bool:
+        """After the last fault there was time to get a ticket, even if an operator had to found the ring again."""
+        scenario = self.stage.scenario
+        return scenario.settle >= QUIET_ROUNDS * scenario.round
 
     def harmless(self) -> bool:
         """Whether nothing in this run can cause the loss of an event."""

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, get_args
 
 from whence import ports
-from whence.clock import MemberId
+from whence.clock import MemberId, address_of
 from whence.ring import Ring
-from whence.ring.interface import BecameOwner, Granted, RingOutput
-from whence.ring.invariants import Watch, quiet_violations, violations
+from whence.ring.interface import BecameOwner, Granted, RingOutput, State
+from whence.ring.invariants import Watch, council_lives, quiet_violations, violations
 from whence.ring.messages import RingMessage
 
 if TYPE_CHECKING:
     from whence.sim.host import Instance
 
 _OF_RINGS = frozenset(get_args(RingMessage))
+_NOT_OF_RINGS = frozenset((ports.Wake, ports.Publish))
 
 
 class Rings:
@@ -38,8 +40,10 @@ class Rings:
     def stepped(self, instance: Instance, event: ports.Input, outs: list[ports.Output], now: int) -> str | None:
         """The violations after this step, if any. A step touches the ring if it receives or sends a ring message or
         changes a ticket; gossip and deliveries do not."""
+        if not _touched(event, outs):
+            return None
         ring = instance.member.ring
-        if not isinstance(ring, Ring) or not _touched(event, outs):
+        if not isinstance(ring, Ring):
             return None
         if ring.ticket is None:
             self._holders.pop(instance.id, None)
@@ -63,16 +67,26 @@ class Rings:
         """The violations of a ring that has had time to settle."""
         return "; ".join(quiet_violations(_rings(self._instances))) or None
 
+    def in_vain(self, liars: Collection[str]) -> str | None:
+        """Who still asks for a ticket, though some are free and there is somebody to grant one."""
+        rings = {member: ring for member, ring in _rings(self._instances).items() if address_of(member) not in liars}
+        owners = [member for member, ring in rings.items() if ring.state is State.OWNER]
+        asking = [member for member, ring in rings.items() if ring.ctx.wanted and member not in owners]
+        tickets = max((ring.ctx.config.tickets for ring in rings.values()), default=0)
+        if not asking or len(owners) >= tickets or not (owners or council_lives(rings)):
+            return None
+        return f"{', '.join(asking)} still asked for a ticket at the end; {len(owners)} of {tickets} are taken"
+
 
 def _rings(instances: dict[MemberId, Instance]) -> dict[MemberId, Ring]:
     return {i: s.member.ring for i, s in instances.items() if isinstance(s.member.ring, Ring)}
 
 
 def _touched(event: ports.Input, outs: list[ports.Output]) -> bool:
-    if isinstance(event, ports.Received):
+    if type(event) is ports.Received:
         if type(event.message) in _OF_RINGS:
             return True
-    elif not isinstance(event, ports.Wake | ports.Publish):
+    elif type(event) not in _NOT_OF_RINGS:
         return True
     for out in outs:
         if type(out) is ports.Send:

@@ -11,6 +11,7 @@ times as long as judging them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -34,11 +35,12 @@ _STATE: Final = "saved binary"
 _FOUND: Final = "name string, block binary"
 
 
-def audit_stream(df: DataFrame) -> DataFrame:
+def audit_stream(df: DataFrame, *, exceptions: bool = False) -> DataFrame:
     """A stream of steps (columns as for `whence.spark.audit`) -> a stream of findings, with the columns `verdicts` and
     `violations`, structs of which one is filled: `found.where("violations is not null").select("violations.*")`. Rows
     that cannot be judged are passed over. A delivery whose publish has not come waits. What depends on rows that may
-    still come (`agreement`, doubts) is for the audit at the end. The state of a run grows with the events in it."""
+    still come (`agreement`, doubts) is for the audit at the end. The state of a run grows with the events in it.
+    `exceptions`: verdicts only on deliveries that are not in order; to write one for each is most of the work."""
     from pyspark.sql.streaming.state import GroupStateTimeout
 
     from whence.spark.session import check_workers
@@ -46,19 +48,21 @@ def audit_stream(df: DataFrame) -> DataFrame:
     check_workers(df.sparkSession)
     blocks = gate.rows(df).mapInArrow(packed, BLOCKS).where(f"run != '{REFUSED}'")
     keyed = blocks.select("run", "cluster", "block").groupBy("run", "cluster")
-    found = keyed.applyInPandasWithState(_judged, _FOUND, _STATE, "append", GroupStateTimeout.NoTimeout)
+    work = partial(_judged, exceptions)
+    found = keyed.applyInPandasWithState(work, _FOUND, _STATE, "append", GroupStateTimeout.NoTimeout)
     kinds = ", ".join(f"{name} {spark_schema(name).simpleString()}" for name in TABLES)
     return found.mapInArrow(_rows, kinds)
 
 
-def _judged(key: Any, batches: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
+def _judged(exceptions: bool, key: Any, batches: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
     import pandas as pd
 
     follower = Follower()
     if state.exists:
         follower.apply(msgspec.msgpack.decode(state.get[0], type=Changes))
     run = str(key[0]), str(key[1])
-    verdicts, found = fed(follower, unpacked(block for batch in batches for block in batch["block"]), *run)
+    rows = unpacked(block for batch in batches for block in batch["block"])
+    verdicts, found = fed(follower, rows, *run, exceptions=exceptions)
     state.update((msgspec.msgpack.encode(follower.whole()),))
     wrong = [finding for finding in found if finding.doubt is None]
     made = {"verdicts": verdicts, "violations": violations_table(wrong, *run)}

@@ -22,7 +22,7 @@ from whence.judge.causality import Unit
 from whence.judge.findings import Finding
 from whence.judge.follow import KINDS as TAKEN
 from whence.judge.follow import Follower, Judged, Queue, Step
-from whence.judge.promises import NAMES
+from whence.judge.promises import NAMES, Verdict
 
 FEW: Final = 5_000
 """Rows below which the loop does not pay: loading machine code takes tenths of a second."""
@@ -43,16 +43,18 @@ class _Units(NamedTuple):
     value: Ints
 
 
-def fed(follower: Follower, table: pa.Table, run: str, cluster: str, few: int = FEW) -> tuple[pa.Table, list[Finding]]:
+def fed(
+    follower: Follower, table: pa.Table, run: str, cluster: str, few: int = FEW, exceptions: bool = False
+) -> tuple[pa.Table, list[Finding]]:
     """Rows of one run and cluster, in any order -> the table `verdicts` on what does not have to wait, and what was
-    found. `table`: the columns of a trace; `origin` may be missing."""
-    if table.num_rows < few:
-        judged, rest = follower.feed(_steps(table)), None
-    else:
-        bulk = _Bulk(follower, table)
-        judged, rest = bulk.run(), bulk
+    found. `table`: the columns of a trace; `origin` may be missing. `exceptions`: no verdicts that are in order."""
+    bulk = None if table.num_rows < few else _Bulk(follower, table)
+    judged = follower.feed(_steps(table)) if bulk is None else bulk.run()
     found = follower.findings()
-    return verdict_table(run, cluster, judged, found, rest), found
+    if exceptions:
+        wrong = {(finding.member, finding.step) for finding in found}
+        judged = [one for one in judged if one.verdict is not Verdict.IN_ORDER or (one.member, one.step) in wrong]
+    return verdict_table(run, cluster, judged, found, None if exceptions else bulk), found
 
 
 def verdict_table(
@@ -124,6 +126,9 @@ class _Bulk:
         member, names = codes(table["member"])
         kind, kinds = codes(table["kind"])
         event, self.events = codes(table["event"])
+        named = table["origin"] if "origin" in table.column_names else pa.nulls(table.num_rows, pa.string())
+        self.origin, origins = codes(named)
+        self.origins = [str(name) for name in origins.to_pylist()]
         lseq = table["lseq"].to_numpy().astype(np.int64, copy=False)
         self.members = [str(name) for name in names.to_pylist()]
         self.row = np.lexsort((lseq, member))
@@ -251,9 +256,8 @@ class _Bulk:
         if self.kind[at] == kernel.OTHER:
             return None
         if self.kind[at] == kernel.DELIVER:
-            e, said = int(self.event[at]), self.table.column_names
-            origin = self.table["origin"][int(self.row[at])].as_py() if "origin" in said else None
-            return Step("deliver", None if e < 0 else self.names[e], origin)
+            e, o = int(self.event[at]), int(self.origin[self.row[at]])
+            return Step("deliver", None if e < 0 else self.names[e], None if o < 0 else self.origins[o])
         return self.special[at]
 
     def _keep(self, m: int, queue: Queue) -> None:
