@@ -169,7 +169,7 @@ def duckdb_case(case: str, folder: Path) -> Row:
     import duckdb
 
     from whence.judge.batch.coding import READ
-    from whence.spark.findings import judge_run
+    from whence.spark.findings import Terms, judge_run
     from whence.spark.parts import Parts
     from whence.spark.summary import Summary
 
@@ -184,7 +184,7 @@ def duckdb_case(case: str, folder: Path) -> Row:
 
     def one(out: str, number: int, run: str, cluster: str, mine: list[str]) -> Summary:
         found = base.cursor().sql(query, params=[mine, run, cluster]).to_arrow_table()
-        judged = judge_run(found, run, cluster)
+        judged = judge_run(found, run, cluster, Terms())
         with Parts(out, f"run-{number:05d}") as parts:
             for name, table in judged.tables.items():
                 parts.write(name, table)
