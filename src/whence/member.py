@@ -109,6 +109,7 @@ class Member:
             self.ring = make_ring(me, config.ring, random.Random(rng.getrandbits(64)), memory, disk, votes)
         self.started = False
         self.left = False
+        self.wake_at: int | None = None  # when `Wake()` is wanted, in this member's time
         self.cut_off: dict[MemberId, str] = {}
         self.ring_stats = {"excluded": 0, "rejected": 0, "frozen": 0, "thawed": 0}
         self._epoch = self._checkpoint.epoch if self._checkpoint else 0
@@ -127,7 +128,8 @@ class Member:
         out: Outputs = []
         if self.left:
             return out
-        if self.started:
+        waits = self._closes is not None or self._leave_by is not None  # what ends it may have come already
+        if self.wake_at is not None and (self.wake_at <= now or waits):
             self._time(now, out)
         match input:
             case ports.Received():
@@ -162,11 +164,10 @@ class Member:
                 self._cut(input.sender, input.error, out)
             case _:
                 assert_never(input)
+        self.wake_at = self._next_wake()
         return out
 
-    @property
-    def wake_at(self) -> int | None:
-        """When `Wake()` is wanted, in this member's time."""
+    def _next_wake(self) -> int | None:
         if not self.started or self.left:
             return None
         at = self.cast.wake_at
@@ -211,11 +212,12 @@ class Member:
 
     def buffers(self) -> dict[str, tuple[int, int]]:
         """Every bounded buffer: fill and bound."""
-        return {
-            **self.ordering.buffers(),
-            "snapshots": (len(self._taking), self.config.max_snapshots),
-            "cut off": (len(self.cut_off), MAX_CUT_OFF),
-        }
+        own = {"snapshots": (len(self._taking), self.config.max_snapshots), "cut off": (len(self.cut_off), MAX_CUT_OFF)}
+        return self.ordering.buffers() | own
+
+    def fills(self) -> tuple[int, ...]:
+        """The fills alone, in the order of `buffers`: cheap enough to look at after every step."""
+        return (*self.ordering.fills(), len(self._taking), len(self.cut_off))
 
     def stats(self) -> dict[str, int]:
         """All counters, by layer."""

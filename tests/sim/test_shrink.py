@@ -120,8 +120,7 @@ class Crashing(Member):
 class Sleepless(Member):
     """Wants to be woken at once, always."""
 
-    @property
-    def wake_at(self) -> int | None:
+    def _next_wake(self) -> int | None:
         return 0
 
 

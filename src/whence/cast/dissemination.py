@@ -173,10 +173,12 @@ class Dissemination(ABC):
 
     def _take(self, sender: MemberId, message: Gossip, now: int, out: list[CastOutput]) -> None:
         seen = self._seen
-        fresh = [(item, age) for item, age in zip(message.items, message.ages, strict=True) if item.key not in seen]
-        if self.vet is not None:
-            for item, _ in fresh:
-                self.vet(item, sender)
+        fresh: list[tuple[Item, int]] = []
+        if message.items:
+            fresh = [(i, age) for i, age in zip(message.items, message.ages, strict=True) if i.key not in seen]
+            if self.vet is not None:
+                for item, _ in fresh:
+                    self.vet(item, sender)
         if message.members:
             self.view.merge(message.members, out)
         if message.unsubs:

@@ -137,9 +137,11 @@ def check(message: CastMessage, config: CastConfig) -> None:
     """Refuse more than a member with this configuration sends; what the message says the wire has checked. Raises
     `TooLarge` before any state changes."""
     if type(message) is Gossip:
-        _cap("items", message.items, config.max_events)
-        _cap("members", message.members, config.max_members)
-        _cap("unsubs", message.unsubs, config.max_members)
+        most = config.max_members
+        if len(message.items) > config.max_events or len(message.members) > most or len(message.unsubs) > most:
+            _cap("items", message.items, config.max_events)
+            _cap("members", message.members, most)
+            _cap("unsubs", message.unsubs, most)
     elif type(message) is Welcome:
         _cap("welcome", message.members, config.max_welcome)
     elif type(message) is IHave or type(message) is Graft:

@@ -99,10 +99,10 @@ class Listener:
         self._resume()
 
     async def _resolve(self, host: str, port: int) -> list[tuple[Any, ...]]:
-        """Only a name needs the resolver, which takes a thread."""
+        """Only a name needs the resolver, which takes a thread, and the tables of international names."""
         stream, passive = socket.SOCK_STREAM, socket.AI_PASSIVE
         try:
-            return [*socket.getaddrinfo(host, port, type=stream, flags=passive | socket.AI_NUMERICHOST)]
+            return [*socket.getaddrinfo(host.encode(), port, type=stream, flags=passive | socket.AI_NUMERICHOST)]
         except socket.gaierror:
             return [*await self._loop.getaddrinfo(host, port, type=stream, flags=passive)]
 

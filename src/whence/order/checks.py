@@ -31,9 +31,10 @@ class Owners:
 
     def __init__(self, tickets: int) -> None:
         self._tables: list[dict[int, MemberId]] = [{} for _ in range(tickets)]
+        self._count = 0
 
     def __len__(self) -> int:
-        return sum(map(len, self._tables))
+        return self._count
 
     def of(self, ticket: int, inc: int) -> MemberId | None:
         return self._tables[ticket].get(inc)
@@ -43,8 +44,10 @@ class Owners:
         table = self._tables[ticket]
         if inc not in table:
             table[inc] = owner
-            while len(table) > MAX_OWNERS:
+            self._count += 1
+            if len(table) > MAX_OWNERS:
                 del table[min(table)]
+                self._count -= 1
 
     def rows(self) -> tuple[tuple[int, int, MemberId], ...]:
         """All of it as data."""

@@ -90,6 +90,10 @@ class TicketOrdering(Layer[int, Frame]):
         self._named: dict[tuple[int, int], int] = {}
         self._last_own: tuple[int, int, int] | None = None
         self._moved: list[int] = []
+        self._bounds |= {
+            "tails": config.tickets * (self.clock.MAX_TAILS + 1),
+            "owners": config.tickets * MAX_OWNERS,
+        }
 
     # -- publish ------------------------------------------------------------------------------------------------
 
@@ -507,9 +511,5 @@ class TicketOrdering(Layer[int, Frame]):
             return Blocked(event, "obsolete")
         return Blocked(event, "delivered" if self.clock.has(ticket, inc, seq) else "unknown")
 
-    def buffers(self) -> dict[str, tuple[int, int]]:
-        return {
-            **super().buffers(),
-            "tails": (len(self.clock.tails), self.config.tickets * (self.clock.MAX_TAILS + 1)),
-            "owners": (len(self.owners), self.config.tickets * MAX_OWNERS),
-        }
+    def fills(self) -> tuple[int, ...]:
+        return (*super().fills(), len(self.clock.tails), len(self.owners))

@@ -172,7 +172,8 @@ class Ring(ABC):
         ctx = self.ctx
         ctx.out = []
         ctx.now = max(ctx.now, now)
-        self._time_passes()
+        if self.wake_at is not None and self.wake_at <= ctx.now:
+            self._time_passes()
         act()
         self._fence()
         ends = list(ctx.timers.values())

@@ -36,7 +36,7 @@ class Lease:
         need = need_alive(len(L))
         if need == 0:
             return None
-        return sorted((self._until.get(holder, 0) for holder in L), reverse=True)[need - 1]
+        return sorted([self._until.get(holder, 0) for holder in L], reverse=True)[need - 1]
 
     def valid(self, L: Sequence[Holder], now: int) -> bool:
         """The quorum of L vouches now."""

@@ -11,7 +11,7 @@ packed the same way: an incarnation without its count.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import msgspec
@@ -462,6 +462,9 @@ _Reform = Attend | Volunteer | Missing | Prepare | Promise | Higher | Accept | A
 CouncilMessage = _Seats | _Reform
 RingMessage = _Applying | _Founding | _Edges | _Leaving | _Lease | _Excluding | CouncilMessage
 
+_ONLY_TENURES = (Poll, Alive, Update, AckUpdate, Sit, Vouch)
+"""The messages of every round: they name tickets in tenures alone."""
+
 
 # --- news, carried by PrCast; tags of their own ---
 
@@ -502,9 +505,17 @@ def check_news(news: RingNews, tickets: int) -> int:
 def check_message(message: RingMessage, tickets: int) -> int:
     """Raise BadMessage for what no member of a ring of that many tickets can have sent. Returns the highest era that
     it names."""
-    known = list(_named(msgspec.structs.astuple(message)))
-    named = [ticket for ticket, _ in known]
-    era = max((inc >> ERA_SHIFT for _, inc in known), default=0)
+    named: list[int] = []
+    era = max(_name(msgspec.structs.astuple(message), named) >> ERA_SHIFT, getattr(message, "era", 0))
+    if not isinstance(message, _ONLY_TENURES):
+        era = max(era, _name_more(message, named))
+    _tickets_exist(message, named, tickets)
+    return era
+
+
+def _name_more(message: RingMessage, named: list[int]) -> int:
+    """Add the tickets that a message names outside of tenures. Returns the highest era that it names outside of
+    them."""
     match message:
         case Reject(known=coordinators):
             named.extend(ticket for ticket, _ in coordinators)
@@ -519,13 +530,12 @@ def check_message(message: RingMessage, tickets: int) -> int:
         case Witness(ended=ended) if any(len(held) not in (2, 3) for held in ended):
             raise BadMessage("Witness tells of a tenure without its successor")
         case Rally(epoch=epoch) | Witness(pledged=epoch):
-            era = max(era, epoch << ERA_SHIFT)
+            return epoch << ERA_SHIFT
+        case Seats(table=table) | Promise(table=table) | Begin(table=table):
+            return table.era
         case _:
             pass
-    if isinstance(message, Seats | Promise | Begin):
-        era = max(era, message.table.era)
-    _tickets_exist(message, named, tickets)
-    return max(era, getattr(message, "era", 0))
+    return 0
 
 
 def check_voter(sender: MemberId, message: RingMessage) -> None:
@@ -557,15 +567,23 @@ def by_receiver(message: RingMessage) -> RingMessage:
             raise BadMessage(f"{type(message).__name__} from a member that may only receive")
 
 
-def _named(fields: tuple[Any, ...]) -> Iterator[tuple[int, int]]:
-    """Ticket and highest incarnation of all tenures, holders and rows among these."""
+def _name(fields: tuple[Any, ...], named: list[int]) -> int:
+    """Add the tickets of all tenures, holders and rows among these. Returns the highest of their incarnations."""
+    highest = 0
     for value in fields:
-        if isinstance(value, Tenure | Holder):
-            yield value.ticket, value.inc
+        if isinstance(value, (Tenure, Holder)):  # a union would be made anew at each call
+            inc = value.inc
         elif isinstance(value, Row):
-            yield value.ticket, max(value.top, value.floor, value.last[0])
+            inc = max(value.top, value.floor, value.last[0])
         elif isinstance(value, tuple):
-            yield from _named(value)
+            highest = max(highest, _name(value, named))
+            continue
+        else:
+            continue
+        named.append(value.ticket)
+        if inc > highest:
+            highest = inc
+    return highest
 
 
 def _tickets_exist(what: RingMessage | RingNews, named: Iterable[int], tickets: int) -> None:

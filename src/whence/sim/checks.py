@@ -95,17 +95,17 @@ class Checks:
 
     def stepped(self, instance: Instance, event: ports.Input, outs: list[ports.Output]) -> None:
         """After all outputs of a step."""
-        levels = instance.member.buffers()
-        if levels != instance.levels:
-            instance.levels = levels
-            self._bounded(instance, levels)
+        fills = instance.member.fills()
+        if fills != instance.fills:
+            instance.fills = fills
+            self._bounded(instance)
         broken = self.rings[instance.cluster].stepped(instance, event, outs, self.stage.now)
         if broken is not None:
             raise self.violation("ring", broken, instance)
 
-    def _bounded(self, instance: Instance, levels: dict[str, tuple[int, int]]) -> None:
+    def _bounded(self, instance: Instance) -> None:
         high = self.tally.high
-        for name, level in levels.items():
+        for name, level in instance.member.buffers().items():
             fill, bound = level
             if fill > bound:
                 raise self.violation("buffer", f"{name} holds {fill}, its bound is {bound}", instance)

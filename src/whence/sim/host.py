@@ -89,11 +89,11 @@ class Instance:
     __slots__ = (
         "app",
         "cluster",
+        "fills",
         "host",
         "id",
         "joined",
         "left",
-        "levels",
         "member",
         "order",
         "recorder",
@@ -113,7 +113,7 @@ class Instance:
         self.recorder = recorder
         self.wake = -1  # true time of the pending wake; -1: none
         self.spins = 0
-        self.levels: dict[str, tuple[int, int]] = {}  # its buffers after the last step
+        self.fills: tuple[int, ...] = ()  # of its buffers after the last step
         self.joined = False
         self.left = False
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+from functools import cache
 from pathlib import Path
 from statistics import NormalDist
 
@@ -21,6 +22,7 @@ from whence.sim.scenario import Network as Settings
 _M = (1 << 64) - 1
 _TABLE = 4096  # quantiles of the normal distribution: 12 bits of a hash pick one
 _LEAST = 1000  # ns: the smallest delay
+_NO_MOMENT = (-1, 0, 0)
 _MAX_RETRANSMISSIONS = 8  # after that the stream would be reset; the last delay stands for it
 
 
@@ -37,6 +39,13 @@ def mix(x: int) -> int:
     return x ^ x >> 31
 
 
+@cache
+def _quantiles() -> list[float]:
+    """Of the normal distribution."""
+    normal = NormalDist()
+    return [normal.inv_cdf((i + 0.5) / _TABLE) for i in range(_TABLE)]
+
+
 class Network:
     """Decides the fate of each message. Times are true time in ns."""
 
@@ -47,8 +56,7 @@ class Network:
         self._loss = round(settings.loss * (1 << 20))
         self._dup = round(settings.dup * (1 << 16))
         self._reorder = round(settings.reorder * (1 << 16))
-        normal = NormalDist()
-        self._jitter = [round(settings.sd * normal.inv_cdf((i + 0.5) / _TABLE)) for i in range(_TABLE)]
+        self._jitter = [round(settings.sd * z) for z in _quantiles()]
         self._base = recorded(settings, names, base) if settings.latency == "recorded" else None
         if settings.latency == "constant":
             self._jitter = [0] * _TABLE
@@ -59,7 +67,7 @@ class Network:
         self._slow: dict[tuple[str, str], int] = {}
         self._last: dict[tuple[str, str], int] = {}
         self._free: dict[str, int] = {}
-        self._moment: dict[str, tuple[int, int]] = {}
+        self._moment: dict[str, tuple[int, int, int]] = {}
         self.sent = self.lost = self.cut_off = self.duplicated = self.reordered = self.overflowed = self.bytes = 0
         self.retransmitted = 0
 
@@ -88,11 +96,13 @@ class Network:
 
     def _draw(self, now: int, src: str, dst: str) -> int:
         """The hash of (seed, link, time, index among the sender's messages at this time)."""
-        then, k = self._moment.get(src, (-1, 0))
-        k = k + 1 if then == now else 0
-        self._moment[src] = (now, k)
-        a, b = self._keys[src][0], self._keys[dst][1]
-        return mix(mix(self._seed + a * (now + 1)) + b + k)
+        then, k, mixed = self._moment.get(src, _NO_MOMENT)
+        if then == now:
+            k += 1
+        else:
+            k, mixed = 0, mix(self._seed + self._keys[src][0] * (now + 1))
+        self._moment[src] = (now, k, mixed)
+        return mix(mixed + self._keys[dst][1] + k)
 
     def _delay(self, draw: int, src: str, dst: str) -> int:
         mean = self.settings.mean if self._base is None else self._base[src, dst]

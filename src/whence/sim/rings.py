@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from whence.sim.host import Instance
 
 _OF_RINGS = frozenset(get_args(RingMessage))
+_NOT_OF_RINGS = frozenset((ports.Wake, ports.Publish))
 
 
 class Rings:
@@ -39,8 +40,10 @@ class Rings:
     def stepped(self, instance: Instance, event: ports.Input, outs: list[ports.Output], now: int) -> str | None:
         """The violations after this step, if any. A step touches the ring if it receives or sends a ring message or
         changes a ticket; gossip and deliveries do not."""
+        if not _touched(event, outs):
+            return None
         ring = instance.member.ring
-        if not isinstance(ring, Ring) or not _touched(event, outs):
+        if not isinstance(ring, Ring):
             return None
         if ring.ticket is None:
             self._holders.pop(instance.id, None)
@@ -80,10 +83,10 @@ def _rings(instances: dict[MemberId, Instance]) -> dict[MemberId, Ring]:
 
 
 def _touched(event: ports.Input, outs: list[ports.Output]) -> bool:
-    if isinstance(event, ports.Received):
+    if type(event) is ports.Received:
         if type(event.message) in _OF_RINGS:
             return True
-    elif not isinstance(event, ports.Wake | ports.Publish):
+    elif type(event) not in _NOT_OF_RINGS:
         return True
     for out in outs:
         if type(out) is ports.Send:

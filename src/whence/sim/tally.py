@@ -202,7 +202,9 @@ class Tally:
 
     def sent(self, kind: str, size: int) -> None:
         """A message is sent."""
-        count = self._traffic.setdefault(kind, [0, 0])
+        count = self._traffic.get(kind)
+        if count is None:
+            count = self._traffic[kind] = [0, 0]
         count[0] += 1
         count[1] += size
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 import random
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Protocol
 
 from whence import ports
@@ -34,6 +35,10 @@ UNPACKED = 256
 """Decoded packets that are remembered."""
 CONTACTS = 3
 """Members that a starting process is given as contacts."""
+
+
+def _message_of(data: bytes) -> Message:
+    return unpack(data).message
 
 
 class MakeMember(Protocol):
@@ -62,7 +67,8 @@ class World(Stage):
         self.checks = Checks(self, self.tally)
         self._sized = self.scenario.wire or self.scenario.network.uplink > 0
         self.sample: Message | None = None  # the last message with items, for hostile peers to alter
-        self._unpacked: dict[bytes, Message] = {}
+        # Gossip brings the same packet to many members: decode it once. Messages are immutable.
+        self._unpack = lru_cache(UNPACKED)(_message_of)
         self._packed: tuple[Message | None, MemberId, int, bytes] = (None, "", 0, b"")
         self._handlers: dict[type, Callable[[Instance, Any], None]] = {
             ports.Published: self._on_published,
@@ -327,16 +333,6 @@ class World(Stage):
             self.step(instance, ports.BadBytes(sender, f"{type(error).__name__}: {error}"))
             return
         self.step(instance, ports.Received(sender, message))
-
-    def _unpack(self, data: bytes) -> Message:
-        """Gossip brings the same packet to many members: decode it once. Messages are immutable."""
-        message = self._unpacked.get(data)
-        if message is None:
-            message = unpack(data).message
-            if len(self._unpacked) >= UNPACKED:
-                del self._unpacked[next(iter(self._unpacked))]
-            self._unpacked[data] = message
-        return message
 
     # -- outputs ---------------------------------------------------------------------------------------------
 
