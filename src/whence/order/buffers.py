@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Callable, Iterator, Reversible
 from typing import Generic, TypeVar
 
@@ -52,6 +53,7 @@ class RecoveryBuffer(Generic[O, F]):
         self.evicted = 0
         self._frames: dict[FrameKey[O], tuple[F, int]] = {}
         self._tenures: dict[Count[O], dict[int, F]] = {}
+        self._order: deque[FrameKey[O]] = deque()  # to find the first of a dict takes as long as it had keys before it
 
     def __len__(self) -> int:
         return len(self._frames)
@@ -80,10 +82,11 @@ class RecoveryBuffer(Generic[O, F]):
 
     def _added(self, key: FrameKey[O], born: int) -> None:
         """A frame was inserted."""
+        self._order.append(key)
 
     def _victim(self) -> FrameKey[O]:
-        """What leaves a full buffer: the first that came."""
-        return next(iter(self._frames))
+        """What leaves a full buffer, to be removed: the first that came."""
+        return self._order.popleft()
 
     def _remove(self, key: FrameKey[O]) -> None:
         self.bytes -= self._frames.pop(key)[1]

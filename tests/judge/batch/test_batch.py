@@ -16,7 +16,7 @@ from tests.long import few
 from tests.sim.runs import Run
 from whence.errors import UnknownOrder
 from whence.judge import Counts, Doubt, Finding, Follower
-from whence.judge.batch import audited, tables
+from whence.judge.batch import audited, kernel, tables
 from whence.judge.findings import MISSING_STEPS, NO_TRACE, OPEN_END
 from whence.judge.follow import step_of
 from whence.judge.promises import AGREEMENT, SILENCE, SILENT
@@ -31,8 +31,11 @@ def agree(rows: list[Row], complete: bool = False) -> Counts:
     judged = [*follower.feed((row.member, row.lseq, step_of(row)) for row in rows), *follower.settle()]
     found = follower.findings()
     a = judge(rows, complete)
-    with_news = audited.audited(a.coded, room=0).found  # as where whole vectors would take too much room
-    assert (with_news.verdict == a.found.verdict).all() and (with_news.cause == a.found.cause).all()
+    pairs = (len(a.coded.members) + len(a.coded.tokens)) * len(a.coded.member_of)
+    for room in (0, pairs):  # as where a table of members and publishers would be too large; and whole vectors
+        other = audited.audited(a.coded, room)
+        assert (other.found.verdict == a.found.verdict).all() and (other.found.cause == a.found.cause).all()
+        assert (kernel.vectors(other.past) == kernel.vectors(a.past)).all()
     wrong = {(f.member, f.step) for f in found if f.doubt is None}
     expected = {
         (j.member, j.step): (j.event, j.origin, j.seq, j.verdict.text, j.order, j.cause and j.cause.id, at in wrong)

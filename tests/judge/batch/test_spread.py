@@ -7,9 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from tests.judge.batch.rows import judge, table_of
-from tests.judge.traces import pairs, trace
+from tests.judge.batch.rows import judge, step, table_of
+from tests.judge.traces import cut, pairs, trace
 from whence.judge.batch import audited, rated, spread, tables
+from whence.judge.follow import owner_of
 from whence.judge.rates import ABOVE, IN_DOUBT
 from whence.trace import Row
 
@@ -61,10 +62,18 @@ def same(one: dict[str, pa.Table], many: dict[str, pa.Table], why: Any) -> None:
         assert mine == theirs, (name, why)
 
 
-def test_generated_traces() -> None:
-    for seed in range(60):
+def test_generated_traces_whole_and_with_parts_cut_out() -> None:
+    for seed in range(40):
         rows, complete, rng = trace(seed, wrong=seed % 3 > 0), seed % 2 == 0, random.Random(seed)
-        same(in_one(rows, complete), in_pieces(rows, complete, rng), seed)
+        for mine in (rows, cut(rows, rng)):
+            if mine:
+                same(in_one(mine, complete), in_pieces(mine, complete, rng), seed)
+
+
+def test_owners_by_the_ids_of_events() -> None:
+    ids = ["0:1.0.1:3@m0#1", "m1#1/7", "a/b#1/2", "@", "x", "", "/3", "1:0.1.2:1@a@b#1", "9@", None, "m1#1/8"]
+    found = spread.scouted(table_of([step("q#1", n, "deliver", event) for n, event in enumerate(ids)]))
+    assert found.owners == {owner for owner in map(owner_of, ids) if owner}
 
 
 def test_the_error_rate_of_all_pieces() -> None:

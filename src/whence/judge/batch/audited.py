@@ -35,15 +35,21 @@ class Audited(NamedTuple):
 def audited(coded: Coded, room: int = kernel.DENSE) -> Audited:
     """Judge a whole run. `room`: see `kernel.rebuild`."""
     a = followed(coded, room)
-    return a._replace(losses=losses(a.past, a.found.ends, coded.alive, coded.superseded, coded.alive[coded.member_of]))
+    live_origin, agreement = coded.alive[coded.member_of], promise_agreement(coded.order)
+    return a._replace(losses=losses(a.past, a.found.ends, coded.alive, coded.superseded, live_origin, agreement))
+
+
+def promise_agreement(orders: list[str]) -> Bytes:
+    """1 for each of these members whose order promises agreement."""
+    return np.array([promise(order).agreement for order in orders], np.uint8)
 
 
 def followed(coded: Coded, room: int = kernel.DENSE) -> Audited:
     """Rebuild the past from these members and judge them. What they lack at the end is not computed: members that are
     not among them may have it."""
-    tokens, origins = len(coded.tokens), len(coded.base) - 1
+    tokens = len(coded.tokens)
     past, early, circles = kernel.rebuild(coded.steps, coded.joins, tokens, coded.base, _to_follow(coded), room)
-    found = judge(coded.steps, coded.joins, past, early, there(coded), states(tokens, origins))
+    found = judge(coded.steps, coded.joins, past, early, there(coded), states(tokens))
     return Audited(coded, past, found, _no_losses(coded), circles)
 
 
@@ -212,12 +218,14 @@ def everybody(a: Audited) -> Everybody:
 
 def of_losses(a: Everybody) -> Iterator[Finding]:
     """What a reliable member lacks, and another has; and members that have nothing of others."""
+    holders: _Holders | None = None
     for m, first, last in _lacking(a):
         if a.complete and not a.ends.vague[m]:
+            holders = holders or _Holders(a)
             o = int(a.past.origin[first])
             origin = str(a.members[int(a.member_of[o])])
             event = Event(str(a.ids[first]), origin, first - int(a.past.base[o]) + 1)
-            yield findings.missed(str(a.members[m]), event, last - first, _holder(a, first))
+            yield findings.missed(str(a.members[m]), event, last - first, holders.first(first))
     for m, events in _silent(a):
         if a.complete and not a.ends.vague[m]:
             yield findings.silent(str(a.members[m]), events)
@@ -243,27 +251,50 @@ def _silent(a: Everybody) -> Iterator[tuple[int, int]]:
     live = np.flatnonzero(a.alive)
     if not len(live) or not len(a.member_of):
         return
-    most = a.ends.X[live].max(axis=0)
-    few = live[np.count_nonzero(a.ends.X[live], axis=1) <= 1]  # at most its own
-    for m in few.tolist():
-        others = a.member_of != m
-        events = int(most[others].sum())
-        if events >= SILENT and not promise(a.order[m]).agreement and not a.ends.X[m, others].any():
+    most = np.zeros(len(a.member_of), np.int64)
+    for m in live.tolist():
+        origin, upto = _entries(a.ends, m)
+        most[origin] = np.maximum(most[origin], upto)
+    for m in live[a.ends.entries[live] <= 1].tolist():  # it has at most its own
+        origin, _ = _entries(a.ends, m)
+        events = int(most[a.member_of != m].sum())
+        if events >= SILENT and not promise(a.order[m]).agreement and (a.member_of[origin] == m).all():
             yield m, events
+
+
+def _entries(s: States, m: int) -> tuple[Ints, Ints]:
+    """What member m has: of which origins, and up to which seq."""
+    mine = slice(int(s.first[m]), int(s.first[m] + s.entries[m]))
+    return s.origin[mine], s.upto[mine]
 
 
 def _lacking(a: Everybody) -> Iterator[tuple[int, int, int]]:
     """Members whose order promises agreement, and the events (first, last) that they lack."""
-    ranges = zip(a.losses.member.tolist(), a.losses.first.tolist(), a.losses.last.tolist(), strict=True)
-    return ((m, first, last) for m, first, last in ranges if promise(a.order[m]).agreement)
+    return zip(a.losses.member.tolist(), a.losses.first.tolist(), a.losses.last.tolist(), strict=True)
 
 
-def _holder(a: Everybody, e: int) -> str | None:
-    """A live member that has delivered the event."""
-    o = int(a.past.origin[e])
-    have = np.flatnonzero((a.alive == 1) & (a.ends.X[:, o] > e - a.past.base[o]))
-    for m in have.tolist():
-        at = int(a.ends.at[m])
-        if e not in a.ends.event[at : at + int(a.ends.size[m])]:
-            return str(a.members[m])
-    return None
+class _Holders:
+    """Which live members have an event."""
+
+    def __init__(self, a: Everybody) -> None:
+        self._a, s = a, a.ends
+        live = np.flatnonzero(a.alive)
+        of = np.repeat(live, s.entries[live])
+        entry = np.concatenate([np.empty(0, np.int64), *(np.arange(f, f + n) for f, n in _spans(s, live))])
+        by = np.argsort(s.origin[entry], kind="stable")
+        self._member, self._upto = of[by], s.upto[entry[by]]
+        self._begin = np.searchsorted(s.origin[entry[by]], np.arange(len(a.member_of) + 1))
+
+    def first(self, e: int) -> str | None:
+        """One of them; None: nobody has it."""
+        a, o = self._a, int(self._a.past.origin[e])
+        mine = slice(int(self._begin[o]), int(self._begin[o + 1]))
+        for m in self._member[mine][self._upto[mine] > e - a.past.base[o]].tolist():
+            at = int(a.ends.at[m])
+            if e not in a.ends.event[at : at + int(a.ends.size[m])]:
+                return str(a.members[m])
+        return None
+
+
+def _spans(s: States, members: Longs) -> Iterator[tuple[int, int]]:
+    return zip(s.first[members].tolist(), s.entries[members].tolist(), strict=True)

@@ -61,7 +61,9 @@ class Known(NamedTuple):
     ids: pa.Array[Any]
     """Event's number -> its id."""
     base: Longs
+    members: list[str]
     origins: list[str]
+    """Those of them that publish."""
     tokens: list[str]
     torn: list[str]
     """Members of them with missing steps."""
@@ -346,9 +348,9 @@ def _rows(table: pa.Table, needed: Needed | None, known: Known | None, complete:
     members = names.take(ranked)
     lseq, t = _numbers(table["lseq"]), _numbers(table["t_ns"])
     joins = _Joins(table, member, kind, members, needed, known, complete)
-    if known is not None:  # origins have no rows here, but names
+    if known is not None:  # they have no rows here, but names
         here = set(members.to_pylist())
-        new = pa.array([name for name in known.origins if name not in here], pa.string())
+        new = pa.array([name for name in known.members if name not in here], pa.string())
         members = pa.concat_arrays([members, new])
     what[joins.rows] = np.arange(len(joins.rows), dtype=np.int32)
     what[joins.snapshots] = joins.taken

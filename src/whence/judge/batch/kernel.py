@@ -25,6 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from whence.judge.batch.compiled import Bytes, Ints, Longs, Small, compiled
+from whence.judge.batch.rows import SAME, Rows, clear, empty_rows, get, merge, rise, roomy
 
 OTHER, PUBLISH, DELIVER, JOIN, SNAPSHOT, GONE, TICKET, DROP = range(8)
 """Kinds of rows. TICKET and DROP are nothing to this kernel."""
@@ -33,7 +34,8 @@ GENESIS, INSTALLED, CHECKPOINT, UNCLEAR = range(4)
 """How a member joins. UNCLEAR: in no known way, or after a life whose end may be cut off."""
 
 DENSE = 1 << 25
-"""Numbers that are kept for whole vectors: 128 MB."""
+"""Numbers in a table without gaps: 128 MB. Where one for each event and publisher is more, events have no whole
+vectors; where one for each member and publisher is more, what members know is kept in `Rows`."""
 
 
 class Steps(NamedTuple):
@@ -249,6 +251,58 @@ def _publish(past: Past, e: int, x: Ints, seen: Ints, said: Ints, used: int) -> 
 
 
 @compiled
+def _learn(rows: Rows, past: Past, r: int, o: int, s: int) -> Rows:
+    """`raise_to`, of a row that is mostly empty; nothing, if it has (o, s)."""
+    low = get(rows, r, int(o))
+    if s <= low:
+        return rows
+    k = s // past.step
+    if k * past.step > low:
+        frame = past.frames[past.frame[o] + k - 1]
+        rows = roomy(rows, len(frame))
+        for i in range(len(frame)):
+            if frame[i]:
+                rise(rows, r, i, int(frame[i]))
+        low = k * past.step
+    for e in range(past.base[o] + low, past.base[o] + s):
+        rows = roomy(rows, int(past.size[e]))
+        for at in range(past.at[e], past.at[e] + past.size[e]):
+            rise(rows, r, int(past.entry[at]), int(past.value[at]))
+    rows = roomy(rows, 1)
+    rise(rows, r, int(o), int(s))
+    return rows
+
+
+@compiled
+def _publish_risen(past: Past, e: int, rows: Rows, r: int, used: int) -> tuple[Ints, Ints, int]:
+    """`_publish`, from what rose in row r since the last time."""
+    entry, value, o = past.entry, past.value, past.origin[e]
+    past.at[e] = used
+    k = rows.risen[r]
+    rows.risen[r] = -1
+    while k >= 0:
+        if rows.column[k] != o:
+            if used == len(entry):
+                entry, value = grown(entry), grown(value)
+            entry[used] = rows.column[k]
+            used += 1
+        after = rows.link_risen[k]
+        rows.link_risen[k] = SAME
+        k = after
+    entry[past.at[e] : used] = np.sort(entry[past.at[e] : used])
+    for k in range(past.at[e], used):
+        value[k] = get(rows, r, int(entry[k]))
+    past.size[e] = used - past.at[e]
+    s = e - past.base[o] + 1
+    if s % past.step == 0:
+        k = rows.head[r]
+        while k >= 0:
+            past.frames[past.frame[o] + s // past.step - 1, rows.column[k]] = rows.value[k]
+            k = rows.link[k]
+    return entry, value, used
+
+
+@compiled
 def _forget(x: Ints, seen: Ints) -> None:
     """The member goes on from another state. What it delivered stays in the past of its publishes."""
     seen[:] = np.maximum(seen, x)
@@ -259,17 +313,23 @@ def _forget(x: Ints, seen: Ints) -> None:
 def rebuild(
     steps: Steps, joins: Joins, tokens: int, base: Longs, todo: Bytes, room: int = DENSE
 ) -> tuple[Past, Bytes, int]:
-    """The past of every event. `todo`: the members to follow, all who publish or give a state that is used. `room`: for
-    whole vectors. Returns also which rows deliver an event before its publish, and how often a member was let go: both
+    """The past of every event. `todo`: the members to follow, all who publish or give a state that is used. `room`: see
+    `DENSE`. Returns also which rows deliver an event before its publish, and how often a member was let go: both
     only in a false trace."""
     begin, kind, what, torn = steps
     origins, events = len(base) - 1, base[-1]
-    past = _empty_past(base, room)
     place = np.cumsum(todo.astype(np.int64)) - 1
-    X = np.zeros((place[-1] + 1, origins), np.int32)
-    seen = np.zeros((place[-1] + 1, origins), np.int32)  # what a member had delivered before it installed another state
-    said = np.zeros((origins, origins), np.int32)  # the past as of an origin's last publish
-    taken, has = np.zeros((tokens, origins), np.int32), np.zeros(tokens, np.uint8)
+    n = place[-1] + 1
+    wide = (n + tokens) * origins > room
+    past = _empty_past(base, 0 if wide else room)
+    width = 0 if wide else origins
+    X = np.zeros((n, width), np.int32)
+    seen = np.zeros((n, width), np.int32)  # what a member had delivered before it installed another state
+    said = np.zeros((width, width), np.int32)  # the past as of an origin's last publish
+    taken, has = np.zeros((tokens, width), np.int32), np.zeros(tokens, np.uint8)
+    # Where that is too much: of each member the past of its next publish; what it has, once it has installed another
+    # state; and of each token.
+    rows, row = empty_rows(2 * n + tokens if wide else 0), np.arange(n)
     known, early = np.zeros(events, np.uint8), np.zeros(len(kind), np.uint8)
     work = work_list(events + tokens, todo)
     awaited(steps, todo, work, events)
@@ -284,12 +344,16 @@ def rebuild(
             circles += 1
         work.top[0] -= 1
         m = int(work.stack[work.top[0]])
-        x = X[place[m]]
+        p = place[m]
+        x = X[p]
         while at[m] < begin[m + 1]:
             r = at[m]
             w = int(what[r])
-            if torn[r]:
-                _forget(x, seen[place[m]])
+            if torn[r] and wide:
+                row[p] = n + p
+                clear(rows, n + p)
+            elif torn[r]:
+                _forget(x, seen[p])
             if w < 0:
                 pass
             elif kind[r] == DELIVER:
@@ -300,6 +364,9 @@ def rebuild(
                 s = w - base[o] + 1
                 if not known[w]:
                     early[r] = 1
+                elif wide:
+                    rows = _learn(rows, past, row[p], o, s)
+                    rows = _learn(rows, past, p, o, s) if row[p] != p else rows
                 elif s > x[o] and dense:
                     for i in range(origins):
                         x[i] = max(x[i], whole[w, i])
@@ -310,13 +377,20 @@ def rebuild(
                 elif s > x[o]:
                     raise_to(x, past, o, s)
             elif kind[r] == PUBLISH:
-                entry, value, used = _publish(past, w, x, seen[place[m]], said[origin[w]], used)
+                if wide:
+                    entry, value, used = _publish_risen(past, w, rows, p, used)
+                else:
+                    entry, value, used = _publish(past, w, x, seen[p], said[origin[w]], used)
                 if len(entry) > len(past.entry):
                     past = Past(base, origin, news, size, entry, value, past.frame, past.frames, past.step, whole)
                 known[w] = 1
                 happened(work, w)
             elif kind[r] == SNAPSHOT:
-                taken[w] = x
+                if wide:
+                    clear(rows, 2 * n + w)
+                    rows = merge(rows, row[p], 2 * n + w)
+                else:
+                    taken[w] = x
                 has[w] = 1
                 happened(work, events + w)
             elif kind[r] == JOIN and joins.how[w] != GENESIS:
@@ -324,7 +398,15 @@ def rebuild(
                 if token >= 0 and not work.done[events + token]:
                     wait(work, m, events + token)
                     break
-                _forget(x, seen[place[m]])
+                if wide:
+                    row[p] = n + p
+                    clear(rows, n + p)
+                    if token >= 0 and has[token]:
+                        rows = merge(rows, 2 * n + token, n + p)
+                        rows = merge(rows, n + p, p)
+                    at[m] += 1
+                    continue
+                _forget(x, seen[p])
                 if token >= 0 and has[token]:
                     x[:] = taken[token]
             at[m] += 1

@@ -1,8 +1,9 @@
 """A run that is too large to be judged at once, in pieces.
 
-Only the steps of some members matter to others: those that publish, hold a ticket, or give a state that somebody begins
-with. They are `followed` first; what is learned from them (the past of every event, and the states) is `Shared` with
-all pieces of the rest. What members lack is found at the end, from the state that each one `Ended` with.
+Only the steps of some members matter to others: those that publish (by their rows, or by the id of an event that was
+delivered: its publish may be missing), hold a ticket, or give a state that somebody begins with. They are `followed`
+first; what is learned from them (the past of every event, and the states) is `Shared` with all pieces of the rest. What
+members lack is found at the end, from the state that each one `Ended` with.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ class Scouted(NamedTuple):
 
     acting: set[str]
     """Publishers and ticket owners."""
+    owners: set[str]
+    """Members that ids of events name as their owners."""
     gave: set[tuple[str, str]]
     """(token, member that took the state)."""
     tokens: set[str]
@@ -37,12 +40,13 @@ class Scouted(NamedTuple):
 
 
 def scouted(table: pa.Table) -> Scouted:
-    """Scout rows with the columns member, kind, reason, peer and token."""
+    """Scout rows with the columns member, kind, event, reason, peer and token."""
     kind, kinds = codes(table["kind"])
     member, names = codes(table["member"])
     place = {name: k for k, name in enumerate(kinds.to_pylist())}
     acts = np.isin(kind, [place[k] for k in ("publish", "ticket") if k in place])
-    found = Scouted({str(names[m]) for m in np.unique(member[acts]).tolist()}, set(), set(), set())
+    acting = {str(names[m]) for m in np.unique(member[acts]).tolist()}
+    found = Scouted(acting, _owners(table["event"]), set(), set(), set())
     special = np.flatnonzero(np.isin(kind, [place[k] for k in ("join", "snapshot") if k in place]))
     for row in picked(table.select(["member", "kind", "reason", "peer", "token"]), special):
         if row["kind"] == "snapshot" and row["token"] is not None:
@@ -54,12 +58,22 @@ def scouted(table: pa.Table) -> Scouted:
     return found
 
 
+def _owners(ids: Any) -> set[str]:
+    """`follow.owner_of` of all these ids, at once."""
+    _, events = codes(ids)
+    after = pc.replace_substring_regex(events, "^[^@]*@", "")
+    plain = pc.or_(pc.equal(after, events), pc.equal(after, pa.scalar("")))  # without tickets
+    owners: Any = pc.if_else(plain, pc.replace_substring_regex(events, "/?[^/]*$", ""), after)
+    return {str(owner) for owner in pc.unique(owners).to_pylist() if owner}
+
+
 def to_follow(parts: list[Scouted]) -> tuple[set[str], Needed]:
     """The members to follow, and what the others need of them."""
     tokens = set[str]().union(*(part.tokens for part in parts))
     ended = set[str]().union(*(part.ended for part in parts))
     giving = {member for part in parts for token, member in part.gave if token in tokens}
-    return ended.union(giving, *(part.acting for part in parts)), Needed(sorted(tokens), sorted(ended))
+    acting = (part.acting | part.owners for part in parts)
+    return ended.union(giving, *acting), Needed(sorted(tokens), sorted(ended))
 
 
 class Shared(NamedTuple):
@@ -75,7 +89,8 @@ def followed(table: pa.Table, needed: Needed, complete: bool = False) -> tuple[A
     a = audited.followed(code(table, needed=needed, complete=complete))
     coded = a.coded
     names = [str(coded.members[m]) for m in coded.member_of.tolist()]
-    known = Known(coded.events.take(coded.ids), coded.base, names, coded.tokens, coded.torn, coded.closed)
+    here = [str(coded.members[m]) for m in np.flatnonzero(audited.there(coded)).tolist()]
+    known = Known(coded.events.take(coded.ids), coded.base, here, names, coded.tokens, coded.torn, coded.closed)
     return a, Shared(known, a.past, a.found.taken)
 
 
@@ -84,7 +99,7 @@ def nothing() -> Shared:
     none, base = np.empty(0, np.int32), np.zeros(1, np.int64)
     steps = kernel.Steps(base, np.empty(0, np.int8), none, np.empty(0, np.uint8))
     past, _, _ = kernel.rebuild(steps, kernel.Joins(np.empty(0, np.int8), none), 0, base, np.zeros(1, np.uint8))
-    return Shared(Known(pa.array([], pa.string()), base, [], [], [], []), past, states(0, 0))
+    return Shared(Known(pa.array([], pa.string()), base, [], [], [], [], []), past, states(0))
 
 
 def others(table: pa.Table, shared: Shared, complete: bool = False) -> Audited:
@@ -112,13 +127,22 @@ def ended(a: Audited, members: pa.Table) -> Ended:
 
 
 def _taken(s: States, which: Any) -> States:
-    return s._replace(
-        X=s.X[which],
-        unsure=s.unsure[which],
+    """These states of them. Pools are cut to what is used."""
+    entries, skipped = s.used.tolist()
+    return States(
+        first=s.first[which],
+        entries=s.entries[which],
+        origin=s.origin[:entries],
+        upto=s.upto[:entries],
+        unsure=s.unsure[:entries],
         has=s.has[which],
         vague=s.vague[which],
         at=s.at[which],
         size=s.size[which],
+        event=s.event[:skipped],
+        skipped=s.skipped[:skipped],
+        opener=s.opener[:skipped],
+        used=s.used,
     )
 
 
@@ -147,13 +171,14 @@ def at_the_end(shared: Shared, pieces: list[Ended], complete: bool = False) -> A
     ends = _taken(_joined([piece.ends for piece in pieces]), order)
     at = {name: m for m, name in enumerate(names)}
     member_of = np.array([at[name] for name in shared.known.origins], np.int32)
-    lost = losses(shared.past, ends, alive, superseded, alive[member_of])
+    orders = [str(o) for o in members["order"].to_pylist()]
+    agreement = audited.promise_agreement(orders)
+    lost = losses(shared.past, ends, alive, superseded, alive[member_of], agreement)
     columns = {"gaps": lost.gaps, "lost": lost.lost, "lost_of_live": lost.lost_of_live, "disagreements": lost.disagreed}
     for name, values in {**columns, "alive": alive == 1}.items():
         new: Any = values
         place = members.schema.get_field_index(name)
         members = members.set_column(place, SCHEMAS["members"].field(name), pa.array(new))
-    orders = [str(o) for o in members["order"].to_pylist()]
     named = members["member"].combine_chunks()
     torn = np.array(members["missing"].to_pylist(), np.int64)
     found = Everybody(named, orders, alive, torn, member_of, shared.known.ids, shared.past, ends, lost, complete)
@@ -162,9 +187,11 @@ def at_the_end(shared: Shared, pieces: list[Ended], complete: bool = False) -> A
 
 def _joined(all_: list[States]) -> States:
     """The states of all pieces, one after the other."""
-    offsets = np.cumsum([0] + [len(s.event) for s in all_])
-    moved = [s._replace(at=s.at + offset) for s, offset in zip(all_, offsets, strict=False)]
-    return States(*(np.concatenate(column) for column in zip(*moved, strict=True)))
+    before, moved = np.zeros(2, np.int64), []
+    for s in all_:
+        moved.append(s._replace(first=s.first + before[0], at=s.at + before[1]))
+        before = before + s.used
+    return States(*(np.concatenate(column) for column in zip(*moved, strict=True)))._replace(used=before)
 
 
 def _all_doubts(pieces: list[Ended], count: Counter[tuple[str, str]]) -> list[Doubt]:

@@ -41,11 +41,19 @@ NEVER = np.int32(2**31 - 1)
 
 
 class States(NamedTuple):
-    """What members had delivered, at some moments: all up to X, except what they skipped."""
+    """What members had delivered, at some moments: all up to X, except what they skipped. Only what is not 0 in X is
+    kept: there may be so many publishers that all of it would take more room than the rows of a run."""
 
-    X: Ints
+    first: Longs
+    """Where the entries of each state begin ..."""
+    entries: Longs
+    """... and how many."""
+    origin: Ints
+    """Entries, by origin: which ..."""
+    upto: Ints
+    """... has been delivered up to which seq; ..."""
     unsure: Bytes
-    """1 for origins of which events may have been delivered in steps that are missing."""
+    """... 1 if events of it may have been delivered in steps that are missing. Of all other origins: `vague`."""
     has: Bytes
     """1 where there is such a state."""
     vague: Bytes
@@ -59,6 +67,8 @@ class States(NamedTuple):
     """HOLE or PASSED."""
     opener: Ints
     """The event whose delivery skipped it."""
+    used: Longs
+    """How many entries, and how many skipped ones, of all states; an array of two."""
 
 
 class Verdicts(NamedTuple):
@@ -144,51 +154,73 @@ def _mark(life: MemberArrays, base: Longs, o: int, first: int, last: int, opener
 
 
 @compiled
-def states(n: int, origins: int) -> States:
+def states(n: int) -> States:
     """Room for so many."""
-    pools = np.empty(64, np.int32), np.empty(64, np.uint8), np.empty(64, np.int32)
-    X, unsure = np.zeros((n, origins), np.int32), np.zeros((n, origins), np.uint8)
-    has, vague, at, size = np.zeros(n, np.uint8), np.zeros(n, np.uint8), np.zeros(n, np.int64), np.zeros(n, np.int64)
-    return States(X, unsure, has, vague, at, size, pools[0], pools[1], pools[2])
+    first, entries, at, size = (
+        np.zeros(n, np.int64),
+        np.zeros(n, np.int64),
+        np.zeros(n, np.int64),
+        np.zeros(n, np.int64),
+    )
+    origin, upto, unsure = np.empty(64, np.int32), np.empty(64, np.int32), np.empty(64, np.uint8)
+    has, vague = np.zeros(n, np.uint8), np.zeros(n, np.uint8)
+    event, skipped, opener = np.empty(64, np.int32), np.empty(64, np.uint8), np.empty(64, np.int32)
+    used = np.zeros(2, np.int64)
+    return States(first, entries, origin, upto, unsure, has, vague, at, size, event, skipped, opener, used)
 
 
 @compiled
-def _save(states: States, k: int, life: MemberArrays, used: int) -> tuple[States, int]:
+def _roomy(states: States, origins: int, skipped: int) -> States:
+    """The same with room for so many more entries and skipped events."""
+    first, entries, origin, upto, unsure, has, vague, at, size, event, passed, opener, used = states
+    while used[0] + origins > len(origin):
+        origin, upto, unsure = grown(origin), grown(upto), grown_bytes(unsure)
+    while used[1] + skipped > len(event):
+        event, passed, opener = grown(event), grown_bytes(passed), grown(opener)
+    return States(first, entries, origin, upto, unsure, has, vague, at, size, event, passed, opener, used)
+
+
+@compiled
+def _save(states: States, k: int, life: MemberArrays) -> States:
     """The state as number k."""
-    event, skipped, opener = states.event, states.skipped, states.opener
-    while used + life.n[0] > len(event):
-        event, skipped, opener = grown(event), grown_bytes(skipped), grown(opener)
-    states.X[k] = life.X
-    states.unsure[k] = life.unsure
+    states = _roomy(states, len(life.X), life.n[0])
+    used = states.used
     states.has[k] = 1
     states.vague[k] = life.n[2]
-    states.at[k] = used
+    states.first[k], states.at[k] = used[0], used[1]
+    for o in range(len(life.X)):
+        if life.X[o]:
+            states.origin[used[0]], states.upto[used[0]] = o, life.X[o]
+            states.unsure[used[0]] = life.unsure[o]
+            used[0] += 1
     for j in range(life.n[0]):
         e = life.touched[j]
         if life.mark[e]:
-            event[used] = e
-            skipped[used] = life.mark[e]
-            opener[used] = life.opener[e]
-            used += 1
-    states.size[k] = used - states.at[k]
-    kept = states.X, states.unsure, states.has, states.vague, states.at, states.size
-    return States(kept[0], kept[1], kept[2], kept[3], kept[4], kept[5], event, skipped, opener), used
+            states.event[used[1]] = e
+            states.skipped[used[1]] = life.mark[e]
+            states.opener[used[1]] = life.opener[e]
+            used[1] += 1
+    states.entries[k], states.size[k] = used[0] - states.first[k], used[1] - states.at[k]
+    return states
 
 
 @compiled
 def _load(life: MemberArrays, states: States, k: int, past: Past, mine: bool) -> None:
     """Go on from state k. What it lacks is still due to the member if it is `mine`: its own, from before."""
     _begin(life)
-    life.X[:] = states.X[k]
-    life.unsure[:] = states.unsure[k]
     life.n[2] = states.vague[k]
+    life.unsure[:] = states.vague[k]
     life.taint[:] = -2
+    entries = range(states.first[k], states.first[k] + states.entries[k])
+    for j in entries:
+        life.X[states.origin[j]], life.unsure[states.origin[j]] = states.upto[j], states.unsure[j]
     for j in range(states.at[k], states.at[k] + states.size[k]):
         e = states.event[j]
         o = past.origin[e]
         s = e - past.base[o] + 1
         _mark(life, past.base, o, s, s, states.opener[j], states.skipped[j] if mine else PASSED)
-    for o in range(len(life.X)):
+    for j in entries:
+        o = states.origin[j]
         s = life.X[o]
         while s and life.mark[past.base[o] + s - 1]:
             s -= 1
@@ -328,13 +360,11 @@ def judge(steps: Steps, joins: Joins, past: Past, early: Bytes, todo: Bytes, giv
     members, origins, tokens = len(begin) - 1, len(past.base) - 1, len(given.has)
     verdict, cause = np.full(len(kind), -1, np.int8), np.full(len(kind), -1, np.int32)
     life, temp = _life(origins, past.base[-1]), np.empty(origins, np.int32)
-    taken, kept = given, 0
-    ends, used = states(members, origins), 0
+    taken, ends = given, states(members)
     work = work_list(tokens, todo)
     awaited(steps, todo, work, 0)
     for k in range(tokens):
         work.done[k] |= given.has[k]
-        kept = max(kept, given.at[k] + given.size[k])
     at = begin[:-1].copy()
     base, origin, news, size, entry, value = past.base, past.origin, past.at, past.size, past.entry, past.value
     X, last, unsure, n, done = life.X, life.last, life.unsure, life.n, work.done
@@ -381,7 +411,7 @@ def judge(steps: Steps, joins: Joins, past: Past, early: Bytes, todo: Bytes, giv
                 else:
                     verdict[r], cause[r] = _deliver(life, past, w, fine, temp)
             elif kind[r] == SNAPSHOT and w >= 0:
-                taken, kept = _save(taken, w, life, kept)
+                taken = _save(taken, w, life)
                 happened(work, w)
             elif kind[r] == JOIN:
                 token = int(joins.token[w])
@@ -393,7 +423,7 @@ def judge(steps: Steps, joins: Joins, past: Past, early: Bytes, todo: Bytes, giv
                 elif joins.how[w] != GENESIS:
                     _forget(life)
             at[m] += 1
-        ends, used = _save(ends, m, life, used)
+        ends = _save(ends, m, life)
     return Verdicts(verdict, cause, ends, taken)
 
 
@@ -405,7 +435,8 @@ class Losses(NamedTuple):
     lost_of_live: Longs
     disagreed: Longs
     member: Ints
-    """Ranges that another live member has, or whose publisher is alive: who lacks them, ..."""
+    """Ranges that another live member has, or whose publisher is alive: who lacks them, of those that promise
+    agreement (others may lack all of most publishers), ..."""
     first: Ints
     """... the first event, ..."""
     last: Ints
@@ -415,35 +446,38 @@ class Losses(NamedTuple):
 @compiled
 def _had(past: Past, ends: States, alive: Bytes, stamp: Ints) -> tuple[Longs, Bytes]:
     """What some live member has: all up to a seq per origin, and beyond that what is marked."""
-    members, origins = ends.X.shape
-    upto, had = np.zeros(origins, np.int64), np.zeros(past.base[-1], np.uint8)
-    holes = np.zeros(origins, np.int64)
+    upto, had = np.zeros(len(past.base) - 1, np.int64), np.zeros(past.base[-1], np.uint8)
+    holes = np.zeros(len(past.base) - 1, np.int64)
     for turn in range(2):
-        for m in range(members):
+        for m in range(len(alive)):
             if not alive[m]:
                 continue
-            holes[:] = 0
             for k in range(ends.at[m], ends.at[m] + ends.size[m]):
                 holes[past.origin[ends.event[k]]] += 1
                 stamp[ends.event[k]] = m + 1
-            for o in range(origins):
+            for k in range(ends.first[m], ends.first[m] + ends.entries[m]):
+                o = ends.origin[k]
                 if turn == 0 and not holes[o]:
-                    upto[o] = max(upto[o], ends.X[m, o])
+                    upto[o] = max(upto[o], ends.upto[k])
                 elif turn == 1 and holes[o]:
-                    for e in range(past.base[o] + upto[o], past.base[o] + ends.X[m, o]):
+                    for e in range(past.base[o] + upto[o], past.base[o] + ends.upto[k]):
                         had[e] |= stamp[e] != m + 1
+            for k in range(ends.at[m], ends.at[m] + ends.size[m]):
+                holes[past.origin[ends.event[k]]] = 0
     return upto, had
 
 
 @compiled
-def losses(past: Past, ends: States, alive: Bytes, superseded: Bytes, live_origin: Bytes) -> Losses:
-    """Over all members of a run. `superseded`: they live on in another, whose gaps theirs are now."""
-    members, origins = ends.X.shape
+def losses(past: Past, ends: States, alive: Bytes, superseded: Bytes, live_origin: Bytes, agreement: Bytes) -> Losses:
+    """Over all members of a run. `superseded`: they live on in another, whose gaps theirs are now. `agreement`: those
+    who promise it."""
+    members, origins = len(alive), len(past.base) - 1
     stamp = np.zeros(past.base[-1], np.int32)
     upto, had = _had(past, ends, alive, stamp)
     gaps, lost = np.zeros(members, np.int64), np.zeros(members, np.int64)
     of_live, disagreed = np.zeros(members, np.int64), np.zeros(members, np.int64)
     who, first, last, used = np.empty(64, np.int32), np.empty(64, np.int32), np.empty(64, np.int32), 0
+    X, unsure = np.zeros(origins, np.int32), np.zeros(origins, np.uint8)
     for m in range(members):
         if superseded[m]:
             continue
@@ -453,18 +487,22 @@ def losses(past: Past, ends: States, alive: Bytes, superseded: Bytes, live_origi
             stamp[ends.event[k]] = -(m + 1) if hole else 0
         if not alive[m]:
             continue
+        X[:] = 0
+        unsure[:] = ends.vague[m]
+        for k in range(ends.first[m], ends.first[m] + ends.entries[m]):
+            X[ends.origin[k]], unsure[ends.origin[k]] = ends.upto[k], ends.unsure[k]
         for o in range(origins):
-            if ends.unsure[m, o]:
+            if unsure[o]:
                 continue
             open_range = False
-            low = past.base[o] + ends.X[m, o]
+            low = past.base[o] + X[o]
             for e in range(past.base[o] if gaps[m] else low, past.base[o + 1]):
                 due = e >= low or stamp[e] == -(m + 1)
                 lost[m] += due
                 of_live[m] += due and live_origin[o]
                 there = e < past.base[o] + upto[o] or had[e]
                 disagreed[m] += due and there
-                if due and (there or live_origin[o]):
+                if due and (there or live_origin[o]) and agreement[m]:
                     if open_range:
                         last[used - 1] = e
                     else:

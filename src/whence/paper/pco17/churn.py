@@ -15,7 +15,7 @@ CHURN = (0.0, 1.0, 5.0, 20.0, 50.0, 100.0)
 
 def measure(context: Context) -> list[Row]:
     """N = 1000, R = 100, K = 4; up to a tenth of all processes are replaced every second."""
-    deliveries, seeds = context.size(5e8, quick=2e6), 8 if context.quick else 16
+    deliveries, seeds = context.size(3e8, quick=2e6), 8 if context.quick else 16
     points = [{**PAPER, "churn": churn, "alerts": True, "deliveries": deliveries} for churn in CHURN]
     return run_points(context, points, seeds)
 

@@ -23,7 +23,7 @@ def measure(context: Context) -> list[Row]:
 
 def outcome(rows: list[Row]) -> Outcome:
     """The error rate by that without loss."""
-    title = f"Lost copies are sent again after 100 ms: N = 1000, R = 100, K = 4\n{count(rows[0]['deliveries'])}"
+    title = f"Lost copies are sent again after 100 ms: N = 1000, R = 100, K = 4\n{count(rows[0]['deliveries'])} or more"
     figure = plot(title, "copies lost (%)", [{**row, "percent": 100 * row["loss"]} for row in rows], "percent")
     [axes] = figure.axes
     axes.set_xscale("symlog", linthresh=0.1, linscale=0.5)

@@ -1,0 +1,108 @@
+"""Where the CPU time of a delivery goes: four members in one process, a lone event at a time and in bulk.
+
+A signal every millisecond of CPU time looks at what runs; time in C counts for the Python function that called it, and
+reading from sockets for `net/tcp.py`, which is called next. Other load on the machine does not disturb the shares.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections import Counter
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import whence
+
+Row = dict[str, Any]
+
+MEMBERS = 4
+LONE, BULK, LARGE = 10_000, 8_000, 200
+"""Lone events; publishes in bulk, and events in each."""
+TICK_S = 0.001
+SHOWN = 12
+HOME = str(Path(whence.__file__).parent)
+
+
+class Samples:
+    """What ran, by file of this package; everything else is "other"."""
+
+    def __init__(self) -> None:
+        self.files: Counter[str] = Counter()
+        self.cpu_s = 0.0
+
+    def _tick(self, _: int, frame: FrameType | None) -> None:
+        while frame is not None and not frame.f_code.co_filename.startswith(HOME):
+            frame = frame.f_back
+        self.files["other" if frame is None else frame.f_code.co_filename[len(HOME) + 1 :]] += 1
+
+    def __enter__(self) -> Samples:
+        self._began = time.process_time()
+        self._before = signal.signal(signal.SIGPROF, self._tick)
+        signal.setitimer(signal.ITIMER_PROF, TICK_S, TICK_S)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+        signal.signal(signal.SIGPROF, self._before)
+        self.cpu_s = time.process_time() - self._began
+
+
+async def _measure(publishes: int, batch: int, lone: bool) -> tuple[Samples, int]:
+    """Members publish in turn; a lone event is published when the one before has reached everybody."""
+    async with AsyncExitStack() as stack:
+        clusters: list[whence.Cluster] = []
+        for _ in range(MEMBERS):
+            host = await stack.enter_async_context(whence.Host(secret=b"\x09" * 32))
+            options: dict[str, Any] = {"host": host, "tickets": 5, "timeout": 60.0}
+            seeds = [c.address for c in clusters[:1]]
+            entering = whence.join("bench", seeds, **options) if seeds else whence.found("bench", **options)
+            clusters.append(await stack.enter_async_context(entering))
+        got, arrived = 0, asyncio.Event()
+
+        async def read(cluster: whence.Cluster) -> None:
+            nonlocal got
+            events = cluster.events()
+            while batch := await events.batch():
+                got += len(batch.payloads)
+                arrived.set()
+
+        readers = [asyncio.create_task(read(c)) for c in clusters]
+        publishers = [await stack.enter_async_context(c.publisher(timeout=60.0)) for c in clusters]
+        for publisher in publishers:
+            await publisher.ready()
+
+        async def publish(count: int) -> None:
+            sent = got
+            for number in range(count):
+                if batch == 1:
+                    await publishers[number % MEMBERS].publish(bytes(64))
+                else:
+                    await publishers[number % MEMBERS].publish_many([bytes(64)] * batch)
+                sent += MEMBERS * batch
+                while got < sent and (lone or number == count - 1):
+                    arrived.clear()
+                    await arrived.wait()
+
+        await publish(publishes // 10)  # warm
+        with Samples() as samples:
+            await publish(publishes)
+        for reader in readers:
+            reader.cancel()
+        return samples, publishes * batch * (MEMBERS - 1)
+
+
+def main() -> list[Row]:
+    rows: list[Row] = []
+    for what, publishes, batch in (("a lone event", LONE, 1), (f"{LARGE} events a publish", BULK, LARGE)):
+        samples, deliveries = whence.run(_measure(publishes, batch, batch == 1))
+        each = samples.cpu_s / deliveries * 1e6
+        rows.append({"what": f"{what}, {MEMBERS} members in one process", "cpu_us_per_delivery": round(each, 3)})
+        total = sum(samples.files.values())
+        for name, count in samples.files.most_common(SHOWN):
+            share = count / total
+            rows.append({"what": f"{what}: {name}", "share": f"{share:.1%}", "us_per_delivery": round(share * each, 3)})
+    return rows
