@@ -5,7 +5,7 @@ together, the cost of a row as the trace grows; precision and recall at 10^7 row
 Enter to the prompt; a batch of the stream. `make bench BENCH=pipeline` takes 10^6 and 2 x 10^7 rows, and 10^4, 10^5 and
 10^6 for the command (WHENCE_BENCH_COMMAND). In the environment, WHENCE_BENCH_ROWS="1000000 10000000 100000000" makes
 the former 10^6, 10^7 and 10^8 (300 MB of trace), and WHENCE_BENCH_PARTS chooses some of "run mixed giant spread command
-stream many check" (by default all but `spread`). `many`: memory of the driver, by the number of runs
+stream rows many check" (by default all but `spread`). `many`: memory of the driver, by the number of runs
 (WHENCE_BENCH_RUNS).
 
 Each figure is measured in a process of its own: `python -m bench.pipeline CASE FOLDER`. CPU time is there because a
@@ -169,7 +169,7 @@ def duckdb_case(case: str, folder: Path) -> Row:
     import duckdb
 
     from whence.judge.batch.coding import READ
-    from whence.spark.findings import judge_run
+    from whence.spark.findings import Terms, judge_run
     from whence.spark.parts import Parts
     from whence.spark.summary import Summary
 
@@ -184,7 +184,7 @@ def duckdb_case(case: str, folder: Path) -> Row:
 
     def one(out: str, number: int, run: str, cluster: str, mine: list[str]) -> Summary:
         found = base.cursor().sql(query, params=[mine, run, cluster]).to_arrow_table()
-        judged = judge_run(found, run, cluster)
+        judged = judge_run(found, run, cluster, Terms())
         with Parts(out, f"run-{number:05d}") as parts:
             for name, table in judged.tables.items():
                 parts.write(name, table)
@@ -292,6 +292,46 @@ def keyed_case(case: str, folder: Path) -> Row:
     return {**best, "rows": rows, "rows/s": rows / best["seconds"], "cpu us/row": best["cpu"] / rows * 1e6}
 
 
+def rows_case(_: str, folder: Path) -> Row:
+    """Processor time of a row, in us, without Spark: the judge of the stream row by row and with its compiled loop, and
+    reading the same rows as Parquet and as JSON lines."""
+    import pyarrow.parquet as pq
+
+    from whence.judge import Follower
+    from whence.judge.batch.coding import READ
+    from whence.judge.batch.following import fed
+    from whence.spark import ingest, json_lines
+
+    files = sorted(folder.glob("*.parquet"))
+    to_lines(folder, folder / "lines")
+    table = pq.read_table(files[0])
+
+    def judged(least: int) -> int:
+        follower = Follower()
+        for at in range(0, table.num_rows, 50_000):
+            fed(follower, table.slice(at, 50_000), "r", "main", least)
+        return int(table.num_rows)
+
+    def read(place: Path, least: int) -> int:
+        json_lines.QUICK_BYTES = least
+        pieces, _ = ingest.plan(ingest.find([place]))
+        return sum(ingest.read_piece(piece, READ)[0].num_rows for piece in pieces)
+
+    def cost(work: Callable[[], int]) -> float:
+        work()
+        begun = time.process_time()
+        rows = work()
+        return (time.process_time() - begun) / rows * 1e6
+
+    return {
+        "judge, row by row": cost(lambda: judged(1 << 60)),
+        "judge, compiled loop": cost(lambda: judged(0)),
+        "Parquet": cost(lambda: sum(read(file, 0) for file in files)),
+        "JSON lines, one by one": cost(lambda: read(folder / "lines", 1 << 60)),
+        "JSON lines, compiled": cost(lambda: read(folder / "lines", 0)),
+    }
+
+
 def runs_case(_: str, folder: Path) -> Row:
     """Peak memory of the driver's Python process and of the JVM (2 GB of heap), which embedded has the executors in it,
     too."""
@@ -347,6 +387,7 @@ CASES: dict[str, Callable[[str, Path], Row]] = {
     "keyed": keyed_case,
     "keyed exceptions": keyed_case,
     "many": runs_case,
+    "rows": rows_case,
 }
 
 
@@ -457,7 +498,7 @@ def to_lines(folder: Path, to: Path) -> None:
 
 def figures() -> Iterator[Row]:
     sizes = [int(rows) for rows in os.environ.get("WHENCE_BENCH_ROWS", "1000000 20000000").split()]
-    parts = os.environ.get("WHENCE_BENCH_PARTS", "run mixed giant command stream many check").split()
+    parts = os.environ.get("WHENCE_BENCH_PARTS", "run mixed giant command stream rows many check").split()
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         for size in sizes:
@@ -472,6 +513,12 @@ def figures() -> Iterator[Row]:
             stream, _ = measured("stream", str(folder))
             yield {"what": "stream, 5,000 rows a batch, rows to verdicts", **stream, "goal": "<= 0.5 s after the first"}
             yield from streams(place, int(os.environ.get("WHENCE_BENCH_STREAM", "2000000")))
+        if "rows" in parts:
+            folder = place / "rows"
+            folder.mkdir()
+            write_trace(folder, 300_000, "giant")
+            rows, _ = measured("rows", str(folder))
+            yield {"what": "processor time of a row, us", **rows}
         if "many" in parts:
             for runs in map(int, os.environ.get("WHENCE_BENCH_RUNS", "1000 10000 100000").split()):
                 folder = place / f"many-{runs}"

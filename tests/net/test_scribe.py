@@ -14,7 +14,7 @@ import whence
 from tests.net.live import LIMIT, assert_causal, collect, fast, run, until
 from whence.clock import Frame
 from whence.errors import ClusterClosed, DiskError
-from whence.net import entry, scribe
+from whence.net import entry, node, scribe
 from whence.net.council import CouncilStatus
 from whence.net.disk import Files, Journal
 from whence.net.scribe import SAVE_BYTES, Scribe, in_thread
@@ -120,6 +120,38 @@ def test_a_voter_that_cannot_write_its_votes_counts_as_missing(tmp_path: Path, g
                 await other.publish(b"x")
             gate.open()
             await until(lambda: a.council is not None and len(present(a.council)) == 3, "it votes again")
+
+    run(main())
+
+
+def test_what_waits_for_a_disk_that_stands_still_does_not_grow_with_time(
+    tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node, "WAITING_STEPS", 20)
+
+    async def main() -> None:
+        common = {"transport": MemoryNetwork(), "settings": fast()}
+        async with (
+            whence.found("lobby", **common) as a,
+            whence.join("lobby", [a.address], directory=tmp_path, **common) as b,
+            whence.join("lobby", [a.address], **common) as c,
+            a.publisher() as ours,
+            b.publisher() as held_up,
+        ):
+            await ours.ready()
+            await held_up.ready()
+            await three_voters(a)
+            gate.shut = True
+            slow = asyncio.create_task(held_up.publish(b"slow"))
+            await until(lambda: bool(gate.waiting), "the disk is asked")
+            for _ in range(30):
+                await ours.publish(b"x")
+                await asyncio.sleep(2.0)
+            assert b._node.scribe is not None and 30 < b._node.scribe.waiting < 100, "a job an event, not a step"
+            gate.open()
+            await slow
+            for each in (a, b, c):
+                assert len(await collect(each, 31)) == 31, "what was not sent on is recovered"
 
     run(main())
 

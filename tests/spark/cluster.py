@@ -16,7 +16,7 @@ import pyspark
 from tests.ports import free_ports
 
 HOME = Path(pyspark.__file__).parent
-WAIT = 600.0
+WAIT = 850.0
 """Seconds after which something is taken as broken. Nothing is measured by it."""
 
 

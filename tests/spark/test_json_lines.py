@@ -53,6 +53,26 @@ def both(tmp_path: Path, text: bytes, monkeypatch: pytest.MonkeyPatch) -> list[t
     return found
 
 
+def test_many_small_files_are_read_fast_in_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A live trace is a file per member: what counts is all that a process reads."""
+    text = b"".join(line + b"\n" for line in GOOD)
+    file = tmp_path / "t.jsonl"
+    file.write_bytes(text)
+    piece = ingest.Piece(str(file), False, (), 0, len(text), 1, None)
+    monkeypatch.setattr(json_lines, "_read", 0)
+    monkeypatch.setattr(json_lines, "QUICK_BYTES", 2 * len(text))
+    fast: list[bytes] = []
+    slow = json_lines._slow
+
+    def noted(block: bytes, *rest: Any) -> Any:
+        fast.append(block)
+        return slow(block, *rest)
+
+    monkeypatch.setattr(json_lines, "_quick", noted)
+    found = [ingest.read_piece(piece, NAMES)[0].to_pylist() for _ in range(3)]
+    assert fast == [text] * 2 and found[0] == found[1] == found[2] and len(found[0]) == len(GOOD)
+
+
 def test_plain_lines_are_read_fast() -> None:
     block = b"\n".join(GOOD)
     assert lines.plain(block, NAMES, 1 << 20).line.tolist() == list(range(len(GOOD)))

@@ -73,8 +73,12 @@ URGENT_BYTES = 64 << 10
 are a few hundred bytes; a larger one is read alone."""
 WAITING_DIGESTS = 16
 """Steps that wait for the disk, above which the digests of further rounds are dropped: each round has a newer one."""
+WAITING_STEPS = 1024
+"""Steps that wait for the disk, above which messages that wait with them are lost: a disk may stand still for hours."""
 UNWRITTEN_BYTES = 8 << 20
-"""Bytes delivered that wait for the disk, above which frames are shed and publishing waits."""
+"""Bytes that wait for the disk, above which frames are shed and publishing waits."""
+STEP_BYTES = 1024
+"""What a step that waits for the disk costs beside its bytes."""
 MAX_SHUT_OUT = 1024
 """Certificates of peers cut off that are remembered; the oldest is forgotten first."""
 _ELSEWHERE = frozenset((Send, Arrived, Published))
@@ -105,7 +109,7 @@ class Node:
     silent_since: int | None = None
     """When it could last publish, in the member's time; None while it can, and until it first could."""
     _could_publish = False
-    _unwritten = _promises = 0  # bytes delivered, and steps of a voter, that wait for the disk
+    _unwritten = _promises = 0  # bytes, and steps of a voter, that wait for the disk
     _stepping = False
     _unsaved = _now = _view_changes = 0
     _lost_at: int | None = None
@@ -398,7 +402,7 @@ class Node:
             return
         promises, delivered = any(isinstance(o, Remember) for o in out), [o for o in out if isinstance(o, Deliver)]
         self._promises += promises
-        size = sum(len(o.frame.body) for o in delivered)
+        size = 0 if checkpoint is None else STEP_BYTES + len(checkpoint) + sum(len(o.frame.body) for o in delivered)
         self._unwritten += size
         waits: list[Output] | None = out
 
@@ -412,9 +416,7 @@ class Node:
                 if not self._stepping:
                     self._wanted()  # what it ships is flushed with the next step
 
-        if checkpoint is None:
-            scribe.after(written)
-        else:
+        if checkpoint is not None:
             installs = (o.state for o in out if isinstance(o, InstallSnapshot) and self._restore is not None)
             sync = promises or any(isinstance(o, Published) for o in out)
             arrived = [o.frame for o in out if isinstance(o, Arrived)]
@@ -423,6 +425,10 @@ class Node:
             scribe.save(checkpoint, delivered, arrived, next(installs, None), sync, written)
         if waits is not None and self.failure is None:
             early, waits = split(waits, self._promises > 0, scribe.waiting < WAITING_DIGESTS)
+            if scribe.waiting > WAITING_STEPS and batch is None:
+                waits = [o for o in waits if not isinstance(o, Send)]
+            if checkpoint is None and (waits or batch is not None):
+                scribe.after(written)
             self._send(early)
 
     def _finish(self, out: list[Output], batch: Batch | None) -> None:

@@ -23,7 +23,8 @@ from whence.trace.schema import COLUMNS
 BLOCK_BYTES: Final = 16 << 20
 """Bytes of JSON lines that are decoded at a time."""
 QUICK_BYTES: Final = 16 << 20
-"""Bytes of a piece below which it is not worth compiling the fast way."""
+"""Bytes below which it is not worth compiling the fast way: of all that this process has read, as a live trace is many
+files, of which each may be small."""
 LINE_LIMIT: Final = 1 << 20
 """Bytes of one JSON line; a longer one is no row of ours."""
 RAW_LIMIT: Final = 4096
@@ -40,6 +41,10 @@ _BITS: Final = {
 }  # fmt: skip
 _RANGES: Final = {name: ({"version": 1, "lseq": 0}.get(name, -(1 << bits)), 1 << bits) for name, bits in _BITS.items()}
 """Column -> (least value, one beyond the greatest)."""
+
+
+_read = 0
+"""Bytes that this process has read."""
 
 
 class Refused(NamedTuple):
@@ -62,7 +67,9 @@ def read(file: BinaryIO, first: int, end: int, columns: Sequence[str]) -> tuple[
     counted from the first of them); and what is no row."""
     tables: list[pa.Table] = []
     wrong: list[tuple[int, str, bytes]] = []
-    quick = end - first >= QUICK_BYTES and compiles()
+    global _read
+    _read += end - first
+    quick = _read >= QUICK_BYTES and compiles()
     before = _to_line(file, first)
     for number, block in _blocks_of_lines(file, end, wrong):
         tables.append(_quick(block, number, columns, wrong) if quick else _slow(block, number, columns, wrong))
