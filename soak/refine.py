@@ -290,19 +290,26 @@ class Spec:
             if c == last and quorum(council.before, who) and self.val[c, b] == council.voters
         ]
         self.need(bool(ballots), "Begin", "no quorum has accepted it (C8)", v, council.number)
+        lost = [self.lost(last, ballot, table) for ballot in ballots]  # two proposers may have finished the same decree
+        self.need("" in lost, "Begin", lost[0], v, council.number)
+
+    def lost(self, last: int, ballot: Ballot, table: Ledger) -> str:
+        """What a voter that accepted this ballot knew and the table has not; "" if nothing."""
         rows = {r.ticket: r for r in table.rows}
         none = Row(0, "", 0, 0, (0, 0))
-        for u in self.accd[last, ballots[0]]:
-            told = self.tab[last, ballots[0]][u]
-            self.need(table.era >= told.era, "Begin", "an era is lost (C7)", v, u)
+        for u in self.accd[last, ballot]:
+            told = self.tab[last, ballot][u]
+            if table.era < told.era:
+                return f"an era is lost, which {u} knew (C7)"
             for r in told.rows:
                 mine = rows.get(r.ticket, none)
-                self.need(
-                    (mine.top, mine.floor) >= (r.top, 0) and mine.floor >= r.floor, "Begin", "a row is lost", v, r
-                )
+                if (mine.top, mine.floor) < (r.top, 0) or mine.floor < r.floor:
+                    return f"a row is lost, which {u} knew: {r}"
             gone = [s for s in told.seats if s not in table.seats]
             stands = [s for s in gone if s not in self.released and (last, u) in self.live(s)]
-            self.need(not stands, "Begin", "a vouch that runs is not in the table (C7)", v, stands)
+            if stands:
+                return f"a vouch that runs is not in the table (C7): {stands}"
+        return ""
 
 
 class Observed(Member):
