@@ -196,7 +196,11 @@ def _said(error: BaseException) -> str:
 
 
 def make_directory(place: str) -> None:
-    """With those above it; a store without directories needs none."""
+    """A store without directories needs none. On a disk the one above is there; if it is gone, so is the run that this
+    process worked for, and nothing of it may come back."""
+    if is_local(place):
+        Path(place_of(place)).mkdir(exist_ok=True)
+        return
     system, path = filesystem(place)
     system.create_dir(path, recursive=True)
 

@@ -156,9 +156,7 @@ def staging(out: Anywhere) -> Iterator[str]:
     place = Path(place_of(out))  # workers write into it, and may have been started in another directory
     with disk_errors(place):
         place.mkdir(parents=True, exist_ok=True)
-        for left in place.glob(".staging-*"):
-            if not _in_use(left):
-                shutil.rmtree(left, ignore_errors=True)
+        _remove_unused(place)
         stage = place / f".staging-{uuid.uuid4().hex[:12]}"
         stage.mkdir()
         lock = os.open(stage / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
@@ -168,7 +166,13 @@ def staging(out: Anywhere) -> Iterator[str]:
             yield str(stage)
     finally:
         os.close(lock)
-        shutil.rmtree(stage, ignore_errors=True)
+        _remove_unused(place)  # this one, and what a worker of a killed run may still have written into another
+
+
+def _remove_unused(place: Path) -> None:
+    for left in place.glob(".staging-*"):
+        if not _in_use(left):
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def _in_use(stage: Path) -> bool:
