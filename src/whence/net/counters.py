@@ -19,6 +19,8 @@ class NodeStats:
     """Frames thrown away before the member saw them, because the application is behind."""
     unread: int = 0
     """Events thrown away because the application never asked for any."""
+    unsent: int = 0
+    """Messages thrown away because the disk has stood still for too long."""
     oversize: int = 0
     """Own messages larger than any peer would take."""
 

@@ -426,7 +426,8 @@ class Node:
         if waits is not None and self.failure is None:
             early, waits = split(waits, self._promises > 0, scribe.waiting < WAITING_DIGESTS)
             if scribe.waiting > WAITING_STEPS and batch is None:
-                waits = [o for o in waits if not isinstance(o, Send)]
+                held, waits = len(waits), [o for o in waits if not isinstance(o, Send)]
+                self.stats.unsent += held - len(waits)
             if checkpoint is None and (waits or batch is not None):
                 scribe.after(written)
             self._send(early)
