@@ -11,6 +11,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -167,7 +168,7 @@ class Entry:
                 remembered,
             ),
             ship=self.host.ship,
-            wanted=lambda: self.host.wants_step(self.config.cluster),
+            wanted=partial(self.host.wants_step, self.config.cluster),
             recorder=recorder,
             flush_trace=flush,
             state=self.state,

@@ -43,7 +43,17 @@ from whence.net.memory import MemoryNetwork
 from whence.net.standing import holds
 from whence.net.tcp import TcpTransport
 from whence.net.tls import Pins, contexts
-from whence.net.transport import Connection, Faults, Lossy, NetStats, Transport, is_loopback, is_wildcard, parse_address
+from whence.net.transport import (
+    Connection,
+    Faults,
+    Lossy,
+    NetStats,
+    Route,
+    Transport,
+    is_loopback,
+    is_wildcard,
+    parse_address,
+)
 from whence.ports import Unreachable
 from whence.wire import DEFAULT, read_header
 
@@ -64,6 +74,10 @@ INBOX_BYTES = 256 << 10
 LITTLE_BYTES = 4 << 10
 """Bytes of packets that are handled as soon as they are read. More wait until this iteration of the loop is over, and
 share a step with what else comes in it."""
+
+EARLY_S = 0.0015
+"""How much too early a timer may fire: libuv counts in milliseconds, and rounds. A node that is woken too early has
+nothing to do, and would sleep again, several times in the last millisecond."""
 
 MAX_TOLD = 64
 """Peers whose settings differ, and of which that is logged."""
@@ -269,11 +283,12 @@ class Host:
         self._reading = begins
         if begins or self._scheduled or not self._dirty:
             return
-        if all(node.waiting_bytes <= LITTLE_BYTES for node in self._dirty.values()):
-            self.step()
-        else:
-            self._scheduled = True
-            asyncio.get_running_loop().call_soon(self.step)
+        for node in self._dirty.values():
+            if node.waiting_bytes > LITTLE_BYTES:
+                self._scheduled = True
+                asyncio.get_running_loop().call_soon(self.step)
+                return
+        self.step()
 
     def step(self) -> None:
         """All nodes with something to do step, and what they send is written."""
@@ -284,7 +299,7 @@ class Host:
         now, wall = lease_ns(), time.time_ns()
         for node in dirty.values():
             node.step(now, wall)
-            self._sleep(node)
+            self._sleep(node, now)
         self._transport.flush()
         if self._held and all(node.waiting_bytes < INBOX_BYTES // 4 for node in self._nodes.values()):
             self._hold(False)
@@ -296,7 +311,7 @@ class Host:
         if self._transport is not None:
             self._transport.hold(held)
 
-    def _sleep(self, node: Node) -> None:
+    def _sleep(self, node: Node, now: int) -> None:
         """A timer for the node's next wake, unless there is an earlier one."""
         wake_at = node.wake_at
         if wake_at is None or self._nodes.get(node.cluster) is not node:
@@ -306,17 +321,17 @@ class Host:
             if planned[0] <= wake_at:
                 return
             planned[1].cancel()
-        delay = max(0, wake_at - lease_ns()) / 1e9
+        delay = max(0, wake_at - now) / 1e9 + EARLY_S
         timer = asyncio.get_running_loop().call_later(delay, self._wake, node)
         self._timers[node.cluster] = (wake_at, timer)
 
     def _wake(self, node: Node) -> None:
         self._timers.pop(node.cluster, None)
-        wake_at = node.wake_at
+        wake_at, now = node.wake_at, lease_ns()
         if wake_at is None:
             return
-        if wake_at > lease_ns():  # put off in the meantime
-            self._sleep(node)
+        if wake_at > now:  # put off in the meantime
+            self._sleep(node, now)
         else:
             self.wants_step(node.cluster)
 
@@ -353,46 +368,61 @@ class Host:
         try:
             packet = self.guard.open(data)
         except RemoteError as error:
-            stats.unauthentic += 1
-            if connection.streams and connection.peer is None:
-                plain = data[:1] == bytes((HELLO,))
-                connection.refuse("it greets without any protection" if plain else str(error))
-            elif connection.streams:  # whoever replays a greeting has nothing true to say after it
-                connection.forged += 1
-                if connection.forged >= MAX_FORGED:
-                    connection.refuse(str(error))
+            self._unauthentic(data, connection, error)
             return
+        route = connection.route
+        if route is None or not packet.startswith(route.prefix):
+            route = self._route(packet, connection)
+            if route is None:
+                return
+        prefix, cluster, sender, target = route
+        node = self._nodes.get(cluster)
+        if node is None:
+            stats.no_cluster += 1
+        elif target is not None and target != node.me and not reaches(target, node.me):
+            stats.other_life += 1
+        else:
+            node.receive(sender, memoryview(packet)[len(prefix) :], target is not None, connection)
+            if node.waiting_bytes > INBOX_BYTES and not self._held:
+                self._hold(True)
+
+    def _unauthentic(self, data: bytes, connection: Connection, error: RemoteError) -> None:
+        self.stats.unauthentic += 1
+        if connection.streams and connection.peer is None:
+            plain = data[:1] == bytes((HELLO,))
+            connection.refuse("it greets without any protection" if plain else str(error))
+        elif connection.streams:  # whoever replays a greeting has nothing true to say after it
+            connection.forged += 1
+            if connection.forged >= MAX_FORGED:
+                connection.refuse(str(error))
+
+    def _route(self, packet: bytes, connection: Connection) -> Route | None:
+        """Where a packet goes that does not begin as the last one on its connection did; None: nowhere."""
+        stats, inner = self.stats, packet
         try:
             kind = packet[0] if packet else -1
             if kind == HELLO:
                 self._hello(decode_hello(packet), connection)
-                return
+                return None
             target = None
             if kind == DIRECTED:
-                target, packet = read_direct(packet)
-            header = read_header(packet)
+                target, inner = read_direct(packet)
+            cluster, sender, body = read_header(inner)
         except RemoteError as error:
             stats.bad_packet += 1
             if connection.streams and connection.peer is None:
                 connection.refuse(str(error))
             connection.close()
-            return
-        if connection.streams and (connection.peer is None or connection.peer != address_of(header.sender)):
+            return None
+        if connection.streams and (connection.peer is None or connection.peer != address_of(sender)):
             stats.other_sender += 1
-            return
+            return None
         if connection.urgent and target is None:  # gossip on the lane that is never held: no member sends it there
             connection.urgent = False
             stats.not_urgent += 1
             connection.hold(self._held)
-        node = self._nodes.get(header.cluster)
-        if node is None:
-            stats.no_cluster += 1
-        elif target is not None and not reaches(target, node.me):
-            stats.other_life += 1
-        else:
-            node.receive(header.sender, header.body, target is not None, connection)
-            if node.waiting_bytes > INBOX_BYTES and not self._held:
-                self._hold(True)
+        route = connection.route = Route(packet[: len(packet) - len(body)], cluster, sender, target)
+        return route
 
     # -- hello --------------------------------------------------------------------------------------------------
 

@@ -141,6 +141,8 @@ class TcpTransport:
         )
         self._peers: dict[Lane, Peer] = {}
         self._written: dict[Lane, Peer] = {}
+        self.paused: dict[Peer, None] = {}
+        """Lanes whose peers do not read as fast as this process writes."""
         self._waiters: list[asyncio.Future[None]] = []
         self._sweeper: asyncio.TimerHandle | None = None
 
@@ -200,6 +202,7 @@ class TcpTransport:
     def _drop(self, peer: Peer) -> None:
         self._peers.pop(peer.lane, None)
         self._written.pop(peer.lane, None)
+        self.paused.pop(peer, None)
         peer.close()
 
     def flush(self) -> None:
@@ -210,7 +213,7 @@ class TcpTransport:
     # -- back pressure ------------------------------------------------------------------------------------------
 
     def congested(self) -> bool:
-        return any(peer.behind for peer in self._peers.values())
+        return bool(self.paused) and any(peer.behind for peer in self.paused)
 
     def eased(self) -> None:
         """A peer reads again, or is gone."""
@@ -248,7 +251,7 @@ class TcpTransport:
         for accepted in list(self.accepted):
             accepted.sweep(now)
         for peer in list(self._peers.values()):
-            if peer.idle_since(now) > self.settings.idle_timeout:
+            if now - peer.last_sent > self.settings.idle_timeout:
                 self._drop(peer)
             else:
                 peer.sweep(now)
@@ -423,6 +426,7 @@ class Peer(asyncio.Protocol):
             self._short = 0
         self._transport = None
         self._paused_at = None
+        self.owner.paused.pop(self, None)
         self._retry_at = now + self._pause(max(1, self._short))
         self._discard()
         if self._over is not None and not self._over.done():
@@ -443,15 +447,14 @@ class Peer(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._paused_at = self.owner.loop.time()
+        self.owner.paused[self] = None
         if self._transport is not None:
             self._left_when_paused = self._transport.get_write_buffer_size()
 
     def resume_writing(self) -> None:
         self._paused_at = None
+        self.owner.paused.pop(self, None)
         self.owner.eased()
-
-    def idle_since(self, now: float) -> float:
-        return now - self.last_sent
 
     def sweep(self, now: float) -> None:
         """A peer that has read nothing for a long time is gone, though nobody said so."""
