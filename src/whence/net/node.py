@@ -469,9 +469,8 @@ class Node:
         match o:
             case TakeSnapshot():
                 self._on_take_snapshot(o)
-            case InstallSnapshot():
-                if self._restore is not None:
-                    self._restore(o.state)
+            case InstallSnapshot() if self._restore is not None:
+                self._restore(o.state)
             case Joined():
                 self.how = o.how
             case Left():
@@ -522,22 +521,12 @@ class Node:
             self.lost = said.reason
             if self._lost_at is None:
                 self._lost_at = self._now
-            log.warning(
-                "%s: ticket %d is lost (%s); publishing waits for another",
-                self.cluster,
-                said.ticket,
-                said.reason,
-                extra={"fields": {"ticket": None}},
-            )
+            text = "%s: ticket %d is lost (%s); publishing waits for another"
+            log.warning(text, self.cluster, said.ticket, said.reason, extra={"fields": {"ticket": None}})
         elif said.change == "owner" and self._lost_at is not None:
             after, self._lost_at = (self._now - self._lost_at) / 1e9, None
-            log.warning(
-                "%s: ticket %d after %.1f s without one; publishing goes on",
-                self.cluster,
-                said.ticket,
-                after,
-                extra={"fields": {"ticket": said.ticket}},
-            )
+            text = "%s: ticket %d after %.1f s without one; publishing goes on"
+            log.warning(text, self.cluster, said.ticket, after, extra={"fields": {"ticket": said.ticket}})
         elif said.change == "released":
             self._lost_at = None
 
