@@ -69,7 +69,8 @@ class Wire:
             self.sent += [(me, parcel) for parcel in parcels]
 
         recorder = Recorder(self.trace.append, run="hand", cluster="c", member=me, order=order)
-        node = self.nodes[f"{name}:1"] = Node(member, ship=ship, recorder=recorder, **options)
+        node = self.nodes[f"{name}:1"] = Node(member, ship=ship, **options)
+        node.trace(recorder)
         return node
 
     def step(self, node: Node) -> list[Parcel]:

@@ -488,7 +488,8 @@ class Host:
         mine = self.settings(node)
         self.differ(ask.cluster, mine, ask.settings, ask.address)
         member = node.me if node.how is not None else ""
-        return Answer(ask.cluster, ask.nonce, member, mine, node.remembers, holds(node, time.monotonic_ns()))
+        holding = holds(node, time.monotonic_ns())
+        return Answer(ask.cluster, ask.nonce, member, mine, node.remembers, holding, node.run if member else "")
 
     def settings(self, node: Node) -> dict[str, str]:
         """What has to be the same at all members."""

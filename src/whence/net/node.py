@@ -100,6 +100,8 @@ class MemberChange(msgspec.Struct, frozen=True):
 class Node:
     """One member at work. `ship` is given the parcels of each step; `wanted` is called when a step is due."""
 
+    run = ""
+    """The run id of its cluster (`net.run`); empty until it starts."""
     remembers = -1
     """The highest epoch that its disk knows of; -1: it has none."""
     founds_until = 0
@@ -120,8 +122,6 @@ class Node:
         *,
         ship: Callable[[list[Parcel]], None],
         wanted: Callable[[], None] = lambda: None,
-        recorder: Recorder | None = None,
-        flush_trace: Callable[[], None] | None = None,
         state: Callable[[], bytes] | None = None,
         restore: Callable[[bytes], None] | None = None,
         journal: Journal | None = None,
@@ -155,8 +155,8 @@ class Node:
         moved."""
         self._ship = ship
         self._wanted = wanted
-        self._recorder = recorder
-        self._flush_trace = flush_trace
+        self._recorder: Recorder | None = None
+        self._flush_trace: Callable[[], None] | None = None
         self._state = state
         self._restore = restore
         self.scribe = None if journal is None else Scribe(journal, self.fail, disk)
@@ -356,6 +356,10 @@ class Node:
                 raise RuntimeError(f"{len(payloads) - start} accepted events are not published: {why}")
             out += steps
             start = end
+
+    def trace(self, recorder: Recorder, flush: Callable[[], None] | None = None) -> None:
+        """Record from now on. It is called before the member starts, when the run id is known."""
+        self._recorder, self._flush_trace = recorder, flush
 
     def fault(self, what: str, wall: int) -> None:
         """Something was done to it on purpose: the trace should tell."""
