@@ -454,8 +454,8 @@ _REQUESTS = 4
 
 
 def _tree_arrivals(members: int, loss: float, latency: float) -> Arrivals:
-    """In rounds. Late ones come with the first announcement of their neighbours, which each makes in one of the next two
-    rounds, out of step."""
+    """In rounds. Late ones come with the first announcement of their neighbours, which each makes in one of the next
+    two rounds, out of step."""
     shares = _levels(members)
     step = max(latency / 4, 1 / 200)
     around = max(1, neighbours(members) - 1)
