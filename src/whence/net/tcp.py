@@ -17,72 +17,26 @@ import logging
 import ssl
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from struct import Struct
 from typing import Any, cast
 
 from whence.errors import RemoteError, UsageError
-from whence.net.accepted import Accepted
+from whence.net.bounds import TcpSettings as TcpSettings
 from whence.net.listener import Listener, descriptor_share, tune
 from whence.net.refusals import Refusals, failed_handshake, foreign_greeting
+from whence.net.roles import PUBLISHER
 from whence.net.tls import peer as tls_peer
 from whence.net.transport import Connection, NetStats, Received, parse_address, show_address
-from whence.wire import Limits, frame_stream
+from whence.wire import Limits, StreamDecoder, frame_stream
 
 log = logging.getLogger("whence.net")
+_LENGTH = Struct(">I")
 
 MAX_FAILURES = 256
 """Peers of which it is remembered why they could not be reached."""
 
 Lane = tuple[str, bool]
 """A peer's address, and whether it is the urgent lane to it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TcpSettings:
-    """Bounds and times of TCP; seconds and bytes."""
-
-    connect_timeout: float = 3.0
-    """For a connection, TLS included."""
-    backoff: float = 0.05
-    """Before the second attempt to reach a peer; doubled with each failure. Meanwhile what is for it is dropped."""
-    max_backoff: float = 2.0
-    high_water: int = 128 << 10
-    """Bytes waiting for a peer above which publishers wait for it. Higher: more throughput over long lines, more
-    latency behind a slow peer."""
-    patience: float = 1.0
-    """How long publishers wait for a peer that does not read; after that it misses what does not fit."""
-    datagram_bound: int = 4 << 20
-    """Bytes waiting for a peer above which datagram-class packets for it are dropped."""
-    stream_bound: int = 32 << 20
-    """Bytes waiting for a peer above which its connection is given up: several snapshots fit."""
-    dial_bound: int = 1 << 20
-    """Bytes kept for a peer that is being dialled."""
-    urgent_bytes: int = 64 << 10
-    """Reliable packets up to this size take the urgent lane. All messages of a ring are far smaller."""
-    kernel_buffer: int = 64 << 10
-    """Bytes that the kernel may hold for each direction of a connection. Higher: more throughput over long lines.
-    Lower: publishers notice a slow peer sooner, and what they publish is younger when it arrives. 0: the kernel
-    decides."""
-    greeting_timeout: float = 5.0
-    """For the first packet of an accepted connection."""
-    record_timeout: float = 20.0
-    """For the rest of a packet that has begun."""
-    stall_timeout: float = 20.0
-    """For a peer that does not read at all, or does not acknowledge: then it is gone."""
-    idle_timeout: float = 300.0
-    """For a connection that nothing was sent on."""
-    greeting_bytes: int = 2048
-    """The largest first packet."""
-    max_strangers: int = 128
-    """Accepted connections that have not said who they are, a TLS handshake under way included."""
-    max_per_address: int = 64
-    """Of those, from one IP address; its oldest makes room."""
-    max_accepted: int = 4096
-    """Accepted connections; never more than a third of the file descriptors that this process may have."""
-    max_peers: int = 4096
-    """Lanes to peers, likewise."""
-    sweep: float = 1.0
-    """Between two looks at what has timed out."""
 
 
 class TcpTransport:
@@ -116,7 +70,7 @@ class TcpTransport:
         """Told before the packets of a chunk are passed on, and after it."""
         self.loop: asyncio.AbstractEventLoop
         self.received: Received
-        self.accepted: dict[Accepted, None] = {}
+        self.accepted: dict[_Accepted, None] = {}
         self.refusals = Refusals()
         """Whom this process has refused."""
         self.failures: dict[str, str] = {}
@@ -128,7 +82,7 @@ class TcpTransport:
         self._max_peers = descriptor_share(3, self.settings.max_peers)
         self._listen = parse_address(listen)
         self.listener = Listener(
-            lambda: Accepted(self),
+            lambda: _Accepted(self),
             stats,
             tls=server_tls,
             handshake_timeout=self.settings.greeting_timeout,
@@ -476,5 +430,124 @@ class Peer(asyncio.Protocol):
         return self._over
 
     def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+
+class _Accepted(asyncio.Protocol, Connection):
+    """A connection that somebody opened to us. Until it has greeted it is a stranger's."""
+
+    __slots__ = ("_began", "_decoder", "_first", "_owner", "_transport")
+
+    def __init__(self, owner: TcpTransport) -> None:
+        Connection.__init__(self)
+        self._owner = owner
+        self._transport: asyncio.Transport | None = None
+        self._decoder = StreamDecoder(owner.limits)
+        self._first: bytearray | None = bytearray()  # the beginning of the first record
+        self._began: float | None = owner.loop.time()  # since when the record under way is
+
+    @property
+    def streams(self) -> bool:
+        return True
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        owner = self._owner
+        self._transport = cast("asyncio.Transport", transport)
+        if owner.closing or self not in owner.listener.strangers or len(owner.accepted) >= owner.max_accepted:
+            owner.stats.refused += 1
+            self.close()
+            return
+        owner.stats.accepted += 1
+        owner.accepted[self] = None
+        tls = transport.get_extra_info("ssl_object")
+        if tls is not None:
+            try:
+                self.name, role = tls_peer(tls)
+                self.may_publish = role == PUBLISHER
+            except RemoteError as error:
+                owner.stats.unauthentic += 1
+                self.refuse(str(error))
+                return
+        tune(transport, owner.settings.kernel_buffer, owner.settings.stall_timeout)
+
+    def data_received(self, data: bytes) -> None:
+        owner = self._owner
+        if self._transport is None or self._transport.is_closing():
+            return
+        owner.reading(True)
+        try:
+            if self._first is not None:
+                data = self._greet(data)
+            for packet in self._decoder.feed(data) if data else ():
+                owner.received(packet, self)
+                if self._transport.is_closing():
+                    return
+        except RemoteError as error:
+            owner.stats.bad_stream += 1
+            log.debug("connection of %s closed: %s", self.peer or "a stranger", error)
+            if self._first is not None and not self._transport.is_closing():
+                self.refuse(foreign_greeting(bytes(self._first[:2])) or str(error))
+            self.close()
+            return
+        finally:
+            owner.reading(False)
+        if self._first is None:
+            buffered = self._decoder.buffered
+            self._began = (self._began or owner.loop.time()) if buffered else None
+
+    def _greet(self, data: bytes) -> bytes:
+        """The first record, which has to be short and in time; returns what follows it."""
+        assert self._first is not None
+        self._first += data
+        if len(self._first) < _LENGTH.size:
+            return b""
+        (length,) = _LENGTH.unpack_from(self._first)
+        end = _LENGTH.size + length
+        if length > self._owner.settings.greeting_bytes:
+            raise RemoteError(f"a first packet of {length} bytes is no greeting")
+        if len(self._first) < end:
+            return b""
+        first, rest = bytes(self._first[_LENGTH.size : end]), bytes(self._first[end:])
+        self._owner.received(first, self)
+        if self.peer is None:
+            raise RemoteError("the first packet is no greeting")
+        self._first = None
+        self._began = None
+        if not self.urgent:
+            self.hold(self._owner.held)
+        self._owner.listener.known(self)
+        return rest
+
+    def hold(self, held: bool) -> None:
+        """Read no more for a while, unless it is still a stranger's (whose time runs)."""
+        if self._transport is None or self._first is not None or self._transport.is_closing():
+            return
+        if held:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+
+    def sweep(self, now: float) -> None:
+        settings = self._owner.settings
+        if self._began is None or (self._owner.held and self._first is None):
+            return
+        if now - self._began > (settings.record_timeout if self._first is None else settings.greeting_timeout):
+            self._owner.stats.stale += 1
+            self.close()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._owner.accepted.pop(self, None)
+        self._owner.listener.gone(self)
+        self._owner.closed(self)
+
+    def refuse(self, why: str) -> None:
+        address = self._transport.get_extra_info("peername") if self._transport is not None else None
+        self._owner.refusals.note(str(address[0]) if address else "an unknown address", why)
+        self.close()
+
+    def close(self) -> None:
+        self._owner.accepted.pop(self, None)
+        self._owner.listener.gone(self)
         if self._transport is not None:
             self._transport.abort()

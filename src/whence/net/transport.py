@@ -237,7 +237,18 @@ def parse_address(text: str) -> tuple[str, int]:
         raise UsageError(f"not an address: {text!r} (write an IPv6 host in brackets: [::1]:7001)")
     if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > 65_535:
         raise UsageError(f"not an address: {text!r} (want host:port)")
+    if not _is_name(host):
+        raise UsageError(f"not an address: {text!r} ({host!r} is no host name: want parts of 1 to 63 letters)")
     return host, int(port)
+
+
+def _is_name(host: str) -> bool:
+    """The resolver raises no OSError for what fails here, but a UnicodeError; and a peer may invent any name."""
+    try:
+        name = host if host.isascii() else host.encode("idna").decode()
+    except UnicodeError:
+        return False
+    return all(0 < len(part) < 64 for part in name.removesuffix(".").split("."))
 
 
 def show_address(host: str, port: int) -> str:
