@@ -36,7 +36,7 @@ class Batch:
         self._number = first - 1
         self._bytes, self._last = 5, 0
         self._room = min(room, FRAME_EVENTS)
-        self._over = Signal()
+        self._over: Signal | None = None
         self.now = now
         """When it was begun, in the member's time: that is when its events are published."""
         self.waits = waits
@@ -82,10 +82,13 @@ class Batch:
     def settle(self, error: Exception | None = None) -> None:
         """Its step is over."""
         self.settled, self.error = True, error
-        self._over.tell()
+        if self._over is not None:
+            self._over.tell()
 
     async def stored(self) -> None:
         """Wait until its events are on disk and on their way. Raises ClusterClosed if the node has stopped before."""
+        if self._over is None:
+            self._over = Signal()
         while not self.settled:
             await self._over.wait()
         if self.error is not None:
