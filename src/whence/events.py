@@ -214,7 +214,8 @@ class Events(AsyncIterator[Event]):
         node = self.node
         self._asking = True
         try:
-            self._processed()
+            if self._handed:
+                self._processed()
             if node.scribe is not None:  # the last event is not shown again once the next one is handed out
                 await node.scribe.settled()
             if self._at < self._end:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import secrets
+import random
 import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -66,6 +66,7 @@ log = logging.getLogger("whence.net")
 MAX_FORGED = 8
 """Packets that the guard refuses on one connection before it is closed. On a stream of an honest peer there are none,
 unless its clock is off."""
+_NONCES = random.SystemRandom()  # `secrets` takes half a megabyte
 _BOOTTIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
 INBOX_BYTES = 256 << 10
@@ -138,6 +139,7 @@ class Host:
         self._scheduled = False
         self._reading = False
         self._held = False
+        self._unflushed = False
         self._timers: dict[str, tuple[int, asyncio.TimerHandle]] = {}
         self._boot = 0
 
@@ -300,7 +302,9 @@ class Host:
         for node in dirty.values():
             node.step(now, wall)
             self._sleep(node, now)
-        self._transport.flush()
+        if self._unflushed:
+            self._unflushed = False
+            self._transport.flush()
         if self._held and all(node.waiting_bytes < INBOX_BYTES // 4 for node in self._nodes.values()):
             self._hold(False)
 
@@ -342,6 +346,7 @@ class Host:
         transport = self._transport
         if transport is None:
             return
+        self._unflushed = True
         for parcel in parcels:
             self._send(parcel.to, parcel.packet, parcel.reliable)
 
@@ -472,7 +477,7 @@ class Host:
 
     async def decide(self, address: str, cluster: str, timeout: float) -> str:
         """Have the member at this address found the ring again; returns why it does not. Raises TimeoutError."""
-        nonce = secrets.randbits(48)
+        nonce = _NONCES.getrandbits(48)
         waiting = self._decisions[nonce] = asyncio.get_running_loop().create_future()
         try:
             self._say(address, Decide(cluster, self.address, nonce))
@@ -536,7 +541,7 @@ class Host:
     async def ask(self, address: str, cluster: str, timeout: float) -> Answer | None:
         """Who the host at this address is in the cluster (no `member`: it is not in it); None: there was no answer.
         Raises UsageError if their settings cannot work together."""
-        nonce = secrets.randbits(48)
+        nonce = _NONCES.getrandbits(48)
         waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._answers[nonce] = waiting
         node = self._nodes.get(cluster)

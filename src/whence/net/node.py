@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -26,7 +26,6 @@ from whence.net.backlog import Backlog
 from whence.net.batch import Batch
 from whence.net.copies import CopyCounts
 from whence.net.counters import NodeStats
-from whence.net.disk import Journal, Saved
 from whence.net.early import split, without_frames
 from whence.net.parcels import Parcel, parcels
 from whence.net.scribe import RunJob, Scribe, inline
@@ -61,6 +60,9 @@ from whence.ports import (
 from whence.recorder import Recorder
 from whence.ring.messages import RingMessage, by_receiver
 from whence.wire import Message, decode
+
+if TYPE_CHECKING:
+    from whence.net.disk import Journal, Saved
 
 log = logging.getLogger("whence.net")
 
