@@ -137,7 +137,6 @@ class Host:
         self._told: set[tuple[str, str]] = set()
         self._dirty: dict[str, Node] = {}
         self._scheduled = False
-        self._reading = False
         self._held = False
         self._unflushed = False
         self._timers: dict[str, tuple[int, asyncio.TimerHandle]] = {}
@@ -204,7 +203,7 @@ class Host:
             closed=self._closed,
             proved=self._proved,
             unreachable=self._unreachable,
-            reading=self._read,
+            read=self._chunk_read,
             server_tls=server_tls,
             client_tls=client_tls,
         )
@@ -276,14 +275,13 @@ class Host:
         if node is None:
             return
         self._dirty[cluster] = node
-        if not self._scheduled and not self._reading:
+        if not self._scheduled and (self._tcp is None or not self._tcp.reading):
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self.step)
 
-    def _read(self, begins: bool) -> None:
-        """The packets of one chunk of a stream come, or have come. A lone event does not wait for the loop to turn."""
-        self._reading = begins
-        if begins or self._scheduled or not self._dirty:
+    def _chunk_read(self) -> None:
+        """The packets of one chunk of a stream have come. A lone event does not wait for the loop to turn."""
+        if self._scheduled or not self._dirty:
             return
         for node in self._dirty.values():
             if node.waiting_bytes > LITTLE_BYTES:

@@ -265,7 +265,10 @@ class Node:
                 out += self.member.handle(Wake(), now)
                 wake_at = self.member.wake_at
             self.wake_at = wake_at
-            self._carry_out(out, wall, batch)
+            if self.scribe is None and self._recorder is None and self._votes is None:
+                self._finish(out, batch)
+            else:
+                self._carry_out(out, wall, batch)
         except Exception as error:
             self.fail(error)
         self._stepping = False
