@@ -195,7 +195,8 @@ class TicketOrdering(Layer[int, Frame]):
     def _share(self, frame: Frame, owner: MemberId | None) -> None:
         """Many frames are kept, and most of what their vectors say is in the clock as well: keep one copy of it. No
         entry of a frame that is ready is above the clock's; of two equal ones `min` returns the first."""
-        force_setattr(frame, "deps", tuple(map(min, self.clock.T, frame.deps)))
+        T = tuple(self.clock.T)
+        force_setattr(frame, "deps", T if frame.deps == T else tuple(map(min, T, frame.deps)))
         if owner is not None:
             force_setattr(frame, "owner", owner)
 
