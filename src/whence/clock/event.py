@@ -129,16 +129,10 @@ class Body:
 
     __slots__ = ()
 
-    owner: MemberId
     first: int
     count: int
     body: bytes
     signature: bytes
-
-    @property
-    def key(self) -> tuple[int | MemberId, int, int]:
-        """Names the frame within its cluster."""
-        raise NotImplementedError
 
     @property
     def last(self) -> int:
@@ -146,16 +140,14 @@ class Body:
         return self.first + self.count - 1
 
     def payloads(self) -> list[bytes]:
-        """The payloads; `BadFrame` if the body holds anything else: such a frame is not delivered, kept or forwarded.
-        Decoded when the frame is vetted and when it is read, never for a duplicate: the wire checks only how the body
-        begins."""
+        """The payloads; `BadFrame` if the body holds anything else. Decoded when the frame is vetted and when it is
+        read, never for a duplicate."""
         try:
             payloads = _payloads.decode(self.body)
         except msgspec.MsgspecError as error:
-            raise BadFrame(f"frame {self.key} of {self.owner}: its body: {error}") from None
+            raise BadFrame(f"body of a frame: {error}") from None
         if len(payloads) != self.count:
-            text = f"frame {self.key} of {self.owner}: {self.count} events with {len(payloads)} payloads"
-            raise BadFrame(text)
+            raise BadFrame(f"a frame of {self.count} events with {len(payloads)} payloads")
         return payloads
 
     def signed(self: S, signature: bytes) -> S:

@@ -11,6 +11,7 @@ from whence.errors import AbsurdClock, BadFrame, BadMessage
 from whence.order.config import OrderConfig
 from whence.order.contract import MAX_ENTRIES
 from whence.order.generations import Generations, Held
+from whence.order.layer import check_body
 from whence.order.messages import FreeState, OwnerState
 from whence.order.owners import Cursor
 
@@ -79,7 +80,7 @@ def check_state(state: FreeState, ordering: Known) -> None:
             raise BadMessage(f"keys {row.keys[:8]} of {row.owner} in a generation of {R[row.generation]} entries")
     for frame in state.waiting:
         frame.check()
-        frame.payloads()
+        check_body(frame)
         check_free(frame, ordering)
         if R.get(frame.generation) != frame.vector.R or any(R.get(g, p.R) != p.R for g, p in frame.older):
             raise BadMessage(f"a frame of {frame.vector.R} entries waits in a generation of {R.get(frame.generation)}")

@@ -130,7 +130,7 @@ class Layer(Ordering, Generic[O, F]):
         if self.seal is not None and not self.seal.verify(frame.unsigned(), frame.signature):
             raise ForgedTicket(f"frame {frame.key} of {frame.owner} is not signed by a publisher")
         self._vet(frame, sender)
-        self._decoded = (frame, frame.payloads())
+        self._decoded = (frame, check_body(frame))
 
     def receive(
         self, frame: AnyFrame, sender: MemberId, age: int, now: int, recovered: bool = False
@@ -338,6 +338,15 @@ class Layer(Ordering, Generic[O, F]):
             len(self.copies),
             len(self._given_up),
         )
+
+
+def check_body(frame: AnyFrame) -> list[bytes]:
+    """The payloads; `BadFrame` for a body that the application could not read: such a frame is not delivered, kept or
+    forwarded. The wire checks only how the body begins, because most frames received are duplicates."""
+    try:
+        return frame.payloads()
+    except BadFrame as error:
+        raise BadFrame(f"frame {frame.key} of {frame.owner}: {error}") from None
 
 
 def _key(frame: AnyFrame) -> Any:
