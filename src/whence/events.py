@@ -225,7 +225,7 @@ class Events(AsyncIterator[Event]):
             if now - self._turned > TURN_S:  # a reader that always finds events must not stop everybody else
                 self._turned = now
                 await asyncio.sleep(0)
-            while not self._next_frame():
+            while not (node.backlog.items and self._next_frame()):
                 if node.failure is not None:
                     raise ClusterClosed(f"the node of {node.cluster} has stopped: {node.failure}") from node.failure
                 if not node.open:
@@ -257,7 +257,8 @@ class Events(AsyncIterator[Event]):
 
     def _take(self) -> EventBatch:
         """The first item of the backlog, which is a frame."""
-        item = self.node.take_frame()
+        node = self.node
+        item = node.take_frame() if node.backlog.full else node.backlog.take_frame()
         events = EventBatch.of(item)
         if item.alert == 5 and self._on_alert is not None:
             for event in events:

@@ -196,7 +196,7 @@ class Member:
 
     def numbering(self) -> Numbering:
         """The ids of the events that are published next, while it may publish and until it handles anything else."""
-        return self.ordering.numbering(self._tenure())
+        return self.ordering.numbering(self.ring.tenure)
 
     def blocked(self) -> int:
         """Frames received and not yet deliverable."""
@@ -373,14 +373,10 @@ class Member:
             most = f"at most {limits.max_payload_bytes} bytes an event, {limits.max_frame_bytes} a frame"
             out.append(ports.Refused("publish", most))  # the others would cut us off for it
             return
-        frame, steps = self.ordering.publish(payloads, now, self._tenure())
+        frame, steps = self.ordering.publish(payloads, now, self.ring.tenure)
         self.ring.published(frame.last)
         self._order(steps, out)
         self._cast(self.cast.broadcast(frame, now), now, out)
-
-    def _tenure(self) -> tuple[int, int] | None:
-        ticket, inc = self.ring.ticket, self.ring.inc
-        return None if ticket is None or inc is None else (ticket, inc.packed)
 
     def _move(self, move: ports.Move, now: int, out: Outputs) -> None:
         try:

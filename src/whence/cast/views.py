@@ -84,6 +84,8 @@ class View(ABC):
         self.rng = rng
         self.stats = CastStats()
         self.round = 0
+        self.changes = 0
+        """How often a member entered or left: while it stays the same, so does the view."""
         self.born: dict[MemberId, int] = {}
         """Member -> the round of ours in which it last asserted itself: its age is `round - born`."""
         self.at: dict[str, MemberId] = {}
@@ -287,6 +289,7 @@ class View(ABC):
         self._changed()
 
     def _changed(self) -> None:
+        self.changes += 1
         self._pool = None
         self._scan_at = 0
         self._expire = self.config.expire_rounds(self.cluster_size())

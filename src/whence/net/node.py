@@ -449,7 +449,7 @@ class Node:
         if self.backlog.unread > self.stats.unread:  # nobody reads: the disk must not keep them either
             unread, self.stats.unread = self.backlog.unread - self.stats.unread, self.backlog.unread
             self.done(unread)
-        if self._view_changes != self.member.cast.stats.view_changes:
+        if self._view_changes != self.member.cast.view.changes:
             stands = True
             self._view_changed()
         if sends:
@@ -506,7 +506,7 @@ class Node:
             self.on_contract(said)
 
     def _view_changed(self) -> None:
-        self._view_changes = self.member.cast.stats.view_changes
+        self._view_changes = self.member.cast.view.changes
         before, self._view = self._view, dict.fromkeys(self.member.cast.members())
         changes = [MemberChange(m, "gone") for m in before if m not in self._view]
         changes += [MemberChange(m, "joined") for m in self._view if m not in before]

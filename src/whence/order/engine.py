@@ -27,6 +27,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Sequence
+from functools import lru_cache
 
 import msgspec
 
@@ -52,6 +53,12 @@ from whence.order.interface import Numbering, OrderContext
 from whence.order.layer import Layer
 from whence.order.messages import OrderState, TicketState
 from whence.order.outputs import Arrived, Dropped, OrderOutput
+
+
+@lru_cache(maxsize=64)
+def _named(ticket: int, inc: int) -> str:
+    """How the ids of the events of a tenure begin."""
+    return f"{ticket}:{Incarnation.unpack(inc)}:"
 
 
 class Held:
@@ -85,6 +92,7 @@ class TicketOrdering(Layer[int, Frame]):
         self._watch: list[list[tuple[Entry, int, Key]]] = [[] for _ in range(config.tickets)]  # heaps
         self._watched = 0
         self._skipped = False
+        self._forgets = config.replacement == "age"
         self._ahead: dict[Key, bool] = {}  # unordered, after a restart: delivered before, but beyond the clock
         self._tenures: deque[tuple[int, int, int]] = deque()
         self._named: dict[tuple[int, int], int] = {}
@@ -101,7 +109,7 @@ class TicketOrdering(Layer[int, Frame]):
         assert tenure is not None
         ticket, inc = tenure
         at, upto = self.clock.T[ticket]
-        return Numbering(f"{ticket}:{Incarnation.unpack(inc)}:", upto + 1 if at == inc else 1, f"@{self.me}")
+        return Numbering(_named(ticket, inc), upto + 1 if at == inc else 1, f"@{self.me}")
 
     def _stamp(self, payloads: list[bytes], now: int, tenure: tuple[int, int] | None) -> Frame:
         """Rule 1."""
@@ -134,7 +142,7 @@ class TicketOrdering(Layer[int, Frame]):
         if self.joining:
             return
         check_jump(frame.deps, self.clock, self.config.max_jump)
-        owner = self.owners.of(frame.ticket, frame.inc)
+        owner = self.owners.tables[frame.ticket].get(frame.inc)
         if owner is not None and owner != frame.owner == sender:  # forwarding a forgery is no fault
             self.stats.two_owners += 1
             tenure = f"ticket {frame.ticket}, tenure {Incarnation.unpack(frame.inc)}"
@@ -152,7 +160,7 @@ class TicketOrdering(Layer[int, Frame]):
         self, frame: Frame, sender: MemberId, age: int, now: int, recovered: bool, out: list[OrderOutput]
     ) -> None:
         ticket, inc = frame.ticket, frame.inc
-        owner = self.owners.of(ticket, inc)
+        owner = self.owners.tables[ticket].get(inc)
         if owner is not None and owner != frame.owner:
             self.stats.two_owners += 1
             out.append(Dropped(frame, "two-owners"))
@@ -167,9 +175,9 @@ class TicketOrdering(Layer[int, Frame]):
         ready = not self._missing(frame) if self.own_only else self.clock.ready(frame.deps, frame.orphans)
         if owner is None:
             self.owners.note(ticket, inc, frame.owner)
-        if key not in self.buffer:
-            self.buffer.add(key, frame, now - age * self.config.hop_ns)
-            self.buffer.forget(self._stable)
+        if self.buffer.add(key, frame, now - age * self.config.hop_ns):
+            if self._forgets:
+                self.buffer.forget(self._stable)
             out.append(Arrived(frame, sender, age, recovered))
             if recovered:
                 self.stats.recovered += frame.count
@@ -229,7 +237,7 @@ class TicketOrdering(Layer[int, Frame]):
             if len(self._tenures) > MAX_OWNERS * self.config.tickets:
                 _, old, upto = self._tenures.popleft()
                 self.clock.settle(old, upto)
-        self.clock.advance(ticket, inc, frame.last, frame.deps[ticket])
+        self.clock.advance(ticket, inc, frame.first + frame.count - 1, frame.deps[ticket])
         self._moved.append(ticket)
         if not handed:
             if self.own_only:
@@ -256,6 +264,10 @@ class TicketOrdering(Layer[int, Frame]):
 
     def _drain(self, now: int, out: list[OrderOutput], over_gap: bool = False) -> None:
         """Deliver what the last deliveries have made deliverable, to a fixed point."""
+        if not self.held:  # as almost always
+            self._moved.clear()
+            self._skipped = False
+            return
         if self._skipped:
             self._skipped = False
             for key in [k for k in self.held if self.clock.has(*k)]:
@@ -419,7 +431,7 @@ class TicketOrdering(Layer[int, Frame]):
         return Digest(tuple(self.clock.T), tuple((t, i, s) for (t, i), s in self.clock.orphans.items()))
 
     def _source(self, of: int, inc: int) -> MemberId | None:
-        return self.owners.of(of, inc)
+        return self.owners.tables[of].get(inc)
 
     @property
     def T(self) -> Sequence[Entry]:

@@ -113,7 +113,7 @@ class Layer(Ordering, Generic[O, F]):
         frame = self._stamp(events, now, tenure)
         if self.seal is not None:
             frame = frame.signed(self.seal.sign(frame.unsigned()))  # type: ignore[assignment]  # of the same type
-        self.buffer.add(_key(frame), frame, now)
+        self.buffer.add(frame.key, frame, now)
         self.stats.published += frame.count
         self._decoded = (frame, events)
         out: list[OrderOutput] = [Published(frame)]

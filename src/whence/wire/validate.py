@@ -58,10 +58,10 @@ def at_most(cap: str, what: str) -> Check:
 
 def each(one: Check, cap: str, what: str) -> Check:
     """A sequence of things that pass `one`, no longer than the limit named `cap`."""
-    short = at_most(cap, what)
 
     def check(things: Sequence[Any], limits: Limits) -> None:
-        short(things, limits)
+        if len(things) > getattr(limits, cap):
+            too_many(what, len(things), getattr(limits, cap))
         for thing in things:
             one(thing, limits)
 
@@ -227,9 +227,11 @@ def _ages(ages: Sequence[int], limits: Limits) -> None:
 
 
 def _aged(entry: Aged, limits: Limits) -> None:
-    check_member(entry[0], limits)
-    if not 0 <= entry[1] <= MAX_ROUNDS:
-        raise BadMessage(f"a member's age is {entry[1]}, not within 0 .. {MAX_ROUNDS}")
+    member, age = entry
+    if not is_member_id(member) or len(member) > limits.max_name_bytes:
+        check_member(member, limits)
+    if not 0 <= age <= MAX_ROUNDS:
+        raise BadMessage(f"a member's age is {age}, not within 0 .. {MAX_ROUNDS}")
 
 
 def _key(key: Key, limits: Limits) -> None:
