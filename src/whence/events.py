@@ -104,6 +104,8 @@ class EventBatch(Sequence[Event]):
 
     def origins(self) -> list[MemberId]:
         """The members that published them, each once, in the order of their first events."""
+        if len(self._frames) == 1:
+            return [self._frames[0][0].frame.owner]
         return list(dict.fromkeys(item.frame.owner for item, _ in self._frames))
 
     def __len__(self) -> int:
@@ -214,7 +216,8 @@ class Events(AsyncIterator[Event]):
         node = self.node
         self._asking = True
         try:
-            self._processed()
+            if self._handed:
+                self._processed()
             if node.scribe is not None:  # the last event is not shown again once the next one is handed out
                 await node.scribe.settled()
             if self._at < self._end:

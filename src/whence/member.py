@@ -192,7 +192,8 @@ class Member:
     @property
     def may_publish(self) -> bool:
         """It holds a ticket and has caught up with the ticket's past."""
-        return self.joined and self.ring.may_publish and self._closes is None
+        joined = self.started and not self.left and not self.ordering.joining
+        return joined and self._closes is None and self.ring.may_publish
 
     def numbering(self) -> Numbering:
         """The ids of the events that are published next, while it may publish and until it handles anything else."""

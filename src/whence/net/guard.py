@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 import os
 import time
 import weakref
@@ -322,6 +321,8 @@ def _stretch(passphrase: str) -> bytes:
             f"a passphrase of {len(passphrase)} characters is too easy to guess: take at least {MIN_PASSPHRASE}, "
             "or better the random secret that `whence keys init` makes"
         )
+    import hashlib  # lazily: it takes memory
+
     return hashlib.scrypt(passphrase.encode(), salt=b"whence/1 passphrase", n=1 << 14, r=8, p=1, dklen=32)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import secrets
+import random
 import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -66,6 +66,7 @@ log = logging.getLogger("whence.net")
 MAX_FORGED = 8
 """Packets that the guard refuses on one connection before it is closed. On a stream of an honest peer there are none,
 unless its clock is off."""
+_NONCES = random.SystemRandom()  # `secrets` takes half a megabyte
 _BOOTTIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
 INBOX_BYTES = 256 << 10
@@ -136,8 +137,8 @@ class Host:
         self._told: set[tuple[str, str]] = set()
         self._dirty: dict[str, Node] = {}
         self._scheduled = False
-        self._reading = False
         self._held = False
+        self._unflushed = False
         self._timers: dict[str, tuple[int, asyncio.TimerHandle]] = {}
         self._boot = 0
 
@@ -202,7 +203,7 @@ class Host:
             closed=self._closed,
             proved=self._proved,
             unreachable=self._unreachable,
-            reading=self._read,
+            read=self._chunk_read,
             server_tls=server_tls,
             client_tls=client_tls,
         )
@@ -274,14 +275,13 @@ class Host:
         if node is None:
             return
         self._dirty[cluster] = node
-        if not self._scheduled and not self._reading:
+        if not self._scheduled and (self._tcp is None or not self._tcp.reading):
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self.step)
 
-    def _read(self, begins: bool) -> None:
-        """The packets of one chunk of a stream come, or have come. A lone event does not wait for the loop to turn."""
-        self._reading = begins
-        if begins or self._scheduled or not self._dirty:
+    def _chunk_read(self) -> None:
+        """The packets of one chunk of a stream have come. A lone event does not wait for the loop to turn."""
+        if self._scheduled or not self._dirty:
             return
         for node in self._dirty.values():
             if node.waiting_bytes > LITTLE_BYTES:
@@ -300,7 +300,9 @@ class Host:
         for node in dirty.values():
             node.step(now, wall)
             self._sleep(node, now)
-        self._transport.flush()
+        if self._unflushed:
+            self._unflushed = False
+            self._transport.flush()
         if self._held and all(node.waiting_bytes < INBOX_BYTES // 4 for node in self._nodes.values()):
             self._hold(False)
 
@@ -313,13 +315,12 @@ class Host:
 
     def _sleep(self, node: Node, now: int) -> None:
         """A timer for the node's next wake, unless there is an earlier one."""
-        wake_at = node.wake_at
-        if wake_at is None or self._nodes.get(node.cluster) is not node:
+        wake_at, planned = node.wake_at, self._timers.get(node.cluster)
+        if wake_at is None or (planned is not None and planned[0] <= wake_at):
             return
-        planned = self._timers.get(node.cluster)
+        if self._nodes.get(node.cluster) is not node:
+            return
         if planned is not None:
-            if planned[0] <= wake_at:
-                return
             planned[1].cancel()
         delay = max(0, wake_at - now) / 1e9 + EARLY_S
         timer = asyncio.get_running_loop().call_later(delay, self._wake, node)
@@ -342,6 +343,7 @@ class Host:
         transport = self._transport
         if transport is None:
             return
+        self._unflushed = True
         for parcel in parcels:
             self._send(parcel.to, parcel.packet, parcel.reliable)
 
@@ -472,7 +474,7 @@ class Host:
 
     async def decide(self, address: str, cluster: str, timeout: float) -> str:
         """Have the member at this address found the ring again; returns why it does not. Raises TimeoutError."""
-        nonce = secrets.randbits(48)
+        nonce = _NONCES.getrandbits(48)
         waiting = self._decisions[nonce] = asyncio.get_running_loop().create_future()
         try:
             self._say(address, Decide(cluster, self.address, nonce))
@@ -536,7 +538,7 @@ class Host:
     async def ask(self, address: str, cluster: str, timeout: float) -> Answer | None:
         """Who the host at this address is in the cluster (no `member`: it is not in it); None: there was no answer.
         Raises UsageError if their settings cannot work together."""
-        nonce = secrets.randbits(48)
+        nonce = _NONCES.getrandbits(48)
         waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._answers[nonce] = waiting
         node = self._nodes.get(cluster)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -26,7 +26,6 @@ from whence.net.backlog import Backlog
 from whence.net.batch import Batch
 from whence.net.copies import CopyCounts
 from whence.net.counters import NodeStats
-from whence.net.disk import Journal, Saved
 from whence.net.early import split, without_frames
 from whence.net.parcels import Parcel, parcels
 from whence.net.scribe import RunJob, Scribe, inline
@@ -61,6 +60,9 @@ from whence.ports import (
 from whence.recorder import Recorder
 from whence.ring.messages import RingMessage, by_receiver
 from whence.wire import Message, decode
+
+if TYPE_CHECKING:
+    from whence.net.disk import Journal, Saved
 
 log = logging.getLogger("whence.net")
 
@@ -229,7 +231,8 @@ class Node:
     @property
     def may_publish(self) -> bool:
         """It holds a ticket and has caught up with the ticket's past, or needs none."""
-        return self.open and self.member.may_publish
+        gone = self.left or self.closed or self.failure is not None
+        return not gone and self.member.may_publish
 
     @property
     def ticket(self) -> int | None:
@@ -263,7 +266,10 @@ class Node:
                 out += self.member.handle(Wake(), now)
                 wake_at = self.member.wake_at
             self.wake_at = wake_at
-            self._carry_out(out, wall, batch)
+            if self.scribe is None and self._recorder is None and self._votes is None:
+                self._finish(out, batch)
+            else:
+                self._carry_out(out, wall, batch)
         except Exception as error:
             self.fail(error)
         self._stepping = False

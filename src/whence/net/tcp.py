@@ -52,7 +52,7 @@ class TcpTransport:
         closed: Callable[[Connection], None] = lambda connection: None,
         proved: Callable[[str, str], None] = lambda address, name: None,
         unreachable: Callable[[str], None] = lambda address: None,
-        reading: Callable[[bool], None] = lambda begins: None,
+        read: Callable[[], None] = lambda: None,
         server_tls: ssl.SSLContext | None = None,
         client_tls: ssl.SSLContext | None = None,
         settings: TcpSettings | None = None,
@@ -66,8 +66,10 @@ class TcpTransport:
         self.proved = proved
         self.unreachable = unreachable
         """Told of each address whose connection broke or could not be made."""
-        self.reading = reading
-        """Told before the packets of a chunk are passed on, and after it."""
+        self.read = read
+        """Told when all packets of a chunk were passed on."""
+        self.reading = False
+        """The packets of a chunk are being passed on."""
         self.loop: asyncio.AbstractEventLoop
         self.received: Received
         self.accepted: dict[_Accepted, None] = {}
@@ -475,7 +477,7 @@ class _Accepted(asyncio.Protocol, Connection):
         owner = self._owner
         if self._transport is None or self._transport.is_closing():
             return
-        owner.reading(True)
+        owner.reading = True
         try:
             if self._first is not None:
                 data = self._greet(data)
@@ -491,10 +493,10 @@ class _Accepted(asyncio.Protocol, Connection):
             self.close()
             return
         finally:
-            owner.reading(False)
+            owner.reading = False
+            owner.read()
         if self._first is None:
-            buffered = self._decoder.buffered
-            self._began = (self._began or owner.loop.time()) if buffered else None
+            self._began = (self._began or owner.loop.time()) if self._decoder.begun else None
 
     def _greet(self, data: bytes) -> bytes:
         """The first record, which has to be short and in time; returns what follows it."""
