@@ -100,10 +100,6 @@ class TicketOrdering(Layer[int, Frame]):
         self._named: dict[tuple[int, int], int] = {}
         self._last_own: tuple[int, int, int] | None = None
         self._moved: list[int] = []
-        self._bounds |= {
-            "tails": config.tickets * (self.clock.MAX_TAILS + 1),
-            "owners": config.tickets * MAX_OWNERS,
-        }
 
     # -- publish ------------------------------------------------------------------------------------------------
 
@@ -529,5 +525,8 @@ class TicketOrdering(Layer[int, Frame]):
             return Blocked(event, "obsolete")
         return Blocked(event, "delivered" if self.clock.has(ticket, inc, seq) else "unknown")
 
-    def fills(self) -> tuple[int, ...]:
-        return (*super().fills(), len(self.clock.tails), len(self.owners))
+    def buffers(self) -> dict[str, tuple[int, int]]:
+        found = super().buffers()
+        found["tails"] = (len(self.clock.tails), self.config.tickets * (self.clock.MAX_TAILS + 1))
+        found["owners"] = (len(self.owners), self.config.tickets * MAX_OWNERS)
+        return found
