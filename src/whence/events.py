@@ -104,6 +104,8 @@ class EventBatch(Sequence[Event]):
 
     def origins(self) -> list[MemberId]:
         """The members that published them, each once, in the order of their first events."""
+        if len(self._frames) == 1:
+            return [self._frames[0][0].frame.owner]
         return list(dict.fromkeys(item.frame.owner for item, _ in self._frames))
 
     def __len__(self) -> int:

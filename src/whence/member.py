@@ -213,12 +213,10 @@ class Member:
 
     def buffers(self) -> dict[str, tuple[int, int]]:
         """Every bounded buffer: fill and bound."""
-        own = {"snapshots": (len(self._taking), self.config.max_snapshots), "cut off": (len(self.cut_off), MAX_CUT_OFF)}
-        return self.ordering.buffers() | own
-
-    def fills(self) -> tuple[int, ...]:
-        """The fills alone, in the order of `buffers`: cheap enough to look at after every step."""
-        return (*self.ordering.fills(), len(self._taking), len(self.cut_off))
+        found = self.ordering.buffers()
+        found["snapshots"] = (len(self._taking), self.config.max_snapshots)
+        found["cut off"] = (len(self.cut_off), MAX_CUT_OFF)
+        return found
 
     def stats(self) -> dict[str, int]:
         """All counters, by layer."""

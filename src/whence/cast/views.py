@@ -168,16 +168,15 @@ class View(ABC):
         for member, age in members:  # the hot loop: ten entries a message, most of them known
             known = born.get(member)
             if known is None:
-                self.admit(member, age, out)
+                if member != self.me:
+                    self.admit(member, age, out)
             elif now - age > known:
                 born[member] = now - age
                 if age < len(fresh):
                     fresh[age].append(member)
 
     def admit(self, member: MemberId, age: int, out: list[CastOutput]) -> None:
-        """Add a member that is not in the view, unless a rule forbids it."""
-        if member == self.me:
-            return
+        """Add another member that is not in the view, unless a rule forbids it."""
         address, boot = parts(member)
         if age >= self._expire or address == self._address or boot > self._future or self._outdated(address, boot):
             self.stats.refused += 1

@@ -315,13 +315,12 @@ class Host:
 
     def _sleep(self, node: Node, now: int) -> None:
         """A timer for the node's next wake, unless there is an earlier one."""
-        wake_at = node.wake_at
-        if wake_at is None or self._nodes.get(node.cluster) is not node:
+        wake_at, planned = node.wake_at, self._timers.get(node.cluster)
+        if wake_at is None or (planned is not None and planned[0] <= wake_at):
             return
-        planned = self._timers.get(node.cluster)
+        if self._nodes.get(node.cluster) is not node:
+            return
         if planned is not None:
-            if planned[0] <= wake_at:
-                return
             planned[1].cancel()
         delay = max(0, wake_at - now) / 1e9 + EARLY_S
         timer = asyncio.get_running_loop().call_later(delay, self._wake, node)

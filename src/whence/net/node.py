@@ -231,7 +231,8 @@ class Node:
     @property
     def may_publish(self) -> bool:
         """It holds a ticket and has caught up with the ticket's past, or needs none."""
-        return self.open and self.member.may_publish
+        gone = self.left or self.closed or self.failure is not None
+        return not gone and self.member.may_publish
 
     @property
     def ticket(self) -> int | None:

@@ -100,10 +100,6 @@ class TicketOrdering(Layer[int, Frame]):
         self._named: dict[tuple[int, int], int] = {}
         self._last_own: tuple[int, int, int] | None = None
         self._moved: list[int] = []
-        self._bounds |= {
-            "tails": config.tickets * (self.clock.MAX_TAILS + 1),
-            "owners": config.tickets * MAX_OWNERS,
-        }
 
     # -- publish ------------------------------------------------------------------------------------------------
 
@@ -156,13 +152,6 @@ class TicketOrdering(Layer[int, Frame]):
         self, frame: Frame, sender: MemberId, age: int, now: int, recovered: bool, out: list[OrderOutput]
     ) -> None:
         """Rule 2."""
-        self._take(frame, sender, age, now, recovered, out)
-        if self._moved:
-            self._drain(now, out)
-
-    def _take(
-        self, frame: Frame, sender: MemberId, age: int, now: int, recovered: bool, out: list[OrderOutput]
-    ) -> None:
         ticket, inc = frame.ticket, frame.inc
         owner = self.owners.tables[ticket].get(inc)
         if owner is not None and owner != frame.owner:
@@ -191,11 +180,14 @@ class TicketOrdering(Layer[int, Frame]):
             self._deliver(frame, False, now, out, handed=self._ahead.pop(key, False))
         else:
             self._hold(key, frame, recovered, now, out)
+        if self._moved:
+            self._drain(now, out)
 
     def _share(self, frame: Frame, owner: MemberId | None) -> None:
         """Many frames are kept, and most of what their vectors say is in the clock as well: keep one copy of it. No
         entry of a frame that is ready is above the clock's; of two equal ones `min` returns the first."""
-        force_setattr(frame, "deps", tuple(map(min, self.clock.T, frame.deps)))
+        T = tuple(self.clock.T)
+        force_setattr(frame, "deps", T if frame.deps == T else tuple(map(min, T, frame.deps)))
         if owner is not None:
             force_setattr(frame, "owner", owner)
 
@@ -533,5 +525,8 @@ class TicketOrdering(Layer[int, Frame]):
             return Blocked(event, "obsolete")
         return Blocked(event, "delivered" if self.clock.has(ticket, inc, seq) else "unknown")
 
-    def fills(self) -> tuple[int, ...]:
-        return (*super().fills(), len(self.clock.tails), len(self.owners))
+    def buffers(self) -> dict[str, tuple[int, int]]:
+        found = super().buffers()
+        found["tails"] = (len(self.clock.tails), self.config.tickets * (self.clock.MAX_TAILS + 1))
+        found["owners"] = (len(self.owners), self.config.tickets * MAX_OWNERS)
+        return found
