@@ -152,13 +152,6 @@ class TicketOrdering(Layer[int, Frame]):
         self, frame: Frame, sender: MemberId, age: int, now: int, recovered: bool, out: list[OrderOutput]
     ) -> None:
         """Rule 2."""
-        self._take(frame, sender, age, now, recovered, out)
-        if self._moved:
-            self._drain(now, out)
-
-    def _take(
-        self, frame: Frame, sender: MemberId, age: int, now: int, recovered: bool, out: list[OrderOutput]
-    ) -> None:
         ticket, inc = frame.ticket, frame.inc
         owner = self.owners.tables[ticket].get(inc)
         if owner is not None and owner != frame.owner:
@@ -187,6 +180,8 @@ class TicketOrdering(Layer[int, Frame]):
             self._deliver(frame, False, now, out, handed=self._ahead.pop(key, False))
         else:
             self._hold(key, frame, recovered, now, out)
+        if self._moved:
+            self._drain(now, out)
 
     def _share(self, frame: Frame, owner: MemberId | None) -> None:
         """Many frames are kept, and most of what their vectors say is in the clock as well: keep one copy of it. No
