@@ -344,7 +344,8 @@ def with_vectors(past: kernel.Past) -> kernel.Past:
     order = np.argsort(past.at, kind="stable")  # news are in the order of publishing
     for first in range(0, events, 1024):  # some at a time: each takes 8 bytes for a while
         some = order[first : first + 1024]
-        mine = slice(int(past.at[some[0]]), int(past.at[some[-1]] + past.size[some[-1]]))
+        start = int(past.at[some[0]])
+        mine = slice(start, start + int(past.size[some].sum()))
         whole[np.repeat(some, past.size[some]), past.entry[mine]] = past.value[mine]
     for o in range(origins):
         vectors = whole[past.base[o] : past.base[o + 1]]
