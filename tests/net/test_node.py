@@ -14,6 +14,7 @@ from whence.clock.event import FRAME_EVENTS
 from whence.errors import ClusterClosed, DiskError
 from whence.judge import judge
 from whence.member import Member
+from whence.net.batch import EventIds
 from whence.net.entry import Settings
 from whence.net.hello import DIRECTED, read_direct
 from whence.net.node import Node
@@ -69,7 +70,8 @@ class Wire:
             self.sent += [(me, parcel) for parcel in parcels]
 
         recorder = Recorder(self.trace.append, run="hand", cluster="c", member=me, order=order)
-        node = self.nodes[f"{name}:1"] = Node(member, ship=ship, recorder=recorder, **options)
+        node = self.nodes[f"{name}:1"] = Node(member, ship=ship, **options)
+        node.trace(recorder)
         return node
 
     def step(self, node: Node) -> list[Parcel]:
@@ -116,7 +118,9 @@ def accept(wire: Wire, node: Node, *payloads: bytes) -> list[str]:
     """Publish; the ids that the application is told at once."""
     batch = node.batch or node.begin(wire.now)
     assert batch is not None
-    return batch.add_all(payloads, sum(map(len, payloads)))
+    ids = EventIds()
+    batch.add_all(payloads, sum(map(len, payloads)), ids)
+    return list(ids)
 
 
 def delivered(node: Node) -> list[str]:

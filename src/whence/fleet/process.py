@@ -24,8 +24,9 @@ from rich.console import Console
 
 from whence.errors import FleetError
 from whence.fleet.task import LINE_BYTES
+from whence.net.run import new_run
 
-RUN: Final = f"live-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.urandom(3).hex()}"
+RUN: Final = new_run()
 """The `run` in the traces of all processes that this one starts, unless WHENCE_RUN says another."""
 START_S: Final = 60.0
 """Seconds for a process to become ready."""

@@ -23,7 +23,7 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from whence.clock import MemberId, address_of
+from whence.clock import address_of
 from whence.errors import NotJoined, UsageError
 from whence.net.hello import Answer
 from whence.net.host import Host
@@ -41,8 +41,8 @@ COMPLAIN_EVERY = 10.0
 class Met(NamedTuple):
     """What came of asking the peers."""
 
-    members: list[MemberId]
-    """To join through."""
+    members: list[Answer]
+    """Answers of members, to join through."""
     founds: bool
     """This node is the one to found."""
     remember: set[str]
@@ -69,7 +69,7 @@ async def meet(host: Host, cluster: str, peers: Sequence[str], epoch: int, timeo
         answers = dict(
             zip(others, await asyncio.gather(*(host.ask(p, cluster, ASK_EVERY) for p in others)), strict=True)
         )
-        members = [answer.member for answer in answers.values() if answer is not None and answer.member]
+        members = [answer for answer in answers.values() if answer is not None and answer.member]
         why = _why_not_found(host, peers, answers, epoch)
         if members or not why:
             remember = {

@@ -7,10 +7,10 @@ import contextlib
 import logging
 import os
 import random
-import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -21,9 +21,10 @@ from whence.config import MS, Config, Mode, Requirements
 from whence.errors import ConfigError, DiskError, NotJoined, UsageError
 from whence.member import Checkpoint, Member, with_kept
 from whence.net.bootstrap import meet
-from whence.net.disk import Journal, Saved
+from whence.net.hello import Answer
 from whence.net.host import Host, lease_ns
 from whence.net.node import Node
+from whence.net.run import run_of
 from whence.net.scribe import in_thread, inline
 from whence.net.votes import FileVotes, Votes, state_directory
 from whence.order import Seal
@@ -36,6 +37,7 @@ from whence.ring.interface import Memory
 from whence.ring.messages import ERA_SHIFT, Voter
 
 if TYPE_CHECKING:
+    from whence.net.disk import Journal, Saved
     from whence.net.rows import Row
     from whence.trace import TraceWriter
 
@@ -155,21 +157,22 @@ class Entry:
         saved = self._load()
         remembered = self._remember()
         me = self.host.new_id() if self.journal is None else self.host.new_id(self.journal.next_boot)
-        recorder, flush = self._recorder(me, saved)
+        if isinstance(
+            self.trace, str | os.PathLike
+        ):  # now: a path that cannot be written is said before anybody is asked
+            self.writer = _open_trace(Path(self.trace), self.config.cluster, me)
         node = Node(
             Member(
                 me,
                 self.config,
-                random.Random(secrets.randbits(64)),
+                random.Random(random.SystemRandom().getrandbits(64)),
                 None if saved is None or saved.checkpoint is None else with_kept(saved.checkpoint, saved.kept),
                 self.seal,
                 self.journal is not None or self.votes is not None,
                 remembered,
             ),
             ship=self.host.ship,
-            wanted=lambda: self.host.wants_step(self.config.cluster),
-            recorder=recorder,
-            flush_trace=flush,
+            wanted=partial(self.host.wants_step, self.config.cluster),
             state=self.state,
             restore=self.restore,
             journal=self.journal,
@@ -220,6 +223,8 @@ class Entry:
     def _load(self) -> Saved | None:
         if self.directory is None:
             return None
+        from whence.net.disk import Journal  # lazily: it takes memory
+
         self.journal = Journal(self.directory, self.config.cluster)
         saved = self.journal.load()
         if saved.warning:
@@ -235,39 +240,43 @@ class Entry:
                 raise UsageError(f"{self.directory} is of a cluster with {len(state.T)} tickets")
         return saved
 
-    def _recorder(self, me: MemberId, saved: Saved | None) -> tuple[Recorder | None, Callable[[], None] | None]:
-        if self.trace is None:
-            return None, None
-        writer = self.trace
-        if isinstance(writer, str | os.PathLike):
-            writer = self.writer = _open_trace(Path(writer), self.config.cluster, me)
+    def _record(self, node: Node, saved: Saved | None) -> None:
+        """The trace begins, under the run id of the cluster."""
+        writer = self.trace if self.writer is None else self.writer
+        if writer is None or isinstance(writer, str | os.PathLike):
+            return
         checkpoint = None if saved is None else saved.checkpoint
         recorder = Recorder(
             writer.append,
-            run=os.environ.get("WHENCE_RUN") or "live",
+            run=node.run,
             cluster=self.config.cluster,
-            member=me,
+            member=node.me,
             order=self.config.order,
             previous=None if checkpoint is None else msgspec.msgpack.decode(checkpoint, type=Checkpoint).me,
             resumed=checkpoint,
         )
         from whence.trace import JsonlTrace, RotatingTrace
 
-        return recorder, writer.flush if isinstance(writer, JsonlTrace | RotatingTrace) else None
+        node.trace(recorder, writer.flush if isinstance(writer, JsonlTrace | RotatingTrace) else None)
 
     async def start(self, node: Node, saved: Saved | None) -> None:
         """Find somebody to start from, and start."""
         force = False
+        told: list[Answer] = []
         if self.peers:
             cluster = self.config.cluster
             met = await meet(self.host, cluster, self.peers, node.remembers, self.patience)
-            self.contacts, self.founder = met.members, met.founds
+            told, self.founder = met.members, met.founds
             if self.founder:
                 node.founds_until = time.monotonic_ns() + FOUNDING_NS
                 voters = self._voters(saved)
                 force = {address_of(v.member) for v in voters} <= {*self.peers} and met.lost(voters)
         else:
-            await self._find_seeds(saved)
+            told = await self._find_seeds(saved)
+        self.contacts = [answer.member for answer in told]
+        resumes = saved is not None and saved.checkpoint is not None
+        node.run = run_of((answer.run for answer in told), self.directory, resumes)
+        self._record(node, saved)
         node.feed(Start(tuple(self.contacts)))
         if self.founder:
             node.feed(FoundRing(force))
@@ -280,17 +289,18 @@ class Entry:
             memory = msgspec.msgpack.decode(saved.checkpoint, type=Checkpoint).ring
         return () if memory is None else memory.known.voters
 
-    async def _find_seeds(self, saved: Saved | None) -> None:
+    async def _find_seeds(self, saved: Saved | None) -> list[Answer]:
         goes_on = (saved is not None and saved.checkpoint is not None) or self.votes is not None
         known = self.known_peers() if goes_on else []
         if self.seeds or known:
             may_be_alone = goes_on or not self.seeds
             patience = min(KNOWN_PEERS_WAIT, self.timeout) if may_be_alone else self.timeout
             try:
-                self.contacts = await find(self.host, self.config.cluster, [*self.seeds, *known], patience)
+                return await find(self.host, self.config.cluster, [*self.seeds, *known], patience)
             except NotJoined:
                 if not may_be_alone:
                     raise
+        return []
 
     # -- peers of the last life -----------------------------------------------------------------------------------
 
@@ -332,19 +342,20 @@ class Entry:
             self.writer.close()
 
 
-async def find(host: Host, cluster: str, seeds: Sequence[str], timeout: float) -> list[MemberId]:
+async def find(host: Host, cluster: str, seeds: Sequence[str], timeout: float) -> list[Answer]:
     """Ask the seeds, again and again, until one of them is in the cluster; then give the others a moment. Raises
     NotJoined, saying what each has answered."""
-    heard: dict[str, MemberId | None] = {s: None for s in seeds if s != host.address}
+    heard: dict[str, Answer | None] = {s: None for s in seeds if s != host.address}
 
     async def knock(seed: str) -> None:
-        while not heard[seed]:
+        while True:
             began = time.monotonic()
             answer = await host.ask(seed, cluster, SEED_RETRY)
             if answer is not None:
-                heard[seed] = answer.member
-            if not heard[seed]:
-                await asyncio.sleep(max(0.0, began + SEED_RETRY / 4 - time.monotonic()))
+                heard[seed] = answer
+                if answer.member:
+                    return
+            await asyncio.sleep(max(0.0, began + SEED_RETRY / 4 - time.monotonic()))
 
     tasks = [asyncio.create_task(knock(seed)) for seed in heard]
     try:
@@ -357,7 +368,7 @@ async def find(host: Host, cluster: str, seeds: Sequence[str], timeout: float) -
     finally:
         for task in tasks:
             task.cancel()
-    found = [m for m in heard.values() if m]
+    found = [answer for answer in heard.values() if answer is not None and answer.member]
     if not found:
         said = [
             f"{s}: {'is not in it' if a is not None else host.why_unreached(s) or 'no answer'}"

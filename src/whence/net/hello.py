@@ -13,6 +13,7 @@ import msgspec
 
 from whence.clock import MemberId, is_member_id
 from whence.errors import BadMessage, WrongVersion
+from whence.net.run import is_run
 from whence.wire import is_name
 
 HELLO = ord("H")
@@ -48,6 +49,8 @@ class Answer(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=3):
     """The highest epoch that its disk remembers; -1: none."""
     holds: bool = False
     """It holds a ticket, or is about to found."""
+    run: str = ""
+    """The run id of the cluster (`net.run`), from a member."""
 
 
 class Decide(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=4):
@@ -89,6 +92,8 @@ def decode_hello(data: bytes) -> Hello:
             raise BadMessage(f"not a name: {name!r}")
     if isinstance(hello, Answer) and hello.member and not is_member_id(hello.member):
         raise BadMessage(f"not a member id: {hello.member!r}")
+    if isinstance(hello, Answer) and hello.run and not is_run(hello.run):
+        raise BadMessage(f"not a run id: {hello.run!r}")
     return hello
 
 
