@@ -2,12 +2,15 @@
 
 A signal every millisecond of CPU time looks at what runs; time in C counts for the Python function that called it, and
 reading from sockets for `net/tcp.py`, which is called next. Other load on the machine does not disturb the shares.
+For a lone event also how many functions are called, those of rounds that come meanwhile included, and what members
+cost that do nothing but their rounds and the ring.
 """
 
 from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 import time
 from collections import Counter
 from contextlib import AsyncExitStack
@@ -22,6 +25,8 @@ Row = dict[str, Any]
 MEMBERS = 4
 LONE, BULK, LARGE = 10_000, 8_000, 200
 """Lone events; publishes in bulk, and events in each."""
+COUNTED, IDLE_S = 500, 5.0
+"""Lone events whose calls are counted, and seconds without any."""
 TICK_S = 0.001
 SHOWN = 12
 HOME = str(Path(whence.__file__).parent)
@@ -51,7 +56,27 @@ class Samples:
         self.cpu_s = time.process_time() - self._began
 
 
-async def _measure(publishes: int, batch: int, lone: bool) -> tuple[Samples, int]:
+class Calls:
+    """How many functions are called."""
+
+    def __init__(self) -> None:
+        self.python = self.c = 0
+
+    def _count(self, _: FrameType, event: str, __: object) -> None:
+        if event == "call":
+            self.python += 1
+        elif event == "c_call":
+            self.c += 1
+
+    def __enter__(self) -> Calls:
+        sys.setprofile(self._count)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+
+
+async def _measure(publishes: int, batch: int, lone: bool) -> tuple[Samples, int, Row]:
     """Members publish in turn; a lone event is published when the one before has reached everybody."""
     async with AsyncExitStack() as stack:
         clusters: list[whence.Cluster] = []
@@ -90,17 +115,27 @@ async def _measure(publishes: int, batch: int, lone: bool) -> tuple[Samples, int
         await publish(publishes // 10)  # warm
         with Samples() as samples:
             await publish(publishes)
+        more: Row = {}
+        if lone:
+            with Calls() as calls:
+                await publish(COUNTED)
+            deliveries = COUNTED * (MEMBERS - 1)
+            more = {"python_calls": round(calls.python / deliveries), "c_calls": round(calls.c / deliveries)}
+            began = time.process_time()
+            await asyncio.sleep(IDLE_S)
+            more["idle_ms_per_member_s"] = round((time.process_time() - began) / IDLE_S / MEMBERS * 1e3, 2)
         for reader in readers:
             reader.cancel()
-        return samples, publishes * batch * (MEMBERS - 1)
+        return samples, publishes * batch * (MEMBERS - 1), more
 
 
 def main() -> list[Row]:
     rows: list[Row] = []
     for what, publishes, batch in (("a lone event", LONE, 1), (f"{LARGE} events a publish", BULK, LARGE)):
-        samples, deliveries = whence.run(_measure(publishes, batch, batch == 1))
+        samples, deliveries, more = whence.run(_measure(publishes, batch, batch == 1))
         each = samples.cpu_s / deliveries * 1e6
-        rows.append({"what": f"{what}, {MEMBERS} members in one process", "cpu_us_per_delivery": round(each, 3)})
+        row = {"what": f"{what}, {MEMBERS} members in one process", "cpu_us_per_delivery": round(each, 3)}
+        rows.append(row | more)
         total = sum(samples.files.values())
         for name, count in samples.files.most_common(SHOWN):
             share = count / total

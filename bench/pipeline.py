@@ -376,7 +376,7 @@ def write_runs(folder: Path, runs: int) -> int:
     import numpy as np
     import pyarrow.parquet as pq
 
-    (one,), _ = spark_traces.make(50, runs=1, origins=2, members=5)
+    (one,), _ = spark_traces.make(50, runs=1, origins=2, members=5, wrongs=0)
     for first in range(0, runs, 1000):
         names = pa.array([f"run-{first + k:07}" for k in range(1000)])
         codes = np.repeat(np.arange(1000, dtype=np.int32), one.num_rows)

@@ -35,6 +35,9 @@ START_S, AFTER_S = 8.0, 5.0
 """When publishing begins; for how long it goes on after a crash."""
 PUBLISHERS = 5
 LIVE_MEMBERS, LIVE_RATE, LIVE_S = 60, 100.0, 10.0
+CALM_RATE = 8.0
+"""Events a second among live members at which eager gossip, ten packets a delivery, leaves a core half idle: latency is
+compared there."""
 
 SCENARIO = """
 members = {members}
@@ -249,19 +252,19 @@ def main() -> list[Row]:
         for crashed in (0.0, 0.1, 0.5)
         for mode in ("eager", "tree")
     ]
-    eager, tree = live("eager"), live("tree")
+    loaded, eager, tree = live("tree"), live("eager", rate=CALM_RATE), live("tree", rate=CALM_RATE)
     goals = [
         {
-            "what": f"goal: packets a delivery, {LIVE_MEMBERS} live members with trees",
-            "measured": tree["packets_per_delivery"],
+            "what": f"goal: packets a delivery, {LIVE_MEMBERS} live members with trees, {LIVE_RATE:g} events/s",
+            "measured": loaded["packets_per_delivery"],
             "goal": "<= 1.5",
-            "holds": "yes" if tree["packets_per_delivery"] <= 1.5 else "NO",
+            "holds": "yes" if loaded["packets_per_delivery"] <= 1.5 else "NO",
         },
         {
-            "what": "goal: p99 with trees over p99 of eager gossip, live",
+            "what": f"goal: p99 with trees over p99 of eager gossip, live, {CALM_RATE:g} events/s",
             "measured": round(tree["p99_ms"] / eager["p99_ms"], 2),
             "goal": "<= 1",
             "holds": "yes" if tree["p99_ms"] <= eager["p99_ms"] else "NO",
         },
     ]
-    return [*rows, eager, tree, *goals]
+    return [*rows, loaded, eager, tree, *goals]

@@ -86,7 +86,7 @@ class EventBatch(Sequence[Event]):
 
     def rest(self, at: int) -> EventBatch:
         """The events of a frame from position `at` on."""
-        return self if at == 0 else EventBatch(self.payloads[at:], [(item, n - at) for item, n in self._frames])
+        return EventBatch(self.payloads[at:], [(item, n - at) for item, n in self._frames])
 
     def __add__(self, other: EventBatch) -> EventBatch:
         return EventBatch(self.payloads + other.payloads, self._frames + other._frames)
@@ -104,6 +104,8 @@ class EventBatch(Sequence[Event]):
 
     def origins(self) -> list[MemberId]:
         """The members that published them, each once, in the order of their first events."""
+        if len(self._frames) == 1:
+            return [self._frames[0][0].frame.owner]
         return list(dict.fromkeys(item.frame.owner for item, _ in self._frames))
 
     def __len__(self) -> int:
@@ -132,13 +134,14 @@ class Events(AsyncIterator[Event]):
         self.node = node
         self._on_alert = on_alert
         self._frame = _NOTHING
-        self._at = 0
+        self._at = self._end = 0  # the next event of the frame to be handed out, and how many the frame has
         self._handed = 0
         self._replaced = False
         self._asking = False
         self._turned = time.monotonic()
         if after is not None:
             self._frame, self._at = after.hand_over()
+            self._end = len(self._frame)
         node.backlog.read = True
 
     def hand_over(self) -> tuple[EventBatch, int]:
@@ -146,7 +149,7 @@ class Events(AsyncIterator[Event]):
         if self._asking:
             raise UsageError("the events of this cluster are being read already: one reader at a time")
         self._replaced = True
-        rest, self._frame = self._frame, _NOTHING
+        rest, self._frame, self._end = self._frame, _NOTHING, 0
         return rest, self._at
 
     def __aiter__(self) -> Self:
@@ -170,11 +173,13 @@ class Events(AsyncIterator[Event]):
         left. Cheaper than one by one."""
         if not await self._ask():
             return _NOTHING
-        rest, self._at = self._frame.rest(self._at), len(self._frame)
-        items = self.node.backlog.items
-        while (frames := frames - 1) > 0 and items and isinstance(items[0], Deliver):
-            rest += self._take()
-        self._handed = len(rest)
+        rest = self._frame.rest(self._at) if self._at else self._frame
+        self._at = self._end
+        if frames > 1:
+            items = self.node.backlog.items
+            while (frames := frames - 1) > 0 and items and isinstance(items[0], Deliver):
+                rest += self._take()
+        self._handed = len(rest.payloads)
         return rest
 
     def waiting(self) -> list[Event]:
@@ -189,13 +194,13 @@ class Events(AsyncIterator[Event]):
     def done(self) -> None:
         """All events handed out so far are processed, though the next one is not asked for."""
         self._processed()
-        if self._at >= len(self._frame):
+        if self._at >= self._end:
             self.node.backlog.busy = False
             self.node.save_state()
 
     def _next_at_hand(self) -> bool:
         """The next event is one of the same frame, and nothing else has changed; then the last one is processed."""
-        if self._at >= len(self._frame) or self._asking or self._replaced or _reader.get() is not self:
+        if self._at >= self._end or self._asking or self._replaced or _reader.get() is not self:
             return False
         self._processed()
         return self.node.scribe is None or not self.node.scribe.busy
@@ -208,48 +213,55 @@ class Events(AsyncIterator[Event]):
             raise UsageError("another task waits for the next event of this reader: one task at a time")
         if _reader.get() is not self:
             _reader.set(self)
+        node = self.node
         self._asking = True
         try:
-            self._processed()
-            if self.node.scribe is not None:  # the last event is not shown again once the next one is handed out
-                await self.node.scribe.settled()
-            return self._at < len(self._frame) or await self._next_frame()
+            if self._handed:
+                self._processed()
+            if node.scribe is not None:  # the last event is not shown again once the next one is handed out
+                await node.scribe.settled()
+            if self._at < self._end:
+                return True
+            self._frame, self._at, self._end = _NOTHING, 0, 0
+            node.backlog.busy = False
+            now = time.monotonic()
+            if now - self._turned > TURN_S:  # a reader that always finds events must not stop everybody else
+                self._turned = now
+                await asyncio.sleep(0)
+            while not (node.backlog.items and self._next_frame()):
+                if node.failure is not None:
+                    raise ClusterClosed(f"the node of {node.cluster} has stopped: {node.failure}") from node.failure
+                if not node.open:
+                    return False
+                await node.changed.wait()
+                self._turned = time.monotonic()
+            return True
         finally:
             self._asking = False
 
     def _processed(self) -> None:
         handed, self._handed = self._handed, 0
-        if handed:
+        if handed and self.node.scribe is not None:
             self.node.done(handed)
 
-    async def _next_frame(self) -> bool:
-        node, backlog = self.node, self.node.backlog
-        self._frame, self._at = _NOTHING, 0
-        backlog.busy = False
-        now = time.monotonic()
-        if now - self._turned > TURN_S:  # a reader that always finds events must not stop everybody else
-            self._turned = now
-            await asyncio.sleep(0)
-        while True:
-            while backlog.items:
-                item = backlog.items[0]
-                if isinstance(item, Deliver):
-                    self._frame = self._take()
-                    self._at, backlog.skip = backlog.skip, 0
-                    backlog.busy = True
-                    return True
-                backlog.items.popleft()
-                node.snapshot(item)
-            if node.failure is not None:
-                raise ClusterClosed(f"the node of {node.cluster} has stopped: {node.failure}") from node.failure
-            if not node.open:
-                return False
-            await node.changed.wait()
-            self._turned = time.monotonic()
+    def _next_frame(self) -> bool:
+        """Take the next frame, if it is here; before it, give joiners the state that they want from this point."""
+        backlog = self.node.backlog
+        while backlog.items:
+            item = backlog.items[0]
+            if isinstance(item, Deliver):
+                self._frame = self._take()
+                self._at, self._end, backlog.skip = backlog.skip, len(self._frame.payloads), 0
+                backlog.busy = True
+                return True
+            backlog.items.popleft()
+            self.node.snapshot(item)
+        return False
 
     def _take(self) -> EventBatch:
         """The first item of the backlog, which is a frame."""
-        item = self.node.take_frame()
+        node = self.node
+        item = node.take_frame() if node.backlog.full else node.backlog.take_frame()
         events = EventBatch.of(item)
         if item.alert == 5 and self._on_alert is not None:
             for event in events:

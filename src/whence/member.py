@@ -192,11 +192,12 @@ class Member:
     @property
     def may_publish(self) -> bool:
         """It holds a ticket and has caught up with the ticket's past."""
-        return self.joined and self.ring.may_publish and self._closes is None
+        joined = self.started and not self.left and not self.ordering.joining
+        return joined and self._closes is None and self.ring.may_publish
 
     def numbering(self) -> Numbering:
         """The ids of the events that are published next, while it may publish and until it handles anything else."""
-        return self.ordering.numbering(self._tenure())
+        return self.ordering.numbering(self.ring.tenure)
 
     def blocked(self) -> int:
         """Frames received and not yet deliverable."""
@@ -212,12 +213,10 @@ class Member:
 
     def buffers(self) -> dict[str, tuple[int, int]]:
         """Every bounded buffer: fill and bound."""
-        own = {"snapshots": (len(self._taking), self.config.max_snapshots), "cut off": (len(self.cut_off), MAX_CUT_OFF)}
-        return self.ordering.buffers() | own
-
-    def fills(self) -> tuple[int, ...]:
-        """The fills alone, in the order of `buffers`: cheap enough to look at after every step."""
-        return (*self.ordering.fills(), len(self._taking), len(self.cut_off))
+        found = self.ordering.buffers()
+        found["snapshots"] = (len(self._taking), self.config.max_snapshots)
+        found["cut off"] = (len(self.cut_off), MAX_CUT_OFF)
+        return found
 
     def stats(self) -> dict[str, int]:
         """All counters, by layer."""
@@ -373,14 +372,10 @@ class Member:
             most = f"at most {limits.max_payload_bytes} bytes an event, {limits.max_frame_bytes} a frame"
             out.append(ports.Refused("publish", most))  # the others would cut us off for it
             return
-        frame, steps = self.ordering.publish(payloads, now, self._tenure())
+        frame, steps = self.ordering.publish(payloads, now, self.ring.tenure)
         self.ring.published(frame.last)
         self._order(steps, out)
         self._cast(self.cast.broadcast(frame, now), now, out)
-
-    def _tenure(self) -> tuple[int, int] | None:
-        ticket, inc = self.ring.ticket, self.ring.inc
-        return None if ticket is None or inc is None else (ticket, inc.packed)
 
     def _move(self, move: ports.Move, now: int, out: Outputs) -> None:
         try:

@@ -384,13 +384,13 @@ def _standing(q: Question, config: Config, sizes: Sizes) -> float:
     ring_share = q.publishers / q.members
     rounds = float(config.cast.fanout * sizes.fixed)
     if q.mode == "tree":
-        rounds += (config.cast.degree + 0.5) * sizes.announcement
+        rounds += (config.cast.degree + 0.5) / 2 * sizes.announcement
     return rounds * 1e9 / config.round_ns + sizes.ring * ring_share * 1e9 / config.ring.round_ns
 
 
 def _standing_packets(config: Config) -> float:
-    """Packets a second that a member sends, whatever the load: rounds, and announcements to its neighbours."""
-    announcements = config.cast.degree + 0.5 if config.cast.mode == "tree" else 0.0
+    """Packets a second that a member sends, whatever the load: rounds, and announcements to half of its neighbours."""
+    announcements = (config.cast.degree + 0.5) / 2 if config.cast.mode == "tree" else 0.0
     return (min(config.cast.fanout, config.cast.members - 1) + announcements) * 1e9 / config.round_ns
 
 

@@ -29,7 +29,7 @@ from whence.clock import Incarnation
 from whence.clock.event import FRAME_BYTES, FRAME_EVENTS, fitting
 from whence.errors import ClusterClosed, LostTicket, NoTicket, NotPublished, TooFewCopies, UsageError
 from whence.events import reading
-from whence.net.batch import Batch
+from whence.net.batch import Batch, EventIds
 from whence.net.council import council_of
 from whence.net.host import Host, lease_ns
 from whence.net.node import Node
@@ -224,33 +224,33 @@ class Outlet:
 
     async def publish_many(
         self, payloads: Sequence[bytes], *, copies: int = 1, timeout: float = COPIES_TIMEOUT
-    ) -> list[str]:
+    ) -> Sequence[str]:
         """Publish events in this order, many in one frame. Returns their ids. An error that is a `NotPublished` has in
         its `published` the ids of those that were published before it. `copies` and `timeout` as in `publish`, for all
         of them."""
-        events = self._checked(payloads)
+        call = _Call(*self._checked(payloads))
         if copies != 1:
             self._tickets.check_copies(copies)
-        ids = await self._publish(events)
+        ids = await self._publish(call)
         if copies > 1 and ids:
             await self._tickets.copied(ids, copies, timeout)
         return ids
 
-    async def _publish(self, events: Sequence[bytes]) -> list[str]:
-        """Have all of them accepted."""
+    async def _publish(self, call: _Call) -> EventIds:
+        """Have all of its events accepted."""
         raise NotImplementedError
 
     def _batch(self) -> Batch | None:
         """Where to publish into at once; None: it has to wait."""
         raise NotImplementedError
 
-    def _accept(self, batch: Batch, events: Sequence[bytes], ids: list[str]) -> None:
-        """The next part of these events; their ids follow those of the parts before."""
-        part, size = events, sum(map(len, events))
-        if ids or size > FRAME_BYTES or len(events) > FRAME_EVENTS:
-            part = first_part(events, len(ids))
+    def _accept(self, batch: Batch, call: _Call) -> None:
+        """The next part of its events; their ids follow those of the parts before."""
+        part, size, ids = call.events, call.size, call.ids
+        if ids or size > FRAME_BYTES or len(part) > FRAME_EVENTS:
+            part = first_part(part, len(ids))
             size = sum(map(len, part))
-        ids += batch.add_all(part, size)
+        batch.add_all(part, size, ids)
         self.published += len(part)  # rule 1
 
     async def _turn_loop(self, batch: Batch) -> None:
@@ -260,14 +260,16 @@ class Outlet:
         elif batch.full:
             await asyncio.sleep(0)
 
-    def _checked(self, payloads: Sequence[bytes]) -> list[bytes]:
-        """The payloads, if all of them can be published."""
+    def _checked(self, payloads: Sequence[bytes]) -> tuple[Sequence[bytes], int]:
+        """The payloads, if all of them can be published, and how many bytes they have together."""
         if isinstance(payloads, str | bytes | bytearray | memoryview):
             raise UsageError("publish_many takes a list of payloads; publish(payload) takes one")
         events = list(payloads)
-        if set(map(type, events)) == {bytes} and max(map(len, events)) <= self._cap:  # as almost always
-            return events
-        return [checked(payload, self._cap) for payload in events]
+        size = sum(map(len, events)) if set(map(type, events)) == {bytes} else self._cap + 1
+        if size > self._cap:  # one of them may be too large, or no bytes
+            events = [checked(payload, self._cap) for payload in events]
+            size = sum(map(len, events))
+        return events, size
 
 
 class Seat(Outlet):
@@ -281,8 +283,8 @@ class Seat(Outlet):
         """None in a cluster without tickets."""
         self.inc: Incarnation | None = tickets.node.incarnation
 
-    async def _publish(self, events: Sequence[bytes]) -> list[str]:
-        ids: list[str] = []
+    async def _publish(self, call: _Call) -> EventIds:
+        events, ids = call.events, call.ids
         self._check()
         while len(ids) < len(events):
             batch = self._tickets.batch() or await self._tickets.room(self.waits_for_reader)
@@ -294,7 +296,7 @@ class Seat(Outlet):
                 error.published = tuple(ids)
                 raise
             if batch is not None:
-                self._accept(batch, events, ids)
+                self._accept(batch, call)
                 await self._turn_loop(batch)
         return ids
 
@@ -344,11 +346,13 @@ class Coordination:
 class _Call:
     """A `publish_many` that is not accepted as a whole yet."""
 
-    __slots__ = ("batch", "events", "ids")
+    __slots__ = ("batch", "events", "ids", "size")
 
-    def __init__(self, events: Sequence[bytes]) -> None:
+    def __init__(self, events: Sequence[bytes], size: int) -> None:
+        """`size`: of all of them, in bytes."""
         self.events = events
-        self.ids: list[str] = []
+        self.size = size
+        self.ids = EventIds()
         self.batch: Batch | None = None
         """The last one that took events of it."""
 
@@ -394,9 +398,8 @@ class Publisher(Outlet):
             reason = self._tickets.why_none()
             raise NoTicket(f"no ticket of {self._tickets.node.cluster!r} within {self._timeout:g} s: {reason}")
 
-    async def _publish(self, events: Sequence[bytes]) -> list[str]:
+    async def _publish(self, call: _Call) -> EventIds:
         self._check()
-        call = _Call(events)
         self._waiting[call] = None
         try:
             while call in self._waiting:
@@ -438,7 +441,7 @@ class Publisher(Outlet):
             try:
                 call.batch = batch
                 while len(call.ids) < len(call.events):
-                    self._accept(batch, call.events, call.ids)
+                    self._accept(batch, call)
                     if batch.full:
                         break
             except UsageError:

@@ -7,7 +7,6 @@ needs to know when an event was published, first seen, delivered or dropped, and
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from hashlib import blake2b
 from typing import Final, TypedDict, Unpack
 
 from whence import ports
@@ -146,6 +145,8 @@ class Recorder:
 
 
 def _token(checkpoint: bytes) -> str:
+    from hashlib import blake2b  # lazily: it takes memory, and few members have a disk and a trace
+
     return f"checkpoint {blake2b(checkpoint, digest_size=12).hexdigest()}"
 
 

@@ -136,8 +136,20 @@ def test_a_new_item_is_pushed_to_all_but_its_sender_and_announced_to_all() -> No
     out = node.receive(B, Gossip((item,), (3,)), 5)
     assert First(item, B, 3) in out
     assert sent(out, Gossip) == [(C, Gossip((item,), (4,))), (D, Gossip((item,), (4,)))]
-    out = node.wake(ROUND, None)
-    assert sent(out, IHave) == [(m, IHave((item.key,), (4,))) for m in (B, C, D)]
+    rounds = [sent(node.wake(r * ROUND, None), IHave) for r in (1, 2, 3)]
+    assert sorted(rounds[0] + rounds[1]) == [(m, IHave((item.key,), (4,))) for m in (B, C, D)]
+    assert rounds[0] and rounds[1] and rounds[2] == [(m, IHave()) for m, _ in rounds[0]]  # to everybody once
+
+
+def test_each_neighbour_gets_the_news_of_two_rounds_in_order() -> None:
+    node = alone()
+    got: dict[str, list[object]] = {B: [], C: [], D: []}
+    for r in range(1, 9):
+        node.broadcast(news(A, r), (r - 1) * ROUND + 1)
+        for to, message in sent(node.wake(r * ROUND, None), IHave):
+            assert isinstance(message, IHave) and len(message.keys) == min(r, 2)
+            got[to] += message.keys
+    assert all(keys in ([(A, i) for i in range(1, 8)], [(A, i) for i in range(1, 9)]) for keys in got.values())
 
 
 def test_a_second_copy_prunes_its_sender_and_a_copy_of_the_network_does_not() -> None:
@@ -305,9 +317,10 @@ def test_whoever_leaves_tells_its_neighbours() -> None:
     assert node.receive(B, IHave(), 6) == node.broadcast(news(A, 1), 7) == node.unreachable("m1:1", 8) == []
 
 
-def test_a_quiet_round_tells_the_neighbours_that_they_are_some() -> None:
+def test_quiet_rounds_tell_the_neighbours_that_they_are_some() -> None:
     node = alone()
-    assert sent(node.wake(ROUND, None), IHave) == [(m, IHave()) for m in (B, C, D)]
+    told = [sent(node.wake(r * ROUND, None), IHave) for r in (1, 2)]
+    assert sorted(told[0] + told[1]) == [(m, IHave()) for m in (B, C, D)]
 
 
 def test_bad_messages_are_refused() -> None:

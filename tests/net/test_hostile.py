@@ -259,7 +259,22 @@ def test_hellos_are_refused_only_with_remote_errors() -> None:
 def test_addresses() -> None:
     assert parse_address("[::1]:7") == ("::1", 7) and show_address("::1", 7) == "[::1]:7"
     assert parse_address("host.example:65535") == ("host.example", 65535)
-    for bad in ("", ":1", "a", "a:", "a:x", "a:65536", "a:-1", "::1:7"):
+    assert parse_address("a" * 63 + ".example.:1")[1] == parse_address("bücher.example:1")[1] == 1
+    long = "a" * 64  # the resolver raises a UnicodeError, and a peer may have made it up
+    for bad in (
+        "",
+        ":1",
+        "a",
+        "a:",
+        "a:x",
+        "a:65536",
+        "a:-1",
+        "::1:7",
+        f"{long}:1",
+        f"[{long}]:1",
+        f"ü{long}:1",
+        "a..b:1",
+    ):
         with pytest.raises(UsageError):
             parse_address(bad)
     assert is_loopback("127.3.2.1") and is_loopback("::1") and is_loopback("localhost")

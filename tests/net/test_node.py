@@ -14,6 +14,7 @@ from whence.clock.event import FRAME_EVENTS
 from whence.errors import ClusterClosed, DiskError
 from whence.judge import judge
 from whence.member import Member
+from whence.net.batch import EventIds
 from whence.net.entry import Settings
 from whence.net.hello import DIRECTED, read_direct
 from whence.net.node import Node
@@ -117,7 +118,9 @@ def accept(wire: Wire, node: Node, *payloads: bytes) -> list[str]:
     """Publish; the ids that the application is told at once."""
     batch = node.batch or node.begin(wire.now)
     assert batch is not None
-    return batch.add_all(payloads, sum(map(len, payloads)))
+    ids = EventIds()
+    batch.add_all(payloads, sum(map(len, payloads)), ids)
+    return list(ids)
 
 
 def delivered(node: Node) -> list[str]:

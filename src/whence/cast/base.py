@@ -117,8 +117,3 @@ class CastStats:
     """`tree`: announcements not taken: too many items are missing."""
     unheld: int = 0
     """`tree`: items asked for that are no longer held."""
-
-    @property
-    def view_changes(self) -> int:
-        """How often a member entered or left the view: while it stays the same, so does the view."""
-        return self.joined + self.left + self.expired + self.restarted + self.removed + self.evicted

@@ -83,7 +83,7 @@ class CastConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Rounds between two such tries (one `Subscribe` each). Smaller: a healed cluster merges sooner."""
     neighbours: int = 0
     """`tree`: neighbours that a member looks for; 0: `sizing.neighbours(members)`. More: fewer hops, and more crashes
-    survived at once; cost: an announcement for each in every round."""
+    survived at once; cost: an announcement for each in every second round."""
     trees: int = 256
     """`tree`: publishers that have a tree of their own, with the fewest hops; its first item goes over all links. When
     there are more publishers, the tree unused for the longest time is forgotten. 1: one tree for all, as in Plumtree:

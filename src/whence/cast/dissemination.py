@@ -175,10 +175,11 @@ class Dissemination(ABC):
         seen = self._seen
         fresh: list[tuple[Item, int]] = []
         if message.items:
-            fresh = [(i, age) for i, age in zip(message.items, message.ages, strict=True) if i.key not in seen]
-            if self.vet is not None:
-                for item, _ in fresh:
-                    self.vet(item, sender)
+            for item, age in zip(message.items, message.ages, strict=True):
+                if item.key not in seen:
+                    fresh.append((item, age))
+                    if self.vet is not None:
+                        self.vet(item, sender)
         if message.members:
             self.view.merge(message.members, out)
         if message.unsubs:

@@ -135,7 +135,7 @@ class EttbGossip(Dissemination):
         if not self._eager:
             for item, age in forward:
                 self._buffer.add(item, age)
-        elif forward and len(self.view.pool) > self.config.fanout:
+        elif forward and len(self.view.born) > self.config.fanout:
             # One more than needed, minus the sender: uniform among the others.
             targets = pick(self.view.pool, self.config.fanout + 1, self.rng)
             targets = [t for t in targets if t != sender][: self.config.fanout]

@@ -6,8 +6,8 @@ live, so trees can be built on them. Rules:
 
 1. A member with fewer neighbours than `degree` asks members of its view at random (`Neighbor`). A member accepts up to
    `degree + SPARE`. An `urgent` request is always accepted: a random other neighbour is told to go (`Disconnect`).
-2. A link lives by messages that only neighbours send, at least one a round. One that is silent for too long, or whose
-   connection the runtime lost, is dropped, and another member is asked at once.
+2. A link lives by messages that only neighbours send, at least one in two rounds. One that is silent for too long, or
+   whose connection the runtime lost, is dropped, and another member is asked at once.
 3. Who is no neighbour and speaks like one is accepted if there is room, else told to go. So a link that only one end
    knows of heals, whatever was lost.
 4. A neighbour that fell silent is remembered. It is asked again, urgently, when it is heard, and every `lost_every`
@@ -41,12 +41,14 @@ Send = Callable[[list[MemberId], CastMessage, list[CastOutput]], None]
 
 
 class Link:
-    """A neighbour: when it last said that it is one, and the origins of which it gets announcements only."""
+    """A neighbour: when it last said that it is one, the origins of which it gets announcements only, and whether it
+    gets them in odd rounds or in even ones."""
 
-    __slots__ = ("heard", "lazy")
+    __slots__ = ("heard", "lazy", "odd")
 
-    def __init__(self, now: int) -> None:
+    def __init__(self, now: int, odd: bool) -> None:
         self.heard = now
+        self.odd = odd
         self.lazy: set[MemberId] = set()  # looked up, never iterated
 
 
@@ -132,6 +134,10 @@ class Overlay:
             if member not in self.links:
                 self._ask(member, True, now, out)
 
+    def half(self, rounds: int) -> list[MemberId]:
+        """The neighbours whose turn it is in this round."""
+        return [member for member, link in self.links.items() if link.odd == rounds % 2]
+
     def at(self, address: str) -> list[MemberId]:
         """The neighbours at this address: one, or none."""
         return [member for member in self.links if parts(member)[0] == address]
@@ -177,7 +183,8 @@ class Overlay:
             table.pop(member, None)
         link = self.links.get(member)
         if link is None:
-            link = self.links[member] = Link(now)
+            odd = sum(link.odd for link in self.links.values())
+            link = self.links[member] = Link(now, 2 * odd < len(self.links))
             self._stats.linked += 1
         link.heard = now
         return link

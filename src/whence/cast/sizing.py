@@ -454,24 +454,25 @@ _REQUESTS = 4
 
 
 def _tree_arrivals(members: int, loss: float, latency: float) -> Arrivals:
-    """In rounds. Late ones come with the first announcement of their neighbours, whose rounds are out of step."""
+    """In rounds. Late ones come with the first announcement of their neighbours, which each makes in one of the next
+    two rounds, out of step."""
     shares = _levels(members)
     step = max(latency / 4, 1 / 200)
     around = max(1, neighbours(members) - 1)
     asked = graft(members, 1) * latency + 2 * latency
     cdf = []
-    for i in range(ceil(((len(shares) + 1) * latency + asked + 1) / step) + 1):
+    for i in range(ceil(((len(shares) + 1) * latency + asked + 2) / step) + 1):
         got = 0.0
         for h, (a, b) in enumerate(pairwise(shares), 1):
             since, in_time = i * step - h * latency, (1 - loss) ** h
             if since > -step / 2:
-                announced = min(1.0, max(0.0, since - asked))
+                announced = min(1.0, max(0.0, since - asked) / 2)
                 got += (b - a) * (in_time + (1 - in_time) * (1 - (1 - announced) ** around))
         cdf.append(got * (1 - 1e-12))
     return Arrivals(step, cdf, [(i + 1) / len(cdf) for i in range(len(cdf))])
 
 
 def silence(loss: float) -> int:
-    """Rounds after which a silent neighbour counts as crashed: at least one word a round, all of them lost with
-    probability `loss^x` below 10^-4; at least 3, for rounds that a busy process delays."""
-    return max(3, ceil(-4 * log(10) / log(max(loss, 1e-9))))
+    """Rounds after which a silent neighbour counts as crashed: at least one word in two rounds, all of them lost with
+    probability `loss^x` below 10^-4; at least 6, for rounds that a busy process delays."""
+    return 2 * max(3, ceil(-4 * log(10) / log(max(loss, 1e-9))))

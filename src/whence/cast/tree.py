@@ -4,8 +4,8 @@
 An item is pushed along a tree to whoever has not got it, about one packet for each member, and announced to everybody
 else. Rules:
 
-1. A new item goes at once to the neighbours that are eager for its origin; its announcement (`IHave`) goes to all of
-   them with the next round. A new neighbour is eager for every origin.
+1. A new item goes at once to the neighbours that are eager for its origin. Its announcement (`IHave`) goes to half of
+   them with the next round, to the other half with the one after it. A new neighbour is eager for every origin.
 2. The first copy makes its sender eager. Any further copy makes its sender lazy, and tells it so (`Prune`): what is
    left is a tree, and it consists of the fastest links.
 3. An item that was announced and has not come within `graft` is asked for (`Graft`), from one announcer after the
@@ -16,9 +16,10 @@ Departs from Plumtree:
 
 * A tree for each origin instead of one for all, so its hops are those of a shortest path, not up to twice as many. The
   paper names it as an option. Their number is bounded (`trees`): an origin that was forgotten floods the links once.
-* Announcements are gathered for a round. Rounds of the neighbours are out of step, so the first one comes after a
-  fraction of it. They go to all neighbours, eager ones too, so all get the same bytes; and a lost push is noticed by
-  its parent's own announcement: the next parent is often the same, and the loss does not bend the tree.
+* Announcements are gathered for two rounds: they are most of what a member sends when little is published. Rounds of
+  the neighbours are out of step, so the first one comes after a fraction of it. They go to all neighbours, eager ones
+  too, so all get the same bytes; and a lost push is noticed by its parent's own announcement: the next parent is often
+  the same, and the loss does not bend the tree.
 * A request goes to the nearest announcer rather than to the first one, so repaired trees stay short. Plumtree repairs
   them later, by comparing hops (its optimisation), which keeps a tree of several senders in motion.
 * A second copy from the parent is the network's, and prunes nothing.
@@ -117,6 +118,7 @@ class TreeCast(Dissemination):
         self.overlay = Overlay(config, view, rng, self._send)
         self._held = Held(config, self.stats)
         self._news: deque[tuple[Key, int]] = deque(maxlen=config.buffer_items)  # to be announced, while they are held
+        self._told: list[tuple[Key, int]] = []  # announced to half of the neighbours
         self._missing: dict[Key, _Missing] = {}  # in the order of `ask_at`
         self._origins: dict[MemberId, None] = {}  # with a tree, the latest used last
         self._max_missing = max(config.max_keys, config.buffer_items)
@@ -243,12 +245,14 @@ class TreeCast(Dissemination):
             self._send(to, Gossip(tuple(i for i, _ in part), tuple(a for _, a in part)), out)
 
     def _announce(self, out: list[CastOutput]) -> None:
-        """Also in a quiet round: it says that this member lives."""
-        news = list(self._news)
+        """Rule 1. Also in a quiet round: it says that this member lives."""
+        news = [*self._told, *self._news]
+        self._told = list(self._news)
         self._news.clear()
+        half = self.overlay.half(self.stats.rounds)
         for i in range(0, max(1, len(news)), self.config.max_keys):
             some = news[i : i + self.config.max_keys]
-            self._send(list(self.overlay.links), IHave(tuple(k for k, _ in some), tuple(a for _, a in some)), out)
+            self._send(half, IHave(tuple(k for k, _ in some), tuple(a for _, a in some)), out)
 
     def _graft(self, now: int, out: list[CastOutput]) -> None:
         """Rule 3."""

@@ -84,6 +84,8 @@ class View(ABC):
         self.rng = rng
         self.stats = CastStats()
         self.round = 0
+        self.changes = 0
+        """How often a member entered or left: while it stays the same, so does the view."""
         self.born: dict[MemberId, int] = {}
         """Member -> the round of ours in which it last asserted itself: its age is `round - born`."""
         self.at: dict[str, MemberId] = {}
@@ -166,16 +168,15 @@ class View(ABC):
         for member, age in members:  # the hot loop: ten entries a message, most of them known
             known = born.get(member)
             if known is None:
-                self.admit(member, age, out)
+                if member != self.me:
+                    self.admit(member, age, out)
             elif now - age > known:
                 born[member] = now - age
                 if age < len(fresh):
                     fresh[age].append(member)
 
     def admit(self, member: MemberId, age: int, out: list[CastOutput]) -> None:
-        """Add a member that is not in the view, unless a rule forbids it."""
-        if member == self.me:
-            return
+        """Add another member that is not in the view, unless a rule forbids it."""
         address, boot = parts(member)
         if age >= self._expire or address == self._address or boot > self._future or self._outdated(address, boot):
             self.stats.refused += 1
@@ -287,6 +288,7 @@ class View(ABC):
         self._changed()
 
     def _changed(self) -> None:
+        self.changes += 1
         self._pool = None
         self._scan_at = 0
         self._expire = self.config.expire_rounds(self.cluster_size())

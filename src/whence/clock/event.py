@@ -28,6 +28,7 @@ def member_id(address: str, boot: int) -> MemberId:
     return f"{address}#{boot}"
 
 
+@lru_cache(maxsize=1 << 14)  # the same few hundred ids, for every packet
 def address_of(member: MemberId) -> str:
     """Where to send to: the id without its boot."""
     return member.rpartition("#")[0]

@@ -38,13 +38,18 @@ class Backlog:
         self.items.append(out)
         self.events += out.frame.count
         self.bytes += len(out.frame.body)
+        if self.events > self.max_events or self.bytes > self.max_bytes:
+            self._overflow()
+
+    def _overflow(self) -> None:
+        """The application is behind, or reads nothing at all."""
+        self.full = self.read
         while not self.read and self._over(1) and len(self.items) > 1:
             if isinstance(self.items[0], Deliver):
                 self.unread += self.take_frame().frame.count - self.skip
                 self.skip = 0
             else:
                 self.items.popleft()  # the state at this point will never be
-        self.full = self.read and (self._over(1) or (self.full and self._over(2)))
 
     def take_frame(self) -> Deliver:
         """The first item, which is a frame."""

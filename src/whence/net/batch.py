@@ -2,13 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import overload
 
 from whence.clock import MAX_SEQ
 from whence.clock.event import FRAME_BYTES, FRAME_EVENTS
 from whence.errors import ClusterClosed, UsageError
 from whence.net.signal import Signal
 from whence.order import Numbering
+
+
+class EventIds(Sequence[str]):
+    """The ids of published events, in their order. Each is made when it is asked for: most never are. Equal to a list
+    or a tuple of the same ids."""
+
+    __slots__ = ("_count", "_runs")
+
+    def __init__(self) -> None:
+        self._runs: list[tuple[str, range, str]] = []
+        self._count = 0
+
+    def add(self, before: str, numbers: range, after: str) -> None:
+        """The ids of a run of events of one tenure."""
+        self._runs.append((before, numbers, after))
+        self._count += len(numbers)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[str]:
+        for before, numbers, after in self._runs:
+            for number in numbers:
+                yield f"{before}{number}{after}"
+
+    @overload
+    def __getitem__(self, at: int) -> str: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[str]: ...
+    def __getitem__(self, at: int | slice) -> str | list[str]:
+        places = range(self._count)[at]
+        return [self._at(place) for place in places] if isinstance(places, range) else self._at(places)
+
+    def _at(self, place: int) -> str:
+        for before, numbers, after in self._runs:
+            if place < len(numbers):
+                return f"{before}{numbers[place]}{after}"
+            place -= len(numbers)
+        raise IndexError(place)
+
+    def __eq__(self, other: object) -> bool:
+        return list(self) == list(other) if isinstance(other, EventIds | list | tuple) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # it grows
+
+    def __repr__(self) -> str:
+        return repr(list(self))
 
 
 class Batch:
@@ -36,7 +84,7 @@ class Batch:
         self._number = first - 1
         self._bytes, self._last = 5, 0
         self._room = min(room, FRAME_EVENTS)
-        self._over = Signal()
+        self._over: Signal | None = None
         self.now = now
         """When it was begun, in the member's time: that is when its events are published."""
         self.waits = waits
@@ -67,8 +115,8 @@ class Batch:
         self._bytes += self._last
         return f"{self._before}{number}{self._after}"
 
-    def add_all(self, payloads: Sequence[bytes], size: int) -> list[str]:
-        """Accept events, of `size` bytes in all; returns their ids."""
+    def add_all(self, payloads: Sequence[bytes], size: int, ids: EventIds) -> None:
+        """Accept events, of `size` bytes in all; `ids` gets theirs."""
         first, last = self._number + 1, self._number + len(payloads)
         if last > MAX_SEQ:
             raise UsageError("this tenure has used up its sequence numbers: leave and join again")
@@ -76,16 +124,18 @@ class Batch:
         self.payloads += payloads
         self._last = size + 5 * len(payloads)
         self._bytes += self._last
-        before, after = self._before, self._after
-        return [f"{before}{number}{after}" for number in range(first, last + 1)]
+        ids.add(self._before, range(first, last + 1), self._after)
 
     def settle(self, error: Exception | None = None) -> None:
         """Its step is over."""
         self.settled, self.error = True, error
-        self._over.tell()
+        if self._over is not None:
+            self._over.tell()
 
     async def stored(self) -> None:
         """Wait until its events are on disk and on their way. Raises ClusterClosed if the node has stopped before."""
+        if self._over is None:
+            self._over = Signal()
         while not self.settled:
             await self._over.wait()
         if self.error is not None:

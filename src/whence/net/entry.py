@@ -7,10 +7,10 @@ import contextlib
 import logging
 import os
 import random
-import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -21,7 +21,6 @@ from whence.config import MS, Config, Mode, Requirements
 from whence.errors import ConfigError, DiskError, NotJoined, UsageError
 from whence.member import Checkpoint, Member, with_kept
 from whence.net.bootstrap import meet
-from whence.net.disk import Journal, Saved
 from whence.net.hello import Answer
 from whence.net.host import Host, lease_ns
 from whence.net.node import Node
@@ -38,6 +37,7 @@ from whence.ring.interface import Memory
 from whence.ring.messages import ERA_SHIFT, Voter
 
 if TYPE_CHECKING:
+    from whence.net.disk import Journal, Saved
     from whence.net.rows import Row
     from whence.trace import TraceWriter
 
@@ -165,14 +165,14 @@ class Entry:
             Member(
                 me,
                 self.config,
-                random.Random(secrets.randbits(64)),
+                random.Random(random.SystemRandom().getrandbits(64)),
                 None if saved is None or saved.checkpoint is None else with_kept(saved.checkpoint, saved.kept),
                 self.seal,
                 self.journal is not None or self.votes is not None,
                 remembered,
             ),
             ship=self.host.ship,
-            wanted=lambda: self.host.wants_step(self.config.cluster),
+            wanted=partial(self.host.wants_step, self.config.cluster),
             state=self.state,
             restore=self.restore,
             journal=self.journal,
@@ -223,6 +223,8 @@ class Entry:
     def _load(self) -> Saved | None:
         if self.directory is None:
             return None
+        from whence.net.disk import Journal  # lazily: it takes memory
+
         self.journal = Journal(self.directory, self.config.cluster)
         saved = self.journal.load()
         if saved.warning:

@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 import os
 import time
 import weakref
@@ -201,11 +200,10 @@ class SecretGuard:
         now = self._clock() // _MS
         if stamp < self._horizon:
             raise self._refuse("before", "sealed before this process started, or in a session long over")
-        session = self._sessions.get(name)
-        known = session is not None
-        if session is None:
-            session = self._unknown(name)
-        elif session.seen(counter):
+        known = self._sessions.get(name)
+        session = self._unknown(name) if known is None else known
+        block, bit = counter >> BLOCK_BITS, 1 << (counter & _BLOCK_MASK)
+        if block < session.floor or session.blocks.get(block, 0) & bit:
             raise self._refuse("replayed", "a packet that was here before, or behind too many others")
         try:
             packet = session.decrypt(nonce, memoryview(data)[_HEADER:], None)
@@ -213,9 +211,13 @@ class SecretGuard:
             raise self._refuse("forged", "the seal does not match: another key, or altered on the way") from None
         if not -self._skew <= stamp - now <= self._skew:  # after the seal: only a member's clock is worth a remark
             raise self._refuse("stale", f"sealed {(now - stamp) / 1000:+.1f} s ago by its sender's clock: see skew_s")
-        if not known:
+        if known is None:
             self._admit(name, session, now)
-        session.mark(counter, stamp)
+        session.blocks[block] = session.blocks.get(block, 0) | bit
+        if len(session.blocks) > BLOCKS:
+            session.forget()
+        if stamp > session.newest:
+            session.newest = stamp
         self._stats["opened"] += 1
         return packet
 
@@ -259,21 +261,11 @@ class _Session:
         self.floor = 0  # blocks below are over
         self.newest = 0  # the newest time stamp
 
-    def seen(self, counter: int) -> bool:
-        """It was here before, or so long ago that nobody knows."""
-        block = counter >> BLOCK_BITS
-        return block < self.floor or bool(self.blocks.get(block, 0) >> (counter & _BLOCK_MASK) & 1)
-
-    def mark(self, counter: int, stamp: int) -> None:
-        block = counter >> BLOCK_BITS
-        bits = self.blocks.get(block)
-        self.blocks[block] = (bits or 0) | 1 << (counter & _BLOCK_MASK)
-        if bits is None and len(self.blocks) > BLOCKS:
-            oldest = min(self.blocks)
-            del self.blocks[oldest]
-            self.floor = oldest + 1
-        if stamp > self.newest:
-            self.newest = stamp
+    def forget(self) -> None:
+        """The oldest block: what comes of it now was perhaps here before."""
+        oldest = min(self.blocks)
+        del self.blocks[oldest]
+        self.floor = oldest + 1
 
 
 _BLOCK_MASK = (1 << BLOCK_BITS) - 1
@@ -329,6 +321,8 @@ def _stretch(passphrase: str) -> bytes:
             f"a passphrase of {len(passphrase)} characters is too easy to guess: take at least {MIN_PASSPHRASE}, "
             "or better the random secret that `whence keys init` makes"
         )
+    import hashlib  # lazily: it takes memory
+
     return hashlib.scrypt(passphrase.encode(), salt=b"whence/1 passphrase", n=1 << 14, r=8, p=1, dklen=32)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import secrets
+import random
 import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -43,7 +43,17 @@ from whence.net.memory import MemoryNetwork
 from whence.net.standing import holds
 from whence.net.tcp import TcpTransport
 from whence.net.tls import Pins, contexts
-from whence.net.transport import Connection, Faults, Lossy, NetStats, Transport, is_loopback, is_wildcard, parse_address
+from whence.net.transport import (
+    Connection,
+    Faults,
+    Lossy,
+    NetStats,
+    Route,
+    Transport,
+    is_loopback,
+    is_wildcard,
+    parse_address,
+)
 from whence.ports import Unreachable
 from whence.wire import DEFAULT, read_header
 
@@ -56,6 +66,7 @@ log = logging.getLogger("whence.net")
 MAX_FORGED = 8
 """Packets that the guard refuses on one connection before it is closed. On a stream of an honest peer there are none,
 unless its clock is off."""
+_NONCES = random.SystemRandom()  # `secrets` takes half a megabyte
 _BOOTTIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
 INBOX_BYTES = 256 << 10
@@ -64,6 +75,10 @@ INBOX_BYTES = 256 << 10
 LITTLE_BYTES = 4 << 10
 """Bytes of packets that are handled as soon as they are read. More wait until this iteration of the loop is over, and
 share a step with what else comes in it."""
+
+EARLY_S = 0.0015
+"""How much too early a timer may fire: libuv counts in milliseconds, and rounds. A node that is woken too early has
+nothing to do, and would sleep again, several times in the last millisecond."""
 
 MAX_TOLD = 64
 """Peers whose settings differ, and of which that is logged."""
@@ -122,8 +137,8 @@ class Host:
         self._told: set[tuple[str, str]] = set()
         self._dirty: dict[str, Node] = {}
         self._scheduled = False
-        self._reading = False
         self._held = False
+        self._unflushed = False
         self._timers: dict[str, tuple[int, asyncio.TimerHandle]] = {}
         self._boot = 0
 
@@ -188,7 +203,7 @@ class Host:
             closed=self._closed,
             proved=self._proved,
             unreachable=self._unreachable,
-            reading=self._read,
+            read=self._chunk_read,
             server_tls=server_tls,
             client_tls=client_tls,
         )
@@ -260,20 +275,20 @@ class Host:
         if node is None:
             return
         self._dirty[cluster] = node
-        if not self._scheduled and not self._reading:
+        if not self._scheduled and (self._tcp is None or not self._tcp.reading):
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self.step)
 
-    def _read(self, begins: bool) -> None:
-        """The packets of one chunk of a stream come, or have come. A lone event does not wait for the loop to turn."""
-        self._reading = begins
-        if begins or self._scheduled or not self._dirty:
+    def _chunk_read(self) -> None:
+        """The packets of one chunk of a stream have come. A lone event does not wait for the loop to turn."""
+        if self._scheduled or not self._dirty:
             return
-        if all(node.waiting_bytes <= LITTLE_BYTES for node in self._dirty.values()):
-            self.step()
-        else:
-            self._scheduled = True
-            asyncio.get_running_loop().call_soon(self.step)
+        for node in self._dirty.values():
+            if node.waiting_bytes > LITTLE_BYTES:
+                self._scheduled = True
+                asyncio.get_running_loop().call_soon(self.step)
+                return
+        self.step()
 
     def step(self) -> None:
         """All nodes with something to do step, and what they send is written."""
@@ -284,8 +299,10 @@ class Host:
         now, wall = lease_ns(), time.time_ns()
         for node in dirty.values():
             node.step(now, wall)
-            self._sleep(node)
-        self._transport.flush()
+            self._sleep(node, now)
+        if self._unflushed:
+            self._unflushed = False
+            self._transport.flush()
         if self._held and all(node.waiting_bytes < INBOX_BYTES // 4 for node in self._nodes.values()):
             self._hold(False)
 
@@ -296,27 +313,26 @@ class Host:
         if self._transport is not None:
             self._transport.hold(held)
 
-    def _sleep(self, node: Node) -> None:
+    def _sleep(self, node: Node, now: int) -> None:
         """A timer for the node's next wake, unless there is an earlier one."""
-        wake_at = node.wake_at
-        if wake_at is None or self._nodes.get(node.cluster) is not node:
+        wake_at, planned = node.wake_at, self._timers.get(node.cluster)
+        if wake_at is None or (planned is not None and planned[0] <= wake_at):
             return
-        planned = self._timers.get(node.cluster)
+        if self._nodes.get(node.cluster) is not node:
+            return
         if planned is not None:
-            if planned[0] <= wake_at:
-                return
             planned[1].cancel()
-        delay = max(0, wake_at - lease_ns()) / 1e9
+        delay = max(0, wake_at - now) / 1e9 + EARLY_S
         timer = asyncio.get_running_loop().call_later(delay, self._wake, node)
         self._timers[node.cluster] = (wake_at, timer)
 
     def _wake(self, node: Node) -> None:
         self._timers.pop(node.cluster, None)
-        wake_at = node.wake_at
+        wake_at, now = node.wake_at, lease_ns()
         if wake_at is None:
             return
-        if wake_at > lease_ns():  # put off in the meantime
-            self._sleep(node)
+        if wake_at > now:  # put off in the meantime
+            self._sleep(node, now)
         else:
             self.wants_step(node.cluster)
 
@@ -327,6 +343,7 @@ class Host:
         transport = self._transport
         if transport is None:
             return
+        self._unflushed = True
         for parcel in parcels:
             self._send(parcel.to, parcel.packet, parcel.reliable)
 
@@ -353,46 +370,61 @@ class Host:
         try:
             packet = self.guard.open(data)
         except RemoteError as error:
-            stats.unauthentic += 1
-            if connection.streams and connection.peer is None:
-                plain = data[:1] == bytes((HELLO,))
-                connection.refuse("it greets without any protection" if plain else str(error))
-            elif connection.streams:  # whoever replays a greeting has nothing true to say after it
-                connection.forged += 1
-                if connection.forged >= MAX_FORGED:
-                    connection.refuse(str(error))
+            self._unauthentic(data, connection, error)
             return
+        route = connection.route
+        if route is None or not packet.startswith(route.prefix):
+            route = self._route(packet, connection)
+            if route is None:
+                return
+        prefix, cluster, sender, target = route
+        node = self._nodes.get(cluster)
+        if node is None:
+            stats.no_cluster += 1
+        elif target is not None and target != node.me and not reaches(target, node.me):
+            stats.other_life += 1
+        else:
+            node.receive(sender, memoryview(packet)[len(prefix) :], target is not None, connection)
+            if node.waiting_bytes > INBOX_BYTES and not self._held:
+                self._hold(True)
+
+    def _unauthentic(self, data: bytes, connection: Connection, error: RemoteError) -> None:
+        self.stats.unauthentic += 1
+        if connection.streams and connection.peer is None:
+            plain = data[:1] == bytes((HELLO,))
+            connection.refuse("it greets without any protection" if plain else str(error))
+        elif connection.streams:  # whoever replays a greeting has nothing true to say after it
+            connection.forged += 1
+            if connection.forged >= MAX_FORGED:
+                connection.refuse(str(error))
+
+    def _route(self, packet: bytes, connection: Connection) -> Route | None:
+        """Where a packet goes that does not begin as the last one on its connection did; None: nowhere."""
+        stats, inner = self.stats, packet
         try:
             kind = packet[0] if packet else -1
             if kind == HELLO:
                 self._hello(decode_hello(packet), connection)
-                return
+                return None
             target = None
             if kind == DIRECTED:
-                target, packet = read_direct(packet)
-            header = read_header(packet)
+                target, inner = read_direct(packet)
+            cluster, sender, body = read_header(inner)
         except RemoteError as error:
             stats.bad_packet += 1
             if connection.streams and connection.peer is None:
                 connection.refuse(str(error))
             connection.close()
-            return
-        if connection.streams and (connection.peer is None or connection.peer != address_of(header.sender)):
+            return None
+        if connection.streams and (connection.peer is None or connection.peer != address_of(sender)):
             stats.other_sender += 1
-            return
+            return None
         if connection.urgent and target is None:  # gossip on the lane that is never held: no member sends it there
             connection.urgent = False
             stats.not_urgent += 1
             connection.hold(self._held)
-        node = self._nodes.get(header.cluster)
-        if node is None:
-            stats.no_cluster += 1
-        elif target is not None and not reaches(target, node.me):
-            stats.other_life += 1
-        else:
-            node.receive(header.sender, header.body, target is not None, connection)
-            if node.waiting_bytes > INBOX_BYTES and not self._held:
-                self._hold(True)
+        route = connection.route = Route(packet[: len(packet) - len(body)], cluster, sender, target)
+        return route
 
     # -- hello --------------------------------------------------------------------------------------------------
 
@@ -442,7 +474,7 @@ class Host:
 
     async def decide(self, address: str, cluster: str, timeout: float) -> str:
         """Have the member at this address found the ring again; returns why it does not. Raises TimeoutError."""
-        nonce = secrets.randbits(48)
+        nonce = _NONCES.getrandbits(48)
         waiting = self._decisions[nonce] = asyncio.get_running_loop().create_future()
         try:
             self._say(address, Decide(cluster, self.address, nonce))
@@ -506,7 +538,7 @@ class Host:
     async def ask(self, address: str, cluster: str, timeout: float) -> Answer | None:
         """Who the host at this address is in the cluster (no `member`: it is not in it); None: there was no answer.
         Raises UsageError if their settings cannot work together."""
-        nonce = secrets.randbits(48)
+        nonce = _NONCES.getrandbits(48)
         waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._answers[nonce] = waiting
         node = self._nodes.get(cluster)

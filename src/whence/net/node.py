@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -26,7 +26,6 @@ from whence.net.backlog import Backlog
 from whence.net.batch import Batch
 from whence.net.copies import CopyCounts
 from whence.net.counters import NodeStats
-from whence.net.disk import Journal, Saved
 from whence.net.early import split, without_frames
 from whence.net.parcels import Parcel, parcels
 from whence.net.scribe import RunJob, Scribe, inline
@@ -62,6 +61,9 @@ from whence.recorder import Recorder
 from whence.ring.messages import RingMessage, by_receiver
 from whence.wire import Message, decode
 
+if TYPE_CHECKING:
+    from whence.net.disk import Journal, Saved
+
 log = logging.getLogger("whence.net")
 
 STEP_PACKETS = 128
@@ -81,8 +83,8 @@ STEP_BYTES = 1024
 """What a step that waits for the disk costs beside its bytes."""
 MAX_SHUT_OUT = 1024
 """Certificates of peers cut off that are remembered; the oldest is forgotten first."""
-_ELSEWHERE = frozenset((Send, Arrived, Published))
-"""Outputs that only the network or the trace is about: the most frequent ones."""
+_ELSEWHERE = frozenset((Arrived, Published))
+"""Outputs that only the trace is about: with `Send` and `Deliver` the most frequent ones."""
 _KEPT = (Arrived, Deliver, Joined, Remember)
 """Outputs after which the disk is to know of the step."""
 UNKNOWN = Connection()
@@ -169,6 +171,7 @@ class Node:
         self.copies = CopyCounts()
         self.waiting_bytes = 0
         """Bytes of packets that wait for a step."""
+        self._limits = member.config.limits
         self._inbox: deque[tuple[MemberId, bytes | memoryview, Connection]] = deque()
         self._urgent: list[tuple[MemberId, bytes | memoryview, Connection]] = []
         self._shut_out: dict[str | None, None] = {}
@@ -228,7 +231,8 @@ class Node:
     @property
     def may_publish(self) -> bool:
         """It holds a ticket and has caught up with the ticket's past, or needs none."""
-        return self.open and self.member.may_publish
+        gone = self.left or self.closed or self.failure is not None
+        return not gone and self.member.may_publish
 
     @property
     def ticket(self) -> int | None:
@@ -262,7 +266,10 @@ class Node:
                 out += self.member.handle(Wake(), now)
                 wake_at = self.member.wake_at
             self.wake_at = wake_at
-            self._carry_out(out, wall, batch)
+            if self.scribe is None and self._recorder is None and self._votes is None:
+                self._finish(out, batch)
+            else:
+                self._carry_out(out, wall, batch)
         except Exception as error:
             self.fail(error)
         self._stepping = False
@@ -296,31 +303,28 @@ class Node:
     def _take(
         self, sender: MemberId, body: bytes | memoryview, connection: Connection, now: int, out: list[Output]
     ) -> None:
-        done = len(out)
-        self._handle(sender, body, connection.may_publish, now, out)
-        if connection.name is not None and any(isinstance(o, CutOff) and o.peer == sender for o in out[done:]):
+        """One message: decoded, and handled unless there is no room for it."""
+        input: Input
+        try:
+            message = decode(body, self._limits)
+            if not connection.may_publish and isinstance(message, RingMessage):
+                message = by_receiver(message)
+            input = Received(sender, message)
+            if self.backlog.full or self._unwritten > UNWRITTEN_BYTES:
+                lighter = self._shed(message)
+                if lighter is None:
+                    return
+                input = Received(sender, lighter)
+        except RemoteError as error:
+            self.stats.bad_bytes += 1
+            input = BadBytes(sender, f"{type(error).__name__}: {error}")
+        steps = self.member.handle(input, now)
+        out += steps
+        if connection.name is not None and any(isinstance(o, CutOff) and o.peer == sender for o in steps):
             self._shut_out[connection.name] = None
             while len(self._shut_out) > MAX_SHUT_OUT:
                 del self._shut_out[next(iter(self._shut_out))]
             connection.close()
-
-    def _handle(
-        self, sender: MemberId, body: bytes | memoryview, may_publish: bool, now: int, out: list[Output]
-    ) -> None:
-        try:
-            message = decode(body, self.member.config.limits)
-            if not may_publish and isinstance(message, RingMessage):
-                message = by_receiver(message)
-        except RemoteError as error:
-            self.stats.bad_bytes += 1
-            out += self.member.handle(BadBytes(sender, f"{type(error).__name__}: {error}"), now)
-            return
-        if self.full:
-            lighter = self._shed(message)
-            if lighter is None:
-                return
-            message = lighter
-        out += self.member.handle(Received(sender, message), now)
 
     def _shed(self, message: Message) -> Message | None:
         """The message without its frames; the digest goes too, else the member would ask for what it cannot take."""
@@ -351,7 +355,7 @@ class Node:
         while start < len(payloads):
             end = len(payloads) if batch.one_frame else fitting(payloads, start)
             steps = self.member.handle(Publish(tuple(payloads[start:end])), batch.now)
-            if not any(isinstance(o, Published) for o in steps):  # nothing was handled since it was opened: cannot be
+            if Published not in map(type, steps):  # nothing was handled since it was opened: cannot be
                 why = next((o.reason for o in steps if isinstance(o, Refused)), "the cluster was left")
                 raise RuntimeError(f"{len(payloads) - start} accepted events are not published: {why}")
             out += steps
@@ -438,51 +442,58 @@ class Node:
 
     def _finish(self, out: list[Output], batch: Batch | None) -> None:
         """Carry out what nothing has to come before."""
-        changed = False
+        delivered = sends = stands = False
         for o in out:
-            if type(o) in _ELSEWHERE:
-                continue
-            match o:
-                case Deliver():
-                    self.backlog.add(o)
-                    changed = True
-                case TakeSnapshot():
-                    self._on_take_snapshot(o)
-                case InstallSnapshot():
-                    if self._restore is not None:
-                        self._restore(o.state)
-                case Joined():
-                    self.how, changed = o.how, True
-                case Left():
-                    self.left = changed = True
-                case Ticket():
-                    changed = True
-                    self._say_ticket(o)
-                case Copied():
-                    self.copies.tell(o)
-                case Refused(what="join"):
-                    self.refused, changed = o.reason, True
-                case CutOff():
-                    log.warning("%s: %s is cut off: %s", self.cluster, o.peer, o.error)
-                case Contracted():
-                    self._say_contract(o)
-                case Moved():
-                    log.info("%s in %s: generation of R = %d, K = %d", self.me, self.cluster, o.entries, o.keys)
+            kind = type(o)
+            if kind is Deliver:
+                self.backlog.add(o)  # type: ignore[arg-type]  # as its kind says
+                delivered = True
+            elif kind is Send:
+                sends = True
+            elif kind not in _ELSEWHERE:
+                stands |= self._say(o)
         if self.backlog.unread > self.stats.unread:  # nobody reads: the disk must not keep them either
             unread, self.stats.unread = self.backlog.unread - self.stats.unread, self.backlog.unread
             self.done(unread)
-        if self._view_changes != self.member.cast.stats.view_changes:
-            changed = True
+        if self._view_changes != self.member.cast.view.changes:
+            stands = True
             self._view_changed()
-        self._send(out)
+        if sends:
+            self._send(out)
         if batch is not None:
             self._unsettled.remove(batch)
             batch.settle()
-        if changed:
+        if stands or (delivered and not self._could_publish):  # perhaps it has caught up with its ticket's past
             could, self._could_publish = self._could_publish, self.may_publish
             if could != self._could_publish:
                 self.silent_since = None if self._could_publish else self._now
+        if delivered or stands:
             self.changed.tell()
+
+    def _say(self, o: Output) -> bool:
+        """Outputs that are not frequent. Returns whether the standing of this member in the cluster has changed."""
+        match o:
+            case TakeSnapshot():
+                self._on_take_snapshot(o)
+            case InstallSnapshot() if self._restore is not None:
+                self._restore(o.state)
+            case Joined():
+                self.how = o.how
+            case Left():
+                self.left = True
+            case Ticket():
+                self._say_ticket(o)
+            case Refused(what="join"):
+                self.refused = o.reason
+            case Copied():
+                self.copies.tell(o)
+            case CutOff():
+                log.warning("%s: %s is cut off: %s", self.cluster, o.peer, o.error)
+            case Contracted():
+                self._say_contract(o)
+            case Moved():
+                log.info("%s in %s: generation of R = %d, K = %d", self.me, self.cluster, o.entries, o.keys)
+        return isinstance(o, Joined | Left | Ticket) or (isinstance(o, Refused) and o.what == "join")
 
     def _say_contract(self, said: Contracted) -> None:
         self.contract = said
@@ -501,7 +512,7 @@ class Node:
             self.on_contract(said)
 
     def _view_changed(self) -> None:
-        self._view_changes = self.member.cast.stats.view_changes
+        self._view_changes = self.member.cast.view.changes
         before, self._view = self._view, dict.fromkeys(self.member.cast.members())
         changes = [MemberChange(m, "gone") for m in before if m not in self._view]
         changes += [MemberChange(m, "joined") for m in self._view if m not in before]
@@ -516,28 +527,17 @@ class Node:
             self.lost = said.reason
             if self._lost_at is None:
                 self._lost_at = self._now
-            log.warning(
-                "%s: ticket %d is lost (%s); publishing waits for another",
-                self.cluster,
-                said.ticket,
-                said.reason,
-                extra={"fields": {"ticket": None}},
-            )
+            text = "%s: ticket %d is lost (%s); publishing waits for another"
+            log.warning(text, self.cluster, said.ticket, said.reason, extra={"fields": {"ticket": None}})
         elif said.change == "owner" and self._lost_at is not None:
             after, self._lost_at = (self._now - self._lost_at) / 1e9, None
-            log.warning(
-                "%s: ticket %d after %.1f s without one; publishing goes on",
-                self.cluster,
-                said.ticket,
-                after,
-                extra={"fields": {"ticket": said.ticket}},
-            )
+            text = "%s: ticket %d after %.1f s without one; publishing goes on"
+            log.warning(text, self.cluster, said.ticket, after, extra={"fields": {"ticket": said.ticket}})
         elif said.change == "released":
             self._lost_at = None
 
     def _send(self, out: Sequence[Output]) -> None:
-        cap = self.member.config.limits.max_message_bytes
-        if made := parcels(self.cluster, self.me, out, cap, self.stats):
+        if made := parcels(self.cluster, self.me, out, self._limits.max_message_bytes, self.stats):
             self._ship(made)
 
     # -- the disk -----------------------------------------------------------------------------------------------
@@ -590,7 +590,7 @@ class Node:
     def snapshot(self, out: TakeSnapshot) -> None:
         """The application is at this point of the delivery order."""
         state = self._state() if self._state is not None else b""
-        if len(state) > self.member.config.limits.max_state_bytes:
+        if len(state) > self._limits.max_state_bytes:
             log.error("%s: a state of %d bytes is too large to be given to a joiner", self.me, len(state))
             return
         self.feed(SnapshotTaken(out.token, state))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import NamedTuple
+
+import msgspec
 
 from whence.clock import MemberId, address_of
 from whence.net.counters import NodeStats
@@ -15,7 +16,7 @@ from whence.wire import pack
 log = logging.getLogger("whence.net")
 
 
-class Parcel(NamedTuple):
+class Parcel(msgspec.Struct, frozen=True, gc=False):
     """A packet and where it goes."""
 
     to: Sequence[str]

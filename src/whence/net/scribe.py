@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from whence.clock import AnyFrame
-from whence.net.disk import Journal
 from whence.net.signal import Signal
 from whence.ports import Deliver
+
+if TYPE_CHECKING:
+    from whence.net.disk import Journal
 
 SAVE_BYTES = 64 << 10
 """The application's state is written again when the log has grown by this, or by as much as was written with the last

@@ -17,11 +17,11 @@ import logging
 import ssl
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from struct import Struct
 from typing import Any, cast
 
 from whence.errors import RemoteError, UsageError
+from whence.net.bounds import TcpSettings as TcpSettings
 from whence.net.listener import Listener, descriptor_share, tune
 from whence.net.refusals import Refusals, failed_handshake, foreign_greeting
 from whence.net.roles import PUBLISHER
@@ -39,54 +39,6 @@ Lane = tuple[str, bool]
 """A peer's address, and whether it is the urgent lane to it."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class TcpSettings:
-    """Bounds and times of TCP; seconds and bytes."""
-
-    connect_timeout: float = 3.0
-    """For a connection, TLS included."""
-    backoff: float = 0.05
-    """Before the second attempt to reach a peer; doubled with each failure. Meanwhile what is for it is dropped."""
-    max_backoff: float = 2.0
-    high_water: int = 128 << 10
-    """Bytes waiting for a peer above which publishers wait for it. Higher: more throughput over long lines, more
-    latency behind a slow peer."""
-    patience: float = 1.0
-    """How long publishers wait for a peer that does not read; after that it misses what does not fit."""
-    datagram_bound: int = 4 << 20
-    """Bytes waiting for a peer above which datagram-class packets for it are dropped."""
-    stream_bound: int = 32 << 20
-    """Bytes waiting for a peer above which its connection is given up: several snapshots fit."""
-    dial_bound: int = 1 << 20
-    """Bytes kept for a peer that is being dialled."""
-    urgent_bytes: int = 64 << 10
-    """Reliable packets up to this size take the urgent lane. All messages of a ring are far smaller."""
-    kernel_buffer: int = 64 << 10
-    """Bytes that the kernel may hold for each direction of a connection. Higher: more throughput over long lines.
-    Lower: publishers notice a slow peer sooner, and what they publish is younger when it arrives. 0: the kernel
-    decides."""
-    greeting_timeout: float = 5.0
-    """For the first packet of an accepted connection."""
-    record_timeout: float = 20.0
-    """For the rest of a packet that has begun."""
-    stall_timeout: float = 20.0
-    """For a peer that does not read at all, or does not acknowledge: then it is gone."""
-    idle_timeout: float = 300.0
-    """For a connection that nothing was sent on."""
-    greeting_bytes: int = 2048
-    """The largest first packet."""
-    max_strangers: int = 128
-    """Accepted connections that have not said who they are, a TLS handshake under way included."""
-    max_per_address: int = 64
-    """Of those, from one IP address; its oldest makes room."""
-    max_accepted: int = 4096
-    """Accepted connections; never more than a third of the file descriptors that this process may have."""
-    max_peers: int = 4096
-    """Lanes to peers, likewise."""
-    sweep: float = 1.0
-    """Between two looks at what has timed out."""
-
-
 class TcpTransport:
     """One listener and a connection to each peer that is sent to."""
 
@@ -100,7 +52,7 @@ class TcpTransport:
         closed: Callable[[Connection], None] = lambda connection: None,
         proved: Callable[[str, str], None] = lambda address, name: None,
         unreachable: Callable[[str], None] = lambda address: None,
-        reading: Callable[[bool], None] = lambda begins: None,
+        read: Callable[[], None] = lambda: None,
         server_tls: ssl.SSLContext | None = None,
         client_tls: ssl.SSLContext | None = None,
         settings: TcpSettings | None = None,
@@ -114,8 +66,10 @@ class TcpTransport:
         self.proved = proved
         self.unreachable = unreachable
         """Told of each address whose connection broke or could not be made."""
-        self.reading = reading
-        """Told before the packets of a chunk are passed on, and after it."""
+        self.read = read
+        """Told when all packets of a chunk were passed on."""
+        self.reading = False
+        """The packets of a chunk are being passed on."""
         self.loop: asyncio.AbstractEventLoop
         self.received: Received
         self.accepted: dict[_Accepted, None] = {}
@@ -141,6 +95,8 @@ class TcpTransport:
         )
         self._peers: dict[Lane, Peer] = {}
         self._written: dict[Lane, Peer] = {}
+        self.paused: dict[Peer, None] = {}
+        """Lanes whose peers do not read as fast as this process writes."""
         self._waiters: list[asyncio.Future[None]] = []
         self._sweeper: asyncio.TimerHandle | None = None
 
@@ -200,6 +156,7 @@ class TcpTransport:
     def _drop(self, peer: Peer) -> None:
         self._peers.pop(peer.lane, None)
         self._written.pop(peer.lane, None)
+        self.paused.pop(peer, None)
         peer.close()
 
     def flush(self) -> None:
@@ -210,7 +167,7 @@ class TcpTransport:
     # -- back pressure ------------------------------------------------------------------------------------------
 
     def congested(self) -> bool:
-        return any(peer.behind for peer in self._peers.values())
+        return bool(self.paused) and any(peer.behind for peer in self.paused)
 
     def eased(self) -> None:
         """A peer reads again, or is gone."""
@@ -248,7 +205,7 @@ class TcpTransport:
         for accepted in list(self.accepted):
             accepted.sweep(now)
         for peer in list(self._peers.values()):
-            if peer.idle_since(now) > self.settings.idle_timeout:
+            if now - peer.last_sent > self.settings.idle_timeout:
                 self._drop(peer)
             else:
                 peer.sweep(now)
@@ -423,6 +380,7 @@ class Peer(asyncio.Protocol):
             self._short = 0
         self._transport = None
         self._paused_at = None
+        self.owner.paused.pop(self, None)
         self._retry_at = now + self._pause(max(1, self._short))
         self._discard()
         if self._over is not None and not self._over.done():
@@ -443,15 +401,14 @@ class Peer(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._paused_at = self.owner.loop.time()
+        self.owner.paused[self] = None
         if self._transport is not None:
             self._left_when_paused = self._transport.get_write_buffer_size()
 
     def resume_writing(self) -> None:
         self._paused_at = None
+        self.owner.paused.pop(self, None)
         self.owner.eased()
-
-    def idle_since(self, now: float) -> float:
-        return now - self.last_sent
 
     def sweep(self, now: float) -> None:
         """A peer that has read nothing for a long time is gone, though nobody said so."""
@@ -520,7 +477,7 @@ class _Accepted(asyncio.Protocol, Connection):
         owner = self._owner
         if self._transport is None or self._transport.is_closing():
             return
-        owner.reading(True)
+        owner.reading = True
         try:
             if self._first is not None:
                 data = self._greet(data)
@@ -536,10 +493,10 @@ class _Accepted(asyncio.Protocol, Connection):
             self.close()
             return
         finally:
-            owner.reading(False)
+            owner.reading = False
+            owner.read()
         if self._first is None:
-            buffered = self._decoder.buffered
-            self._began = (self._began or owner.loop.time()) if buffered else None
+            self._began = (self._began or owner.loop.time()) if self._decoder.begun else None
 
     def _greet(self, data: bytes) -> bytes:
         """The first record, which has to be short and in time; returns what follows it."""

@@ -11,15 +11,26 @@ import ipaddress
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from whence.clock import MemberId
 from whence.errors import UsageError
+
+
+class Route(NamedTuple):
+    """How the packets of one member begin, and what that says."""
+
+    prefix: bytes
+    cluster: str
+    sender: MemberId
+    target: MemberId | None
+    """The only member that they are for; None: whoever is in the cluster."""
 
 
 class Connection:
     """Where a packet came from."""
 
-    __slots__ = ("forged", "may_publish", "name", "peer", "urgent", "waiting")
+    __slots__ = ("forged", "may_publish", "name", "peer", "route", "urgent", "waiting")
 
     def __init__(self, peer: str | None = None) -> None:
         self.peer = peer
@@ -34,6 +45,8 @@ class Connection:
         """Packets on it that the guard refused."""
         self.waiting = 0
         """Bytes of its urgent packets that wait for a node."""
+        self.route: Route | None = None
+        """Of the last packet that came from it: the next one most likely begins in the same way."""
 
     @property
     def streams(self) -> bool:
@@ -224,7 +237,18 @@ def parse_address(text: str) -> tuple[str, int]:
         raise UsageError(f"not an address: {text!r} (write an IPv6 host in brackets: [::1]:7001)")
     if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > 65_535:
         raise UsageError(f"not an address: {text!r} (want host:port)")
+    if not _is_name(host):
+        raise UsageError(f"not an address: {text!r} ({host!r} is no host name: want parts of 1 to 63 letters)")
     return host, int(port)
+
+
+def _is_name(host: str) -> bool:
+    """The resolver raises no OSError for what fails here, but a UnicodeError; and a peer may invent any name."""
+    try:
+        name = host if host.isascii() else host.encode("idna").decode()
+    except UnicodeError:
+        return False
+    return all(0 < len(part) < 64 for part in name.removesuffix(".").split("."))
 
 
 def show_address(host: str, port: int) -> str:

@@ -10,13 +10,15 @@ from __future__ import annotations
 import os
 import zlib
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from whence.errors import CorruptJournal, DiskError, JournalInUse
-from whence.net.disk import Files
 from whence.ring.interface import Memory
+
+if TYPE_CHECKING:
+    from whence.net.disk import Files
 
 MAGIC = b"whence vote 1\n"
 
@@ -70,6 +72,8 @@ class FileVotes:
 
     def __init__(self, directory: Path, files: Files | None = None) -> None:
         self.directory = directory
+        from whence.net.disk import Files  # lazily: it takes memory
+
         self._files = files or Files()
         self._lock: int | None = None
         try:

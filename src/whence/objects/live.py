@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -81,7 +81,7 @@ class Live:
             for changes in list(self._waiting):
                 changes.wake.set()
 
-    async def publish(self, publisher: Publisher | Seat, *operations: bytes, copies: int = 1) -> list[str]:
+    async def publish(self, publisher: Publisher | Seat, *operations: bytes, copies: int = 1) -> Sequence[str]:
         """Publish operations in this order, in few frames. Raises `Full` if there is no room. They take effect here
         when they are delivered: await `changes`. `copies` as for any event (`Publisher.publish`)."""
         self.objects.check_room(b"".join(operations))

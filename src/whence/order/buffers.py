@@ -67,10 +67,11 @@ class RecoveryBuffer(Generic[O, F]):
     def __reversed__(self) -> Iterator[F]:
         return (frame for frame, _ in reversed(self._frames.values()))
 
-    def add(self, key: FrameKey[O], frame: F, born: int = 0) -> None:
-        """Insert; when full, others are evicted. `born`: when the frame was published, about."""
+    def add(self, key: FrameKey[O], frame: F, born: int = 0) -> bool:
+        """Insert; when full, others are evicted. `born`: when the frame was published, about. Returns whether it is
+        new here."""
         if key in self._frames:
-            return
+            return False
         size = frame.size
         self._frames[key] = (frame, size)
         self._tenures.setdefault(key[:2], {})[key[2]] = frame
@@ -79,6 +80,7 @@ class RecoveryBuffer(Generic[O, F]):
         while len(self._frames) > self.bound or self.bytes > self.bound_bytes:
             self._remove(self._victim())
             self.evicted += 1
+        return True
 
     def _added(self, key: FrameKey[O], born: int) -> None:
         """A frame was inserted."""

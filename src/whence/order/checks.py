@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import le
 
-from whence.clock import CctClock, Entry, MemberId, leq
+from whence.clock import CctClock, Entry, MemberId
 from whence.errors import AbsurdClock
 
 MAX_OWNERS = 16  # tenures remembered per ticket
@@ -13,7 +14,7 @@ MAX_EPOCHS = 1024  # refoundings of the ring that this member may have missed
 
 def check_jump(vector: Sequence[Entry], clock: CctClock, max_jump: int) -> None:
     """A timestamp far beyond anything known raises `AbsurdClock`."""
-    if not clock.exact and leq(vector, clock.T):
+    if not clock.exact and all(map(le, vector, clock.T)):
         return
     for ticket, (entry, now) in enumerate(zip(vector, clock.T, strict=True)):
         (inc, seq), (at, upto) = entry, now
@@ -30,18 +31,16 @@ class Owners:
     """The owner of each recent tenure: whom to ask, whom to believe. The first name heard stays."""
 
     def __init__(self, tickets: int) -> None:
-        self._tables: list[dict[int, MemberId]] = [{} for _ in range(tickets)]
+        self.tables: list[dict[int, MemberId]] = [{} for _ in range(tickets)]
+        """By ticket, then by incarnation."""
         self._count = 0
 
     def __len__(self) -> int:
         return self._count
 
-    def of(self, ticket: int, inc: int) -> MemberId | None:
-        return self._tables[ticket].get(inc)
-
     def note(self, ticket: int, inc: int, owner: MemberId) -> None:
         """Remember the owner; the oldest tenures are forgotten."""
-        table = self._tables[ticket]
+        table = self.tables[ticket]
         if inc not in table:
             table[inc] = owner
             self._count += 1
@@ -51,4 +50,4 @@ class Owners:
 
     def rows(self) -> tuple[tuple[int, int, MemberId], ...]:
         """All of it as data."""
-        return tuple((t, inc, owner) for t, table in enumerate(self._tables) for inc, owner in table.items())
+        return tuple((t, inc, owner) for t, table in enumerate(self.tables) for inc, owner in table.items())

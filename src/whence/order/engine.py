@@ -27,8 +27,11 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Sequence
+from functools import lru_cache
+from operator import le
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from whence.clock import (
     MAX_SEQ,
@@ -52,6 +55,12 @@ from whence.order.interface import Numbering, OrderContext
 from whence.order.layer import Layer
 from whence.order.messages import OrderState, TicketState
 from whence.order.outputs import Arrived, Dropped, OrderOutput
+
+
+@lru_cache(maxsize=64)
+def _named(ticket: int, inc: int) -> str:
+    """How the ids of the events of a tenure begin."""
+    return f"{ticket}:{Incarnation.unpack(inc)}:"
 
 
 class Held:
@@ -85,15 +94,12 @@ class TicketOrdering(Layer[int, Frame]):
         self._watch: list[list[tuple[Entry, int, Key]]] = [[] for _ in range(config.tickets)]  # heaps
         self._watched = 0
         self._skipped = False
+        self._forgets = config.replacement == "age"
         self._ahead: dict[Key, bool] = {}  # unordered, after a restart: delivered before, but beyond the clock
         self._tenures: deque[tuple[int, int, int]] = deque()
         self._named: dict[tuple[int, int], int] = {}
         self._last_own: tuple[int, int, int] | None = None
         self._moved: list[int] = []
-        self._bounds |= {
-            "tails": config.tickets * (self.clock.MAX_TAILS + 1),
-            "owners": config.tickets * MAX_OWNERS,
-        }
 
     # -- publish ------------------------------------------------------------------------------------------------
 
@@ -101,7 +107,7 @@ class TicketOrdering(Layer[int, Frame]):
         assert tenure is not None
         ticket, inc = tenure
         at, upto = self.clock.T[ticket]
-        return Numbering(f"{ticket}:{Incarnation.unpack(inc)}:", upto + 1 if at == inc else 1, f"@{self.me}")
+        return Numbering(_named(ticket, inc), upto + 1 if at == inc else 1, f"@{self.me}")
 
     def _stamp(self, payloads: list[bytes], now: int, tenure: tuple[int, int] | None) -> Frame:
         """Rule 1."""
@@ -122,7 +128,8 @@ class TicketOrdering(Layer[int, Frame]):
         self._last_own = (frame.ticket, frame.inc, frame.last)
         self.owners.note(frame.ticket, frame.inc, self.me)
         self._deliver(frame, False, now, out)
-        self._drain(now, out)
+        if self._moved:
+            self._drain(now, out)
 
     # -- receive ------------------------------------------------------------------------------------------------
 
@@ -133,8 +140,9 @@ class TicketOrdering(Layer[int, Frame]):
             )
         if self.joining:
             return
-        check_jump(frame.deps, self.clock, self.config.max_jump)
-        owner = self.owners.of(frame.ticket, frame.inc)
+        if self.clock.exact or not all(map(le, frame.deps, self.clock.T)):
+            check_jump(frame.deps, self.clock, self.config.max_jump)
+        owner = self.owners.tables[frame.ticket].get(frame.inc)
         if owner is not None and owner != frame.owner == sender:  # forwarding a forgery is no fault
             self.stats.two_owners += 1
             tenure = f"ticket {frame.ticket}, tenure {Incarnation.unpack(frame.inc)}"
@@ -144,15 +152,8 @@ class TicketOrdering(Layer[int, Frame]):
         self, frame: Frame, sender: MemberId, age: int, now: int, recovered: bool, out: list[OrderOutput]
     ) -> None:
         """Rule 2."""
-        self._take(frame, sender, age, now, recovered, out)
-        if self._moved:
-            self._drain(now, out)
-
-    def _take(
-        self, frame: Frame, sender: MemberId, age: int, now: int, recovered: bool, out: list[OrderOutput]
-    ) -> None:
         ticket, inc = frame.ticket, frame.inc
-        owner = self.owners.of(ticket, inc)
+        owner = self.owners.tables[ticket].get(inc)
         if owner is not None and owner != frame.owner:
             self.stats.two_owners += 1
             out.append(Dropped(frame, "two-owners"))
@@ -167,9 +168,11 @@ class TicketOrdering(Layer[int, Frame]):
         ready = not self._missing(frame) if self.own_only else self.clock.ready(frame.deps, frame.orphans)
         if owner is None:
             self.owners.note(ticket, inc, frame.owner)
-        if key not in self.buffer:
-            self.buffer.add(key, frame, now - age * self.config.hop_ns)
-            self.buffer.forget(self._stable)
+        if ready and not self.own_only:
+            self._share(frame, owner)
+        if self.buffer.add(key, frame, now - age * self.config.hop_ns):
+            if self._forgets:
+                self.buffer.forget(self._stable)
             out.append(Arrived(frame, sender, age, recovered))
             if recovered:
                 self.stats.recovered += frame.count
@@ -177,6 +180,16 @@ class TicketOrdering(Layer[int, Frame]):
             self._deliver(frame, False, now, out, handed=self._ahead.pop(key, False))
         else:
             self._hold(key, frame, recovered, now, out)
+        if self._moved:
+            self._drain(now, out)
+
+    def _share(self, frame: Frame, owner: MemberId | None) -> None:
+        """Many frames are kept, and most of what their vectors say is in the clock as well: keep one copy of it. No
+        entry of a frame that is ready is above the clock's; of two equal ones `min` returns the first."""
+        T = tuple(self.clock.T)
+        force_setattr(frame, "deps", T if frame.deps == T else tuple(map(min, T, frame.deps)))
+        if owner is not None:
+            force_setattr(frame, "owner", owner)
 
     def _stable(self, frame: Frame) -> bool:
         """No more recovery requests are expected: `t_e[i] < T[i]` for all i (CCC11 section 5.1)."""
@@ -229,8 +242,9 @@ class TicketOrdering(Layer[int, Frame]):
             if len(self._tenures) > MAX_OWNERS * self.config.tickets:
                 _, old, upto = self._tenures.popleft()
                 self.clock.settle(old, upto)
-        self.clock.advance(ticket, inc, frame.last, frame.deps[ticket])
-        self._moved.append(ticket)
+        self.clock.advance(ticket, inc, frame.first + frame.count - 1, frame.deps[ticket])
+        if self.held:  # else nothing waits for it
+            self._moved.append(ticket)
         if not handed:
             if self.own_only:
                 self._extend_past(frame)
@@ -419,7 +433,7 @@ class TicketOrdering(Layer[int, Frame]):
         return Digest(tuple(self.clock.T), tuple((t, i, s) for (t, i), s in self.clock.orphans.items()))
 
     def _source(self, of: int, inc: int) -> MemberId | None:
-        return self.owners.of(of, inc)
+        return self.owners.tables[of].get(inc)
 
     @property
     def T(self) -> Sequence[Entry]:
@@ -511,5 +525,8 @@ class TicketOrdering(Layer[int, Frame]):
             return Blocked(event, "obsolete")
         return Blocked(event, "delivered" if self.clock.has(ticket, inc, seq) else "unknown")
 
-    def fills(self) -> tuple[int, ...]:
-        return (*super().fills(), len(self.clock.tails), len(self.owners))
+    def buffers(self) -> dict[str, tuple[int, int]]:
+        found = super().buffers()
+        found["tails"] = (len(self.clock.tails), self.config.tickets * (self.clock.MAX_TAILS + 1))
+        found["owners"] = (len(self.owners), self.config.tickets * MAX_OWNERS)
+        return found

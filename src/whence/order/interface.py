@@ -162,10 +162,6 @@ class Ordering(ABC):
     def buffers(self) -> dict[str, tuple[int, int]]:
         """Every bounded buffer: fill and bound."""
 
-    @abstractmethod
-    def fills(self) -> tuple[int, ...]:
-        """The fills alone, in the order of `buffers`: cheap enough to look at after every step."""
-
     # -- tickets; without them there is nothing to do -----------------------------------------------------------
 
     blocking: bool = False

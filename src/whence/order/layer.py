@@ -56,18 +56,6 @@ class Layer(Ordering, Generic[O, F]):
         self._deadlines: list[tuple[int, FrameKey[O]]] = []
         self._max_deadlines = 2 * config.hold + 64
         self._given_up: dict[Span[O], None] = {}
-        self._bounds = {
-            "B": config.buffer,
-            "B bytes": config.buffer_bytes,
-            "H": config.hold,
-            "H bytes": config.hold_bytes,
-            "lobby": config.hold,
-            "deadlines": self._max_deadlines,
-            "pursuits": MAX_PURSUITS,
-            "copies": MAX_COUNTS,
-            "given up": MAX_GIVEN_UP,
-        }
-        """Of every buffer, in the order of `fills`."""
         self._patience = config.time_to_terminate_ns + (config.time_to_recover_ns if config.recovery != "off" else 0)
         self._decoded: tuple[AnyFrame, list[bytes]] | None = None
         """The last frame that was checked, and its payloads: most are delivered at once, and decoded only once."""
@@ -113,7 +101,7 @@ class Layer(Ordering, Generic[O, F]):
         frame = self._stamp(events, now, tenure)
         if self.seal is not None:
             frame = frame.signed(self.seal.sign(frame.unsigned()))  # type: ignore[assignment]  # of the same type
-        self.buffer.add(_key(frame), frame, now)
+        self.buffer.add(frame.key, frame, now)
         self.stats.published += frame.count
         self._decoded = (frame, events)
         out: list[OrderOutput] = [Published(frame)]
@@ -324,20 +312,18 @@ class Layer(Ordering, Generic[O, F]):
         return Missing(base.ticket, base.incarnation, base.first, base.last, asked, denied, pursuit.next_at)
 
     def buffers(self) -> dict[str, tuple[int, int]]:
-        return dict(zip(self._bounds, zip(self.fills(), self._bounds.values(), strict=True), strict=True))
-
-    def fills(self) -> tuple[int, ...]:
-        return (
-            len(self.buffer),
-            self.buffer.bytes,
-            len(self.held),
-            self.held_bytes,
-            len(self._lobby),
-            len(self._deadlines),
-            len(self.pursuits.by_count),
-            len(self.copies),
-            len(self._given_up),
-        )
+        config = self.config
+        return {
+            "B": (len(self.buffer), config.buffer),
+            "B bytes": (self.buffer.bytes, config.buffer_bytes),
+            "H": (len(self.held), config.hold),
+            "H bytes": (self.held_bytes, config.hold_bytes),
+            "lobby": (len(self._lobby), config.hold),
+            "deadlines": (len(self._deadlines), self._max_deadlines),
+            "pursuits": (len(self.pursuits.by_count), MAX_PURSUITS),
+            "copies": (len(self.copies), MAX_COUNTS),
+            "given up": (len(self._given_up), MAX_GIVEN_UP),
+        }
 
 
 def check_body(frame: AnyFrame) -> list[bytes]:

@@ -70,7 +70,6 @@ class ProbabilisticOrdering(OwnersLayer[FreeFrame, KeyCursor]):
         self._ahead: dict[FrameKey[str], bool] = {}
         self._settle = 4 * self._patience
         self.overseer = Overseer(self.contract, rng, self._patience)
-        self._bounds |= {"owners": MAX_OWNERS, "generations": MAX_GENERATIONS}
 
     # -- publish ------------------------------------------------------------------------------------------------
 
@@ -419,5 +418,6 @@ class ProbabilisticOrdering(OwnersLayer[FreeFrame, KeyCursor]):
             "broken": float(gauge.broken),
         }
 
-    def fills(self) -> tuple[int, ...]:
-        return (*super().fills(), len(self.cursors), len(self.queue.clocks))
+    def buffers(self) -> dict[str, tuple[int, int]]:
+        clocks = (len(self.queue.clocks), MAX_GENERATIONS)
+        return super().buffers() | {"owners": (len(self.cursors), MAX_OWNERS), "generations": clocks}

@@ -78,7 +78,6 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
         self._digests: dict[MemberId, dict[MemberId, int]] = {}
         self._drops: list[tuple[Message, str]] = []
         self._freed: list[Message] = []  # delivered because of the own multicast
-        self._bounds["owners"] = MAX_OWNERS
         self._begin_with([me])
         if self.mechanism.carries and self.seal is not None:
             raise ConfigError(
@@ -372,8 +371,8 @@ class StampedOrdering(OwnersLayer[StampedFrame, Cursor]):
         known = any(f.owner == owner and f.first <= seq <= f.last for f in self.buffer)
         return Blocked(event, "delivered" if mine or known else "unknown")
 
-    def fills(self) -> tuple[int, ...]:
-        return (*super().fills(), len(self.names))
+    def buffers(self) -> dict[str, tuple[int, int]]:
+        return super().buffers() | {"owners": (len(self.names), MAX_OWNERS)}
 
 
 def _named(processes: Sequence[MemberId], index: int) -> MemberId:

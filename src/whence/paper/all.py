@@ -12,8 +12,6 @@ import msgspec
 
 from whence.errors import ConfigError
 from whence.paper import EXPERIMENTS, LIVE, Experiment
-from whence.paper.claims import claims
-from whence.paper.claims.model import Status
 from whence.paper.claims.page import Result, Results, encode, page, rounded, stored
 from whence.paper.frame import Context, Outcome, load, save
 
@@ -33,7 +31,7 @@ def one(experiment: Experiment, context: Context, out: Path, again: bool = True)
 
 def run(context: Context, out: Path, live: bool) -> tuple[Results, list[Path]]:
     """Everything, into a directory for each experiment; and the page with its results."""
-    results = base(context.quick)
+    results = _known()
     files: list[Path] = []
     pages: list[Path] = []
     experiments = everything(live)
@@ -63,25 +61,18 @@ def _write(out: Path, results: Results) -> list[Path]:
     return files
 
 
-def base(quick: bool) -> Results:
-    """What to begin with. Quick runs leave the stored figures, and record only their own verdicts."""
+def _known() -> Results:
+    """The stored results, to begin with."""
     try:
-        known = stored()
+        return stored()
     except FileNotFoundError:
-        known = Results()
-    return known if quick else Results(known.experiments, known.quick)
+        return Results()
 
 
 def add(results: Results, title: str, context: Context, outcome: Outcome) -> None:
-    """Record what an experiment found."""
-    if context.quick:
-        results.quick[title] = verdicts(title, outcome)
-        if title in results.experiments and not results.experiments[title].quick:
-            return
+    """Record what an experiment found. A quick run does not replace the figures of a full one."""
+    known = results.experiments.get(title)
+    if context.quick and known and not known.quick:
+        return
     statistics = {key: rounded(points) for key, points in outcome.statistics.items()}
     results.experiments[title] = Result(quick=context.quick, seed=context.seed, statistics=statistics)
-
-
-def verdicts(title: str, outcome: Outcome) -> dict[str, Status]:
-    """Claim -> verdict."""
-    return {claim.key: claim.now.judge(outcome.statistics) for claim in claims(title)}

@@ -53,6 +53,12 @@ class Ring(ABC):
         return Incarnation.unpack(self.ctx.holder.inc) if self.ctx.holder else None
 
     @property
+    def tenure(self) -> tuple[int, int] | None:
+        """The ticket and its incarnation, packed."""
+        holder = self.ctx.holder
+        return None if holder is None else (holder.ticket, holder.inc)
+
+    @property
     def told(self) -> int:
         """The last `now` it was told."""
         return self.ctx.now

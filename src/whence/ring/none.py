@@ -17,6 +17,7 @@ class NoRing:
     state = State.OUT
     ticket: int | None = None
     inc: Incarnation | None = None
+    tenure: tuple[int, int] | None = None
     may_publish = True
     epoch = 0
     implausible = 0

@@ -95,17 +95,18 @@ class Checks:
 
     def stepped(self, instance: Instance, event: ports.Input, outs: list[ports.Output]) -> None:
         """After all outputs of a step."""
-        fills = instance.member.fills()
-        if fills != instance.fills:
-            instance.fills = fills
-            self._bounded(instance)
+        if outs or type(event) is not ports.Received:  # most messages bring nothing new; the next wake sees the rest
+            buffers = instance.member.buffers()
+            if buffers != instance.buffers:
+                instance.buffers = buffers
+                self._bounded(instance)
         broken = self.rings[instance.cluster].stepped(instance, event, outs, self.stage.now)
         if broken is not None:
             raise self.violation("ring", broken, instance)
 
     def _bounded(self, instance: Instance) -> None:
         high = self.tally.high
-        for name, level in instance.member.buffers().items():
+        for name, level in instance.buffers.items():
             fill, bound = level
             if fill > bound:
                 raise self.violation("buffer", f"{name} holds {fill}, its bound is {bound}", instance)

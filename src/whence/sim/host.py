@@ -88,8 +88,8 @@ class Instance:
 
     __slots__ = (
         "app",
+        "buffers",
         "cluster",
-        "fills",
         "host",
         "id",
         "joined",
@@ -113,7 +113,7 @@ class Instance:
         self.recorder = recorder
         self.wake = -1  # true time of the pending wake; -1: none
         self.spins = 0
-        self.fills: tuple[int, ...] = ()  # of its buffers after the last step
+        self.buffers: dict[str, tuple[int, int]] = {}  # fill and bound when they were looked at last
         self.joined = False
         self.left = False
 

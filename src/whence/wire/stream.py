@@ -23,31 +23,32 @@ class StreamDecoder:
     length is refused as soon as its four bytes are there, before any allocation. After that the decoder is broken: cut
     off the peer."""
 
-    __slots__ = ("_begun", "_broken", "_cap", "_wanted")
+    __slots__ = ("_broken", "_cap", "_wanted", "begun")
 
     def __init__(self, limits: Limits = DEFAULT) -> None:
         self._cap = limits.max_message_bytes
-        self._begun = bytearray()
+        self.begun = bytearray()
+        """The beginning of a packet that is not complete yet."""
         self._wanted = PREFIX
         """Bytes until a packet, or at least its length, is complete."""
         self._broken: RemoteError | None = None
 
     @property
     def buffered(self) -> int:
-        """Bytes held: the beginning of a packet that is not complete yet."""
-        return len(self._begun)
+        """Bytes held between two calls."""
+        return len(self.begun)
 
     def feed(self, data: bytes) -> list[bytes]:
         """The packets that this chunk completes. Raises TooLarge or BadMessage on a length that cannot be."""
         if self._broken is not None:
             raise self._broken
         if self._wanted > len(data):  # no need to look at it yet
-            self._begun += data
+            self.begun += data
             self._wanted -= len(data)
             return []
-        if self._begun:
-            data = b"".join((self._begun, data))
-            self._begun = bytearray()
+        if self.begun:
+            data = b"".join((self.begun, data))
+            self.begun = bytearray()
         packets: list[bytes] = []
         start, end, wanted = 0, len(data), PREFIX
         while start + PREFIX <= end:
@@ -61,11 +62,11 @@ class StreamDecoder:
             start, wanted = start + wanted, PREFIX
         self._wanted = wanted - (end - start)
         if start < end:
-            self._begun += data[start:]
+            self.begun += data[start:]
         return packets
 
     def _break(self, length: int) -> None:
-        self._begun = bytearray()
+        self.begun = bytearray()
         self._broken = (
             TooLarge(f"stream announces a packet of {length} bytes, allowed are {self._cap}")
             if length

@@ -58,10 +58,10 @@ def at_most(cap: str, what: str) -> Check:
 
 def each(one: Check, cap: str, what: str) -> Check:
     """A sequence of things that pass `one`, no longer than the limit named `cap`."""
-    short = at_most(cap, what)
 
     def check(things: Sequence[Any], limits: Limits) -> None:
-        short(things, limits)
+        if len(things) > getattr(limits, cap):
+            too_many(what, len(things), getattr(limits, cap))
         for thing in things:
             one(thing, limits)
 
@@ -210,15 +210,22 @@ def _typed(value: object, limits: Limits) -> None:
 _news_body = at_most("max_news_bytes", "bytes of news")
 
 
-def _item(item: AnyFrame | News, limits: Limits) -> None:
-    if isinstance(item, News):
-        check_member(item.origin, limits)
-        check_int(item.number, limits)
-        _news_body(item.body, limits)
-        if len(item.signature) > MAX_SIGNATURE:
-            raise BadMessage(f"a signature of {len(item.signature)} bytes")
-    else:
-        check_frame(item, limits)
+def _items(items: Sequence[AnyFrame | News], limits: Limits) -> None:
+    if len(items) > limits.max_items:
+        too_many("items of gossip", len(items), limits.max_items)
+    for item in items:
+        if isinstance(item, News):
+            _news(item, limits)
+        else:
+            check_frame(item, limits)
+
+
+def _news(news: News, limits: Limits) -> None:
+    check_member(news.origin, limits)
+    check_int(news.number, limits)
+    _news_body(news.body, limits)
+    if len(news.signature) > MAX_SIGNATURE:
+        raise BadMessage(f"a signature of {len(news.signature)} bytes")
 
 
 def _ages(ages: Sequence[int], limits: Limits) -> None:
@@ -226,10 +233,19 @@ def _ages(ages: Sequence[int], limits: Limits) -> None:
         raise BadMessage(f"an age is not within 1 .. {MAX_AGE}")
 
 
-def _aged(entry: Aged, limits: Limits) -> None:
-    check_member(entry[0], limits)
-    if not 0 <= entry[1] <= MAX_ROUNDS:
-        raise BadMessage(f"a member's age is {entry[1]}, not within 0 .. {MAX_ROUNDS}")
+def _aged(what: str) -> Check:
+    """Members with their ages: ten in the message of every round."""
+
+    def check(entries: Sequence[Aged], limits: Limits) -> None:
+        if len(entries) > limits.max_members:
+            too_many(what, len(entries), limits.max_members)
+        for member, age in entries:
+            if not is_member_id(member) or len(member) > limits.max_name_bytes:
+                check_member(member, limits)
+            if not 0 <= age <= MAX_ROUNDS:
+                raise BadMessage(f"a member's age is {age}, not within 0 .. {MAX_ROUNDS}")
+
+    return check
 
 
 def _key(key: Key, limits: Limits) -> None:
@@ -260,11 +276,11 @@ def _digest(digest: Any, limits: Limits) -> None:
 
 
 _CAST: dict[str, Check] = {
-    "items": each(_item, "max_items", "items of gossip"),
+    "items": _items,
     "ages": _ages,
     "digest": _digest,
-    "members": each(_aged, "max_members", "members"),
-    "unsubs": each(_aged, "max_members", "members that left"),
+    "members": _aged("members"),
+    "unsubs": _aged("members that left"),
     "heads": each(check_head, "max_owners", "owners"),
     "wanted": check_int,
     "keys": each(_key, "max_items", "keys"),

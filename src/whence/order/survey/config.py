@@ -23,7 +23,8 @@ class SurveyConfig(msgspec.Struct, frozen=True):
     """The same in bytes: with names and numbers it has to stay below `Limits.max_stamp_bytes`."""
     anchor_every: int = 8
     """Chained mechanisms over links that lose for good (order/stamped.py): each so many-th own multicast is an anchor.
-    Fewer: smaller messages, but after giving one up, half as many of that sender are lost on average."""
+    Fewer: smaller messages, but after giving one up, half as many of that sender are lost on average; with
+    `identifiers` of all senders, and more than that."""
     skew: Duration = 10 * _MS
     """`physical`: how far any two clocks may differ, in nanoseconds. It adds to every delivery's delay."""
     delay: Duration = 200 * _MS

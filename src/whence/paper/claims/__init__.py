@@ -43,6 +43,13 @@ def claims(experiment: str) -> list[Claim]:
     return list({c.key: c for s in statements(experiment) for c in s.tested}.values())
 
 
+def contradictions(experiment: str, a: Statistics, b: Statistics) -> list[str]:
+    """Claims that hold by one measurement and fail by the other. What one of them does not decide is no
+    contradiction: a smaller run decides less."""
+    found = {claim.key: {claim.now.judge(a), claim.now.judge(b)} for claim in claims(experiment)}
+    return [key for key, verdicts in found.items() if verdicts == {"holds", "fails"}]
+
+
 def judged(experiment: str, statistics: Statistics) -> list[Judged]:
     """Every wording of every claim of an experiment, judged."""
     return [

@@ -13,7 +13,7 @@ NS = (250, 500, 750, 1000, 1250, 1500, 2000, 2500, 3000)
 
 def measure(context: Context) -> list[Row]:
     """R = 100, K = 4, lambda = 5000 ms."""
-    deliveries, seeds = context.size(1e8, quick=4e6), 8 if context.quick else 16
+    deliveries, seeds = context.size(1e8, quick=4e6), 4 if context.quick else 16
     return run_points(context, [{**PAPER, "processes": n, "rate": n / 5, "deliveries": deliveries} for n in NS], seeds)
 
 

@@ -15,7 +15,7 @@ NS = (50, 100, 200, 300, 500, 750, 1000, 2000, 5000, 10000)
 def measure(context: Context) -> list[Row]:
     """R = 100, K = 4, X = 20. Each slow message causes more errors at once in a large group, so intervals are wide
     there: more deliveries."""
-    deliveries, seeds = context.size(1e8, quick=4e6), 8 if context.quick else 16
+    deliveries, seeds = context.size(1e8, quick=4e6), 4 if context.quick else 16
     more = dict.fromkeys(NS[-4:], 1 if context.quick else 10)
     points = [{**PAPER, "processes": n, "deliveries": deliveries * more.get(n, 1)} for n in NS]
     return run_points(context, points, seeds)

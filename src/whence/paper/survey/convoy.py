@@ -181,7 +181,7 @@ Row = dict[str, Any]
 
 def measure(context: Context) -> list[Row]:
     """Three orders in small and in larger subgroups, the same load and losses; several seeds."""
-    seconds, subgroups, seeds = (1.0, 4, 3) if context.quick else (4.0, 8, 5)
+    seconds, subgroups, seeds = (1.0, 4, 2) if context.quick else (4.0, 8, 5)
     settings = [
         {"order": order, "subgroups": subgroups, "size": size, "seconds": seconds, "seed": context.seed * 1000 + i}
         for size in (3, 6)

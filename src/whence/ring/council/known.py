@@ -19,7 +19,7 @@ HINT_ROUNDS = 3
 
 def quorum(voters: Sequence[Voter], have: Collection[MemberId]) -> bool:
     """More than half of the voters, or half with the first one (rule C1): two quorums always share a voter."""
-    got = sum(voter.member in have for voter in voters)
+    got = sum([voter.member in have for voter in voters])
     return 2 * got > len(voters) or (0 < 2 * got == len(voters) and voters[0].member in have)
 
 
