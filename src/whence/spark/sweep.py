@@ -333,7 +333,8 @@ def _telling(tell: Callable[[], None]) -> Iterator[None]:
 
     def look() -> None:
         while not over.wait(LOOK_SECONDS):
-            tell()
+            with suppress(TraceError):  # on some shared disks a file appears before its end
+                tell()
 
     thread = threading.Thread(target=look, daemon=True)
     thread.start()
