@@ -20,6 +20,11 @@ from whence.spark.tables import TABLES
 
 GROUP: Final = 1 << 22
 """Rows of a row group. With each all of a dictionary is written: in small groups of a large run that is most of it."""
+SMALL: Final = 1 << 16
+"""Tables of fewer rows wait for others, and share a row group: a task may have 10^5 small runs, and a row group costs a
+millisecond and a place in the file's footer."""
+ROW_BYTES: Final = 256
+"""So many bytes, also of dictionaries, count as a row: a short table of a large run does not wait."""
 
 
 class Parts:
@@ -31,6 +36,8 @@ class Parts:
         self._open: dict[str, Any] = {}
         self._sinks: dict[str, Any] = {}
         self._rows: Counter[str] = Counter()
+        self._waiting: dict[str, list[pa.Table]] = {}
+        self._waiting_rows: Counter[str] = Counter()
         self.written: dict[str, tuple[str, int]] = {}
         """Table -> its file and the rows in it, when the task is over."""
 
@@ -42,11 +49,26 @@ class Parts:
             make_directory(join(self._stage, table))
             self._sinks[table] = output(self._file(table))
             self._open[table] = pq.ParquetWriter(self._sinks[table], _schema(table, rows), **_options(table))
+        schema = self._open[table].schema
+        if rows.schema.types == schema.types:
+            rows = pa.Table.from_arrays(rows.columns, schema=schema)
+        size = max(rows.num_rows, rows.get_total_buffer_size() // ROW_BYTES)
+        if size >= SMALL and table in self._waiting:
+            self._write(table)  # what is large is not copied to be put together with them
+        self._waiting.setdefault(table, []).append(rows if rows.schema == schema else rows.cast(schema))
+        self._waiting_rows[table] += size
         self._rows[table] += rows.num_rows
-        writer = self._open[table]
-        if rows.schema.types == writer.schema.types:
-            rows = pa.Table.from_arrays(rows.columns, schema=writer.schema)
-        writer.write_table(rows if rows.schema == writer.schema else rows.cast(writer.schema), row_group_size=GROUP)
+        if self._waiting_rows[table] >= SMALL:
+            self._write(table)
+
+    def _write(self, table: str) -> None:
+        """What waits, in the order in which it came."""
+        waiting = self._waiting.pop(table)
+        del self._waiting_rows[table]
+        rows = waiting[0]
+        if len(waiting) > 1:  # each has dictionaries of its own
+            rows = pa.concat_tables(waiting).unify_dictionaries().combine_chunks()
+        self._open[table].write_table(rows, row_group_size=GROUP)
 
     def _file(self, table: str) -> str:
         return join(self._stage, table, f"{self._task}-{self._mark}.parquet")
@@ -63,6 +85,8 @@ class Parts:
                 if is_local(self._file(table)):
                     remove(self._file(table))
                 continue
+            if table in self._waiting:
+                self._write(table)
             writer.close()
             if not is_local(self._file(table)):
                 self._sinks[table].close()
