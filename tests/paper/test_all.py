@@ -53,6 +53,34 @@ def test_broken_data_is_measured_again(few: list[str], tmp_path: Path) -> None:
     assert "survey/examples" in few
 
 
+def test_an_interrupted_run_says_how_to_continue(
+    few: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = Experiment.measure
+
+    def interrupted(self: Experiment, context: object) -> object:
+        if self.name == "ccc11/ring":
+            raise KeyboardInterrupt
+        return plain(self, context)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as once:
+        once.setattr(Experiment, "measure", interrupted)
+        assert main(["paper", "all", "--quick", "--out", str(tmp_path)]) == 130
+    assert f"finished experiments are in {tmp_path}; the same command continues" in capsys.readouterr().err
+    assert main(["paper", "all", "--quick", "--out", str(tmp_path)]) == 0
+    assert few == ["survey/examples", "ccc11/ring"]
+
+
+def test_where_nothing_can_be_written_nothing_is_measured(
+    few: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    for name in ("all", "ccc11/ring"):
+        assert main(["paper", name, "--quick", "--out", str(tmp_path / "file" / "out")]) == 2
+        assert "out: cannot make" in capsys.readouterr().err
+    assert few == []
+
+
 def test_a_file_is_no_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "out").write_text("")
     assert main(["paper", "all", "--out", str(tmp_path / "out")]) == 2

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from rich.markup import escape
@@ -15,6 +17,9 @@ from whence.errors import UsageError
 from whence.paper import EXPERIMENTS, PUBLISHED, Experiment
 from whence.paper.claims import Judged, judged, statements
 from whence.paper.claims.page import Results, command, figure, shown, stored
+
+if TYPE_CHECKING:
+    from whence.paper.frame import Context
 
 STYLE = {"holds": "green", "fails": "bold red", "refuted": "bold red", "not decided": "yellow"}
 
@@ -47,7 +52,7 @@ def paper(args: argparse.Namespace) -> int:
     with progress("starting") as tell:
         context = msgspec.structs.replace(context, tell=tell)
         if one is None:
-            results, files = every.run(context, out, args.live)
+            results, files = _all(context, out, args.live)
         else:
             outcome, files = every.one(one, context, out)
     if one is None:
@@ -57,6 +62,16 @@ def paper(args: argparse.Namespace) -> int:
     if not args.json:
         console().print(f"written: {', '.join(map(str, files))}", markup=False, soft_wrap=True)
     return 0
+
+
+def _all(context: Context, out: Path, live: bool) -> tuple[Results, list[Path]]:
+    from whence.paper import all as every
+
+    try:
+        return every.run(context, out, live)
+    except KeyboardInterrupt:
+        print(f"whence: finished experiments are in {out}; the same command continues with the others", file=sys.stderr)
+        raise
 
 
 def _claims(name: str, found: list[Judged], note: str, files: list[Path], as_json: bool) -> None:

@@ -13,7 +13,7 @@ import msgspec
 from whence.errors import ConfigError
 from whence.paper import EXPERIMENTS, LIVE, Experiment
 from whence.paper.claims.page import Result, Results, encode, page, rounded, stored
-from whence.paper.frame import Context, Outcome, load, save
+from whence.paper.frame import Context, Outcome, load, prepare, save
 
 
 def everything(live: bool) -> list[Experiment]:
@@ -24,6 +24,7 @@ def everything(live: bool) -> list[Experiment]:
 
 def one(experiment: Experiment, context: Context, out: Path, again: bool = True) -> tuple[Outcome, list[Path]]:
     """Run an experiment, or take its data from `out` unless it is to run again. Returns the files written."""
+    prepare(out)
     rows = None if again else load(out, experiment.title, context)
     outcome = experiment.outcome(experiment.measure(context) if rows is None else rows)
     return outcome, save(out, experiment.title, context, outcome)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -127,6 +128,16 @@ def _here(context: Context, points: Sequence[Row]) -> list[Row]:
     return found
 
 
+def prepare(out: Path) -> None:
+    """Make the directory, before hours are spent on what cannot be saved there."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"out: cannot make {out}: {error.strerror}") from None
+    if not os.access(out, os.W_OK | os.X_OK):
+        raise ConfigError(f"out: cannot write into {out}: permission denied; name another directory with --out")
+
+
 def save(out: Path, name: str, context: Context, outcome: Outcome) -> list[Path]:
     """Write the data (CSV and Parquet), the plot (PNG and SVG) and claims.json. Returns the paths."""
     stem = name.partition(" ")[0].rpartition("/")[2]
@@ -138,8 +149,8 @@ def save(out: Path, name: str, context: Context, outcome: Outcome) -> list[Path]
         statistics=outcome.statistics,
         claims=judged(name, outcome.statistics),
     )
+    prepare(out)
     try:
-        out.mkdir(parents=True, exist_ok=True)
         files = [out / "claims.json"]
         files[0].write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
         columns = list(dict.fromkeys(key for row in outcome.rows for key in row))
@@ -166,7 +177,7 @@ def load(out: Path, name: str, context: Context) -> list[Row] | None:
     try:
         found = msgspec.json.decode((out / "claims.json").read_bytes(), type=Recorded)
         table = pq.read_table(out / f"{stem}.parquet")
-    except (FileNotFoundError, msgspec.DecodeError, pa.ArrowInvalid):
+    except (OSError, msgspec.DecodeError, pa.ArrowInvalid):
         return None
     if (found.experiment, found.quick, found.seed) != (name, context.quick, context.seed):
         return None

@@ -8,6 +8,9 @@ that depends on it).
 Whether recovery lowers latency is tested at the highest load, with more seeds, in three settings: over the uplink
 (`setting` is `top`), with a layer that skips a gap at once or waits as long as the others do for a reply (variant
 `patient`); and without an uplink (`free`).
+
+With `--as-published` R1 and R4 run as CCC11 prints them, and beside them as ours (`setting` is `ours`), with the same
+rounds and seeds.
 """
 
 from __future__ import annotations
@@ -63,10 +66,12 @@ def measure(context: Context) -> list[Row]:
     highest = settings[-1]
     free = {**base, "load": highest["load"], "round_ms": FREE_MS, "loss": FAILED}
     causal = [v for v in VARIANTS if v != "gossip"]
+    here = [{**s, "once": False, "aging": False, "variant": v} for v in ASKING for s in settings[: len(loads)]]
     parts = {
         "uplink": first + over_seeds(context, settings, seeds, keep),
         "top": over_seeds(context, [{**highest, "variant": v} for v in (*causal, PATIENT)], many, keep),
         "free": over_seeds(context, [{**free, "variant": v} for v in causal], many, keep),
+        "ours": over_seeds(context, here, seeds, keep) if context.as_published else [],
     }
     found = [{"setting": name, **row} for name, rows in parts.items() for row in rows]
     return [{**row, "p": row["load"] / MEMBERS, **_predicted(row)} for row in found]
@@ -158,9 +163,18 @@ def draw(rows: list[Row]) -> Any:
         ("p, events of each member a round", "lost (ordered) events (%)"),
         ("p, events of each member a round", f"recoveries that succeed (%; {LEAST} or more)"),
     )
-    over = sorted((row for row in rows if row["setting"] == "uplink"), key=lambda row: float(row["p"]))
+    over, ours = (
+        sorted((row for row in rows if row["setting"] == setting), key=lambda row: float(row["p"]))
+        for setting in ("uplink", "ours")
+    )
     for i, (variant, name) in enumerate(NAMES.items()):
         mine = [row for row in over if row["variant"] == variant]
+        beside = [row for row in ours if row["variant"] == variant]
+        if beside:
+            name = f"{variant} recovery as printed"
+            bars(axes[0], beside, "p", "latency_ms", i, f"{variant} recovery, ours", line=":")
+            bars(axes[1], beside, "p", "lost_ordered", i, "", 100, ":")
+            success_bars(axes[2], beside, "p", i, f"{variant}, ours", ":")
         bars(axes[0], mine, "p", "latency_ms", i, name)
         bars(axes[1], mine, "p", "lost_ordered", i, name, 100)
         if variant in ASKING:

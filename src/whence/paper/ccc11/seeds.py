@@ -97,14 +97,14 @@ LEAST = 10
 """Attempts needed for a useful interval."""
 
 
-def success_bars(axes: Any, rows: Sequence[Row], x: str, index: int, label: str) -> None:
+def success_bars(axes: Any, rows: Sequence[Row], x: str, index: int, label: str, line: str = "-") -> None:
     """Success rates in per cent with their intervals, for rows with `LEAST` attempts or more."""
     rows = [r for r in rows if total(r, "asked") - total(r, "overtaken") >= LEAST]
     if not rows:
         return
     found = [success(row) for row in rows]
     y = [100 * p.value for p in found]
-    error_bars(axes, [row[x] for row in rows], y, around(found, 100), f"{MARKS[index]}-", COLOURS[index], label)
+    error_bars(axes, [row[x] for row in rows], y, around(found, 100), f"{MARKS[index]}{line}", COLOURS[index], label)
     lowest = 100 * min(p.low for p in found) - 1
     axes.set_ylim(max(0.0, min(90.0, lowest, axes.get_ylim()[0])), 101)
 
