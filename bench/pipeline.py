@@ -488,12 +488,12 @@ def commands(place: Path, sizes: list[int]) -> Iterator[Row]:
         lines = place / f"lines-{rows}"
         to_lines(folder, lines)
         ways = {
-            "whence audit": ("whence.cli", "audit", str(folder)),
-            "whence audit --verdicts all": ("whence.cli", "audit", str(folder), "--verdicts", "all"),
-            "whence audit --engine local": ("whence.cli", "audit", str(folder), "--engine", "local"),
-            "whence audit --engine local, JSON lines": ("whence.cli", "audit", str(lines), "--engine", "local"),
+            "whence audit": ("whence", "audit", str(folder)),
+            "whence audit --verdicts all": ("whence", "audit", str(folder), "--verdicts", "all"),
+            "whence audit --engine local": ("whence", "audit", str(folder), "--engine", "local"),
+            "whence audit --engine local, JSON lines": ("whence", "audit", str(lines), "--engine", "local"),
         }
-        typed("whence.cli", "audit", str(folder), "--engine", "local", "--out", str(place / "warm"))
+        typed("whence", "audit", str(folder), "--engine", "local", "--out", str(place / "warm"))
         for name, arguments in ways.items():
             took = typed(*arguments, "--out", str(place / "out"))
             if "local" not in name:
@@ -520,7 +520,7 @@ def streams(place: Path, rows: int) -> Iterator[Row]:
     for case, name in names.items():
         keyed, _ = measured(case, str(folder))
         yield {"what": f"{name}, {written:,} rows", **keyed, "goal": ">= 1,000,000 rows/s"}
-    took = typed("whence.cli", "watch", str(folder), "--once", "--json", "--out", str(place / "watched"))
+    took = typed("whence", "watch", str(folder), "--once", "--json", "--out", str(place / "watched"))
     del took["cpu"]
     yield {"what": f"whence watch --once, {written:,} rows", **took, "rows/s": written / took["seconds"]}
     shutil.rmtree(folder)

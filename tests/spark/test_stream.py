@@ -455,7 +455,7 @@ def test_a_watcher_that_is_killed_and_another_that_goes_on(
     command = [
         sys.executable,
         "-m",
-        "whence.cli",
+        "whence",
         "watch",
         str(trace),
         "--json",
