@@ -4,9 +4,9 @@ Rows per second (best of several, in a warm session), the ratio to the peer, CPU
 together, the cost of a row as the trace grows; precision and recall at 10^7 rows; the command as it is typed, from
 Enter to the prompt; a batch of the stream. `make bench BENCH=pipeline` takes 10^6 and 2 x 10^7 rows, and 10^4, 10^5 and
 10^6 for the command (WHENCE_BENCH_COMMAND). In the environment, WHENCE_BENCH_ROWS="1000000 10000000 100000000" makes
-the former 10^6, 10^7 and 10^8 (300 MB of trace), and WHENCE_BENCH_PARTS chooses some of "run mixed giant spread command
-stream rows many check" (by default all but `spread`). `many`: memory of the driver, by the number of runs
-(WHENCE_BENCH_RUNS).
+the former 10^6, 10^7 and 10^8 (300 MB of trace), and WHENCE_BENCH_PARTS chooses some of "run mixed giant everybody
+spread command stream rows many check" (by default all but `spread`). `giant` and `everybody` are one run in which 25
+and all of 200 members publish. `many`: memory of the driver, by the number of runs (WHENCE_BENCH_RUNS).
 
 Each figure is measured in a process of its own: `python -m bench.pipeline CASE FOLDER`. CPU time is there because a
 busy machine halves every rate, ours and the peer's: judge by ratios.
@@ -25,7 +25,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
@@ -53,12 +53,15 @@ def children(pid: int) -> Iterator[int]:
 def memory(pid: int) -> int:
     """Bytes of these processes, without files, from the cheap statm. smaps would also account for pages shared by
     forked workers, but takes a third of a core."""
-    pages = 0
-    for each in children(pid):
-        with suppress(OSError, ValueError):
-            _, resident, shared, *_ = map(int, Path(f"/proc/{each}/statm").read_text().split())
-            pages += resident - shared
-    return pages * os.sysconf("SC_PAGE_SIZE")
+    return sum(map(memory_of, children(pid)))
+
+
+def memory_of(pid: int) -> int:
+    """Bytes of this process."""
+    with suppress(OSError, ValueError):
+        _, resident, shared, *_ = map(int, Path(f"/proc/{pid}/statm").read_text().split())
+        return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
+    return 0
 
 
 def cpu() -> float:
@@ -70,19 +73,34 @@ def cpu() -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def measured(*arguments: str) -> tuple[Row, float]:
-    """The output of the case, and its peak memory in GB."""
+def of_worker(pid: int) -> int:
+    """Bytes of the largest Python worker that Spark has started below this process."""
+    workers = (each for each in children(pid) if each != pid and "python" in _name(each))
+    return max((memory_of(each) for each in workers), default=0)
+
+
+class Peak(NamedTuple):
+    """Memory at its peak, in GB."""
+
+    all: float
+    """Of all processes together."""
+    worker: float
+    """Of the largest Python worker."""
+
+
+def measured(*arguments: str) -> tuple[Row, Peak]:
+    """The output of the case, and its peak memory."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
     if arguments[0] == "duckdb":
         env |= WORKER_MEMORY  # what our workers have
     command = [sys.executable, "-m", "bench.pipeline", *arguments]
     process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
-    peak = 0
+    peak = worker = 0
 
     def sample() -> None:
-        nonlocal peak
+        nonlocal peak, worker
         while process.poll() is None:
-            peak = max(peak, memory(process.pid))
+            peak, worker = max(peak, memory(process.pid)), max(worker, of_worker(process.pid))
             time.sleep(0.1)
 
     sampler = threading.Thread(target=sample, daemon=True)
@@ -91,18 +109,20 @@ def measured(*arguments: str) -> tuple[Row, float]:
     sampler.join()
     if process.returncode:
         raise RuntimeError(f"bench.pipeline {' '.join(arguments)} ended with {process.returncode}")
-    return json.loads(said.splitlines()[-1]), peak / 1e9
+    return json.loads(said.splitlines()[-1]), Peak(peak / 1e9, worker / 1e9)
 
 
 # -- traces
 
 
 def write_trace(folder: Path, rows: int, layout: str) -> int:
-    """20 runs x 25 origins x 200 members (`giant`: one run; `tiny`: 2 x 5 x 40), with wrongs; gives the number of rows.
-    Made a part at a time, so that the size of the trace is not the size of memory."""
-    if layout == "giant":
+    """20 runs x 25 origins x 200 members (`giant`: one run; `everybody`: one run x 200 origins, without wrongs; `tiny`:
+    2 x 5 x 40), with wrongs; gives the number of rows. Made a part at a time, so that the size of the trace is not the
+    size of memory."""
+    if layout in ("giant", "everybody"):
+        many = {"origins": 200, "wrongs": 0} if layout == "everybody" else {}
         parts = max(1, rows // 5_000_000)
-        return spark_traces.write_file(spark_traces.make_long(rows, parts), folder / "giant.parquet")
+        return spark_traces.write_file(spark_traces.make_long(rows, parts, **many), folder / "giant.parquet")
     runs = 2 if layout == "tiny" else 20
     small = {"origins": 5, "members": 40} if layout == "tiny" else {}
     wrongs = 4 if layout == "tiny" else 20
@@ -272,23 +292,34 @@ def stream_case(_: str, folder: Path) -> Row:
 
 
 def keyed_case(case: str, folder: Path) -> Row:
-    """`audit_stream` in a warm session: 20 runs as they would come from a table, four files a batch, verdicts written
-    as Parquet, from the start of the query to its end."""
-    from whence.spark import audit_stream
+    """`audit_stream` in a warm session: 20 runs as they would come from a table, or from our own source in blocks, four
+    files a batch, verdicts written as Parquet, from the start of the query to its end."""
+    import pyarrow.parquet as pq
+
+    from whence.spark import audit_stream, register
+    from whence.spark.growing import ROW_BYTES
     from whence.spark.tables import spark_schema
 
     spark = embedded()
+    sizes = [pq.read_metadata(file).num_rows for file in sorted(folder.glob("*.parquet"))]
+    rows = sum(sizes)
 
-    def work() -> int:
-        steps = spark.readStream.schema(spark_schema("events")).option("maxFilesPerTrigger", 4).parquet(str(folder))
+    def work() -> None:
+        if case == "keyed blocks":
+            register(spark)
+            four = 4 * max(sizes) * ROW_BYTES
+            ours = spark.readStream.format("whence").option("blocks", "true").option("max_bytes", four)
+            steps = ours.load(str(folder))
+        else:
+            files = spark.readStream.schema(spark_schema("events")).option("maxFilesPerTrigger", 4)
+            steps = files.parquet(str(folder))
         with tempfile.TemporaryDirectory() as out:
-            found = audit_stream(steps, exceptions=case == "keyed exceptions")
+            found = audit_stream(steps, exceptions=case != "keyed")
             sink = found.writeStream.format("parquet").option("checkpointLocation", f"{out}/saved")
             query = sink.trigger(availableNow=True).start(f"{out}/found")
             query.awaitTermination()
-        return sum(progress["numInputRows"] for progress in query.recentProgress)
 
-    best, rows = timed(work)
+    best, _ = timed(work)
     return {**best, "rows": rows, "rows/s": rows / best["seconds"], "cpu us/row": best["cpu"] / rows * 1e6}
 
 
@@ -386,6 +417,7 @@ CASES: dict[str, Callable[[str, Path], Row]] = {
     "stream": stream_case,
     "keyed": keyed_case,
     "keyed exceptions": keyed_case,
+    "keyed blocks": keyed_case,
     "many": runs_case,
     "rows": rows_case,
 }
@@ -398,6 +430,7 @@ PARTS = (
     ("run", "run", "runs"),
     ("mixed", "mixed", "shuffle"),
     ("giant", "giant", "giant"),
+    ("everybody", "everybody", "giant"),
     ("spread", "run", "giant"),  # every run over all workers: slower, and in less memory
 )
 """Name, layout of the trace, design."""
@@ -419,13 +452,14 @@ def designs(place: Path, rows: int, parts: list[str]) -> Iterator[Row]:
             measures.append(("DuckDB + kernel", peer, peer_memory))
         if (ours["rows"], ours["violations"]) != (written, peer.get("violations", ours["violations"])):
             raise RuntimeError(f"{design} and the peer do not agree: {ours} {peer}")
-        for name, found, memory_gb in measures:
+        for name, found, peak in measures:
             yield {
                 "what": f"{name}: {layout} layout, {written:,} rows",
                 "rows/s": written / found["seconds"],
                 "seconds": found["seconds"],
                 "cpu us/row": found["cpu"] / written * 1e6,
-                "peak GB": memory_gb,
+                "peak GB": peak.all,
+                **({"worker GB": peak.worker} if found is ours else {}),
                 **({"ratio to peer": peer["seconds"] / found["seconds"]} if found is ours and peer else {}),
             }
         shutil.rmtree(folder)
@@ -454,12 +488,12 @@ def commands(place: Path, sizes: list[int]) -> Iterator[Row]:
         lines = place / f"lines-{rows}"
         to_lines(folder, lines)
         ways = {
-            "whence audit": ("whence.cli", "audit", str(folder)),
-            "whence audit --verdicts all": ("whence.cli", "audit", str(folder), "--verdicts", "all"),
-            "whence audit --engine local": ("whence.cli", "audit", str(folder), "--engine", "local"),
-            "whence audit --engine local, JSON lines": ("whence.cli", "audit", str(lines), "--engine", "local"),
+            "whence audit": ("whence", "audit", str(folder)),
+            "whence audit --verdicts all": ("whence", "audit", str(folder), "--verdicts", "all"),
+            "whence audit --engine local": ("whence", "audit", str(folder), "--engine", "local"),
+            "whence audit --engine local, JSON lines": ("whence", "audit", str(lines), "--engine", "local"),
         }
-        typed("whence.cli", "audit", str(folder), "--engine", "local", "--out", str(place / "warm"))
+        typed("whence", "audit", str(folder), "--engine", "local", "--out", str(place / "warm"))
         for name, arguments in ways.items():
             took = typed(*arguments, "--out", str(place / "out"))
             if "local" not in name:
@@ -478,10 +512,15 @@ def streams(place: Path, rows: int) -> Iterator[Row]:
     folder = place / f"streams-{rows}"
     folder.mkdir()
     written = write_trace(folder, rows, "run")
-    for case, name in (("keyed", "audit_stream"), ("keyed exceptions", "audit_stream(exceptions=True)")):
+    names = {
+        "keyed": "audit_stream",
+        "keyed exceptions": "audit_stream(exceptions=True)",
+        "keyed blocks": "audit_stream(exceptions=True) of blocks",
+    }
+    for case, name in names.items():
         keyed, _ = measured(case, str(folder))
         yield {"what": f"{name}, {written:,} rows", **keyed, "goal": ">= 1,000,000 rows/s"}
-    took = typed("whence.cli", "watch", str(folder), "--once", "--json", "--out", str(place / "watched"))
+    took = typed("whence", "watch", str(folder), "--once", "--json", "--out", str(place / "watched"))
     del took["cpu"]
     yield {"what": f"whence watch --once, {written:,} rows", **took, "rows/s": written / took["seconds"]}
     shutil.rmtree(folder)
@@ -498,7 +537,7 @@ def to_lines(folder: Path, to: Path) -> None:
 
 def figures() -> Iterator[Row]:
     sizes = [int(rows) for rows in os.environ.get("WHENCE_BENCH_ROWS", "1000000 20000000").split()]
-    parts = os.environ.get("WHENCE_BENCH_PARTS", "run mixed giant command stream rows many check").split()
+    parts = os.environ.get("WHENCE_BENCH_PARTS", "run mixed giant everybody command stream rows many check").split()
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         for size in sizes:
@@ -529,8 +568,8 @@ def figures() -> Iterator[Row]:
                 shutil.rmtree(folder)
         if "check" in parts:
             (place / "check").mkdir()
-            check, memory_gb = measured("check", str(place / "check"))
-            yield {"what": "precision and recall, any layout", **check, "peak GB": memory_gb}
+            check, peak = measured("check", str(place / "check"))
+            yield {"what": "precision and recall, any layout", **check, "peak GB": peak.all}
 
 
 def main() -> list[Row]:

@@ -202,7 +202,7 @@ def test_a_member_goes_on_from_its_directory(tmp_path: Path) -> None:
 
 def test_from_the_shell(tmp_path: Path) -> None:
     """Three processes over sockets, two of which publish what comes in."""
-    command = [sys.executable, "-m", "whence.cli", "node", "--cluster", "free", "--insecure", "--json"]
+    command = [sys.executable, "-m", "whence", "node", "--cluster", "free", "--insecure", "--json"]
     command += ["--order", "probabilistic", "--contract", "entries=256,keys=3", "--coordinate"]
     env = {**os.environ, "PYTHONUNBUFFERED": "1"}
     nodes: list[subprocess.Popen[str]] = []
@@ -241,7 +241,7 @@ def test_from_the_shell(tmp_path: Path) -> None:
 
 
 def test_a_contract_on_the_command_line_that_is_none() -> None:
-    command = [sys.executable, "-m", "whence.cli", "node", "--cluster", "c", "--insecure", "--contract"]
+    command = [sys.executable, "-m", "whence", "node", "--cluster", "c", "--insecure", "--contract"]
     for bad, word in (("colour=red", "colour"), ("target_error=7", "target_error"), ("rate=fast", "rate")):
         done = subprocess.run([*command, bad], capture_output=True, text=True, timeout=LIMIT)
         assert done.returncode == 2 and word in done.stderr

@@ -348,7 +348,7 @@ class Killable:
         self.log = directory / "stderr"
         self._file = self.log.open("a")
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "whence.cli", "bridge", "--directory", str(directory / "bridge"), "--probe", "0.5"]
+            [sys.executable, "-m", "whence", "bridge", "--directory", str(directory / "bridge"), "--probe", "0.5"]
             + [word for side in sides for word in side],
             stdin=subprocess.DEVNULL,
             stdout=self._file,

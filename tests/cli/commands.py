@@ -28,7 +28,7 @@ class Command:
 
     def __init__(self, *args: object) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "whence.cli", *map(str, args)],
+            [sys.executable, "-m", "whence", *map(str, args)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -92,7 +92,7 @@ class Command:
 def whence(*args: object) -> tuple[int, str, str]:
     """A command to its end."""
     done = subprocess.run(
-        [sys.executable, "-m", "whence.cli", *map(str, args)],
+        [sys.executable, "-m", "whence", *map(str, args)],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         timeout=LIMIT,

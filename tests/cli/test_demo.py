@@ -21,7 +21,7 @@ PATIENCE_S = 240
 
 
 def command(out: Path, *options: str) -> list[str]:
-    return [sys.executable, "-m", "whence.cli", "demo", "--seconds", "1.5", "--out", str(out), *options]
+    return [sys.executable, "-m", "whence", "demo", "--seconds", "1.5", "--out", str(out), *options]
 
 
 def run(out: Path, *options: str, **how: object) -> subprocess.CompletedProcess[str]:

@@ -33,7 +33,7 @@ class Service:
         self.start()
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "whence.cli", *self.command]
+        command = [sys.executable, "-m", "whence", *self.command]
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
         self.process = subprocess.Popen(command, **pipes)  # type: ignore[call-overload]
 

@@ -76,7 +76,7 @@ def test_bad_arguments_are_named(args: str, said: str, capsys: pytest.CaptureFix
     ["sim quiet", "soak quiet --seeds 1 --jobs 1", "scale --processes 4 --entries 4 --keys 2 --deliveries 100"],
 )
 def test_progress_is_for_those_who_look(args: str) -> None:
-    command = [sys.executable, "-m", "whence.cli", *args.split()]
+    command = [sys.executable, "-m", "whence", *args.split()]
     quiet = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)
     bar = [line for line in quiet.stderr.splitlines() if not line.startswith("whence: ")]
     assert not bar and "\x1b" not in quiet.stderr  # a line every ten seconds, on a slow machine
@@ -101,7 +101,7 @@ def test_progress_is_for_those_who_look(args: str) -> None:
 
 
 def test_v_says_more(here: Path) -> None:
-    command = [sys.executable, "-m", "whence.cli", "-vv", "node", "--cluster", "x", "--insecure"]
+    command = [sys.executable, "-m", "whence", "-vv", "node", "--cluster", "x", "--insecure"]
     command += ["--join", "127.0.0.1:1", "--timeout", "1"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
     assert done.returncode == 2

@@ -18,7 +18,7 @@ from whence.cli import main, show
 from whence.cli.later import missing
 from whence.cli.sweep import _results, numbers
 
-WHENCE = [sys.executable, "-m", "whence.cli"]
+WHENCE = [sys.executable, "-m", "whence"]
 
 
 def test_ctrl_c_during_the_imports_is_one_line(tmp_path: Path) -> None:

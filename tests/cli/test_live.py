@@ -180,7 +180,7 @@ def test_ctrl_c_while_nobody_answers(start: Callable[..., Command]) -> None:
 def test_nobody_reads_the_output_any_more(start: Callable[..., Command]) -> None:
     """`whence node ... | head -1`."""
     node = subprocess.Popen(
-        [sys.executable, "-m", "whence.cli", "node", "--cluster", "x", "--insecure", "--coordinate"],
+        [sys.executable, "-m", "whence", "node", "--cluster", "x", "--insecure", "--coordinate"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -237,7 +237,7 @@ def test_what_is_not_installed_is_named(tmp_path: Path) -> None:
     (tmp_path / "s.key").chmod(0o600)
 
     def run(*args: object) -> subprocess.CompletedProcess[bytes]:
-        command = [sys.executable, "-m", "whence.cli", *map(str, args)]
+        command = [sys.executable, "-m", "whence", *map(str, args)]
         path = {**os.environ, "PYTHONPATH": str(tmp_path)}
         return subprocess.run(command, input=b"hi\n", capture_output=True, timeout=LIMIT, env=path)
 
@@ -300,7 +300,7 @@ def test_people_chat(start: Callable[..., Command]) -> None:
         master, slave = pty.openpty()
     except OSError as error:
         pytest.skip(f"no terminal can be had here: {error}")
-    args = [sys.executable, "-m", "whence.cli", "chat", "--cluster", "tea", "--insecure", "--nick", "ann"]
+    args = [sys.executable, "-m", "whence", "chat", "--cluster", "tea", "--insecure", "--nick", "ann"]
     ann = subprocess.Popen(args, stdin=slave, stdout=slave, stderr=subprocess.PIPE, start_new_session=True)
     os.close(slave)
     shown: list[bytes] = []

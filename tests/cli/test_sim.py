@@ -209,7 +209,7 @@ def test_an_interrupt_is_exit_130_and_leaves_no_trace(tmp_path: Path) -> None:
     """As a person would: Ctrl-C in the middle of a run that takes minutes."""
     path, out = tmp_path / "long.toml", tmp_path / "out"
     path.write_text(SMALL.replace('"4s"', '"100h"'), encoding="utf-8")
-    command = [sys.executable, "-m", "whence.cli", "sim", str(path), "--trace", str(out), "--format", "jsonl"]
+    command = [sys.executable, "-m", "whence", "sim", str(path), "--trace", str(out), "--format", "jsonl"]
     process = subprocess.Popen(
         command,
         stderr=subprocess.PIPE,

@@ -21,7 +21,7 @@ from whence.conform import FEATURES, SCENARIOS, Settings, run_suite
 ROOT = Path(__file__).parents[2]
 EXAMPLE = [sys.executable, str(ROOT / "examples" / "conform_vector.py")]
 WEIRD = [sys.executable, str(Path(__file__).parent / "weird.py")]
-WHENCE = [sys.executable, "-m", "whence.cli"]
+WHENCE = [sys.executable, "-m", "whence"]
 
 
 def conform(*args: str) -> subprocess.CompletedProcess[str]:

@@ -21,7 +21,7 @@ from whence.trace import read
 ROOT = Path(__file__).parents[2]
 PYTHON = sys.executable
 EXAMPLE = [PYTHON, str(ROOT / "examples" / "conform_vector.py")]
-OURS = [PYTHON, "-m", "whence.cli", "adapter"]
+OURS = [PYTHON, "-m", "whence", "adapter"]
 
 PATIENT = Settings(timeout_s=90, hold_s=3, start_s=120)
 """For systems that pass. How busy the machine is must not matter."""

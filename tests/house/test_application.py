@@ -34,4 +34,4 @@ def test_every_block_in_order(whole: bool, tmp_path: Path) -> None:
             for line in block.splitlines():
                 if " audit " in line and (shutil.which("java") is None or not whole):
                     continue  # it needs Java, as the page says, and seconds: the tutorial has one, too
-                run([sys.executable, "-m", "whence.cli", *line.split()[1:]], tmp_path)
+                run([sys.executable, "-m", "whence", *line.split()[1:]], tmp_path)

@@ -52,7 +52,7 @@ def test_the_commands_succeed(page: str, whole: bool, tmp_path: Path) -> None:
             if words[0] == "node":
                 joining(args)
             continue
-        run = [sys.executable, "-m", "whence.cli", *words]
+        run = [sys.executable, "-m", "whence", *words]
         done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False)
         assert done.returncode == 0, f"{' '.join(words)}: {done.stderr}"
         assert done.stdout

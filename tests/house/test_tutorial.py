@@ -39,7 +39,7 @@ def test_the_commands_succeed(whole: bool, tmp_path: Path) -> None:
             continue  # it needs Java 17 or newer, as the page says
         name, *args = command.split()
         assert name == "whence"
-        run = [sys.executable, "-m", "whence.cli", *args]
+        run = [sys.executable, "-m", "whence", *args]
         done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False)
         assert done.returncode == 0, f"{command}: {done.stderr}"
         assert done.stdout

@@ -44,9 +44,9 @@ class Made:
         self.row(member, "deliver", event=event, origin=event.partition("@")[2])
 
 
-def trace(seed: int, length: int = 60, *, wrong: bool = True) -> list[Row]:
+def trace(seed: int, length: int = 60, *, wrong: bool = True, everybody: bool = False) -> list[Row]:
     """One run. `wrong`: deliveries come early, late, twice, of nothing; else every member delivers in causal order, and
-    loses nothing of what it goes on without."""
+    loses nothing of what it goes on without. `everybody`: all members publish."""
     rng = random.Random(seed)
     made = Made(rng)
     tidy = rng.choice([0.5, 0.9, 0.98]) if wrong else 1.0
@@ -69,7 +69,7 @@ def trace(seed: int, length: int = 60, *, wrong: bool = True) -> list[Row]:
     tokens, shared = 0, 99  # a ticket that changes hands
     for _ in range(length):
         member, dice = rng.choice(members), rng.random()
-        if dice < 0.25 and member in publishers:
+        if dice < 0.25 and (everybody or member in publishers):
             if not wrong:  # it has to have all that it has heard of
                 for event in events:
                     if event not in got[member]:
@@ -127,6 +127,18 @@ def trace(seed: int, length: int = 60, *, wrong: bool = True) -> list[Row]:
                 if event not in got[member]:
                     made.deliver(member, event)
     return made.rows
+
+
+def mixed_up(rows: list[Row], rng: random.Random) -> list[Row]:
+    """The same run with some steps of each member in another order: events are delivered before they are published,
+    states are taken before they are given, and members wait for each other in circles."""
+    number = {(row.member, row.lseq): row.lseq for row in rows}
+    for member in sorted({row.member for row in rows}):
+        steps = sorted(row.lseq for row in rows if row.member == member)
+        for _ in range(rng.randrange(4)):
+            a, b = rng.choice(steps), rng.choice(steps)
+            number[member, a], number[member, b] = number[member, b], number[member, a]
+    return [msgspec.structs.replace(row, lseq=number[row.member, row.lseq]) for row in rows]
 
 
 def cut(rows: list[Row], rng: random.Random) -> list[Row]:

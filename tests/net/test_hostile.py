@@ -188,6 +188,29 @@ def test_nobody_speaks_for_another_member() -> None:
     run(main())
 
 
+class Stream(Connection):
+    """A connection whose other end has greeted as 127.0.0.1:1."""
+
+    @property
+    def streams(self) -> bool:
+        return True
+
+
+def test_what_a_connection_remembers_of_its_last_packet_proves_nothing_about_the_next() -> None:
+    host, stream = whence.Host(insecure=True), Stream("127.0.0.1:1")
+
+    def send(sender: str, target: str = "") -> tuple[int, int]:
+        packet = pack("nobody's", sender, Subscribe(1))
+        host._received(direct(target, packet) if target else packet, stream)
+        return host.stats.no_cluster, host.stats.other_sender
+
+    mine, other, longer = "127.0.0.1:1#5", "127.0.0.1:2#5", "127.0.0.1:1#55"
+    assert [send(mine), send(mine), send(other), send(mine)] == [(1, 0), (2, 0), (2, 1), (3, 1)]
+    assert stream.route is not None and stream.route.sender == mine
+    assert [send(longer), send(other, mine), send(mine, other)] == [(4, 1), (4, 2), (5, 2)]
+    assert (stream.route.sender, stream.route.target) == (mine, other)
+
+
 def test_a_replayed_greeting_opens_a_connection_that_soon_ends() -> None:
     """Recorded on its way to another member: here the greeting is new, but nothing forged follows for long."""
     from whence.net.guard import SecretGuard

@@ -195,7 +195,7 @@ print(hashlib.blake2b(repr(Run(world(more=CHAOS), 7, MOVES).rows).encode()).hexd
 
 
 def test_the_packaged_scenario_shows_errors_and_alerts() -> None:
-    command = [sys.executable, "-m", "whence.cli", "sim", "probabilistic"]
+    command = [sys.executable, "-m", "whence", "sim", "probabilistic"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "error rate" in done.stdout and "alerts, Algorithm 5" in done.stdout and "header bytes" in done.stdout

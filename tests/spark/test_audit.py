@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -115,6 +116,31 @@ def test_giant_runs_are_spread_over_workers(
         found = audit_files(spark, [tmp_path / "in"], tmp_path / name, giant=giant, complete=True)
         assert found.design == ("giant" if name == "many" else "runs")
         exactly(tmp_path / name, injected)
+    assert_same_tables(tmp_path / "one", tmp_path / "many")
+
+
+def test_a_giant_run_in_which_everybody_publishes(spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
+    """With deliveries in another order, twice and cut out, at publishers, too: the same tables."""
+    (whole,), _ = make(6_000, runs=1, origins=20, members=20, wrongs=0)
+    rng = np.random.default_rng(7)
+    lseq, kind = whole["lseq"].to_numpy().copy(), whole["kind"].to_pylist()
+    delivers = np.flatnonzero([k == "deliver" for k in kind])
+    member = np.array(whole["member"].to_pylist())
+    for a, b in rng.choice(delivers, (30, 2)).tolist():
+        if member[a] == member[b]:
+            lseq[a], lseq[b] = lseq[b], lseq[a]
+    near = rng.choice(delivers[:-400], 60)
+    for a in near.tolist():  # the next delivery of the same member, or one soon after
+        b = next(b for b in delivers[delivers > a].tolist() if member[b] == member[a])
+        lseq[a], lseq[b] = lseq[b], lseq[a]
+    spoiled_ = whole.set_column(whole.schema.get_field_index("lseq"), "lseq", pa.array(lseq))
+    keep = np.setdiff1d(np.arange(len(lseq)), rng.choice(delivers, 5))
+    write([spoiled_.take(keep)], tmp_path / "in", layout="run")
+    one = audit_files(spark, [tmp_path / "in"], tmp_path / "one", design="runs")
+    many = audit_files(spark, [tmp_path / "in"], tmp_path / "many", giant=1_000)
+    assert many.design == "giant" and one.verdicts["inverted"] > 20 and one.missing == 5
+    for name in ("rows", "runs", "published", "deliveries", "verdicts", "violations", "missing", "doubts", "circles"):
+        assert getattr(one, name) == getattr(many, name), name
     assert_same_tables(tmp_path / "one", tmp_path / "many")
 
 

@@ -75,7 +75,7 @@ def test_a_sweep(cluster: Cluster, spark: SparkSession, tmp_path: Path, grid: st
     has compiled is shipped, too, so that executors compile nothing."""
     (tmp_path / "grid.toml").write_text(grid)
     assert main(["sweep", str(tmp_path / "grid.toml"), "--out", str(tmp_path / "embedded"), "--json"]) == 0
-    command = [sys.executable, "-m", "whence.cli", "sweep", str(tmp_path / "grid.toml"), "--out", str(tmp_path / "out")]
+    command = [sys.executable, "-m", "whence", "sweep", str(tmp_path / "grid.toml"), "--out", str(tmp_path / "out")]
     command += ["--master", cluster.url, "--memory", "1g", "--json"]
     done = subprocess.run(command, env=cluster.env, capture_output=True, timeout=WAIT)
     assert done.returncode == 0, done.stderr.decode()[-3000:]
@@ -100,7 +100,7 @@ def test_spark_connect(cluster: Cluster, spark: SparkSession, tmp_path: Path) ->
     made, _ = spark_traces.make(10_000, runs=2, origins=5, members=40, wrongs=4)
     spark_traces.write(made, tmp_path / "trace")
     env = {**cluster.env, "SPARK_REMOTE": cluster.connect()}
-    command = [sys.executable, "-m", "whence.cli", "audit", str(tmp_path / "trace"), "--out", str(tmp_path / "out")]
+    command = [sys.executable, "-m", "whence", "audit", str(tmp_path / "trace"), "--out", str(tmp_path / "out")]
     done = subprocess.run([*command, "--json"], env=env, capture_output=True, timeout=WAIT)
     assert done.returncode == 1, done.stderr.decode()[-3000:]
     assert main(["audit", str(tmp_path / "trace"), "--out", str(tmp_path / "embedded"), "--json"]) == 1
@@ -153,7 +153,7 @@ def test_a_session_of_ones_own(cluster: Cluster, spark: SparkSession, tmp_path: 
 def test_a_worker_is_killed_in_mid_job(cluster: Cluster, spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
     made, injected = spark_traces.make(1_100_000, runs=10, origins=20, members=100, wrongs=20)
     spark_traces.write(made, tmp_path / "trace", layout="mixed", files=12)
-    command = [sys.executable, "-m", "whence.cli", "audit", str(tmp_path / "trace")]
+    command = [sys.executable, "-m", "whence", "audit", str(tmp_path / "trace")]
     command += ["--out", str(tmp_path / "out"), "--master", cluster.url, "--memory", "1g", "--json"]
     process = subprocess.Popen(command, env=cluster.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:

@@ -34,7 +34,7 @@ def test_a_worker_is_killed_in_mid_job(tmp_path: Path) -> None:
     (tmp_path / "cluster").mkdir()
     with ExitStack() as stack:
         cluster = Cluster(tmp_path / "cluster", stack)
-        command = [sys.executable, "-m", "whence.cli", "history", str(tmp_path / "h.parquet"), "--json"]
+        command = [sys.executable, "-m", "whence", "history", str(tmp_path / "h.parquet"), "--json"]
         command += ["--master", cluster.url]
         process = subprocess.Popen(command, env=cluster.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         try:

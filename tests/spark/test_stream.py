@@ -34,8 +34,8 @@ from whence.judge.batch.following import fed, verdict_table
 from whence.judge.follow import CHECKPOINTS, Changes, Step, step_of
 from whence.sim.run import run
 from whence.sim.scenario import load
-from whence.spark import stream
-from whence.spark.growing import reach, read
+from whence.spark import blocks, stream
+from whence.spark.growing import GrowingReader, reach, read
 from whence.spark.stream import StreamAudit, read_mark, read_stream
 from whence.spark.tables import arrow_schema
 from whence.trace import JsonlTrace, Row
@@ -245,6 +245,48 @@ def test_the_source_takes_complete_lines_and_row_groups_only(tmp_path: Path) -> 
         read(str(file), one, 3 * one)
 
 
+def test_the_source_in_blocks_has_the_same_rows(tmp_path: Path) -> None:
+    """Of two runs in one file, with a line that is no row; of a Parquet file, from its second row group on."""
+    rows = [Row(f"r{n % 2}", "main", "a#1", n, n, "publish", event=f"a#1/{n}") for n in range(6)]
+    lines = [msgspec.json.encode(row) + b"\n" for row in rows]
+    (tmp_path / "a.jsonl").write_bytes(b"".join([*lines[:3], b"no row\n", *lines[3:]]))
+    pq.write_table(as_table(rows), tmp_path / "b.parquet", row_group_size=2)
+    reader = GrowingReader(str(tmp_path), 1 << 20, blocks=True)
+    found: dict[str, list[tuple[str, int]]] = {}
+    for span in reader.partitions({"b.parquet": 1}, reach(tmp_path, {}, None)):
+        for batch in reader.read(span):
+            assert tuple(batch.schema.names) == blocks.BLOCK_COLUMNS
+            [one] = batch.to_pylist()
+            table = pa.ipc.open_stream(one["block"]).read_all()
+            where = table["position" if one["run"] == blocks.REFUSED else "lseq"].to_pylist()
+            names = [Path(str(file)).name for file in table["file"].to_pylist()]
+            found.setdefault(one["run"], []).extend(zip(names, where, strict=True))
+    assert {run: sorted(places) for run, places in found.items()} == {
+        blocks.REFUSED: [("a.jsonl", 4)],  # its line
+        "r0": [("a.jsonl", 0), ("a.jsonl", 2), ("a.jsonl", 4), ("b.parquet", 2), ("b.parquet", 4)],
+        "r1": [("a.jsonl", 1), ("a.jsonl", 3), ("a.jsonl", 5), ("b.parquet", 3), ("b.parquet", 5)],
+    }
+
+
+def test_rows_of_a_stream_need_the_required_columns_only() -> None:
+    """`audit_stream` sends no others through the JVM. A row without a value where one is needed is left out."""
+    table = pa.table(
+        {
+            "run": ["r", "r", None],
+            "cluster": ["main"] * 3,
+            "member": ["a#1"] * 3,
+            "lseq": [0, 1, 2],
+            "kind": ["join", "publish", "publish"],
+            "event": [None, "a#1/1", "a#1/2"],
+        }
+    )
+    good, refused = blocks.packed(iter(table.to_batches())), blocks.REFUSED
+    found = {one["run"]: one for batch in good for one in batch.to_pylist()}
+    assert sorted(found) == sorted(["r", refused]) and found["r"]["rows"] == 2
+    verdicts, wrong = fed(Follower(), blocks.unpacked([found["r"]["block"]]), "r", "main")
+    assert verdicts.num_rows == 0 and not wrong
+
+
 # -- with Spark
 
 
@@ -413,7 +455,7 @@ def test_a_watcher_that_is_killed_and_another_that_goes_on(
     command = [
         sys.executable,
         "-m",
-        "whence.cli",
+        "whence",
         "watch",
         str(trace),
         "--json",
@@ -460,7 +502,7 @@ from whence.spark import audit_stream, register
 from whence.spark.session import session
 spark = session("local[1]", "1g")
 register(spark)
-steps = spark.readStream.format("whence").option("max_bytes", 100_000).load(sys.argv[1])
+steps = spark.readStream.format("whence").option("max_bytes", 100_000).option("blocks", sys.argv[4]).load(sys.argv[1])
 sink = audit_stream(steps).writeStream.format("parquet").option("checkpointLocation", sys.argv[2] + "/saved")
 trigger = {"availableNow": True} if sys.argv[3] == "once" else {"processingTime": "100 milliseconds"}
 sink.trigger(**trigger).start(sys.argv[2] + "/found").awaitTermination()
@@ -468,7 +510,8 @@ sink.trigger(**trigger).start(sys.argv[2] + "/found").awaitTermination()
 
 
 @pytest.mark.long
-def test_a_keyed_stream_that_is_killed_and_another_that_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["false", "true"], ids=["rows", "blocks"])
+def test_a_keyed_stream_that_is_killed_and_another_that_goes_on(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     """`audit_stream` in a process that is killed (-9) after some of its batches, whatever it is doing then. The next
     one goes on from the state store: together each verdict once, those of the batch."""
     trace = tmp_path / "trace"
@@ -485,14 +528,14 @@ def test_a_keyed_stream_that_is_killed_and_another_that_goes_on(spark: SparkSess
 
     write(range(5))
     with (tmp_path / "said").open("wb") as said:
-        first = subprocess.Popen([*command, "on"], stdout=said, stderr=said, start_new_session=True)
+        first = subprocess.Popen([*command, "on", kind], stdout=said, stderr=said, start_new_session=True)
     try:
         wait_for((tmp_path / "saved" / "commits" / "1").exists)
     finally:
         os.killpg(first.pid, signal.SIGKILL)
         first.wait()
     write(range(5, 8))
-    done = subprocess.run([*command, "once"], capture_output=True)
+    done = subprocess.run([*command, "once", kind], capture_output=True)
     assert done.returncode == 0, done.stderr.decode()[-3000:]
     found = spark.read.parquet(str(tmp_path / "found"))
     assert by_step(r.asDict() for r in found.where("verdicts is not null").select("verdicts.*").collect()) == verdicts

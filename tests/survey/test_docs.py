@@ -24,7 +24,7 @@ def test_the_session_prints_what_it_says(tmp_path: Path) -> None:
     used = sorted(set(re.findall(r"127\.0\.0\.1:(\d+)", script)))
     for port, free in zip(used, free_ports(len(used)), strict=True):
         script = script.replace(f":{port}", f":{free}")
-    whence = f'whence() {{ exec {sys.executable} -m whence.cli "$@"; }}\n'  # in the background it is the process itself
+    whence = f'whence() {{ exec {sys.executable} -m whence "$@"; }}\n'  # in the background it is the process itself
     script = re.sub(r"^(whence publish .*)$", r"( \1 )", script, flags=re.MULTILINE)
     # a process group of its own, which is ended whatever happens
     session = subprocess.Popen(

@@ -61,14 +61,18 @@ def copies_of(directory: str | os.PathLike[str]) -> Copies:
 
 
 def merged(rows: Iterable[Row], copies: Copies, name: str = "all") -> Iterator[Row]:
-    """The rows of several clusters as those of one, `name`. Ids and members are told by their clusters."""
+    """The rows of several clusters as those of one, `name`, in one run: the first one's. Ids and members are told by
+    their clusters."""
+    run = None
     for row in rows:
+        run = run or row.run
         home, event = row.cluster, row.event or ""
         while (home, event) in copies:
             home, event = copies[home, event]
         crossed = (home, event) != (row.cluster, row.event or "")
         told = msgspec.structs.replace(
             row,
+            run=run,
             cluster=name,
             member=f"{row.cluster}/{row.member}",
             event=f"{home}/{event}" if row.event else None,

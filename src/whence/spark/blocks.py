@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 BLOCKS: Final = "run string, cluster string, rows long, block binary, piece long"
 """`piece`: where the block comes from; in this order rows mostly need no sorting."""
 
+BLOCK_COLUMNS: Final = ("run", "cluster", "rows", "block", "piece")
+
 BLOCK_ROWS: Final = 1 << 18
 """Rows that are packed at a time: large enough for their dictionaries to pay."""
 
@@ -83,13 +85,15 @@ def _packed(batches: list[pa.RecordBatch], number: int) -> Iterator[pa.RecordBat
 def sound(table: pa.Table) -> tuple[pa.Table, pa.Table]:
     """Rows that can be judged, and the others as the table `quarantine`."""
     wrong: list[tuple[Any, str]] = []
-    if table["bad"].null_count < table.num_rows:
+    there = set(table.column_names)
+    if "bad" in there and table["bad"].null_count < table.num_rows:
         wrong.append((table["bad"].is_valid(), ""))
     wrong += [(table[name].is_null(), f"no value in column {name!r}") for name in KEYS if table[name].null_count]
     low: Any = pc.min(table["lseq"]).as_py()
     if low is not None and low < 0:
         wrong.append((pc.less(table["lseq"], pa.scalar(0)), "lseq is below 0"))
-    for order in sorted({o for o in pc.unique(table["order"]).to_pylist() if o is not None} - set(PROMISES)):
+    orders: list[str | None] = pc.unique(table["order"]).to_pylist() if "order" in there else []
+    for order in sorted({o for o in orders if o is not None} - set(PROMISES)):
         wrong.append((pc.equal(table["order"].cast(pa.string()), pa.scalar(order)), unknown_order(order)))
     bad: list[Bad] = []
     gone: Any = None
@@ -97,12 +101,13 @@ def sound(table: pa.Table) -> tuple[pa.Table, pa.Table]:
         mask = pc.fill_null(mask, False)
         new = mask if gone is None else pc.and_(mask, pc.invert(gone))
         for row in table.filter(new).to_pylist():
-            file, position, told, raw = (row.pop(name) for name in ("file", "position", "bad", "raw"))
+            file, position = row.pop("file", ""), row.pop("position", -1)
+            told, raw = row.pop("bad", None), row.pop("raw", None)
             said = json.dumps({name: value for name, value in row.items() if value is not None})
             bad.append(Bad(file, position, why or told, raw if told else said[:RAW_LIMIT]))
         gone = mask if gone is None else pc.or_(gone, mask)
     good = table if gone is None else table.filter(pc.invert(gone))
-    return good.drop_columns(["bad", "raw"]), ingest.bad_table(bad)
+    return good.drop_columns([name for name in ("bad", "raw") if name in there]), ingest.bad_table(bad)
 
 
 def _filled(rows: pa.Table) -> list[str]:
@@ -114,15 +119,16 @@ def of_pieces(spark: SparkSession, pieces: Sequence[Piece]) -> DataFrame:
     """The rows of these pieces as blocks. With the blocks in the order of pieces, as files are written, mostly nothing
     has to be sorted."""
 
-    def work(job: tuple[int, Piece]) -> Iterator[pa.RecordBatch]:
-        number, piece = job
-        rows, bad = read([piece])
-        if bad:
-            yield _block(REFUSED, str(number), ingest.bad_table(bad), number)
-        for run, cluster, table in by_run(rows.select(_filled(rows))):
-            yield _block(run, cluster, table, number)
+    return ingest.over(spark, list(enumerate(pieces)), lambda job: of_piece(*job), BLOCKS)
 
-    return ingest.over(spark, list(enumerate(pieces)), work, BLOCKS)
+
+def of_piece(number: int, piece: Piece) -> Iterator[pa.RecordBatch]:
+    """The rows of this piece as blocks, and what is no row as a block of the quarantine."""
+    rows, bad = read([piece])
+    if bad:
+        yield _block(REFUSED, str(number), ingest.bad_table(bad), number)
+    for run, cluster, table in by_run(rows.select(_filled(rows))):
+        yield _block(run, cluster, table, number)
 
 
 def read(pieces: Sequence[Piece]) -> tuple[pa.Table, list[Bad]]:
@@ -160,7 +166,7 @@ def _block(run: str, cluster: str, table: pa.Table, piece: int) -> pa.RecordBatc
     data = pa.array([pack(table)], pa.binary())
     named = pa.array([run]), pa.array([cluster]), pa.array([table.num_rows])
     number = pa.array([piece], pa.int64())
-    return pa.RecordBatch.from_arrays([*named, data, number], names=["run", "cluster", "rows", "block", "piece"])
+    return pa.RecordBatch.from_arrays([*named, data, number], names=list(BLOCK_COLUMNS))
 
 
 def unpacked(blocks_of_one: Iterable[bytes]) -> pa.Table:

@@ -163,7 +163,7 @@ def large_ones(runs: dict[Run, int]) -> Column:
 
 def buckets(runs: dict[Run, int], limit: int) -> int:
     """How many parts the members of each of these runs are cut into."""
-    return max(2, -(-max(runs.values()) // max(1, min(BUCKET_ROWS, limit))))
+    return max(2, -(-max(runs.values()) // min(BUCKET_ROWS, limit or BUCKET_ROWS)))
 
 
 # -- of each run by itself

@@ -1,17 +1,18 @@
 """A run too large for one worker: `whence.judge.batch.spread` as a plan of Spark.
 
-    blocks -> scouted -> who is followed, of each run
-    blocks -> routed  -> followed: their members judged, and what all others need to know (`Shared`)
-                      -> others, in buckets, with a copy of that
-    the ends of all   -> what members lack
+    blocks          -> scouted  -> a plan of each run: whose steps matter to others
+    blocks          -> routed   -> the rows of each member in one of so many buckets
+    buckets, plan   -> outlined -> notes on the steps that matter: 6 bytes each, before compression
+    all outlines    -> rebuilt  -> the past of every event: `Shared`, and the news that it is made of
+    buckets, past   -> judged
+    the ends of all -> what members lack, and tickets with two owners
 
-Everything moves by shuffles, keyed by run and cluster, so giants are judged side by side. A worker's memory is set by
-the rows of the followed members of a run, or by those of a bucket and what is shared, whichever is more.
+Everything moves by shuffles, keyed by run and cluster, so giants are judged side by side. A worker has a bucket of rows
+with the past, or the notes of a run with the past.
 """
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 from zlib import crc32
@@ -22,12 +23,13 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from whence.judge.batch import rated, spread, tables
+from whence.judge.batch import outline, rated, spread, tables
 from whence.judge.batch.audited import Audited
 from whence.judge.batch.coding import codes
 from whence.judge.batch.compiled import interpreted
-from whence.judge.batch.spread import Ended, Shared
-from whence.spark import ingest
+from whence.judge.batch.kernel import Past
+from whence.judge.batch.outline import Shared
+from whence.spark import carried, ingest
 from whence.spark.blocks import Run, pack, unpacked
 from whence.spark.findings import Judged, Out, Terms, few
 from whence.spark.summary import Summary, conflicts, counted, summed
@@ -38,12 +40,13 @@ BUCKET_ROWS: Final = 4_000_000
 CHUNK: Final = 32 << 20
 """Bytes of one row of what is shared."""
 
-FOLLOWED: Final = -1
-"""The part of a run that has the followed members; others are numbered from 0."""
+WHOLE: Final = -1
+"""In the place of a bucket: the run as a whole."""
 
 _PLAN: Final = "run string, cluster string, plan binary"
 _ROUTED: Final = "run string, cluster string, part int, piece long, block binary"
-_BEFORE: Final = -(1 << 62)  # pieces from here on are not rows
+_BEFORE: Final = -(1 << 62)  # pieces from here on are not rows, but what has to be known first ...
+_NEWS: Final = -(1 << 61)  # ... and the news of events
 
 
 class Spread(NamedTuple):
@@ -59,56 +62,67 @@ def spread_out(blocks: DataFrame, out: Out, terms: Terms, runs: int, buckets: in
     few, many = min(most, runs), min(most, runs * buckets)
     found = blocks.select("run", "cluster", "block").mapInArrow(_scouted, _PLAN)
     plan = found.repartition(few, "run", "cluster").groupBy("run", "cluster").applyInArrow(_planned, _PLAN)
-    routed = blocks.join(F.broadcast(plan), ["run", "cluster"]).select("run", "cluster", "piece", "block", "plan")
-    parts = routed.mapInArrow(_routed(buckets), _ROUTED)
-    first = _lit(FOLLOWED, "int", "part"), _lit(_BEFORE, "long", "piece")
-    needed = plan.select("run", "cluster", *first, F.col("plan").alias("block"))
+    first = _lit(WHOLE, "int", "part"), _lit(_BEFORE, "long", "piece")
+    plan = plan.select("run", "cluster", *first, F.col("plan").alias("block"))
+    parts = blocks.select("run", "cluster", "piece", "block").mapInArrow(_routed(buckets), _ROUTED)
+    parts = parts.persist(StorageLevel.MEMORY_AND_DISK)
 
-    followed = _task(parts.where(f"part = {FOLLOWED}").unionByName(needed), _follow(out, terms.complete), out, few)
-    followed = followed.persist(StorageLevel.MEMORY_AND_DISK)
-    shared = _left(followed, "shared")
-    each = shared.sparkSession.range(buckets).select(F.col("id").cast("int").alias("part"))
-    copies = shared.drop("part").crossJoin(F.broadcast(each))
-    others = _task(parts.where("part >= 0").unionByName(copies), _others(out, terms.complete), out, many)
-    others = others.persist(StorageLevel.MEMORY_AND_DISK)
-    ends = shared.unionByName(_left(followed, "ended")).unionByName(_left(others, "ended"))
-    lacking = _task(ends, _losses(out, terms), out, few)
-    return Spread(followed.unionByName(others).unionByName(lacking), [followed, others])
+    outlined = _task(parts.unionByName(_copies(plan, buckets)), _outlined(terms.complete), _ROUTED, many)
+    rebuilt = _task(outlined.unionByName(plan), _rebuilt(out, terms.complete), out.schema, few)
+    rebuilt = rebuilt.persist(StorageLevel.MEMORY_AND_DISK)
+    shared, news = _left(rebuilt, "shared"), _left(rebuilt, "news")
+    known = _copies(shared.unionByName(news), buckets)
+    judged = _task(parts.unionByName(known), _judged(out, terms.complete), out.schema, many)
+    judged = judged.persist(StorageLevel.MEMORY_AND_DISK)
+    lacking = _task(shared.unionByName(_left(judged, "ended")), _losses(out, terms), out.schema, few)
+    return Spread(rebuilt.unionByName(judged).unionByName(lacking), [parts, rebuilt, judged])
 
 
 def _lit(value: int, kind: str, name: str) -> Any:
     return F.lit(value).cast(kind).alias(name)
 
 
+def _copies(rows: DataFrame, buckets: int) -> DataFrame:
+    """These rows for each of so many buckets."""
+    each = rows.sparkSession.range(buckets).select(F.col("id").cast("int").alias("part"))
+    return rows.drop("part").crossJoin(F.broadcast(each))
+
+
 def _left(done: DataFrame, what: str) -> DataFrame:
-    """What these tasks left for others, as rows of `_ROUTED`: `what`, or several `what 0`, `what 1`, ..."""
-    mine = done.where(F.split("passed.what", " ")[0] == what)
-    number = F.coalesce(F.split("passed.what", " ")[1].cast("long"), F.lit(0)) if what == "shared" else F.lit(0)
-    piece = (F.lit(_BEFORE) + number) if what == "shared" else F.lit(0).cast("long")
+    """What these tasks left for others under this name (`what PIECE`), as rows of `_ROUTED`."""
+    said = F.split("passed.what", " ")
     named = F.col("passed.run").alias("run"), F.col("passed.cluster").alias("cluster")
-    return mine.select(*named, _lit(FOLLOWED, "int", "part"), piece.alias("piece"), F.col("passed.blob").alias("block"))
+    piece = said[1].cast("long").alias("piece")
+    return done.where(said[0] == what).select(
+        *named, _lit(WHOLE, "int", "part"), piece, F.col("passed.blob").alias("block")
+    )
 
 
-def _task(rows: DataFrame, work: Any, out: Out, tasks: int) -> DataFrame:
+def _task(rows: DataFrame, work: Any, schema: str, tasks: int) -> DataFrame:
     """The rows of a part of a run at one of so many places, in the order of pieces."""
     keys = ["run", "cluster", "part"]
-    return rows.repartition(tasks, *keys).sortWithinPartitions(*keys, "piece").mapInArrow(work, out.schema)
+    return rows.repartition(tasks, *keys).sortWithinPartitions(*keys, "piece").mapInArrow(work, schema)
 
 
-# -- whose steps matter to others
+def _lists(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
+    """The rows, one at a time: some are large."""
+    for row in range(batch.num_rows):
+        yield tuple(column[row].as_py() for column in batch.columns)
+
+
+# -- who depends on whom, and which row goes where
 
 
 def _scouted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for run, cluster, block in _lists(batch):
-            found = pickle.dumps(spread.scouted(unpacked([block])))
-            yield _plan(run, cluster, found)
+            yield _plan(run, cluster, carried.packed(spread.scouted(unpacked([block]))))
 
 
 def _planned(found: pa.Table) -> pa.Table:
     named = found.slice(0, 1).to_pylist()[0]
-    plan = spread.to_follow([pickle.loads(one or b"") for one in found["plan"].to_pylist()])
-    return pa.Table.from_batches([_plan(named["run"], named["cluster"], pickle.dumps(plan))])
+    plan = spread.to_follow([carried.scouted(one or b"") for one in found["plan"].to_pylist()])
+    return pa.Table.from_batches([_plan(named["run"], named["cluster"], carried.packed(plan))])
 
 
 def _plan(run: str, cluster: str, plan: bytes) -> pa.RecordBatch:
@@ -116,32 +130,27 @@ def _plan(run: str, cluster: str, plan: bytes) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=["run", "cluster", "plan"])
 
 
-def _lists(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
-    return zip(*(column.to_pylist() for column in batch.columns), strict=True)
+def _block(run: Run, part: int, piece: int, block: bytes) -> pa.RecordBatch:
+    columns: list[Any] = [pa.array([run[0]]), pa.array([run[1]]), pa.array([part], pa.int32())]
+    columns += [pa.array([piece], pa.int64()), pa.array([block], pa.binary())]
+    return pa.RecordBatch.from_arrays(columns, names=["run", "cluster", "part", "piece", "block"])
 
 
 def _routed(buckets: int) -> Any:
-    """Blocks, cut into the part of the followed members and the buckets of the others."""
+    """Blocks, cut into the buckets of their members."""
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        followed: set[str] = set()
-        whose: Run | None = None
         for batch in batches:
-            for run, cluster, piece, block, plan in _lists(batch):
-                if whose != (run, cluster):
-                    whose, followed = (run, cluster), pickle.loads(plan)[0]
-                for part, mine in _cut(unpacked([block]), followed, buckets):
-                    columns: list[Any] = [pa.array([run]), pa.array([cluster]), pa.array([part], pa.int32())]
-                    columns += [pa.array([piece]), pa.array([pack(mine)], pa.binary())]
-                    yield pa.RecordBatch.from_arrays(columns, names=["run", "cluster", "part", "piece", "block"])
+            for run, cluster, piece, block in _lists(batch):
+                for part, mine in _cut(unpacked([block]), buckets):
+                    yield _block((run, cluster), part, piece, pack(mine))
 
     return task
 
 
-def _cut(table: pa.Table, followed: set[str], buckets: int) -> Iterator[tuple[int, pa.Table]]:
+def _cut(table: pa.Table, buckets: int) -> Iterator[tuple[int, pa.Table]]:
     member, names = codes(table["member"])
-    to = [FOLLOWED if n in followed else crc32(str(n).encode()) % buckets for n in names.to_pylist()]
-    part = np.array(to, np.int64)[member]
+    part = np.array([crc32(str(n).encode()) % buckets for n in names.to_pylist()], np.int64)[member]
     order = np.argsort(part, kind="stable")
     table = table.unify_dictionaries().take(order)
     found, begin = np.unique(part[order], return_index=True)
@@ -149,61 +158,115 @@ def _cut(table: pa.Table, followed: set[str], buckets: int) -> Iterator[tuple[in
         yield p, table.slice(start, end - start)
 
 
+class _Part(NamedTuple):
+    """A part of a run, as it comes to a worker. Lists are emptied as they are read, to save memory."""
+
+    run: Run
+    number: int
+    before: list[bytes]
+    news: list[bytes]
+    blocks: list[bytes]
+
+
+def _parts(batches: Iterator[pa.RecordBatch]) -> Iterator[_Part]:
+    now: _Part | None = None
+    for batch in batches:
+        for run, cluster, part, piece, block in _lists(batch):
+            if now is None or (now.run, now.number) != ((run, cluster), part):
+                if now is not None:
+                    yield now
+                now = _Part((run, cluster), part, [], [], [])
+            (now.before if piece < _NEWS else now.news if piece < 0 else now.blocks).append(block)
+    if now is not None:
+        yield now
+
+
+def _emptied(blobs: list[bytes]) -> Iterator[bytes]:
+    blobs.reverse()
+    while blobs:
+        yield blobs.pop()
+
+
+# -- what the pieces need to know of each other
+
+
+def _outlined(complete: bool) -> Any:
+    """A head and notes for each bucket that has rows."""
+
+    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for part in _parts(batches):
+            if part.blocks:
+                table = unpacked(_emptied(part.blocks))
+                with interpreted(few(table.num_rows)):
+                    head, notes = spread.outlined(table, carried.plan(part.before[0]), complete)
+                yield _block(part.run, WHOLE, _BEFORE + 1 + part.number, carried.packed(head))
+                yield _block(part.run, WHOLE, part.number, carried.packed(notes))
+
+    return task
+
+
+def _rebuilt(out: Out, complete: bool) -> Any:
+    def judged(batches: Iterator[pa.RecordBatch]) -> Iterator[Judged]:
+        for part in _parts(batches):
+            plan, *heads = part.before
+            known = [carried.head(head) for head in heads]
+            with interpreted(few(sum(int(head.notes.sum()) for head in known))):
+                rebuilding = spread.rebuilding(known, carried.plan(plan), complete)
+                for k, notes in enumerate(_emptied(part.blocks)):
+                    rebuilding.add(k, carried.notes(notes))
+                shared, found, circles = rebuilding.rebuilt()
+            del rebuilding
+            wrong = tables.violations_table(found, *part.run)
+            yield Judged(*part.run, {"violations": wrong}, Summary(circles=circles, **counted(wrong)))
+            for passed in _passed(shared):
+                yield Judged(*part.run, {}, Summary(), passed=passed)
+
+    return lambda batches: out.emit(judged(batches))
+
+
+def _passed(shared: Shared) -> Iterator[tuple[str, bytes]]:
+    """In chunks: all but the news, which are most of it; then the news."""
+    past, number = shared.past, _BEFORE
+    blob = carried.packed(shared._replace(past=past._replace(entry=past.entry[:0], value=past.value[:0])))
+    for at in range(0, len(blob), CHUNK):
+        yield f"shared {number}", blob[at : at + CHUNK]
+        number += 1
+    number = _NEWS
+    for at in range(0, len(past.entry), CHUNK // 8):
+        mine = slice(at, at + CHUNK // 8)
+        yield f"news {number}", pack(pa.table({"entry": past.entry[mine], "value": past.value[mine]}))
+        number += 1
+
+
 # -- on the workers
 
 
-def _parts(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Run, list[bytes], list[bytes]]]:
-    """Of each part of a run: what is no rows (`_BEFORE`), and the blocks."""
-    now: tuple[str, str, int] | None = None
-    before: list[bytes] = []
-    blocks: list[bytes] = []
-    for batch in batches:
-        for run, cluster, part, piece, block in _lists(batch):
-            if now is not None and (run, cluster, part) != now:
-                yield now[:2], before, blocks
-                before, blocks = [], []
-            now = run, cluster, part
-            (before if piece < 0 else blocks).append(block)
-    if now is not None:
-        yield now[:2], before, blocks
-
-
-def _follow(out: Out, complete: bool) -> Any:
+def _judged(out: Out, complete: bool) -> Any:
     def judged(batches: Iterator[pa.RecordBatch]) -> Iterator[Judged]:
-        for run, (plan,), blocks in _parts(batches):
-            needed = pickle.loads(plan)[1]
-            shared = spread.nothing()
-            if blocks:
-                table = unpacked(blocks)
+        for part in _parts(batches):
+            if part.blocks:
+                shared = carried.shared(b"".join(_emptied(part.before)))
+                shared = shared._replace(past=_with_news(shared.past, part.news))
+                table = unpacked(_emptied(part.blocks))
                 with interpreted(few(table.num_rows)):
-                    a, shared = spread.followed(table, needed, complete)
-                    found = _found(run, table, a)
-                yield found
-            blob = pickle.dumps(shared, protocol=5)
-            for k, at in enumerate(range(0, len(blob), CHUNK)):
-                yield Judged(*run, {}, Summary(), passed=(f"shared {k}", blob[at : at + CHUNK]))
-
-    return lambda batches: out.emit(judged(batches))
-
-
-def _others(out: Out, complete: bool) -> Any:
-    def judged(batches: Iterator[pa.RecordBatch]) -> Iterator[Judged]:
-        for run, before, blocks in _parts(batches):
-            if blocks:
-                table, shared = unpacked(blocks), _shared(before)
-                with interpreted(few(table.num_rows)):
-                    found = _found(run, table, spread.others(table, shared, complete))
+                    found = _found(part.run, table, spread.judged(table, shared, complete), shared)
                 yield found
 
     return lambda batches: out.emit(judged(batches))
 
 
-def _shared(chunks: list[bytes]) -> Shared:
-    found: Shared = pickle.loads(b"".join(chunks))
-    return found
+def _with_news(past: Past, chunks: list[bytes]) -> Past:
+    n, at = int(past.size.sum()), 0
+    entry, value = np.empty(n, np.int32), np.empty(n, np.int32)
+    for chunk in _emptied(chunks):
+        news = pa.ipc.open_stream(chunk).read_all()
+        mine = slice(at, at + news.num_rows)
+        entry[mine], value[mine] = news["entry"].to_numpy(), news["value"].to_numpy()
+        at = mine.stop
+    return outline.with_vectors(past._replace(entry=entry, value=value))
 
 
-def _found(run: Run, table: pa.Table, a: Audited) -> Judged:
+def _found(run: Run, table: pa.Table, a: Audited, shared: Shared) -> Judged:
     """The tables of these members, except what needs all members; and the input of that."""
     wrong, members = tables.violations(a, *run), tables.members(a, *run)
     made = {
@@ -213,35 +276,32 @@ def _found(run: Run, table: pa.Table, a: Audited) -> Judged:
     }
     summary = summed(a, members, wrong, table.num_rows)
     summary.runs = summary.published = 0
-    return Judged(*run, made, summary, passed=("ended", pickle.dumps(spread.ended(a, members), protocol=5)))
+    return Judged(*run, made, summary, passed=("ended 0", carried.packed(spread.ended(a, shared, members))))
 
 
 # -- at the end
 
 
 def _losses(out: Out, terms: Terms) -> Any:
-    """What members lack: from the states that all of them ended with."""
+    """What members lack, and owners of one ticket: from the states that all of them ended with."""
 
     def judged(batches: Iterator[pa.RecordBatch]) -> Iterator[Judged]:
-        for run, before, blobs in _parts(batches):
-            shared = _shared(before)
-            pieces: list[Ended] = [pickle.loads(blob) for blob in blobs]
-            summary = Summary(runs=1, published=len(shared.past.origin))
-            made: dict[str, pa.Table] = {}
-            if pieces:
-                with interpreted(few(0)):
-                    end = spread.at_the_end(shared, pieces, terms.complete)
-                samples = (piece.sample for piece in pieces)
-                rates, doubts = rated.judged(samples, end.everybody, end.doubts, terms.error_rate)
-                made = {
-                    "members": end.members,
-                    "violations": tables.violations_table([*end.found, *rated.wrong(rates)], *run),
-                    "rates": tables.rates_table(rates, *run),
-                    "doubts": tables.doubts_table(doubts, *run),
-                }
-                summary.doubt(doubts)
-                summary.rate(rates)
-                summary.add(Summary(**counted(made["violations"])))
-            yield Judged(*run, made, summary)
+        for part in _parts(batches):
+            shared = carried.shared(b"".join(part.before))
+            pieces = [carried.ended(blob) for blob in part.blocks]
+            with interpreted(few(0)):
+                end = spread.at_the_end(shared, pieces, terms.complete)
+            samples = (piece.sample for piece in pieces)
+            rates, doubts = rated.judged(samples, end.everybody, end.doubts, terms.error_rate)
+            made = {
+                "members": end.members,
+                "violations": tables.violations_table([*end.found, *rated.wrong(rates)], *part.run),
+                "rates": tables.rates_table(rates, *part.run),
+                "doubts": tables.doubts_table(doubts, *part.run),
+            }
+            summary = Summary(runs=1, published=len(shared.past.origin), **counted(made["violations"]))
+            summary.doubt(doubts)
+            summary.rate(rates)
+            yield Judged(*part.run, made, summary)
 
     return lambda batches: out.emit(judged(batches))

@@ -51,9 +51,10 @@ class Span(InputPartition):
 class GrowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """How far there is something to read, and the reading."""
 
-    def __init__(self, path: str, max_bytes: int) -> None:
+    def __init__(self, path: str, max_bytes: int, blocks: bool = False) -> None:
         self._path = Path(path)
         self._max_bytes = max_bytes
+        self._blocks = blocks
         self._target: Offset | None = None
 
     def initialOffset(self) -> Offset:
@@ -74,7 +75,12 @@ class GrowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [Span(str(self._path / file), first, n) for file, first, n in grown if n > first]
 
     def read(self, partition: Span) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
-        yield from read(*partition.value).to_batches()
+        if self._blocks:
+            from whence.spark.blocks import of_piece  # lazily, as in `sources`
+
+            yield from of_piece(0, piece_of(*partition.value))
+        else:
+            yield from read(*partition.value).to_batches()
 
 
 # -- how far
@@ -144,11 +150,16 @@ def _groups(file: Path, old: int, room: int | None, limit: int | None) -> tuple[
 
 def read(file: str, first: int, end: int) -> pa.Table:
     """These bytes or row groups, as rows of `ingest.RAW`."""
+    return ingest.raw_rows(file, *ingest.read_piece(piece_of(file, first, end), _NAMES))
+
+
+def piece_of(file: str, first: int, end: int) -> ingest.Piece:
+    """The piece of the file that these bytes or row groups are."""
     if not is_parquet(Path(file)):
         if Path(file).stat().st_size < end:
             raise TraceError(f"{file}: it was {end} bytes long and is shorter now; a trace only grows")
-        return ingest.raw_rows(file, *ingest.read_piece(ingest.Piece(file, False, (), first, end, 0, None), _NAMES))
-    sizes = [pq.read_metadata(file).row_group(g).num_rows for g in range(end)]
+        return ingest.Piece(file, False, (), first, end, 0, None)
+    footer = pq.read_metadata(file)
+    sizes = [footer.row_group(g).num_rows for g in range(end)]
     before, upto = sum(sizes[:first]), sum(sizes)
-    piece = ingest.Piece(file, True, tuple(range(first, end)), before, upto, upto - before, None)
-    return ingest.raw_rows(file, *ingest.read_piece(piece, _NAMES))
+    return ingest.Piece(file, True, tuple(range(first, end)), before, upto, upto - before, None)

@@ -52,23 +52,36 @@ def _paths(options: MutableMapping[str, str]) -> list[str]:
 
 class Traces(DataSource):
     """`format("whence")`: traces as files, directories and globs, anywhere. As a stream: a directory of this machine;
-    option `max_bytes`: of trace in a batch."""
+    option `max_bytes`: of trace in a batch; option `blocks`: rows in blocks, for `audit_stream`, so that Spark has a
+    handful of rows to carry instead of each of the trace."""
 
     @classmethod
     def name(cls) -> str:
         return "whence"
 
-    def schema(self) -> StructType:
+    @property
+    def _blocks(self) -> bool:
+        return self.options.get("blocks", "false").lower() == "true"
+
+    def schema(self) -> StructType | str:
+        if self._blocks:
+            from whence.spark.blocks import BLOCKS  # lazily: where rows are read, nobody needs the judge
+
+            return BLOCKS
         return ingest.raw_schema()
 
     def reader(self, schema: StructType) -> TraceReader:
+        if self._blocks:
+            raise UsageError(
+                "blocks are for streams (audit_stream); of files, audit_files and `whence audit` make them"
+            )
         return TraceReader(_paths(self.options), schema.names)
 
     def streamReader(self, schema: StructType) -> GrowingReader:
         (path,) = _paths(self.options)
         if not is_local(path):
             raise UsageError(f"{path}: a stream follows a directory of this machine; read a store with spark.read")
-        return GrowingReader(place_of(path), int(self.options.get("max_bytes", BATCH_BYTES)))
+        return GrowingReader(place_of(path), int(self.options.get("max_bytes", BATCH_BYTES)), self._blocks)
 
 
 class TraceReader(DataSourceReader):

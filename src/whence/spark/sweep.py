@@ -4,9 +4,12 @@
 
 A grid is a TOML file (docs/pipeline.md). A runner is a function `dict -> dict`, named `module:function`: this room
 knows no simulator. A point is one setting with one seed; its seed is a hash of the grid's name, the setting and the
-seed's number, so it does not depend on how points are spread, nor on what else is in the grid. Finished points are kept
-as they come, each batch in a file of its own that appears when it is complete: a sweep that is killed goes on where it
-was.
+seed's number, so it does not depend on how points are spread, nor on what else is in the grid.
+
+A sweep is one job of Spark: the points that are not finished, in `TASKS` tasks, results written by Spark. A task's file
+appears when the task is done (the second algorithm of Hadoop's committer), so a sweep that is killed goes on where it
+was. A point is run in a process of its own beside the worker (`_Beside`): one that dies is a row with an error, where
+Spark would give up the job.
 """
 
 from __future__ import annotations
@@ -14,18 +17,19 @@ from __future__ import annotations
 import fcntl
 import itertools
 import json
+import multiprocessing
 import os
-import re
+import shutil
+import signal
 import threading
 import time
 import tomllib
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from functools import partial
 from hashlib import blake2b
 from importlib import import_module
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,7 +39,6 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from whence.errors import ConfigError, TraceError, UsageError
-from whence.spark.session import cores
 from whence.spark.tables import disk_errors, publish, staging
 
 RUNNERS: Final = {"sim": "whence.sim.sweep:point", "scale": "whence.scale.sweep:point"}
@@ -45,17 +48,15 @@ SEED_BITS: Final = 52
 """Seeds are below 2**52: exact also where numbers are doubles, as in JSON."""
 
 MAX_POINTS: Final = 1_000_000
-BATCH_SECONDS: Final = 2.0
-"""About how long a batch is meant to take: what a kill costs, against what a job of Spark costs (about 0.1 s)."""
-MAX_BATCH: Final = 64
+TASKS: Final = 200
+"""Tasks of a sweep, at most. A kill costs each core its task, so a two-hundredth of the sweep; a task costs 0.1 s."""
+LOOK_SECONDS: Final = 0.5
+"""How often it is looked for what is finished, to tell of progress."""
 
 POINTS: Final = "point string, seed_number int, seed bigint, setting string"
 RESULTS: Final = f"{POINTS}, result string, error string, seconds double"
 """A point (its id, the number of its seed from 0, the seed, the setting as JSON), and what came of it: figures as JSON,
 or the error; and how long it took."""
-
-_SAID: Final = re.compile(r"[\w.]+Error: ")
-"""The line of a traceback that says what it was."""
 
 _TYPES: dict[str, pa.DataType] = {
     "point": pa.string(),
@@ -211,10 +212,60 @@ def run_points(points: DataFrame, runner: str) -> DataFrame:
 
 
 def _run(runner: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    call = find_runner(runner)
     for batch in batches:
         for row in batch.to_pylist():
-            yield pa.RecordBatch.from_pylist([{**row, **_outcome(call, row)}], _RESULTS)
+            yield pa.RecordBatch.from_pylist([{**row, **_beside(runner).outcome(row)}], _RESULTS)
+
+
+class _Beside:
+    """A process that runs points for this worker, one after the other, as long as both live."""
+
+    def __init__(self, runner: str) -> None:
+        call, forked = find_runner(runner), multiprocessing.get_context("fork")
+        self._here, there = forked.Pipe()
+        self._process = forked.Process(target=_serve, args=(call, there, self._here), daemon=True)
+        self._process.start()
+        there.close()
+
+    @property
+    def alive(self) -> bool:
+        return self._process.is_alive()
+
+    def outcome(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """What came of this point; that the process died is an error, too."""
+        try:
+            self._here.send(row)
+            found: dict[str, Any] = self._here.recv()
+        except (EOFError, OSError):
+            self._here.close()
+            self._process.join()
+            code = self._process.exitcode or 0
+            how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+            return {"result": None, "error": f"the worker died: {how}", "seconds": 0.0}
+        return found
+
+
+_processes: dict[str, _Beside] = {}
+"""Runner -> the process that runs its points. Spark uses a worker for task after task."""
+
+
+def _beside(runner: str) -> _Beside:
+    known = _processes.get(runner)
+    if known is None or not known.alive:
+        known = _processes[runner] = _Beside(runner)
+    return known
+
+
+def _serve(call: Runner, there: Connection[Any, Any], here: Connection[Any, Any]) -> None:
+    """In the process beside: until the worker is gone."""
+    here.close()  # so that the end of the worker is the end of this pipe
+    with suppress(OSError, AttributeError):  # Linux: at once, though a point is running
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    with suppress(EOFError, OSError):
+        while True:
+            there.send(_outcome(call, there.recv()))
 
 
 def _outcome(call: Runner, row: Mapping[str, Any]) -> dict[str, Any]:
@@ -260,15 +311,60 @@ def run_missing(spark: SparkSession, grid: Grid, out: str | os.PathLike[str], pr
     place = Path(out)
     with disk_errors(place), _alone(place):
         todo, total = missing(grid, place), len(all_points(grid))
-        done, failed = total - len(todo), 0
-        if progress:
-            progress(done, failed, total)
-        for batch in _batches(spark, grid.runner, todo):
-            _keep(place, batch)
-            done += len(batch)
-            failed += sum(row["error"] is not None for row in batch)
-            if progress:
-                progress(done, failed, total)
+        tell = progress or (lambda done, failed, total: None)
+        tell(total - len(todo), 0, total)
+        if not todo:
+            return
+        part, before = _new_part(place), total - len(todo)
+        try:
+            with disk_errors(place), _telling(lambda: tell(*_counted(part, before), total)):
+                _write(spark, grid.runner, todo, part)
+        except (TraceError, UsageError):
+            raise
+        except Exception as error:
+            reason = str(error).partition("\n")[0][:300]
+            raise TraceError(f"Spark has failed ({reason}); what is finished is kept, run the sweep again") from error
+
+
+@contextmanager
+def _telling(tell: Callable[[], None]) -> Iterator[None]:
+    """Tell of progress meanwhile, and at the end."""
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(LOOK_SECONDS):
+            with suppress(TraceError):  # on some shared disks a file appears before its end
+                tell()
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+    tell()
+
+
+def _new_part(out: Path) -> Path:
+    """Where the results of this time go: later times have later names."""
+    place = out / "points"
+    place.mkdir(exist_ok=True)
+    return place / f"{max((int(part.name) for part in place.glob('[0-9]*')), default=-1) + 1:07}"
+
+
+def _write(spark: SparkSession, runner: str, todo: Sequence[Point], part: Path) -> None:
+    tasks = min(len(todo), TASKS)
+    rows = [(n * tasks // len(todo), p.point, p.seed_number, p.seed, p.setting) for n, p in enumerate(todo)]
+    frame = spark.createDataFrame(rows, f"task int, {POINTS}").repartitionById(tasks, "task")
+    as_they_come = run_points(frame, runner).write.option("mapreduce.fileoutputcommitter.algorithm.version", "2")
+    as_they_come.parquet(part.absolute().as_uri())
+
+
+def _counted(part: Path, before: int) -> tuple[int, int]:
+    """Points that are done, and those of this time that failed."""
+    rows = _rows_in(part)
+    return before + len(rows), sum(row["error"] is not None for row in rows)
 
 
 def gather(grid: Grid, out: str | os.PathLike[str]) -> pa.Table:
@@ -291,27 +387,18 @@ Rows = list[dict[str, Any]]
 
 def finished(out: Path) -> dict[str, dict[str, Any]]:
     """Point -> what came of it the last time it was run here."""
-    rows: dict[str, dict[str, Any]] = {}
-    for file in sorted((out / "points").glob("[0-9]*.parquet")):
+    parts = sorted((out / "points").glob("[0-9]*"))
+    return {row["point"]: row for part in parts for row in _rows_in(part)}
+
+
+def _rows_in(part: Path) -> Rows:
+    rows: Rows = []
+    for file in sorted(part.glob("part-*.parquet")):
         try:
-            table = pq.read_table(file, schema=_RESULTS)
+            rows += pq.read_table(file, schema=_RESULTS).to_pylist()
         except (pa.ArrowException, OSError) as error:
             raise TraceError(f"{file}: damaged: {error}; delete it, and its points are run again") from None
-        rows |= {row["point"]: row for row in table.to_pylist()}
     return rows
-
-
-def _keep(out: Path, batch: Rows) -> None:
-    """Write a batch down. The name comes last, and later batches have later names."""
-    place = out / "points"
-    place.mkdir(exist_ok=True)
-    number = max((int(file.stem) for file in place.glob("[0-9]*.parquet")), default=-1) + 1
-    partial_file = place / f".{uuid.uuid4().hex}.partial"
-    try:
-        pq.write_table(pa.Table.from_pylist(batch, _RESULTS), partial_file)
-        partial_file.rename(place / f"{number:07}.parquet")
-    finally:
-        partial_file.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -323,67 +410,9 @@ def _alone(out: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UsageError(f"{out}: another sweep is at work here") from None
-        for left in (out / "points").glob(".*.partial"):
-            left.unlink(missing_ok=True)
+        for left in (out / "points").glob("*/_temporary"):  # of one that was killed
+            shutil.rmtree(left, ignore_errors=True)
         yield
-
-
-def _batches(spark: SparkSession, runner: str, todo: Sequence[Point]) -> Iterator[Rows]:
-    """Results, as they come: a job of Spark per batch, as many jobs at a time as there are slots."""
-    slots, left = cores(spark), list(reversed(todo))
-    spent, ran = 0.0, 0
-    stop = threading.Event()
-    with ThreadPoolExecutor(slots, "sweep") as pool:
-        pending: set[Future[Rows]] = set()
-        try:
-            while left or pending:
-                while left and len(pending) < slots:
-                    size = min(MAX_BATCH, int(BATCH_SECONDS * ran / spent) if spent else 1, -(-len(left) // slots))
-                    batch = [left.pop() for _ in range(max(1, size))]
-                    pending.add(pool.submit(_one_batch, spark, runner, batch, stop))
-                ended, pending = wait(pending, return_when=FIRST_COMPLETED)
-                for rows in (future.result() for future in ended):
-                    spent += sum(row["seconds"] for row in rows)
-                    ran += len(rows)
-                    yield rows
-        finally:
-            stop.set()
-            if pending:  # interrupted, or the disk is full: what runs is of no use any more
-                _cancel(spark)
-
-
-def _cancel(spark: SparkSession) -> None:
-    try:
-        spark.sparkContext.cancelAllJobs()
-    except Exception:  # Spark Connect has another word for it; a Spark that is gone has nothing to cancel
-        with suppress(Exception):
-            spark.interruptAll()
-
-
-def _one_batch(spark: SparkSession, runner: str, batch: Sequence[Point], stop: threading.Event) -> Rows:
-    """Run a batch. When it takes its worker with it, its points are run one by one, to find the one that does."""
-    if stop.is_set():
-        return []
-    try:
-        return [row.asDict() for row in run_points(points(spark, batch).coalesce(1), runner).collect()]
-    except Exception as reason:
-        if stop.is_set():
-            return []
-        _still_there(spark)
-        if len(batch) > 1:
-            return [row for one in batch for row in _one_batch(spark, runner, [one], stop)]
-        lines = [line.strip() for line in str(reason).splitlines()]
-        said = next((line for line in lines if _SAID.match(line)), "") or next((x for x in lines if "xited" in x), "")
-        error = f"the worker died: {said[:300] or type(reason).__name__}"
-        return [{**msgspec.to_builtins(batch[0]), "result": None, "error": error, "seconds": 0.0}]
-
-
-def _still_there(spark: SparkSession) -> None:
-    try:
-        spark.range(1).count()
-    except Exception as error:
-        reason = str(error).partition("\n")[0][:300]
-        raise TraceError(f"Spark has failed ({reason}); what is finished is kept, run the sweep again") from error
 
 
 def results(rows: Rows) -> pa.Table:

@@ -34,7 +34,7 @@ class Audited(NamedTuple):
 
 def audited(coded: Coded, room: int = kernel.DENSE) -> Audited:
     """Judge a whole run. `room`: see `kernel.rebuild`."""
-    a = followed(coded, room)
+    a = _followed(coded, room)
     live_origin, agreement = coded.alive[coded.member_of], promise_agreement(coded.order)
     return a._replace(losses=losses(a.past, a.found.ends, coded.alive, coded.superseded, live_origin, agreement))
 
@@ -44,18 +44,17 @@ def promise_agreement(orders: list[str]) -> Bytes:
     return np.array([promise(order).agreement for order in orders], np.uint8)
 
 
-def followed(coded: Coded, room: int = kernel.DENSE) -> Audited:
-    """Rebuild the past from these members and judge them. What they lack at the end is not computed: members that are
-    not among them may have it."""
+def _followed(coded: Coded, room: int) -> Audited:
+    """Rebuild the past and judge all members, but for what they lack at the end."""
     tokens = len(coded.tokens)
     past, early, circles = kernel.rebuild(coded.steps, coded.joins, tokens, coded.base, _to_follow(coded), room)
     found = judge(coded.steps, coded.joins, past, early, there(coded), states(tokens))
     return Audited(coded, past, found, _no_losses(coded), circles)
 
 
-def others(coded: Coded, past: kernel.Past, taken: States) -> Audited:
-    """Judge members that nobody depends on, given the past of all events and the states taken under tokens."""
-    early = np.zeros(len(coded.lseq), np.uint8)
+def apart(coded: Coded, past: kernel.Past, early: Bytes, taken: States) -> Audited:
+    """Judge some members, given the past of all events and the states taken under tokens. What they lack at the end is
+    not computed. `early`: see `kernel.rebuild`."""
     return Audited(coded, past, judge(coded.steps, coded.joins, past, early, there(coded), taken), _no_losses(coded), 0)
 
 
@@ -128,10 +127,11 @@ def doubts(a: Audited) -> list[Doubt]:
             count[doubt] += int(n)
     for m in np.flatnonzero(coded.missing).tolist():
         count[str(coded.members[m]), MISSING_STEPS] += int(coded.missing[m])
-    for finding in two_owners(coded, a.found.ends):
+    for finding in _of_owners(a):
         if finding.doubt is not None:
             count[finding.doubt, trace.why(finding.doubt)] += 1
-    count.update(loss_doubts(everybody(a)))
+    if not coded.apart:
+        count.update(loss_doubts(everybody(a)))
     return [Doubt(member, why, n) for (member, why), n in sorted(count.items())]
 
 
@@ -145,9 +145,10 @@ def id_on(coded: Coded, row: int) -> str | None:
 
 
 def found(a: Audited) -> list[Finding]:
-    """Every broken promise."""
-    owners = (finding for finding in two_owners(a.coded, a.found.ends) if finding.doubt is None)
-    return [*_of_deliveries(a), *_of_drops(a), *of_losses(everybody(a)), *_of_ids(a), *owners]
+    """Every broken promise; of some members of a run those that are theirs alone."""
+    owners = (finding for finding in _of_owners(a) if finding.doubt is None)
+    lost = () if a.coded.apart else of_losses(everybody(a))
+    return [*_of_deliveries(a), *_of_drops(a), *lost, *_of_ids(a), *owners]
 
 
 def _of_deliveries(a: Audited) -> Iterator[Finding]:
@@ -190,6 +191,10 @@ def _of_ids(a: Audited) -> Iterator[Finding]:
         event = str(id_on(coded, row))
         used = f"the id {event.partition('@')[0]}"
         yield findings.reused(str(coded.members[m]), int(coded.lseq[row]), event, used)
+
+
+def _of_owners(a: Audited) -> list[Finding]:
+    return [] if a.coded.apart else two_owners(a.coded, a.found.ends)
 
 
 class Everybody(NamedTuple):

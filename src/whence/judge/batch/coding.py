@@ -47,28 +47,37 @@ class Tickets(NamedTuple):
 
 
 class Needed(NamedTuple):
-    """What members elsewhere need of those in these rows."""
+    """The states that members of a run begin with, wherever their rows are."""
 
     tokens: list[str]
-    """States that they begin with."""
+    """Token's number -> its name. Lives that others go on from have a token, too (`end_of`)."""
     ended: list[str]
-    """Lives that they go on from."""
+    """These lives."""
 
 
 class Known(NamedTuple):
-    """What is known of a run from the members whose steps others depend on (`Needed` of them included)."""
+    """What is known of a run of which only some members are here."""
 
     ids: pa.Array[Any]
     """Event's number -> its id."""
     base: Longs
     members: list[str]
+    """All of them."""
     origins: list[str]
     """Those of them that publish."""
     tokens: list[str]
     torn: list[str]
-    """Members of them with missing steps."""
+    """Members with missing steps."""
     closed: list[str]
-    """Members of them that left or crashed: their traces have an end."""
+    """Members that left or crashed: their traces have an end."""
+
+
+class Said(NamedTuple):
+    """What a `join` row says of the state that the member begins with."""
+
+    reason: str | None
+    peer: str | None
+    token: str | None
 
 
 class Coded(NamedTuple):
@@ -91,6 +100,8 @@ class Coded(NamedTuple):
     member_of: Ints
     """Origin -> member."""
     joins: kernel.Joins
+    said: list[Said]
+    """The same in words."""
     tokens: list[str]
     order: list[str]
     """Of each member."""
@@ -111,6 +122,9 @@ class Coded(NamedTuple):
     dropped: Longs
     """Steps that deliver what the member has dropped."""
     tickets: Tickets
+    apart: bool
+    """The rest of the run is elsewhere (`Known`). What concerns several members (what they lack, ids that are used
+    twice, owners of one ticket) is not looked for here."""
     repeated: int
     """Rows that were there twice, and alike."""
     conflicts: Longs
@@ -261,6 +275,7 @@ class _Rows(NamedTuple):
     what: Ints
     """The id of the event, the number of the join, or the token."""
     joins: kernel.Joins
+    said: list[Said]
     tokens: list[str]
     orders: dict[int, str]
     superseded: Bytes
@@ -269,9 +284,9 @@ class _Rows(NamedTuple):
 
 
 def code(table: pa.Table, needed: Needed | None = None, known: Known | None = None, *, complete: bool = False) -> Coded:
-    """The rows (in any order, columns `READ`) as the kernel wants them. Either they are a whole run; or those of the
-    members that others depend on, with what the others need of them; or those of others, with what is known of the
-    former. `complete`: what no row tells of did not happen."""
+    """The rows (in any order, columns `READ`) as the kernel wants them. Either they are a whole run; or those of some
+    members, with what others need of them; or those of some members, with what is known of all. `complete`: what no row
+    tells of did not happen."""
     rows = _rows(table, needed, known, complete)
     (begin, row, lseq, kind, event), repeated, conflicts = _by_step(rows)
     if known is None:
@@ -296,6 +311,7 @@ def code(table: pa.Table, needed: Needed | None = None, known: Known | None = No
         ids=ids,
         member_of=member_of,
         joins=rows.joins,
+        said=rows.said,
         tokens=rows.tokens,
         order=_orders(rows.orders, begin, torn),
         alive=_alive(kind, begin, rows.superseded),
@@ -305,9 +321,10 @@ def code(table: pa.Table, needed: Needed | None = None, known: Known | None = No
         torn=[str(rows.members[m]) for m in np.flatnonzero(missing).tolist()] + (known.torn if known else []),
         closed=rows.closed,
         complete=complete,
-        reused=_reused(kind, event, events, row, rows.t),
+        reused=np.empty(0, np.int64) if known else reused(kind, event, events, row, rows.t),
         dropped=_after_drops(begin, kind, event, torn, len(events)),
         tickets=_tickets(rows, row[kind == kernel.TICKET]),
+        apart=known is not None,
         repeated=repeated,
         conflicts=conflicts,
     )
@@ -348,7 +365,7 @@ def _rows(table: pa.Table, needed: Needed | None, known: Known | None, complete:
     members = names.take(ranked)
     lseq, t = _numbers(table["lseq"]), _numbers(table["t_ns"])
     joins = _Joins(table, member, kind, members, needed, known, complete)
-    if known is not None:  # they have no rows here, but names
+    if known is not None:  # others have no rows here, but names
         here = set(members.to_pylist())
         new = pa.array([name for name in known.members if name not in here], pa.string())
         members = pa.concat_arrays([members, new])
@@ -361,7 +378,7 @@ def _rows(table: pa.Table, needed: Needed | None, known: Known | None, complete:
         kind = np.append(kind, np.full(n, kernel.SNAPSHOT, np.int8))
         what = np.append(what, joins.end_tokens)
     superseded = np.append(joins.superseded, np.zeros(len(members) - len(joins.superseded), np.uint8))
-    said = joins.joins, joins.tokens, joins.orders, superseded, joins.elsewhere, joins.closed
+    said = joins.joins, joins.said, joins.tokens, joins.orders, superseded, joins.elsewhere, joins.closed
     return _Rows(table, members, events, member, lseq, t, kind, what, *said)
 
 
@@ -385,42 +402,60 @@ class _Joins:
     ) -> None:
         self.rows = np.flatnonzero(kind == kernel.JOIN)
         self.snapshots = np.flatnonzero(kind == kernel.SNAPSHOT)
-        said = picked(table.select(["reason", "peer", "order", "token"]), self.rows)
-        taken = [row["token"] for row in picked(table.select(["token"]), self.snapshots)]
-        used = {row["token"] for row in said if row["reason"] != "genesis"} | set(needed.tokens if needed else ())
-        self.tokens = known.tokens if known else sorted(str(t) for t in used & set(taken) if t is not None)
-        number: dict[str | None, int] = {token: k for k, token in enumerate(self.tokens)}
+        of = [str(members[m]) for m in member[self.rows].tolist()]
+        rows = picked(table.select(["reason", "peer", "order", "token"]), self.rows)
+        self.said = [Said(row["reason"], row["peer"], row["token"]) for row in rows]
+        self.orders = {
+            m: declared(row["order"], name) for m, name, row in zip(member[self.rows].tolist(), of, rows, strict=True)
+        }
         gone = _gone(member, _numbers(table["lseq"]), kind)
         self.closed = [*members.take(gone).to_pylist(), *(known.closed if known else ())]
-        self.taken = np.array([number.get(token, -1) for token in taken], np.int32)
-        self.superseded = np.zeros(len(members), np.uint8)
-        self.elsewhere: list[str] = []
-        self.orders: dict[int, str] = {}
+        over = set(self.closed)
         place = {name: m for m, name in enumerate(members.to_pylist())}
-        ended: dict[int, int] = {}
-        how, tokens = [], []
-        for m, row in zip(member[self.rows].tolist(), said, strict=True):
-            self.orders[m] = declared(row["order"], str(members[m]))
-            how.append(_HOW.get(row["reason"], kernel.UNCLEAR))
-            token, peer = number.get(row["token"], -1), row["peer"]
-            if how[-1] == kernel.CHECKPOINT and peer is not None and place.get(peer) != m:
-                whole = complete or peer in self.closed
-                if row["token"] is None:
-                    token = number.get(end_of(peer), -1) if whole else -1
-                    how[-1] = kernel.CHECKPOINT if whole else kernel.UNCLEAR
-                if peer in place:
-                    self.superseded[place[peer]] = 1
-                    if row["token"] is None and known is None and whole:
-                        token = ended.setdefault(place[peer], len(self.tokens) + len(ended))
-                else:
-                    self.elsewhere.append(peer)
-            tokens.append(-1 if how[-1] == kernel.GENESIS else token)
-        for peer in needed.ended if needed else ():
-            if peer in place:
-                ended.setdefault(place[peer], len(self.tokens) + len(ended))
-        self.tokens = [*self.tokens, *(end_of(str(members[m])) for m in ended)]
-        self.ended, self.end_tokens = np.array(list(ended), np.int32), np.array(list(ended.values()), np.int32)
-        self.joins = kernel.Joins(np.array(how, np.int8), np.array(tokens, np.int32))
+        taken = [row["token"] for row in picked(table.select(["token"]), self.snapshots)]
+        if known is not None:  # the states are known, too: nobody has to give one
+            self.tokens, ended, taken = known.tokens, list[str](), [None] * len(taken)
+        elif needed is not None:
+            self.tokens, ended = needed.tokens, [peer for peer in needed.ended if peer in place]
+        else:
+            used = {said.token for said in self.said if said.reason != "genesis"}
+            lives = (continued(said, name, over, complete) for said, name in zip(self.said, of, strict=True))
+            ended = list(dict.fromkeys(peer for peer in lives if peer is not None and peer in place))
+            self.tokens = [*sorted(str(t) for t in used & set(taken) if t is not None), *map(end_of, ended)]
+        number: dict[str | None, int] = {token: k for k, token in enumerate(self.tokens)}
+        self.taken = np.array([number.get(token, -1) for token in taken], np.int32)
+        self.ended = np.array([place[peer] for peer in ended], np.int32)
+        self.end_tokens = np.array([number[end_of(peer)] for peer in ended], np.int32)
+        self.joins = joins_of(self.said, of, number, over, complete)
+        gone_on = {str(s.peer) for s, name in zip(self.said, of, strict=True) if goes_on(s, name)}
+        self.superseded = np.zeros(len(members), np.uint8)
+        self.superseded[[place[peer] for peer in gone_on if peer in place]] = 1
+        self.elsewhere = sorted(gone_on - set(place))
+
+
+def goes_on(said: Said, member: str) -> bool:
+    """The member is another one that was restarted."""
+    return said.reason == "checkpoint" and said.peer not in (None, member)
+
+
+def continued(said: Said, member: str, closed: set[str], complete: bool) -> str | None:
+    """The life that the member goes on from as it ended. Where its end may be missing it is not known how."""
+    whole = goes_on(said, member) and said.token is None and (complete or said.peer in closed)
+    return said.peer if whole else None
+
+
+def joins_of(
+    all_said: list[Said], members: list[str], number: dict[str | None, int], closed: set[str], complete: bool
+) -> kernel.Joins:
+    """These joins of these members. `number`: of tokens."""
+    how, token = [], []
+    for said, member in zip(all_said, members, strict=True):
+        peer = continued(said, member, closed, complete)
+        unclear = goes_on(said, member) and said.token is None and peer is None
+        how.append(kernel.UNCLEAR if unclear else _HOW.get(said.reason or "", kernel.UNCLEAR))
+        state = said.token if peer is None else end_of(peer)
+        token.append(-1 if state is None or how[-1] == kernel.GENESIS else number.get(state, -1))
+    return kernel.Joins(np.array(how, np.int8), np.array(token, np.int32))
 
 
 def _gone(member: Ints, lseq: Longs, kind: Small) -> Ints:
@@ -460,7 +495,7 @@ def _once(rows: _Rows, order: Longs) -> tuple[Longs, int, Longs]:
     return order[keep], len(order) - int(keep.sum()) - len(conflicts), conflicts
 
 
-def _reused(kind: Small, event: Ints, events: pa.Array[Any], row: Longs, t: Longs) -> Longs:
+def reused(kind: Small, event: Ints, events: pa.Array[Any], row: Longs, t: Longs) -> Longs:
     """Steps that publish an id that was published before. An id is its text up to the owner: it has to be unique,
     whoever uses it."""
     steps = np.flatnonzero((kind == kernel.PUBLISH) & (event >= 0))

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from whence.judge.batch.coding import Coded
 from whence.judge.findings import MISSING_STEPS, NO_TRACE, OPEN_END, UNKNOWN_START
 from whence.judge.follow import owner_of
 from whence.judge.tickets import parse_id
 
 NOBODY = "a member that the id does not name"
+
+
+def why(member: str, here: bool, torn: Container[str], closed: Container[str], complete: bool) -> str:
+    """What is the matter with the trace of a member that leaves a doubt. `here`: there is one."""
+    if not here:
+        return NO_TRACE
+    if member in torn:
+        return MISSING_STEPS
+    return UNKNOWN_START if complete or member in closed else OPEN_END
 
 
 class Publishers:
@@ -36,11 +47,7 @@ class Publishers:
 
     def why(self, member: str) -> str:
         """What is the matter with the trace of a member that leaves a doubt."""
-        if member not in self._here:
-            return NO_TRACE
-        if member in self._torn:
-            return MISSING_STEPS
-        return UNKNOWN_START if self._coded.complete or member in self._closed else OPEN_END
+        return why(member, member in self._here, self._torn, self._closed, self._coded.complete)
 
     def _went_beyond(self, event: str, owner: str) -> bool:
         """The owner has published later numbers: this one is not in a part of its trace that was cut off."""

@@ -141,6 +141,9 @@ class _Bulk:
         self.order = np.zeros(len(self.row), np.int32)
         self.orders: dict[str, int] = {}
         self.used, self.heard = 0, len(follower.published)
+        self.todo: list[int] = []
+        self.waiting: dict[int, list[int]] = {}
+        """Event -> members whose next row is a delivery of it, before its publish."""
         self.units = self._known()
         self.special = self._special()
 
@@ -186,11 +189,11 @@ class _Bulk:
         follower = self.follower
         place = {name: m for m, name in enumerate(self.members)}
         acting = set(self.member[list(self.special)].tolist()) if self.special else set()
-        todo = [m for m in range(len(self.members)) if self.at[m] < self.end[m]]
-        todo.sort(key=lambda m: m in acting)  # taken from the end: those first whom others may wait for
-        for m in todo:
+        self.todo = [m for m in range(len(self.members)) if self.at[m] < self.end[m]]
+        self.todo.sort(key=lambda m: m in acting)  # taken from the end: those first whom others may wait for
+        for m in self.todo:
             follower.queue(self.members[m])
-        while todo or follower.ready:
+        while self.todo or follower.ready:
             if follower.ready:
                 name = follower.ready.pop()
                 if name not in place:
@@ -198,10 +201,12 @@ class _Bulk:
                     continue
                 m = place[name]
             else:
-                m = todo.pop()
+                m = self.todo.pop()
             self._member(m, follower.queues[self.members[m]])
         for m, name in enumerate(self.members):
             self._keep(m, follower.queue(name))
+        for m in (m for some in self.waiting.values() for m in some):  # for rows that come later
+            follower.go_on(follower.queues[self.members[m]])
         return follower.taken()
 
     def _member(self, m: int, queue: Queue) -> None:
@@ -218,6 +223,10 @@ class _Bulk:
                 self.follower.repeated += 1
                 at += 1
                 continue
+            event = int(self.event[at])
+            if self.kind[at] == kernel.DELIVER and event >= 0 and self.units.origin[event] < 0:
+                self.waiting.setdefault(event, []).append(m)
+                break
             n = self._go(queue, at, end)
             if not n:
                 queue.ahead[number] = self._step(at)
@@ -232,6 +241,7 @@ class _Bulk:
             code = self.code.get(published.event)
             if code is not None:
                 self._learn(code, self.follower.causality.units[published.event])
+                self.todo += self.waiting.pop(code, ())
         self.heard = len(self.follower.published)
 
     def _go(self, queue: Queue, at: int, end: int) -> int:

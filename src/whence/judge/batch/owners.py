@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import pyarrow.compute as pc
 
@@ -10,7 +12,7 @@ from whence.judge.batch import kernel
 from whence.judge.batch.coding import Coded
 from whence.judge.batch.verdicts import States
 from whence.judge.findings import Finding
-from whence.judge.tickets import Holding
+from whence.judge.tickets import Holding, Pair
 
 _ID = r"^(?P<ticket>[0-9]+):(?P<incarnation>[^:@]*):(?P<seq>[0-9]+)@"
 
@@ -20,48 +22,69 @@ Key = tuple[int, str, str]
 
 
 def two_owners(coded: Coded, ends: States) -> list[Finding]:
-    """All pairs of tenures that overlap, by ticket and by the time they began."""
-    names = coded.members.to_pylist()
-    vague = {str(name) for name, unclear in zip(names, ends.vague.tolist(), strict=False) if unclear}
+    """All pairs of tenures that overlap in a run, by ticket and by the time they began."""
+    vague = zip(coded.members.to_pylist(), ends.vague.tolist(), strict=False)
+    pairs = overlaps(tenures(coded))
+    return wrong(pairs, set(known_end(coded, pairs)), {str(name) for name, unclear in vague if unclear})
+
+
+def overlaps(all_: Iterable[Holding]) -> list[Pair]:
+    """The tenures that overlap by the clocks of their owners."""
     by_ticket: dict[int, list[Holding]] = {}
-    for tenure in _tenures(coded):
+    for tenure in all_:
         by_ticket.setdefault(tenure.ticket, []).append(tenure)
-
-    def followed(earlier: Holding, later: Holding) -> bool:
-        """The later owner began with the last event of the earlier one delivered."""
-        if earlier.last is None:
-            return False
-        m, event = pc.index(coded.members, later.member).as_py(), pc.index(coded.events, earlier.last).as_py()
-        mine = slice(int(coded.steps.begin[m]), int(coded.steps.begin[m + 1]))
-        got = (coded.steps.kind[mine] == kernel.DELIVER) & (coded.event[mine] == event)
-        return bool((got & (coded.lseq[mine] < later.step)).any())
-
     return [
-        tickets.two_owners(earlier, later, tickets.doubtful(earlier, later, vague.__contains__))
+        pair
         for ticket in sorted(by_ticket)
-        for earlier, later in tickets.overlapping(by_ticket[ticket], followed)
+        for pair in tickets.overlapping(by_ticket[ticket], lambda one, other: False)
     ]
 
 
-def _tenures(coded: Coded) -> list[Holding]:
+def known_end(coded: Coded, pairs: list[Pair]) -> list[int]:
+    """Which of these pairs do not overlap: the later owner, whose steps are here, began with the last event of the
+    earlier one delivered. (An incarnation has one owner, whatever that one knew.)"""
+    found = []
+    for k, (earlier, later) in enumerate(pairs):
+        m = pc.index(coded.members, later.member).as_py()
+        if m < 0 or earlier.last is None or earlier.incarnation == later.incarnation:
+            continue
+        mine = slice(int(coded.steps.begin[m]), int(coded.steps.begin[m + 1]))
+        event = pc.index(coded.events, earlier.last).as_py()
+        got = (coded.steps.kind[mine] == kernel.DELIVER) & (coded.event[mine] == event) & (event >= 0)
+        if (got & (coded.lseq[mine] < later.step)).any():
+            found.append(k)
+    return found
+
+
+def wrong(pairs: list[Pair], known: set[int], vague: set[str]) -> list[Finding]:
+    """What these pairs tell. `known`: see `known_end`; `vague`: members whose traces are not all here."""
+    return [
+        tickets.two_owners(earlier, later, tickets.doubtful(earlier, later, vague.__contains__))
+        for k, (earlier, later) in enumerate(pairs)
+        if k not in known
+    ]
+
+
+def tenures(coded: Coded) -> list[Holding]:
+    """The tenures of these members."""
     published = published_under(coded)
-    tenures: dict[Key, Holding] = {}
+    found: dict[Key, Holding] = {}
     for m, step, t, ticket, reason in zip(*coded.tickets, strict=True):
         change, _, rest = (reason or "").partition(" ")
         if ticket is None or change not in ("owner", "released"):
             continue
         key = (ticket, rest.partition(" ")[0], str(coded.members[m]))
-        if change == "owner" and key not in tenures:
-            tenures[key] = Holding(*key, t, t, step)
-        elif change == "released" and key in tenures:
-            tenures[key].end = max(t, tenures[key].end)
+        if change == "owner" and key not in found:
+            found[key] = Holding(*key, t, t, step)
+        elif change == "released" and key in found:
+            found[key].end = max(t, found[key].end)
     for key, (first, last) in published.items():
         start, end = (int(coded.t[coded.row[step]]) for step in (first, last))
         # Without a word of owning the ticket, the tenure begins with its first publish.
-        tenure = tenures.setdefault(key, Holding(*key, start, end, int(coded.lseq[first]), owned=False))
+        tenure = found.setdefault(key, Holding(*key, start, end, int(coded.lseq[first]), owned=False))
         tenure.end = max(tenure.end, end)
         tenure.first, tenure.last = (str(coded.events[int(coded.event[step])]) for step in (first, last))
-    return list(tenures.values())
+    return list(found.values())
 
 
 def published_under(coded: Coded) -> dict[Key, tuple[int, int]]:

@@ -1,9 +1,12 @@
-"""A run that is too large to be judged at once, in pieces.
+"""A run that is too large to be judged at once, in pieces: each has all rows of some members.
 
-Only the steps of some members matter to others: those that publish (by their rows, or by the id of an event that was
-delivered: its publish may be missing), hold a ticket, or give a state that somebody begins with. They are `followed`
-first; what is learned from them (the past of every event, and the states) is `Shared` with all pieces of the rest. What
-members lack is found at the end, from the state that each one `Ended` with.
+The pieces are `outlined` first, side by side. From the outlines of all of them it is rebuilt what each piece needs to
+know of the others (`Shared`): the past of every event, and the states that members begin with. Then the pieces are
+`judged`, side by side. What members lack, and who owned what, is found at the end, from the state that each one `Ended`
+with.
+
+Only the steps of some members matter to others: of those that publish, or give a state that somebody begins with. They
+are found before (`scouted`), so that only their steps are in the outlines.
 """
 
 from __future__ import annotations
@@ -15,22 +18,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from whence.judge.batch import audited, kernel
+from whence.judge.batch import audited, kernel, outline, owners
 from whence.judge.batch.audited import Audited, Everybody, doubts
-from whence.judge.batch.coding import Known, Needed, code, codes, picked
+from whence.judge.batch.coding import Needed, code, codes, end_of, picked
+from whence.judge.batch.doubts import why
+from whence.judge.batch.outline import Head, Notes, Rebuilding, Shared
 from whence.judge.batch.rated import Sample, sample
 from whence.judge.batch.schemas import SCHEMAS
-from whence.judge.batch.verdicts import States, losses, states
+from whence.judge.batch.verdicts import States, losses
 from whence.judge.findings import Doubt, Finding
 
 
 class Scouted(NamedTuple):
     """What some rows tell of who depends on whom."""
 
-    acting: set[str]
-    """Publishers and ticket owners."""
-    owners: set[str]
-    """Members that ids of events name as their owners."""
+    publishers: set[str]
     gave: set[tuple[str, str]]
     """(token, member that took the state)."""
     tokens: set[str]
@@ -40,13 +42,12 @@ class Scouted(NamedTuple):
 
 
 def scouted(table: pa.Table) -> Scouted:
-    """Scout rows with the columns member, kind, event, reason, peer and token."""
+    """Scout rows with the columns member, kind, reason, peer and token."""
     kind, kinds = codes(table["kind"])
     member, names = codes(table["member"])
     place = {name: k for k, name in enumerate(kinds.to_pylist())}
-    acts = np.isin(kind, [place[k] for k in ("publish", "ticket") if k in place])
-    acting = {str(names[m]) for m in np.unique(member[acts]).tolist()}
-    found = Scouted(acting, _owners(table["event"]), set(), set(), set())
+    publishing = np.unique(member[kind == place.get("publish", -1)])
+    found = Scouted({str(names[m]) for m in publishing.tolist()}, set(), set(), set())
     special = np.flatnonzero(np.isin(kind, [place[k] for k in ("join", "snapshot") if k in place]))
     for row in picked(table.select(["member", "kind", "reason", "peer", "token"]), special):
         if row["kind"] == "snapshot" and row["token"] is not None:
@@ -58,53 +59,47 @@ def scouted(table: pa.Table) -> Scouted:
     return found
 
 
-def _owners(ids: Any) -> set[str]:
-    """`follow.owner_of` of all these ids, at once."""
-    _, events = codes(ids)
-    after = pc.replace_substring_regex(events, "^[^@]*@", "")
-    plain = pc.or_(pc.equal(after, events), pc.equal(after, pa.scalar("")))  # without tickets
-    owners: Any = pc.if_else(plain, pc.replace_substring_regex(events, "/?[^/]*$", ""), after)
-    return {str(owner) for owner in pc.unique(owners).to_pylist() if owner}
+class Plan(NamedTuple):
+    """Of a run, for the outlines of its pieces."""
+
+    followed: set[str]
+    """Members whose steps others depend on."""
+    needed: Needed
 
 
-def to_follow(parts: list[Scouted]) -> tuple[set[str], Needed]:
-    """The members to follow, and what the others need of them."""
-    tokens = set[str]().union(*(part.tokens for part in parts))
+def to_follow(parts: list[Scouted]) -> Plan:
+    """What all rows of a run tell."""
+    used = set[str]().union(*(part.tokens for part in parts))
     ended = set[str]().union(*(part.ended for part in parts))
-    giving = {member for part in parts for token, member in part.gave if token in tokens}
-    acting = (part.acting | part.owners for part in parts)
-    return ended.union(giving, *acting), Needed(sorted(tokens), sorted(ended))
+    given = {(token, member) for part in parts for token, member in part.gave if token in used}
+    followed = ended.union((member for _, member in given), *(part.publishers for part in parts))
+    tokens = [*sorted({token for token, _ in given}), *map(end_of, sorted(ended))]
+    return Plan(followed, Needed(tokens, sorted(ended)))
 
 
-class Shared(NamedTuple):
-    """What the pieces need to know."""
-
-    known: Known
-    past: kernel.Past
-    taken: States
+def outlined(table: pa.Table, plan: Plan, complete: bool = False) -> tuple[Head, Notes]:
+    """The outline of a piece. `complete`: as of `coding.code`."""
+    return outline.outlined(code(table, needed=plan.needed, complete=complete), plan.followed)
 
 
-def followed(table: pa.Table, needed: Needed, complete: bool = False) -> tuple[Audited, Shared]:
-    """Judge the members that others depend on. `complete`: as of `coding.code`."""
-    a = audited.followed(code(table, needed=needed, complete=complete))
-    coded = a.coded
-    names = [str(coded.members[m]) for m in coded.member_of.tolist()]
-    here = [str(coded.members[m]) for m in np.flatnonzero(audited.there(coded)).tolist()]
-    known = Known(coded.events.take(coded.ids), coded.base, here, names, coded.tokens, coded.torn, coded.closed)
-    return a, Shared(known, a.past, a.found.taken)
+def rebuilding(heads: list[Head], plan: Plan, complete: bool = False) -> Rebuilding:
+    """Begin to put outlines together: with the heads of all pieces."""
+    return Rebuilding(heads, plan.needed, complete)
 
 
-def nothing() -> Shared:
-    """What is known when there is nobody to follow."""
-    none, base = np.empty(0, np.int32), np.zeros(1, np.int64)
-    steps = kernel.Steps(base, np.empty(0, np.int8), none, np.empty(0, np.uint8))
-    past, _, _ = kernel.rebuild(steps, kernel.Joins(np.empty(0, np.int8), none), 0, base, np.zeros(1, np.uint8))
-    return Shared(Known(pa.array([], pa.string()), base, [], [], [], [], []), past, states(0))
-
-
-def others(table: pa.Table, shared: Shared, complete: bool = False) -> Audited:
-    """Judge a piece of the rest."""
-    return audited.others(code(table, known=shared.known, complete=complete), shared.past, shared.taken)
+def judged(table: pa.Table, shared: Shared, complete: bool = False) -> Audited:
+    """Judge a piece. `shared`: with whole vectors (`outline.with_vectors`), or slower."""
+    coded = code(table, known=shared.known, complete=complete)
+    early = np.zeros(len(coded.lseq), np.uint8)
+    noted = outline.noted(coded.steps) if shared.early else early
+    for m in np.flatnonzero(audited.there(coded)).tolist() if shared.early or shared.unmet else ():
+        name, first, end = str(coded.members[m]), int(coded.steps.begin[m]), int(coded.steps.begin[m + 1])
+        if name in shared.early:
+            early[first + np.flatnonzero(noted[first:end])[shared.early[name]]] = 1
+        if name in shared.unmet:
+            joins = coded.steps.what[first:end][coded.steps.kind[first:end] == kernel.JOIN]
+            coded.joins.token[joins[shared.unmet[name]]] = -1
+    return audited.apart(coded, shared.past, early, shared.taken)
 
 
 class Ended(NamedTuple):
@@ -117,13 +112,16 @@ class Ended(NamedTuple):
     """Members that another one continues."""
     doubts: list[Doubt]
     sample: Sample
+    known_end: list[int]
+    """Pairs of tenures (`Shared`) that do not overlap."""
 
 
-def ended(a: Audited, members: pa.Table) -> Ended:
+def ended(a: Audited, shared: Shared, members: pa.Table) -> Ended:
     """`members`: the table of this piece."""
     coded = a.coded
     gone = [str(coded.members[m]) for m in np.flatnonzero(coded.superseded).tolist()] + coded.elsewhere
-    return Ended(members, _taken(a.found.ends, np.flatnonzero(audited.there(coded))), gone, doubts(a), sample(a))
+    ends = _taken(a.found.ends, np.flatnonzero(audited.there(coded)))
+    return Ended(members, ends, gone, doubts(a), sample(a), owners.known_end(coded, shared.pairs))
 
 
 def _taken(s: States, which: Any) -> States:
@@ -153,7 +151,7 @@ class AtTheEnd(NamedTuple):
     """The table, with losses."""
     everybody: Everybody
     found: list[Finding]
-    """What members lack, where that is wrong."""
+    """What members lack, where that is wrong, and two owners of one ticket."""
     doubts: list[Doubt]
     """All of them."""
 
@@ -182,7 +180,14 @@ def at_the_end(shared: Shared, pieces: list[Ended], complete: bool = False) -> A
     named = members["member"].combine_chunks()
     torn = np.array(members["missing"].to_pylist(), np.int64)
     found = Everybody(named, orders, alive, torn, member_of, shared.known.ids, shared.past, ends, lost, complete)
-    return AtTheEnd(members, found, list(audited.of_losses(found)), _all_doubts(pieces, audited.loss_doubts(found)))
+    known_end = {k for piece in pieces for k in piece.known_end}
+    vague = {name for name, unclear in zip(names, ends.vague.tolist(), strict=True) if unclear}
+    of_owners = owners.wrong(shared.pairs, known_end, vague)
+    count = audited.loss_doubts(found)
+    for doubt in (finding.doubt for finding in of_owners if finding.doubt is not None):
+        count[doubt, why(doubt, doubt in at, shared.known.torn, shared.known.closed, complete)] += 1
+    wrong = [*audited.of_losses(found), *(finding for finding in of_owners if finding.doubt is None)]
+    return AtTheEnd(members, found, wrong, _all_doubts(pieces, count))
 
 
 def _joined(all_: list[States]) -> States:
@@ -195,7 +200,7 @@ def _joined(all_: list[States]) -> States:
 
 
 def _all_doubts(pieces: list[Ended], count: Counter[tuple[str, str]]) -> list[Doubt]:
-    """The doubts of all pieces and of agreement, once for each absent member."""
+    """The doubts of all pieces and these, once for each absent member."""
     for doubt in (doubt for piece in pieces for doubt in piece.doubts):
         count[doubt.member, doubt.why] += doubt.count
     return [Doubt(member, why, n) for (member, why), n in sorted(count.items())]
