@@ -26,6 +26,7 @@ from whence.cli.show import console
 from whence.errors import TraceError, UsageError
 from whence.judge.batch.audited import warm as warm_kernel
 from whence.spark.findings import Terms
+from whence.spark.kept import Kept, groups_of
 from whence.spark.local import audit_here
 from whence.spark.made import Planned, plan
 from whence.spark.place import TraceFile, is_local, join, opened, parquet, place_of
@@ -64,7 +65,7 @@ def audit(args: argparse.Namespace) -> int:
             _check_traces(planned.files)
             if planned.bad and not planned.pieces:
                 raise TraceError(f"{planned.bad[0].file}: {planned.bad[0].reason}")
-            found = (_here if args.engine == "local" else _with_spark)(args, planned, say)
+            found = (_here if args.engine == "local" or _unchanged(args, planned) else _with_spark)(args, planned, say)
             _need(found.rows, found.quarantined, args)
             clean, sure, said = found.clean, found.sure, asdict(found)
             say("drawing the page")
@@ -100,6 +101,12 @@ def _logs(args: argparse.Namespace, say: _Says) -> Logs:
     return logs
 
 
+def _unchanged(args: argparse.Namespace, planned: Planned) -> bool:
+    """The tables are there already: Spark need not be started."""
+    kept = Kept(groups_of(planned, Terms(args.complete, args.error_rate), args.verdicts != "all"))
+    return not args.fresh and not args.metrics and kept.finished(args.out)
+
+
 def _here(args: argparse.Namespace, planned: Planned, say: _Says) -> Summary:
     if args.alone:
         _spare_pandas()
@@ -112,6 +119,7 @@ def _here(args: argparse.Namespace, planned: Planned, say: _Says) -> Summary:
         complete=args.complete,
         error_rate=args.error_rate,
         sparse=sparse,
+        fresh=args.fresh,
     )
 
 
@@ -153,6 +161,7 @@ def _with_spark(args: argparse.Namespace, planned: Planned, say: _Says) -> Summa
         complete=args.complete,
         error_rate=args.error_rate,
         sparse=args.verdicts != "all" and not args.metrics,
+        fresh=args.fresh,
     )
 
 

@@ -91,6 +91,11 @@ def _audit(command: argparse.ArgumentParser) -> None:
         default="spark",
         help="local: judge in this process, without Spark and Java; the same tables, for traces that fit into memory",
     )
+    command.add_argument(
+        "--fresh",
+        action="store_true",
+        help="judge everything, also runs whose files are as they were in an earlier audit into the same --out",
+    )
     _spark(command)
     command.set_defaults(call=later("audit", "audit", needs="spark"), alone=False)
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -25,7 +25,7 @@ from whence.judge.batch.coding import code
 from whence.judge.batch.compiled import interpreted
 from whence.judge.batch.sparse import sparse as exceptions_of
 from whence.spark import ingest
-from whence.spark.parts import Parts
+from whence.spark.parts import Group, Parts
 from whence.spark.pictures import draw
 from whence.spark.summary import Summary, conflicts, summed
 from whence.spark.tables import arrow_schema, spark_schema
@@ -119,11 +119,17 @@ def refused(bad: pa.Table) -> Judged:
 _PASSED: Final = "struct<run string, cluster string, what string, blob binary>"
 
 
+class Emit(Protocol):
+    """Takes what is found. `groups`: what all of it is of, if a note of it is to be left."""
+
+    def __call__(self, found: Iterable[Judged], groups: Sequence[Group] = ()) -> Iterator[pa.RecordBatch]: ...
+
+
 class Out(NamedTuple):
     """A way out of a task, and the schema of the rows that take it. Each has a column `passed`: what tasks leave for
     others (`whence.spark.giant`)."""
 
-    emit: Callable[[Iterable[Judged]], Iterator[pa.RecordBatch]]
+    emit: Emit
     schema: str
 
 
@@ -133,7 +139,7 @@ def as_rows() -> Out:
     return Out(_emit_rows, f"{kinds}, passed {_PASSED}")
 
 
-def _emit_rows(found: Iterable[Judged]) -> Iterator[pa.RecordBatch]:
+def _emit_rows(found: Iterable[Judged], groups: Sequence[Group] = ()) -> Iterator[pa.RecordBatch]:
     for judged in found:
         for name, table in judged.tables.items():
             schema = arrow_schema(name)
@@ -167,7 +173,7 @@ def as_files(stage: str, kind: str, sparse: bool = False) -> Out:
     leave as one row a task. A file that is not named there is of a task that failed or was run twice. `sparse`: of
     deliveries that are in order only ranges are written, into the table `in_order`."""
 
-    def emit(found: Iterable[Judged]) -> Iterator[pa.RecordBatch]:
+    def emit(found: Iterable[Judged], groups: Sequence[Group] = ()) -> Iterator[pa.RecordBatch]:
         task = f"{kind}-{task_number():05d}"
         total = Summary()
         pictures: list[str] = []
@@ -182,8 +188,10 @@ def as_files(stage: str, kind: str, sparse: bool = False) -> Out:
                 if judged.passed is not None:
                     yield _batch(_SUMS, {"passed": _passed(judged)}, 1)
         total.pictures = len(pictures)
-        said = json.dumps({"summary": asdict(total), "files": parts.written, "pictures": pictures})
-        yield _batch(_SUMS, {"summary": pa.array([said])}, 1)
+        said = {"summary": asdict(total), "files": parts.written, "pictures": pictures}
+        if groups:
+            said["note"] = parts.note(groups, [json.dumps(said)])
+        yield _batch(_SUMS, {"summary": pa.array([json.dumps(said)])}, 1)
 
     return Out(emit, f"summary string, passed {_PASSED}")
 

@@ -32,11 +32,12 @@ from whence.spark.findings import Out, Terms, as_files
 from whence.spark.frames import ROW_BYTES, buckets, large_ones, sizes_of
 from whence.spark.giant import spread_out
 from whence.spark.ingest import Piece
+from whence.spark.kept import Kept, groups_of
 from whence.spark.made import Made, Planned, plan, publish_made
-from whence.spark.parts import Parts
+from whence.spark.parts import Group, Parts
 from whence.spark.place import Anywhere, TraceFile, join
 from whence.spark.summary import Summary
-from whence.spark.tables import arrow_schema, frame, staging
+from whence.spark.tables import NOTES, arrow_schema, frame, staging
 
 SMALL: Final = 1_000_000
 """Rows that one task takes whatever their layout is: a shuffle would cost more than it saves."""
@@ -51,13 +52,15 @@ Progress = Callable[[str], None]
 # -- designs
 
 
-def by_runs(spark: SparkSession, pieces: Sequence[Piece], out: Out, terms: Terms) -> DataFrame:
+def by_runs(spark: SparkSession, pieces: Sequence[Piece], out: Out, terms: Terms, kept: Kept) -> DataFrame:
     """A task has all the pieces of its runs."""
 
-    def work(runs: list[list[Piece]]) -> Iterator[pa.RecordBatch]:
-        return out.emit(judge_pieces(runs, terms))
+    def work(job: tuple[list[list[Piece]], list[Group]]) -> Iterator[pa.RecordBatch]:
+        runs, groups = job
+        return out.emit(judge_pieces(runs, terms), groups)
 
-    jobs = together(pieces, session.cores(spark))
+    tasks = together(pieces, session.cores(spark))
+    jobs = [(runs, kept.of(piece for mine in runs for piece in mine)) for runs in tasks]
     return ingest.over(spark, jobs, work, out.schema, len(jobs))
 
 
@@ -116,10 +119,12 @@ def _counted(spark: SparkSession, pieces: Sequence[Piece]) -> DataFrame:
 # -- all of it
 
 
-def _add(made: Made, done: DataFrame) -> None:
-    """Run these tasks. One row each comes to the driver."""
-    for row in done.where("summary is not null").select("summary").collect():
-        made.add(row["summary"])
+def _add(made: Made, done: DataFrame) -> list[str]:
+    """Run these tasks. One row each comes to the driver, and is what they said."""
+    said = [str(row["summary"]) for row in done.where("summary is not null").select("summary").collect()]
+    for summary in said:
+        made.add(summary)
+    return said
 
 
 def audit_files(
@@ -135,6 +140,7 @@ def audit_files(
     complete: bool = False,
     error_rate: float | None = None,
     sparse: bool = False,
+    fresh: bool = False,
 ) -> Summary:
     """Audit the traces at these places and write the tables into `out`, all or none; and beside them ShiViz logs of the
     first violations of each run. Paths are of this machine, or URIs (`whence.spark.place`).
@@ -144,7 +150,8 @@ def audit_files(
     default as many as fit into a worker's share of memory. `metrics`: measure, too; that takes many times as long, as
     every row with all its columns goes through Spark, and is kept there (in memory, what does not fit on disk).
     `complete`, `error_rate`: see `whence.spark.audit`. `sparse`: `verdicts` has only what is not in order, and
-    `in_order` the ranges of what is; writing every verdict is a third of the work."""
+    `in_order` the ranges of what is; writing every verdict is a third of the work. `fresh`: judge everything, also what
+    an earlier audit into `out` has judged (`whence.spark.kept`)."""
     terms = Terms(complete, error_rate)
     if sparse and metrics:
         raise UsageError("metrics need every verdict: not with sparse ones")
@@ -156,11 +163,12 @@ def audit_files(
     progress(f"{len(planned.files):,} files with about {planned.rows:,} rows")
     made = Made(design or layout(planned.pieces))
     cost = Cost(spark, planned.rows, progress)
-    with staging(out) as stage, cost.open():
+    kept = Kept(groups_of(planned, terms, sparse))
+    with staging(out, lambda stage: None if fresh else kept.take(stage, made, out, progress)) as stage, cost.open():
         with Parts(stage, "files") as parts:
             parts.write("quarantine", ingest.bad_table(planned.bad))
         made.wrote(parts.written)
-        _run(spark, planned.pieces, stage, made, giant, progress, terms, sparse)
+        _run(spark, kept.left(planned.pieces), stage, made, giant, progress, terms, sparse, kept)
         made.total.quarantined = made.rows["quarantine"]
         if metrics:
             progress("measuring")
@@ -179,6 +187,7 @@ def _run(
     progress: Progress,
     terms: Terms,
     sparse: bool,
+    kept: Kept,
 ) -> None:
     """All runs that fit into a worker, then the giants, side by side."""
     large = _large(spark, pieces, giant)
@@ -190,9 +199,10 @@ def _run(
         progress(f"auditing about {rows:,} rows in {len(rest):,} pieces, design {made.total.design!r}")
         ways = as_files(stage, "run", sparse)
         if made.total.design == "runs":
-            _add(made, by_runs(spark, rest, ways, terms))
+            _add(made, by_runs(spark, rest, ways, terms, kept))
         else:
-            _add(made, judged(blocks.of_pieces(spark, rest), ways, terms, session.tasks(spark, rows)))
+            said = _add(made, judged(blocks.of_pieces(spark, rest), ways, terms, session.tasks(spark, rows)))
+            made.files[NOTES].append(Parts(stage, "shuffle").note(kept.of(rest), said))
     if large:
         made.total.design = "giant"
         progress(f"auditing {len(large):,} runs too large for one worker: about {sum(large.values()):,} rows")
@@ -201,11 +211,12 @@ def _run(
         spread = spread_out(packed.where(own), ways, terms, len(large), parts)
         tasks = session.tasks(spark, sum(piece.rows for piece in mine) - sum(large.values()))
         try:
-            _add(made, spread.findings)
-            _add(made, judged(packed.where(~own), as_files(stage, "other", sparse), terms, tasks))
+            said = _add(made, spread.findings)
+            said += _add(made, judged(packed.where(~own), as_files(stage, "other", sparse), terms, tasks))
+            made.files[NOTES].append(Parts(stage, "giant").note(kept.of(mine), said))
         finally:
-            for kept in (packed, *spread.kept):
-                kept.unpersist()
+            for held in (packed, *spread.kept):
+                held.unpersist()
 
 
 def _metrics(spark: SparkSession, files: Sequence[TraceFile], stage: str, made: Made) -> None:

@@ -7,17 +7,22 @@ them are read together. Nothing here, nor in what it imports, loads pyspark.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
 
 from whence.spark import ingest
 from whence.spark.blocks import judge_pieces
 from whence.spark.findings import Terms, as_files
 from whence.spark.ingest import Piece
+from whence.spark.kept import Kept, groups_of
 from whence.spark.made import Made, Planned, plan, publish_made
 from whence.spark.parts import Parts
 from whence.spark.place import Anywhere
 from whence.spark.summary import Summary
 from whence.spark.tables import staging
+
+TASK_ROWS: Final = 1_000_000
+"""Rows that are judged before a note of it is left: a killed audit loses no more."""
 
 
 def audit_here(
@@ -29,28 +34,43 @@ def audit_here(
     complete: bool = False,
     error_rate: float | None = None,
     sparse: bool = False,
+    fresh: bool = False,
 ) -> Summary:
     """As `whence.spark.job.audit_files`, without Spark."""
     terms = Terms(complete, error_rate)
     planned = planned or plan(paths)
     progress(f"auditing about {planned.rows:,} rows of {len(planned.files):,} files here, without Spark")
     made, begun = Made("local"), time.monotonic()
-    with staging(out) as stage:
+    kept = Kept(groups_of(planned, terms, sparse))
+    with staging(out, lambda stage: None if fresh else kept.take(stage, made, out, progress)) as stage:
         with Parts(stage, "files") as parts:
             parts.write("quarantine", ingest.bad_table(planned.bad))
         made.wrote(parts.written)
-        for batch in as_files(stage, "run", sparse).emit(judge_pieces(_runs(planned.pieces), terms)):
-            made.add(batch["summary"][0].as_py())
+        for runs in _tasks(kept.left(planned.pieces)):
+            groups = kept.of(piece for mine in runs for piece in mine)
+            for batch in as_files(stage, "run", sparse).emit(judge_pieces(runs, terms), groups):
+                made.add(batch["summary"][0].as_py())
         made.total.quarantined = made.rows["quarantine"]
         publish_made(made, planned, stage, out, {"seconds": round(time.monotonic() - begun, 3)})
     return made.total
 
 
-def _runs(pieces: Sequence[Piece]) -> list[list[Piece]]:
-    """The pieces of each run together; all together, if somewhere only the rows tell of which run they are."""
+def _tasks(pieces: Sequence[Piece]) -> Iterator[list[list[Piece]]]:
+    """The pieces of each run together, and so many runs that it is worth a note; all together, if somewhere only the
+    rows tell of which run they are."""
     if any(piece.of is None for piece in pieces):
-        return [list(pieces)]
+        yield [list(pieces)]
+        return
     runs: dict[tuple[str, str] | None, list[Piece]] = {}
     for piece in pieces:
         runs.setdefault(piece.of, []).append(piece)
-    return list(runs.values())
+    task: list[list[Piece]] = []
+    rows = 0
+    for mine in runs.values():
+        task.append(mine)
+        rows += sum(piece.rows for piece in mine)
+        if rows >= TASK_ROWS:
+            yield task
+            task, rows = [], 0
+    if task:
+        yield task

@@ -12,7 +12,7 @@ from whence.spark.findings import TABLES
 from whence.spark.ingest import Bad, Piece
 from whence.spark.place import Anywhere, TraceFile
 from whence.spark.summary import Summary
-from whence.spark.tables import inputs, publish
+from whence.spark.tables import NOTES, inputs, publish
 
 WRITTEN: Final = (*TABLES, "in_order")
 """The tables that an audit of files writes."""
@@ -42,7 +42,7 @@ class Made:
 
     def __init__(self, design: str) -> None:
         self.total = Summary(design=design)
-        self.files: dict[str, list[str]] = {name: [] for name in (*WRITTEN, "shiviz")}
+        self.files: dict[str, list[str]] = {name: [] for name in (*WRITTEN, "shiviz", NOTES)}
         self.rows: Counter[str] = Counter(dict.fromkeys(WRITTEN, 0))
 
     def add(self, summary: str) -> None:
@@ -51,6 +51,8 @@ class Made:
         self.total.add(Summary(**said["summary"]))
         self.wrote(said["files"])
         self.files["shiviz"] += said["pictures"]
+        if "note" in said:
+            self.files[NOTES].append(said["note"])
 
     def wrote(self, files: dict[str, tuple[str, int]]) -> None:
         for table, (name, rows) in files.items():
@@ -61,6 +63,7 @@ class Made:
 def publish_made(made: Made, planned: Planned, stage: str, out: Anywhere, cost: Mapping[str, float]) -> None:
     """Make what was written the tables of `out`. `cost`: what it took."""
     made.rows["shiviz"] = made.total.pictures
+    made.rows[NOTES] = len(made.files[NOTES])
     took = {**cost, "rows": made.total.rows, "bytes": sum(file.size for file in planned.files)}
     facts = {"inputs": inputs(planned.files), "rows": made.total.rows, "design": made.total.design, "cost": took}
     publish(stage, out, made.rows, facts, made.files)

@@ -7,16 +7,18 @@ A file has a name that no other task or attempt uses, and is only part of a tabl
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections import Counter
+from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from whence.spark.place import is_local, join, make_directory, output, remove
-from whence.spark.tables import TABLES
+from whence.spark.place import is_local, join, make_directory, output, remove, write_bytes
+from whence.spark.tables import NOTES, TABLES
 
 GROUP: Final = 1 << 22
 """Rows of a row group. With each all of a dictionary is written: in small groups of a large run that is most of it."""
@@ -25,6 +27,15 @@ SMALL: Final = 1 << 16
 millisecond and a place in the file's footer."""
 ROW_BYTES: Final = 256
 """So many bytes, also of dictionaries, count as a row: a short table of a large run does not wait."""
+
+
+class Group(NamedTuple):
+    """What is judged together: a run of a cluster; or all of them, without a name, where files hold rows of several."""
+
+    run: str
+    cluster: str
+    digest: str
+    """Of the pieces of files that its rows are in, and of the terms."""
 
 
 class Parts:
@@ -69,6 +80,14 @@ class Parts:
         if len(waiting) > 1:  # each has dictionaries of its own
             rows = pa.concat_tables(waiting).unify_dictionaries().combine_chunks()
         self._open[table].write_table(rows, row_group_size=GROUP)
+
+    def note(self, groups: Sequence[Group], said: Sequence[str]) -> str:
+        """When all files are there: leave word of what was judged and written, for the next audit
+        (`whence.spark.kept`). Returns the name of the note."""
+        name = f"{self._task}-{self._mark}.json"
+        make_directory(join(self._stage, NOTES))
+        write_bytes(join(self._stage, NOTES, name), json.dumps({"groups": groups, "said": said}).encode())
+        return name
 
     def _file(self, table: str) -> str:
         return join(self._stage, table, f"{self._task}-{self._mark}.parquet")

@@ -14,7 +14,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -45,6 +45,8 @@ if TYPE_CHECKING:  # pyspark is imported where it is used: an audit without Spar
     from pyspark.sql.types import StructType
 
 MANIFEST: Final = "_whence.json"
+NOTES: Final = "tasks"
+"""The directory of the notes that tasks leave for the next audit (`whence.spark.kept`)."""
 
 TABLES: Final[dict[str, Columns]] = {
     "events": columns(", ".join(f"{c.name} {c.type}{'!' if c.required else ''}" for c in COLUMNS) + ", file text!"),
@@ -146,27 +148,35 @@ LOCK: Final = ".lock"
 
 
 @contextmanager
-def staging(out: Anywhere) -> Iterator[str]:
-    """A place to write tables into: on a disk a hidden directory in `out`, which is gone afterwards, whatever happens
-    (`publish` moves finished tables out of it, and what killed runs left behind is removed first); else `out`."""
+def staging(out: Anywhere, take: Callable[[str], None] = lambda stage: None) -> Iterator[str]:
+    """A place to write tables into: on a disk a hidden directory in `out`, which is gone afterwards (`publish` moves
+    finished tables out of it), unless the run was killed or interrupted with some tasks finished; else `out`. What such
+    runs left behind is removed first, but before that `take` may have it."""
     if not is_local(out):
         with disk_errors(place_of(out)):
+            take(place_of(out))
             yield place_of(out)
         return
     place = Path(place_of(out))  # workers write into it, and may have been started in another directory
     with disk_errors(place):
         place.mkdir(parents=True, exist_ok=True)
-        _remove_unused(place)
         stage = place / f".staging-{uuid.uuid4().hex[:12]}"
         stage.mkdir()
         lock = os.open(stage / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)
+    interrupted = False
     try:
         with disk_errors(place):
+            take(str(stage))
+            _remove_unused(place)
             yield str(stage)
+    except KeyboardInterrupt:  # as after a kill, the next run may take what is finished
+        interrupted = (stage / NOTES).exists()
+        raise
     finally:
         os.close(lock)
-        _remove_unused(place)  # this one, and what a worker of a killed run may still have written into another
+        if not interrupted:
+            _remove_unused(place)  # this one, and what a worker of a killed run may still have written into another
 
 
 def _remove_unused(place: Path) -> None:

@@ -1,0 +1,154 @@
+"""What an earlier audit into the same place has judged already, whether it finished or was killed.
+
+A task that has judged its runs leaves a note beside the tables (`tasks/NAME.json`): which runs, each with a digest of
+where its rows were read from, the files that it wrote, and the sums of it. The next audit takes over the tasks whose
+runs are the same, and judges the others. So new files cost what is in them, and a killed audit goes on where it was.
+
+Files that hold rows of several runs are one group: whether a new file adds to an old run is known when all is read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from hashlib import blake2b
+from importlib.resources import files as package_files
+from pathlib import Path
+from typing import Any, Final
+
+from whence.errors import TraceError
+from whence.spark.findings import Terms
+from whence.spark.ingest import Piece
+from whence.spark.made import Made, Planned
+from whence.spark.parts import Group
+from whence.spark.place import Anywhere, is_local, join, names_in, place_of, read_bytes
+from whence.spark.tables import NOTES
+
+Key = tuple[str, str]
+"""A run and its cluster; two empty names: all runs, where files hold rows of several."""
+ALL: Final[Key] = ("", "")
+
+
+@cache
+def judge_version() -> str:
+    """A digest of the judge's own code: another judge takes nothing over."""
+    digest = blake2b(digest_size=8)
+    for folder in ("whence.judge", "whence.judge.batch"):
+        for file in sorted(package_files(folder).iterdir(), key=lambda file: file.name):
+            if file.name.endswith(".py"):
+                digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def groups_of(planned: Planned, terms: Terms, sparse: bool) -> dict[Key, Group]:
+    """All that there is to judge."""
+    files = {file.place: file for file in planned.files}
+    mixed = any(piece.of is None for piece in planned.pieces)
+    digests: dict[Key, Any] = {}
+    basis = repr((judge_version(), terms, sparse)).encode()
+    for piece in sorted(planned.pieces, key=lambda piece: (piece.file, piece.first)):
+        key = ALL if mixed else piece.of or ALL
+        if key not in digests:
+            digests[key] = blake2b(basis, digest_size=8)
+        _, size, changed = files[piece.file]
+        digests[key].update(repr((piece.file, size, changed, piece.first, piece.end, piece.given)).encode())
+    return {key: Group(*key, digest.hexdigest()) for key, digest in digests.items()}
+
+
+@dataclass
+class Kept:
+    """What is taken over from earlier audits, and what is left to do."""
+
+    groups: dict[Key, Group]
+    taken: set[Key] = field(default_factory=set)
+
+    def take(self, stage: str, made: Made, out: Anywhere, progress: Callable[[str], None]) -> None:
+        """Take over what is unchanged of the tables in `out`, and of what killed audits left there."""
+        for place in _places(out, stage):
+            for name, groups, said in _notes(place):
+                keys = self._same(groups)
+                if keys and self.taken.isdisjoint(keys) and _brought(place, stage, name, said):
+                    self.taken.update(keys)
+                    made.files[NOTES].append(name)
+                    for summary in said:
+                        made.add(summary)
+        if self.taken:
+            runs = "all" if len(self.taken) == len(self.groups) else f"{len(self.taken):,} of {len(self.groups):,}"
+            progress(f"{runs} runs are as in an earlier audit, and are not judged again (--fresh: judge them)")
+
+    def finished(self, out: Anywhere) -> bool:
+        """The tables in `out` are those that an audit would write now."""
+        place = place_of(out)
+        done = {key for name, groups, said in _notes(place) if _there(place, name, said) for key in self._same(groups)}
+        return done == set(self.groups)
+
+    def _same(self, groups: Sequence[Group]) -> list[Key]:
+        """Of which runs these groups are, if all of them are unchanged."""
+        keys = [(group.run, group.cluster) for group in groups]
+        return keys if all(self.groups.get(key) == group for key, group in zip(keys, groups, strict=True)) else []
+
+    def left(self, pieces: Iterable[Piece]) -> list[Piece]:
+        """The pieces that are to be judged."""
+        if ALL in self.groups:
+            return [] if self.taken else list(pieces)
+        return [piece for piece in pieces if piece.of not in self.taken]
+
+    def of(self, pieces: Iterable[Piece]) -> list[Group]:
+        """The groups of these pieces, which are all that is left of them."""
+        if ALL in self.groups:
+            return [self.groups[ALL]]
+        return [self.groups[key] for key in dict.fromkeys(piece.of for piece in pieces) if key is not None]
+
+
+def _places(out: Anywhere, stage: str) -> Iterator[str]:
+    place = place_of(out)
+    yield place
+    if is_local(place):
+        for left in sorted(Path(place).glob(".staging-*")):
+            if str(left) != stage:
+                yield str(left)
+
+
+def _notes(place: str) -> Iterator[tuple[str, list[Group], list[str]]]:
+    for name in sorted(names_in(join(place, NOTES))):
+        try:
+            found = json.loads(read_bytes(join(place, NOTES, name)))
+            yield name, [Group(*group) for group in found["groups"]], found["said"]
+        except (OSError, ValueError, TypeError, KeyError, TraceError):
+            continue  # half a note of a killed task is none
+
+
+def _files(name: str, said: Sequence[str]) -> list[tuple[str, str]]:
+    """Directory and name of all files of a note."""
+    files = [(NOTES, name)]
+    for summary in map(json.loads, said):
+        files += [(table, file) for table, (file, _) in summary["files"].items()]
+        files += [("shiviz", file) for file in summary["pictures"]]
+    return files
+
+
+def _there(place: str, name: str, said: Sequence[str]) -> bool:
+    wanted: dict[str, set[str]] = {}
+    for table, file in _files(name, said):
+        wanted.setdefault(table, set()).add(file)
+    return all(mine <= set(names_in(join(place, table))) for table, mine in wanted.items())
+
+
+def _brought(place: str, stage: str, name: str, said: Sequence[str]) -> bool:
+    """Have all files of this note in `stage`; False if one is missing."""
+    if not _there(place, name, said):
+        return False
+    for table, file in _files(name, said) if is_local(place) else ():
+        target = Path(stage) / table / file
+        target.parent.mkdir(exist_ok=True)
+        try:
+            os.link(Path(place) / table / file, target)
+        except FileNotFoundError:  # an audit beside this one has just published it
+            return False
+        except OSError:  # a file system without links
+            shutil.copy2(Path(place) / table / file, target)
+    return True
