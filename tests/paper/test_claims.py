@@ -11,7 +11,18 @@ from whence.cli import main
 from whence.paper import EXPERIMENTS, LIVE
 from whence.paper.claims import PAPERS, claims, judged, statements
 from whence.paper.claims.declare import claim, was
-from whence.paper.claims.intervals import difference, exact, mean, means, quotient, rare, ratio, share, student
+from whence.paper.claims.intervals import (
+    difference,
+    exact,
+    mean,
+    means,
+    paired_quotient,
+    quotient,
+    rare,
+    ratio,
+    share,
+    student,
+)
 from whence.paper.claims.model import Claim, Point, Statement, Statistics
 from whence.paper.claims.page import Results, encode, page, stored
 
@@ -114,8 +125,23 @@ def test_pairs_remove_what_runs_share() -> None:
     assert ratio("", a, b).value > 1
 
 
+def test_a_quotient_of_short_runs_has_no_bias() -> None:
+    """Both count the same rare errors, half of them apart; the mean of the ratios is 1.3 where the quotient is 1."""
+    rng = random.Random(7)
+
+    def runs() -> tuple[list[float], list[float]]:
+        shared = [rng.expovariate(1) for _ in range(64)]
+        return [x + rng.expovariate(2) for x in shared], [x + rng.expovariate(2) for x in shared]
+
+    found = [(paired_quotient("", a, b), ratio("", a, b).value) for a, b in (runs() for _ in range(400))]
+    assert 0.92 <= sum(p.low <= 1 <= p.high for p, _ in found) / len(found) <= 0.98
+    assert sum(p.value for p, _ in found) / len(found) == pytest.approx(1, abs=0.01)
+    assert sum(r for _, r in found) / len(found) > 1.1
+
+
 def test_a_single_run_decides_nothing() -> None:
-    for point in (mean("", [5.0]), quotient("", [1.0], [2.0]), ratio("", [1.0], [0.0])):
+    alone = (quotient("", [1.0], [2.0]), paired_quotient("", [1.0], [2.0]), ratio("", [1.0], [0.0]))
+    for point in (mean("", [5.0]), *alone, paired_quotient("", [1.0, 2.0], [0.0, 0.0])):
         assert claim("x", "", above=-1e9).now.judge({"x": [point]}) == "not decided"
 
 

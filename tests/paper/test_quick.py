@@ -24,7 +24,6 @@ LONG = {
     "ccc11/world": SIMULATED,
     "ccc11/editing": SIMULATED,
     "ccc11/planner": SIMULATED,
-    "pco17/fig3": "60 points",
     "pco17/headers": "vector clocks of 3000 entries",
     "survey/table1": "eleven mechanisms, each in many groups and in the hostile world",
 }

@@ -96,6 +96,17 @@ def quotient(at: str, a: Sequence[float], b: Sequence[float], of: int = 1) -> Po
     return Point(at, x / y, x / y / factor, x / y * factor)
 
 
+def paired_quotient(at: str, a: Sequence[float], b: Sequence[float], of: int = 1) -> Point:
+    """mean(a) / mean(b) of runs with the same seeds. Unlike the mean of the ratios it has no bias where runs are short,
+    and runs where b is 0 count (the ratio estimator of survey sampling)."""
+    y = fmean(b)
+    if len(b) < 2 or y <= 0:
+        return Point(at, 0.0, -1e300, 1e300)
+    value = fmean(a) / y
+    left = mean(at, [(one - value * other) / y for one, other in zip(a, b, strict=True)], of)
+    return Point(at, value, value + left.low, value + left.high)
+
+
 def share(at: str, hits: float, trials: float, of: int = 1) -> Point:
     """A probability from counts (Wilson). Without trials everything is possible."""
     hits, trials = round(hits), round(trials)

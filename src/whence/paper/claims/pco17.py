@@ -6,15 +6,20 @@ from whence.paper.claims.declare import SECOND, claim, was
 from whence.paper.claims.model import Claim, Statement
 
 NS = (500, 1000, 1500, 2000)
-MORE = "more than 10^9 deliveries at K = 3 and 4, and as many at K = 7 and 8, which have 10^8"
+MORE = "more messages: the interval of K = 3 by K = 4 must end above 0.9"
+STRICT = (
+    "asked for less at K = 4 than at any other K. The printed bound itself differs by 0.4 % between K = 3 and 4, so "
+    "that would take about 10^12 deliveries. Replaced after the data had been seen: no other K may be better by a "
+    "tenth, which noise makes harder to pass, not easier"
+)
 
 
 def _least(n: int) -> Claim:
     return claim(
         f"least-{n}",
-        f"N = {n}: error rate at every other K less that at K = 4 (same messages, paired)",
+        f"N = {n}: error rate at every other K by that at K = 4 (same messages): none is better by a tenth",
         date=SECOND,
-        above=0,
+        at_least=0.9,
         paper="least at K = 4",
         needs=MORE,
         before=(
@@ -23,6 +28,13 @@ def _least(n: int) -> Claim:
                 f"noisy-{n}",
                 "passes the more easily the noisier the data are",
                 at_most=0,
+            ),
+            was(
+                f"N = {n}: error rate at every other K less that at K = 4 (same messages, paired)",
+                f"strict-{n}",
+                STRICT,
+                date=SECOND,
+                above=0,
             ),
         ),
     )
@@ -42,10 +54,20 @@ def _flat(n: int) -> Claim:
 def _eps(n: int) -> Claim:
     return claim(
         f"eps-{n}",
-        f"N = {n}: the paper's estimates eps_min and eps_max at every other K less those at K = 4",
+        f"N = {n}: the paper's estimates eps_min and eps_max at every other K by those at K = 4: none is better by a "
+        "tenth",
+        date=SECOND,
         needs=MORE,
-        above=0,
+        at_least=0.9,
         paper="least at K = 4",
+        before=(
+            was(
+                f"N = {n}: the paper's estimates eps_min and eps_max at every other K less those at K = 4",
+                f"eps-strict-{n}",
+                STRICT,
+                above=0,
+            ),
+        ),
     )
 
 
@@ -170,6 +192,7 @@ FIGURES = (
         claims=tuple(_least(n) for n in NS),
         corrected=tuple(_flat(n) for n in NS),
         correction="The minimum is flat: K = 3 and 5 have about the errors of K = 4.",
+        note="Read as: K = 4 is the least or within a tenth of it. Whether K = 3 is less at N = 500 is not decided.",
     ),
     Statement(
         place="PCO17 section 5.4.1, Figure 3",
