@@ -241,8 +241,8 @@ def test_running_again_gives_the_same_tables(spark: SparkSession, tmp_path: Path
         save(tmp_path / f"{run}.parquet", steps(run))
     (tmp_path / "bad.parquet").write_bytes(b"")
     contents = []
-    for _ in range(2):
-        audit_files(spark, [tmp_path], tmp_path / "out")
+    for fresh in (False, True, False):
+        audit_files(spark, [tmp_path], tmp_path / "out", fresh=fresh)
         contents.append(
             {t: pq.read_table(tmp_path / "out" / t).to_pylist() for t in ("verdicts", "members", "quarantine")}
         )
@@ -256,9 +256,10 @@ def test_running_again_gives_the_same_tables(spark: SparkSession, tmp_path: Path
             "quarantine": 1,
             "in_order": 0,
             "shiviz": 0,
+            "tasks": 1,
         }
         assert [Path(str(entry["file"])).name for entry in known["inputs"]] == ["bad.parquet", "r.parquet", "s.parquet"]
-    assert contents[0] == contents[1]
+    assert contents[0] == contents[1] == contents[2]
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
         "_whence.json",
         "doubts",
@@ -267,6 +268,7 @@ def test_running_again_gives_the_same_tables(spark: SparkSession, tmp_path: Path
         "quarantine",
         "rates",
         "shiviz",
+        "tasks",
         "verdicts",
         "violations",
     ]
