@@ -179,6 +179,13 @@ def test_a_killed_audit_goes_on_where_it_was(by: str, folder: Path, judged: list
     same(out, found, folder, tmp_path / "fresh")
 
 
+def mixed(place: Path) -> Path:
+    """Two runs in one file, beside files of one run each."""
+    tables, _ = traces.make(3_000, runs=2, origins=5, members=40, wrongs=2, seed=7)
+    traces.write(tables, place / "mixed", layout="mixed", files=1)
+    return place / "mixed"
+
+
 def test_with_spark(spark: SparkSession, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """And what it wrote is taken over without it."""
     out = tmp_path / "out"
@@ -195,6 +202,9 @@ def test_with_spark(spark: SparkSession, folder: Path, tmp_path: Path, capsys: p
     found = audit_files(spark, [folder], out, sparse=True)
     assert found.runs == first.runs + 2 and set(notes) < set((out / "tasks").iterdir())
     same(out, found, folder, tmp_path / "fresh")
+    split = audit_files(spark, [folder, mixed(tmp_path)], tmp_path / "split", sparse=True, design="runs")
+    again = audit_files(spark, [folder, tmp_path / "mixed"], tmp_path / "split", sparse=True)
+    assert said(again) == said(split)
     giants = audit_files(spark, [folder], out, sparse=True, design="giant", fresh=True)
     assert len(list((out / "tasks").iterdir())) == 1 and giants.design == "giant"
     told: list[str] = []

@@ -26,7 +26,7 @@ from whence.cli.show import console
 from whence.errors import TraceError, UsageError
 from whence.judge.batch.audited import warm as warm_kernel
 from whence.spark.findings import Terms
-from whence.spark.kept import Kept, groups_of
+from whence.spark.kept import kept_of
 from whence.spark.local import audit_here
 from whence.spark.made import Planned, plan
 from whence.spark.place import TraceFile, is_local, join, opened, parquet, place_of
@@ -103,7 +103,7 @@ def _logs(args: argparse.Namespace, say: _Says) -> Logs:
 
 def _unchanged(args: argparse.Namespace, planned: Planned) -> bool:
     """The tables are there already: Spark need not be started."""
-    kept = Kept(groups_of(planned, Terms(args.complete, args.error_rate), args.verdicts != "all"))
+    kept = kept_of(planned, Terms(args.complete, args.error_rate), args.verdicts != "all")
     return not args.fresh and not args.metrics and kept.finished(args.out)
 
 

@@ -32,7 +32,7 @@ from whence.spark.findings import Out, Terms, as_files
 from whence.spark.frames import ROW_BYTES, buckets, large_ones, sizes_of
 from whence.spark.giant import spread_out
 from whence.spark.ingest import Piece
-from whence.spark.kept import Kept, groups_of
+from whence.spark.kept import Kept, kept_of
 from whence.spark.made import Made, Planned, plan, publish_made
 from whence.spark.parts import Group, Parts
 from whence.spark.place import Anywhere, TraceFile, join
@@ -60,7 +60,7 @@ def by_runs(spark: SparkSession, pieces: Sequence[Piece], out: Out, terms: Terms
         return out.emit(judge_pieces(runs, terms), groups)
 
     tasks = together(pieces, session.cores(spark))
-    jobs = [(runs, kept.of(piece for mine in runs for piece in mine)) for runs in tasks]
+    jobs = [(runs, kept.of([piece for mine in runs for piece in mine])) for runs in tasks]
     return ingest.over(spark, jobs, work, out.schema, len(jobs))
 
 
@@ -127,6 +127,12 @@ def _add(made: Made, done: DataFrame) -> list[str]:
     return said
 
 
+def _note(made: Made, stage: str, groups: Sequence[Group], said: Sequence[str]) -> None:
+    """Of tasks that have judged this together."""
+    if groups:
+        made.files[NOTES].append(Parts(stage, "job").note(groups, said))
+
+
 def audit_files(
     spark: SparkSession,
     paths: Iterable[Anywhere],
@@ -163,7 +169,7 @@ def audit_files(
     progress(f"{len(planned.files):,} files with about {planned.rows:,} rows")
     made = Made(design or layout(planned.pieces))
     cost = Cost(spark, planned.rows, progress)
-    kept = Kept(groups_of(planned, terms, sparse))
+    kept = kept_of(planned, terms, sparse)
     with staging(out, lambda stage: None if fresh else kept.take(stage, made, out, progress)) as stage, cost.open():
         with Parts(stage, "files") as parts:
             parts.write("quarantine", ingest.bad_table(planned.bad))
@@ -202,7 +208,7 @@ def _run(
             _add(made, by_runs(spark, rest, ways, terms, kept))
         else:
             said = _add(made, judged(blocks.of_pieces(spark, rest), ways, terms, session.tasks(spark, rows)))
-            made.files[NOTES].append(Parts(stage, "shuffle").note(kept.of(rest), said))
+            _note(made, stage, kept.of(rest), said)
     if large:
         made.total.design = "giant"
         progress(f"auditing {len(large):,} runs too large for one worker: about {sum(large.values()):,} rows")
@@ -213,7 +219,7 @@ def _run(
         try:
             said = _add(made, spread.findings)
             said += _add(made, judged(packed.where(~own), as_files(stage, "other", sparse), terms, tasks))
-            made.files[NOTES].append(Parts(stage, "giant").note(kept.of(mine), said))
+            _note(made, stage, kept.of(mine), said)
         finally:
             for held in (packed, *spread.kept):
                 held.unpersist()

@@ -29,34 +29,20 @@ from whence.spark.place import Anywhere, is_local, join, names_in, place_of, rea
 from whence.spark.tables import NOTES
 
 Key = tuple[str, str]
-"""A run and its cluster; two empty names: all runs, where files hold rows of several."""
-ALL: Final[Key] = ("", "")
+"""A run and its cluster."""
+ALL: Final[Key] = ("\0all", "")
+"""In the place of a run: all of them, where files hold rows of several."""
 
 
 @cache
-def judge_version() -> str:
-    """A digest of the judge's own code: another judge takes nothing over."""
+def our_version() -> str:
+    """A digest of our own code: another version takes nothing over."""
     digest = blake2b(digest_size=8)
-    for folder in ("whence.judge", "whence.judge.batch"):
+    for folder in ("whence.judge", "whence.judge.batch", "whence.spark"):
         for file in sorted(package_files(folder).iterdir(), key=lambda file: file.name):
             if file.name.endswith(".py"):
                 digest.update(file.read_bytes())
     return digest.hexdigest()
-
-
-def groups_of(planned: Planned, terms: Terms, sparse: bool) -> dict[Key, Group]:
-    """All that there is to judge."""
-    files = {file.place: file for file in planned.files}
-    mixed = any(piece.of is None for piece in planned.pieces)
-    digests: dict[Key, Any] = {}
-    basis = repr((judge_version(), terms, sparse)).encode()
-    for piece in sorted(planned.pieces, key=lambda piece: (piece.file, piece.first)):
-        key = ALL if mixed else piece.of or ALL
-        if key not in digests:
-            digests[key] = blake2b(basis, digest_size=8)
-        _, size, changed = files[piece.file]
-        digests[key].update(repr((piece.file, size, changed, piece.first, piece.end, piece.given)).encode())
-    return {key: Group(*key, digest.hexdigest()) for key, digest in digests.items()}
 
 
 @dataclass
@@ -64,6 +50,8 @@ class Kept:
     """What is taken over from earlier audits, and what is left to do."""
 
     groups: dict[Key, Group]
+    pieces: int
+    """How many there are of all groups."""
     taken: set[Key] = field(default_factory=set)
 
     def take(self, stage: str, made: Made, out: Anywhere, progress: Callable[[str], None]) -> None:
@@ -97,11 +85,27 @@ class Kept:
             return [] if self.taken else list(pieces)
         return [piece for piece in pieces if piece.of not in self.taken]
 
-    def of(self, pieces: Iterable[Piece]) -> list[Group]:
-        """The groups of these pieces, which are all that is left of them."""
+    def of(self, pieces: Sequence[Piece]) -> list[Group]:
+        """What these pieces are, all of them together; nothing, if they are a part of what can only be judged whole."""
         if ALL in self.groups:
-            return [self.groups[ALL]]
+            return [self.groups[ALL]] if len(pieces) == self.pieces else []
         return [self.groups[key] for key in dict.fromkeys(piece.of for piece in pieces) if key is not None]
+
+
+def kept_of(planned: Planned, terms: Terms, sparse: bool) -> Kept:
+    """All that there is to judge, and nothing taken over yet."""
+    files = {file.place: file for file in planned.files}
+    mixed = any(piece.of is None for piece in planned.pieces)
+    digests: dict[Key, Any] = {}
+    basis = repr((our_version(), terms, sparse)).encode()
+    for piece in sorted(planned.pieces, key=lambda piece: (piece.file, piece.first)):
+        key = ALL if mixed else piece.of or ALL
+        if key not in digests:
+            digests[key] = blake2b(basis, digest_size=8)
+        _, size, changed = files[piece.file]
+        digests[key].update(repr((piece.file, size, changed, piece.first, piece.end, piece.given)).encode())
+    groups = {key: Group(*key, digest.hexdigest()) for key, digest in digests.items()}
+    return Kept(groups, len(planned.pieces))
 
 
 def _places(out: Anywhere, stage: str) -> Iterator[str]:

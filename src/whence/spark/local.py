@@ -14,7 +14,7 @@ from whence.spark import ingest
 from whence.spark.blocks import judge_pieces
 from whence.spark.findings import Terms, as_files
 from whence.spark.ingest import Piece
-from whence.spark.kept import Kept, groups_of
+from whence.spark.kept import kept_of
 from whence.spark.made import Made, Planned, plan, publish_made
 from whence.spark.parts import Parts
 from whence.spark.place import Anywhere
@@ -41,13 +41,13 @@ def audit_here(
     planned = planned or plan(paths)
     progress(f"auditing about {planned.rows:,} rows of {len(planned.files):,} files here, without Spark")
     made, begun = Made("local"), time.monotonic()
-    kept = Kept(groups_of(planned, terms, sparse))
+    kept = kept_of(planned, terms, sparse)
     with staging(out, lambda stage: None if fresh else kept.take(stage, made, out, progress)) as stage:
         with Parts(stage, "files") as parts:
             parts.write("quarantine", ingest.bad_table(planned.bad))
         made.wrote(parts.written)
         for runs in _tasks(kept.left(planned.pieces)):
-            groups = kept.of(piece for mine in runs for piece in mine)
+            groups = kept.of([piece for mine in runs for piece in mine])
             for batch in as_files(stage, "run", sparse).emit(judge_pieces(runs, terms), groups):
                 made.add(batch["summary"][0].as_py())
         made.total.quarantined = made.rows["quarantine"]

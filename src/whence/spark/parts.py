@@ -30,7 +30,7 @@ ROW_BYTES: Final = 256
 
 
 class Group(NamedTuple):
-    """What is judged together: a run of a cluster; or all of them, without a name, where files hold rows of several."""
+    """What is judged together: a run of a cluster, or all of them (`whence.spark.kept.ALL`)."""
 
     run: str
     cluster: str
