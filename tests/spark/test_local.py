@@ -20,9 +20,11 @@ from tests.spark.session import spark
 from whence.cli import main
 from whence.errors import UsageError
 from whence.spark import audit as judge_frame
+from whence.spark import blocks
 from whence.spark.findings import TABLES
 from whence.spark.job import audit_files
 from whence.spark.local import audit_here
+from whence.spark.made import plan
 from whence.trace import Row, open_trace, read
 
 __all__ = ["spark"]
@@ -235,3 +237,11 @@ def test_rates_are_those_of_spark(spark: SparkSession, tmp_path: Path) -> None:
     assert mine == rows(tmp_path / "here", "rates")
     with pytest.raises(UsageError, match="error rate is 3;"):
         judge_frame(spark.read.json(str(place)), error_rate=3)
+
+
+def test_rows_that_went_through_blocks_look_the_same(folder: Path) -> None:
+    """Columns without a value are left out of a block. A quarantined row is written in the order of its columns."""
+    piece = next(piece for piece in plan([folder]).pieces if piece.parquet)
+    rows, _ = blocks.read([piece])
+    (block,) = (batch["block"][0].as_py() for batch in blocks.of_piece(0, piece))
+    assert blocks.unpacked([block]).column_names == rows.drop_columns(["run", "cluster"]).column_names

@@ -170,13 +170,13 @@ def _block(run: str, cluster: str, table: pa.Table, piece: int) -> pa.RecordBatc
 
 
 def unpacked(blocks_of_one: Iterable[bytes]) -> pa.Table:
-    """The rows of these blocks, with all columns."""
+    """The rows of these blocks, with all columns in their order (a quarantined row is written as it is)."""
     tables = [pa.ipc.open_stream(block).read_all() for block in blocks_of_one]
     rows = pa.concat_tables(tables, promote_options="default")
     for column in schema_of(READ[2:]):
         if column.name not in rows.column_names:
             rows = rows.append_column(column.name, pa.nulls(rows.num_rows, column.type))
-    return rows
+    return rows.select([*READ[2:], *(name for name in rows.column_names if name not in READ)])
 
 
 def judged(blocks: DataFrame, out: Out, terms: Terms, tasks: int) -> DataFrame:
