@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ from pyspark.sql import SparkSession
 from tests.spark import traces
 from tests.spark.session import spark
 from whence.cli import main
-from whence.spark import blocks, local
+from whence.spark import blocks, local, tables
 from whence.spark.findings import TABLES, Judged, Terms
 from whence.spark.job import audit_files
 from whence.spark.local import audit_here
@@ -152,9 +153,99 @@ def test_files_of_several_runs_are_taken_over_together(judged: list[str], tmp_pa
     same(tmp_path / "out", found, tmp_path / "traces", tmp_path / "fresh")
 
 
+def renamed(table: pa.Table, run: str, cluster: str) -> pa.Table:
+    for name, value in (("run", run), ("cluster", cluster)):
+        column = pa.array([value] * table.num_rows).dictionary_encode()
+        table = table.set_column(table.schema.get_field_index(name), name, column)
+    return table
+
+
+def test_names_may_be_empty(judged: list[str], tmp_path: Path) -> None:
+    """A run of a cluster without names is one of several, not all of them."""
+    made, _ = traces.make(4_500, runs=3, origins=5, members=40, wrongs=3)
+    names = [("", ""), ("", "main"), ("a", "")]
+    traces.write([renamed(t, *name) for t, name in zip(made, names, strict=True)], tmp_path / "traces")
+    audit_here([tmp_path / "traces"], tmp_path / "out", sparse=True)
+    judged.clear()
+    found = audit_here([tmp_path / "traces"], tmp_path / "out", sparse=True)
+    assert judged == []
+    same(tmp_path / "out", found, tmp_path / "traces", tmp_path / "fresh")
+    os.utime(tmp_path / "traces" / "part-0002.parquet")
+    judged.clear()
+    found = audit_here([tmp_path / "traces"], tmp_path / "out", sparse=True)
+    assert judged == ["a"]
+    same(tmp_path / "out", found, tmp_path / "traces", tmp_path / "fresh")
+
+
+def test_files_in_another_order(folder: Path, judged: list[str], tmp_path: Path) -> None:
+    """Of rows that contradict each other the first is kept."""
+    table = pq.read_table(folder / "part-0002.parquet").slice(0, 1)
+    late = pa.array([7], table.schema.field("t_ns").type)
+    traces.write_file([table.set_column(table.schema.get_field_index("t_ns"), "t_ns", late)], folder / "other.parquet")
+    files = sorted(folder.iterdir())
+    audit_here(files, tmp_path / "out", sparse=True)
+    judged.clear()
+    audit_here(files[::-1], tmp_path / "out", sparse=True)
+    audit_here(files[::-1], tmp_path / "fresh", sparse=True)
+    assert judged[0] == "run-0002"
+    assert rows(tmp_path / "out", "quarantine") == rows(tmp_path / "fresh", "quarantine")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"files": {"../outside": ["mine", 1]}},
+        {"files": {"members/../../outside": ["mine", 1]}},
+        {"files": {"members": ["../../outside/mine", 1]}},
+        {"pictures": ["../../outside/mine"]},
+        {"files": {"metrics": ["mine", 1]}},
+        {"files": [1]},
+        {"summary": {"rows": "many"}},
+        {"note": "../../outside/mine"},
+    ],
+)
+def test_a_note_names_only_files_of_the_tables(
+    change: dict[str, Any], folder: Path, judged: list[str], tmp_path: Path
+) -> None:
+    out, outside = tmp_path / "out", tmp_path / "outside"
+    outside.mkdir()
+    (outside / "mine").write_text("mine")
+    audit_here([folder], out, sparse=True)
+    judged.clear()
+    note = sorted((out / "tasks").iterdir())[0]
+    content = json.loads(note.read_text())
+    content["said"] = [json.dumps({**json.loads(content["said"][0]), **change})]
+    note.write_text(json.dumps(content))
+    found = audit_here([folder], out, sparse=True)
+    assert len(judged) == 1
+    same(out, found, folder, tmp_path / "fresh")
+    assert (outside / "mine").stat().st_nlink == 1 and [p.name for p in outside.iterdir()] == ["mine"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["fresh", "out", "outside", "traces"]
+
+
+def test_two_audits_publish_one_after_the_other(
+    folder: Path, judged: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tables are all of one of them."""
+    out, move = tmp_path / "out", tables._move
+    other = Thread(target=lambda: audit_here([folder], out, sparse=True, fresh=True))
+
+    def moved(*args: Any) -> None:
+        move(*args)
+        if other.ident is None:
+            other.start()
+            other.join(1)  # it would be done by then, and is not: it waits
+
+    monkeypatch.setattr(tables, "_move", moved)
+    found = audit_here([folder], out, sparse=True)
+    other.join()
+    same(out, found, folder, tmp_path / "fresh")
+    assert not list(out.glob(".staging-*"))
+
+
 KILLED = """
 import os, signal, sys
-from whence.spark import blocks, local
+from whence.spark import blocks, local, tables
 local.TASK_ROWS, judge, runs = 1, blocks.judge_run, []
 def counted(*args):
     runs.append(args)

@@ -9,7 +9,6 @@ Files that hold rows of several runs are one group: whether a new file adds to a
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,12 +17,14 @@ from functools import cache
 from hashlib import blake2b
 from importlib.resources import files as package_files
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from whence.errors import TraceError
 from whence.spark.findings import Terms
 from whence.spark.ingest import Piece
-from whence.spark.made import Made, Planned
+from whence.spark.made import WRITTEN, Made, Planned, Said
 from whence.spark.parts import Group
 from whence.spark.place import Anywhere, is_local, join, names_in, place_of, read_bytes
 from whence.spark.tables import NOTES
@@ -38,7 +39,7 @@ ALL: Final[Key] = ("\0all", "")
 def our_version() -> str:
     """A digest of our own code: another version takes nothing over."""
     digest = blake2b(digest_size=8)
-    for folder in ("whence.judge", "whence.judge.batch", "whence.spark"):
+    for folder in ("whence.judge", "whence.judge.batch", "whence.spark", "whence.trace"):
         for file in sorted(package_files(folder).iterdir(), key=lambda file: file.name):
             if file.name.endswith(".py"):
                 digest.update(file.read_bytes())
@@ -57,12 +58,12 @@ class Kept:
     def take(self, stage: str, made: Made, out: Anywhere, progress: Callable[[str], None]) -> None:
         """Take over what is unchanged of the tables in `out`, and of what killed audits left there."""
         for place in _places(out, stage):
-            for name, groups, said in _notes(place):
-                keys = self._same(groups)
-                if keys and self.taken.isdisjoint(keys) and _brought(place, stage, name, said):
+            for note in _whole_notes(place):
+                keys = self._same(note.groups)
+                if keys and self.taken.isdisjoint(keys) and _brought(place, stage, note):
                     self.taken.update(keys)
-                    made.files[NOTES].append(name)
-                    for summary in said:
+                    made.files[NOTES].append(note.name)
+                    for summary in note.said:
                         made.add(summary)
         if self.taken:
             runs = "all" if len(self.taken) == len(self.groups) else f"{len(self.taken):,} of {len(self.groups):,}"
@@ -70,8 +71,7 @@ class Kept:
 
     def finished(self, out: Anywhere) -> bool:
         """The tables in `out` are those that an audit would write now."""
-        place = place_of(out)
-        done = {key for name, groups, said in _notes(place) if _there(place, name, said) for key in self._same(groups)}
+        done = {key for note in _whole_notes(place_of(out)) for key in self._same(note.groups)}
         return done == set(self.groups)
 
     def _same(self, groups: Sequence[Group]) -> list[Key]:
@@ -98,7 +98,7 @@ def kept_of(planned: Planned, terms: Terms, sparse: bool) -> Kept:
     mixed = any(piece.of is None for piece in planned.pieces)
     digests: dict[Key, Any] = {}
     basis = repr((our_version(), terms, sparse)).encode()
-    for piece in sorted(planned.pieces, key=lambda piece: (piece.file, piece.first)):
+    for piece in planned.pieces:  # in the order in which they are read: of rows that contradict each other one is kept
         key = ALL if mixed else piece.of or ALL
         if key not in digests:
             digests[key] = blake2b(basis, digest_size=8)
@@ -117,40 +117,53 @@ def _places(out: Anywhere, stage: str) -> Iterator[str]:
                 yield str(left)
 
 
-def _notes(place: str) -> Iterator[tuple[str, list[Group], list[str]]]:
-    for name in sorted(names_in(join(place, NOTES))):
-        try:
-            found = json.loads(read_bytes(join(place, NOTES, name)))
-            yield name, [Group(*group) for group in found["groups"]], found["said"]
-        except (OSError, ValueError, TypeError, KeyError, TraceError):
-            continue  # half a note of a killed task is none
+class _Note(NamedTuple):
+    name: str
+    groups: list[Group]
+    said: list[str]
+    files: list[tuple[str, str]]
+    """Directory and name of all files of it, also of the note itself."""
 
 
-def _files(name: str, said: Sequence[str]) -> list[tuple[str, str]]:
-    """Directory and name of all files of a note."""
-    files = [(NOTES, name)]
-    for summary in map(json.loads, said):
-        files += [(table, file) for table, (file, _) in summary["files"].items()]
-        files += [("shiviz", file) for file in summary["pictures"]]
-    return files
+class _Content(msgspec.Struct):
+    groups: list[Group]
+    said: list[str]
 
 
-def _there(place: str, name: str, said: Sequence[str]) -> bool:
-    wanted: dict[str, set[str]] = {}
-    for table, file in _files(name, said):
-        wanted.setdefault(table, set()).add(file)
-    return all(mine <= set(names_in(join(place, table))) for table, mine in wanted.items())
+def _whole_notes(place: str) -> Iterator[_Note]:
+    """The notes in this place whose files are all there. Directories are listed once: there may be 10^4 notes."""
+    there = {table: set(names_in(join(place, table))) for table in (*WRITTEN, "shiviz", NOTES)}
+    for name in sorted(there[NOTES]):
+        note = _read(place, name)
+        if note is not None and all(file in there[table] for table, file in note.files):
+            yield note
 
 
-def _brought(place: str, stage: str, name: str, said: Sequence[str]) -> bool:
-    """Have all files of this note in `stage`; False if one is missing."""
-    if not _there(place, name, said):
-        return False
-    for table, file in _files(name, said) if is_local(place) else ():
+def _read(place: str, name: str) -> _Note | None:
+    """None for half a note of a killed task, or what is none of ours. A note can only name files of the tables: their
+    names are looked for in the directories of these."""
+    try:
+        groups, said = msgspec.structs.astuple(msgspec.json.decode(read_bytes(join(place, NOTES, name)), type=_Content))
+        files = [(NOTES, name)]
+        for one in (msgspec.json.decode(text, type=Said) for text in said):
+            files += [(table, file) for table, (file, _) in one.files.items()]
+            files += [("shiviz", file) for file in one.pictures]
+            if one.note is not None or not one.files.keys() <= set(WRITTEN):
+                return None
+    except (OSError, msgspec.DecodeError, TraceError):
+        return None
+    return _Note(name, groups, said, files)
+
+
+def _brought(place: str, stage: str, note: _Note) -> bool:
+    """Have all files of this note in `stage`; False if one is gone."""
+    for table, file in note.files if is_local(place) else ():
         target = Path(stage) / table / file
         target.parent.mkdir(exist_ok=True)
         try:
             os.link(Path(place) / table / file, target)
+        except FileExistsError:  # brought before a file of this note was found to be gone from another place
+            continue
         except FileNotFoundError:  # an audit beside this one has just published it
             return False
         except OSError:  # a file system without links

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
+
+import msgspec
 
 from whence.spark import ingest
 from whence.spark.findings import TABLES
@@ -37,6 +38,16 @@ def plan(paths: Iterable[Anywhere]) -> Planned:
     return Planned(files, *ingest.plan(files))
 
 
+class Said(msgspec.Struct):
+    """What a task says at its end (`findings.as_files`)."""
+
+    summary: Summary
+    files: dict[str, tuple[str, int]]
+    """Table -> its file and the rows in it."""
+    pictures: list[str]
+    note: str | None = None
+
+
 class Made:
     """What tasks have written, and the sums of it."""
 
@@ -46,13 +57,13 @@ class Made:
         self.rows: Counter[str] = Counter(dict.fromkeys(WRITTEN, 0))
 
     def add(self, summary: str) -> None:
-        """What a task says at its end (`findings.as_files`)."""
-        said: dict[str, Any] = json.loads(summary)
-        self.total.add(Summary(**said["summary"]))
-        self.wrote(said["files"])
-        self.files["shiviz"] += said["pictures"]
-        if "note" in said:
-            self.files[NOTES].append(said["note"])
+        """What a task said, as JSON."""
+        said = msgspec.json.decode(summary, type=Said)
+        self.total.add(said.summary)
+        self.wrote(said.files)
+        self.files["shiviz"] += said.pictures
+        if said.note is not None:
+            self.files[NOTES].append(said.note)
 
     def wrote(self, files: dict[str, tuple[str, int]]) -> None:
         for table, (name, rows) in files.items():

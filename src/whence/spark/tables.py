@@ -15,7 +15,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -161,9 +161,10 @@ def staging(out: Anywhere, take: Callable[[str], None] = lambda stage: None) -> 
     with disk_errors(place):
         place.mkdir(parents=True, exist_ok=True)
         stage = place / f".staging-{uuid.uuid4().hex[:12]}"
-        stage.mkdir()
-        lock = os.open(stage / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        with _alone(place):
+            stage.mkdir()
+            lock = os.open(stage / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+            fcntl.flock(lock, fcntl.LOCK_EX)
     interrupted = False
     try:
         with disk_errors(place):
@@ -179,10 +180,24 @@ def staging(out: Anywhere, take: Callable[[str], None] = lambda stage: None) -> 
             _remove_unused(place)  # this one, and what a worker of a killed run may still have written into another
 
 
+@contextmanager
+def _alone(place: Path) -> Iterator[None]:
+    """One process at a time: a staging directory is not taken for a left one before it is locked, and tables of two
+    audits are not mixed. The directory itself is locked: nothing is left of that. Not all file systems can do it."""
+    lock = os.open(place, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
 def _remove_unused(place: Path) -> None:
-    for left in place.glob(".staging-*"):
-        if not _in_use(left):
-            shutil.rmtree(left, ignore_errors=True)
+    with _alone(place):
+        for left in place.glob(".staging-*"):
+            if not _in_use(left):
+                shutil.rmtree(left, ignore_errors=True)
 
 
 def _in_use(stage: Path) -> bool:
@@ -212,7 +227,7 @@ def publish(
     (inputs and the like) go into the manifest. `files`: the names of the files of each table; others are of tasks that
     failed. Without it, all files are the table's."""
     place = place_of(out)
-    with disk_errors(place):
+    with disk_errors(place), _alone(Path(place)) if is_local(place) else nullcontext():
         known = manifest(place)
         tables = {name: entry for name, entry in known.get("tables", {}).items() if name not in rows}
         _write_manifest(place, {**known, "tables": tables})
