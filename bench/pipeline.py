@@ -178,7 +178,7 @@ def audit_case(design: str, folder: Path) -> Row:
 
     spark = embedded()
     with tempfile.TemporaryDirectory() as out:
-        best, summary = timed(lambda: audit(spark, [folder], out, design=design))
+        best, summary = timed(lambda: audit(spark, [folder], out, design=design, fresh=True))
     return {**best, "rows": summary.rows, "violations": summary.violations}
 
 
@@ -253,7 +253,7 @@ def warm_case(_: str, folder: Path) -> Row:
 
     spark = embedded()
     with tempfile.TemporaryDirectory() as out:
-        best, summary = timed(lambda: audit(spark, [folder], out))
+        best, summary = timed(lambda: audit(spark, [folder], out, fresh=True))
     return {**best, "rows": summary.rows}
 
 
@@ -494,8 +494,8 @@ def commands(place: Path, sizes: list[int]) -> Iterator[Row]:
             "whence audit --engine local, JSON lines": ("whence", "audit", str(lines), "--engine", "local"),
         }
         typed("whence", "audit", str(folder), "--engine", "local", "--out", str(place / "warm"))
-        for name, arguments in ways.items():
-            took = typed(*arguments, "--out", str(place / "out"))
+        for n, (name, arguments) in enumerate(ways.items()):
+            took = typed(*arguments, "--out", str(place / f"out-{rows}-{n}"))
             if "local" not in name:
                 del took["cpu"]  # the JVM's is not in it: nobody waits for the JVM
             yield {"what": f"{name}, {written:,} rows", **took}

@@ -31,6 +31,10 @@ LONG = {
 minute."""
 
 
+COUNTEREXAMPLES = {("ccc11/availability", "first-lapse")}
+"""Claims on every run, refuted by a few of many: a quick run need not meet one of these."""
+
+
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.long] if name in LONG else []) for name in EXPERIMENTS]
 )
@@ -39,7 +43,8 @@ def test_the_quick_figure_does_not_contradict_the_page(name: str, tmp_path: Path
     assert main(["paper", name, "--quick", "--out", str(tmp_path)]) == 0
     found = msgspec.json.decode((tmp_path / "claims.json").read_bytes(), type=Recorded)
     assert (tmp_path / f"{name.rpartition('/')[2]}.csv").exists()
-    assert contradictions(name, found.statistics, stored().statistics(name)) == []
+    contradicted = contradictions(name, found.statistics, stored().statistics(name))
+    assert [claim for claim in contradicted if (name, claim) not in COUNTEREXAMPLES] == []
     assert any(claim.status != "not decided" for claim in found.claims if not claim.earlier)
 
 
