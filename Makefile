@@ -4,8 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-# Three workers keep two cores busy: some tests wait for processes. tests/conftest.py says what runs on one of them.
-WORKERS ?= 3
+# Four workers keep two cores busy: many tests wait for processes. tests/conftest.py says what runs on one of them.
+WORKERS ?= 4
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 # What is pinned: every extra that the tests or the benchmarks use.
@@ -18,7 +18,7 @@ PIP_TOOLS := pip-tools==7.6.2
 help:
 	@echo "make setup    a virtualenv in $(VENV) with the pinned versions of requirements.lock"
 	@echo "make demo     a live cluster in trouble, audited; ends with a page to look at"
-	@echo "make test     lint, types, tests (about 8 minutes on two free cores)"
+	@echo "make test     lint, types, tests (7 to 8 minutes on two free cores)"
 	@echo "make test-long  what takes longer: more seeds, larger clusters, soaks, the papers' quick figures"
 	@echo "make explore  the tests with new examples, where they are generated (TESTS=files)"
 	@echo "make bench    measure, one table (BENCH='--json' or names of benchmarks)"
