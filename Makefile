@@ -18,7 +18,7 @@ PIP_TOOLS := pip-tools==7.6.2
 help:
 	@echo "make setup    a virtualenv in $(VENV) with the pinned versions of requirements.lock"
 	@echo "make demo     a live cluster in trouble, audited; ends with a page to look at"
-	@echo "make test     lint, types, tests (7 to 8 minutes on two free cores)"
+	@echo "make test     lint, types, tests (8 minutes on two free cores)"
 	@echo "make test-long  what takes longer: more seeds, larger clusters, soaks, the papers' quick figures"
 	@echo "make explore  the tests with new examples, where they are generated (TESTS=files)"
 	@echo "make bench    measure, one table (BENCH='--json' or names of benchmarks)"

@@ -157,9 +157,8 @@ class Entry:
         saved = self._load()
         remembered = self._remember()
         me = self.host.new_id() if self.journal is None else self.host.new_id(self.journal.next_boot)
-        if isinstance(
-            self.trace, str | os.PathLike
-        ):  # now: a path that cannot be written is said before anybody is asked
+        if isinstance(self.trace, str | os.PathLike):
+            # Now: a path that cannot be written is said before anybody is asked.
             self.writer = _open_trace(Path(self.trace), self.config.cluster, me)
         node = Node(
             Member(
