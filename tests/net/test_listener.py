@@ -170,6 +170,20 @@ def test_a_wrong_key_is_named_on_both_sides(
     assert len(lines) == 1 and "127.0.0.1" in lines[0] and logged in lines[0], lines
 
 
+def test_a_sealed_packet_that_begins_as_a_greeting_does_is_none(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with whence.found("live", **SECRET, settings=fast()) as a:
+            reader, writer = await asyncio.open_connection(*parse_address(a.address))
+            writer.write(frame_stream(b"H" + bytes(range(1, 80))))
+            assert await reader.read() == b""  # it is refused
+            writer.close()
+
+    with caplog.at_level(logging.WARNING, "whence.net"):
+        run(main())
+    (line,) = [r.getMessage() for r in caplog.records if "is refused" in r.getMessage()]
+    assert "without any protection" not in line
+
+
 def test_refusals_are_logged_at_a_bounded_rate(caplog: pytest.LogCaptureFixture) -> None:
     refusals = Refusals()
     with caplog.at_level(logging.WARNING, "whence.net"):
