@@ -61,7 +61,7 @@ test-long: setup
 claims: setup
 	$(BIN)/whence paper all --out out/claims
 	cp out/claims/claims.md docs/claims.md
-	cp out/claims/results.json src/whence/paper/results.json
+	cp out/claims/results.json src/whence/lab/paper/results.json
 
 # The property tests look for new examples.
 .PHONY: explore
@@ -71,7 +71,7 @@ explore: setup
 # 10^5 generated histories against brute force over all commit orders.
 .PHONY: histories-long
 histories-long: setup
-	WHENCE_HISTORIES=100000 $(BIN)/python -m pytest -o faulthandler_timeout=0 tests/history -k brute
+	WHENCE_HISTORIES=100000 $(BIN)/python -m pytest -o faulthandler_timeout=0 tests/audit/history -k brute
 
 lint: setup
 	$(BIN)/ruff check
@@ -87,7 +87,7 @@ bench: setup
 
 SEEDS ?= 1000
 soak: setup
-	$(BIN)/whence soak scenarios/hostile.toml --seeds $(SEEDS)
+	$(BIN)/whence soak hostile --seeds $(SEEDS)
 
 # The same world under every mechanism of the survey.
 .PHONY: soak-mechanisms

@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from whence.cast import CastConfig, CastSend, EttbGossip, First, Gossip, make
-from whence.cast.messages import CastMessage
-from whence.clock import Frame, MemberId, member_id
+from whence.core.cast import CastConfig, CastSend, EttbGossip, First, Gossip, make
+from whence.core.cast.messages import CastMessage
+from whence.core.clock import Frame, MemberId, member_id
 
 ROUND = 1_000_000
 

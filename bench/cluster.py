@@ -10,9 +10,9 @@ import heapq
 import time
 from typing import Any
 
-from whence.sim.run import play
-from whence.sim.scenario import parse
-from whence.sim.world import World
+from whence.lab.sim.run import play
+from whence.lab.sim.scenario import parse
+from whence.lab.sim.world import World
 
 SCENARIO = """
 members = {members}

@@ -9,9 +9,9 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-from whence.clock import Frame
-from whence.net.guard import SecretGuard
-from whence.net.roles import PublisherSeal
+from whence.core.clock import Frame
+from whence.live.net.guard import SecretGuard
+from whence.live.net.roles import PublisherSeal
 
 SIZES = (64, 1200, 16_000, 60_000)
 NUMBER = 1000

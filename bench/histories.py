@@ -100,8 +100,8 @@ def one_process(path: Path, blind: bool = False, clock_bytes: int | None = None)
     """From Parquet to verdicts, warm: the second of two runs."""
     import pyarrow.parquet as pq
 
-    from whence.history.arrays import CLOCK_BYTES, check_columns
-    from whence.history.tables import from_table
+    from whence.audit.history.arrays import CLOCK_BYTES, check_columns
+    from whence.audit.history.tables import from_table
 
     for _ in range(2):
         started, worked = time.perf_counter(), time.process_time()
@@ -165,9 +165,9 @@ def make_lists(folder: Path, operations: int) -> Path:
 
 def recorded_files() -> Row:
     """Histories of real databases: the reference form, arrays with the recorded order, arrays with a blind one."""
-    from whence.history import check, discover, read
-    from whence.history.arrays import check_columns
-    from whence.history.columns import from_history
+    from whence.audit.history import check, discover, read
+    from whence.audit.history.arrays import check_columns
+    from whence.audit.history.columns import from_history
 
     if "WHENCE_DATA" not in os.environ:
         return {"note": "WHENCE_DATA is not set"}
@@ -198,8 +198,8 @@ def told(report: Any, took: float) -> Row:
 
 
 def from_text(path: Path) -> Row:
-    from whence.history.arrays import check_columns
-    from whence.history.columns import from_text as read_text
+    from whence.audit.history.arrays import check_columns
+    from whence.audit.history.columns import from_text as read_text
 
     for _ in range(2):
         started = time.perf_counter()
@@ -212,8 +212,8 @@ def from_text(path: Path) -> Row:
 
 def on_spark(path: Path) -> Row:
     """Warm, local[2]: spread, and in one task."""
-    from whence.spark import histories
-    from whence.spark.session import session
+    from whence.audit.spark import histories
+    from whence.audit.spark.session import session
 
     spark = session(master="local[2]", memory="4g")
     df = spark.read.parquet(str(path))

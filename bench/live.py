@@ -25,7 +25,7 @@ from typing import Any
 import msgspec
 from bench.peers.worker import Job
 
-from whence.fleet.process import Process, Processes
+from whence.live.fleet.process import Process, Processes
 
 MEMBERS = 4
 BATCH, LARGE = 20, 200

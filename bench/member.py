@@ -6,12 +6,12 @@ import random
 import time
 from typing import Any
 
-from whence import ports
-from whence.cast import Gossip
-from whence.clock import NEVER, Frame, Incarnation
-from whence.config import Requirements
-from whence.member import Member
-from whence.wire import decode, encode
+from whence.core import ports
+from whence.core.cast import Gossip
+from whence.core.clock import NEVER, Frame, Incarnation
+from whence.core.config import Requirements
+from whence.core.member import Member
+from whence.core.wire import decode, encode
 
 INC = Incarnation(1, 0, 1).packed
 FRAMES = 10_000

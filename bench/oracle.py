@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from whence.judge import Causality
-from whence.judge.report import report
-from whence.trace import JsonlTrace, ParquetTrace, Row, read
+from whence.audit.judge import Causality
+from whence.audit.judge.report import report
+from whence.audit.trace import JsonlTrace, ParquetTrace, Row, read
 
 MEMBERS, ORIGINS, FRAMES, SIZE = 200, 25, 6_250, 20
 

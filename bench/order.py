@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 import time
 
-from whence.clock import NEVER, Frame, Incarnation
-from whence.order import OrderConfig, OrderContext, TicketOrdering
+from whence.core.clock import NEVER, Frame, Incarnation
+from whence.core.order import OrderConfig, OrderContext, TicketOrdering
 
 MS = 1_000_000
 

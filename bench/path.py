@@ -1,7 +1,7 @@
 """Where the CPU time of a delivery goes: four members in one process, a lone event at a time and in bulk.
 
 A signal every millisecond of CPU time looks at what runs; time in C counts for the Python function that called it, and
-reading from sockets for `net/tcp.py`, which is called next. Other load on the machine does not disturb the shares.
+reading from sockets for `live/net/tcp.py`, which is called next. Other load on the machine does not disturb the shares.
 For a lone event also how many functions are called, those of rounds that come meanwhile included, and what members
 cost that do nothing but their rounds and the ring.
 """

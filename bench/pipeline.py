@@ -31,9 +31,9 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 import pyarrow as pa  # noqa: E402
-from tests.spark import traces as spark_traces  # noqa: E402  # the generator of the tests
+from tests.audit.spark import traces as spark_traces  # noqa: E402  # the generator of the tests
 
-from whence.spark.session import WORKER_MEMORY  # noqa: E402
+from whence.audit.spark.session import WORKER_MEMORY  # noqa: E402
 
 Row = dict[str, Any]
 
@@ -167,14 +167,14 @@ def timed(work: Callable[[], Any], repeats: int = REPEATS) -> tuple[Row, Any]:
 
 
 def embedded() -> Any:
-    from whence.spark.session import session
+    from whence.audit.spark.session import session
 
     return session("local[2]", os.environ.get("WHENCE_BENCH_MEMORY", "2g"), queries=False)
 
 
 def audit_case(design: str, folder: Path) -> Row:
     """Our audit, with this design."""
-    from whence.spark.job import audit_files as audit
+    from whence.audit.spark.job import audit_files as audit
 
     spark = embedded()
     with tempfile.TemporaryDirectory() as out:
@@ -188,10 +188,10 @@ def duckdb_case(case: str, folder: Path) -> Row:
 
     import duckdb
 
-    from whence.judge.batch.coding import READ
-    from whence.spark.findings import Terms, judge_run
-    from whence.spark.parts import Parts
-    from whence.spark.summary import Summary
+    from whence.audit.judge.batch.coding import READ
+    from whence.audit.spark.findings import Terms, judge_run
+    from whence.audit.spark.parts import Parts
+    from whence.audit.spark.summary import Summary
 
     base = duckdb.connect(config={"threads": 2})
     where = "SELECT DISTINCT run, cluster, filename FROM read_parquet(?, filename=true)"
@@ -226,7 +226,7 @@ def check_case(_: str, folder: Path) -> Row:
     """Precision and recall on 10^7 rows with wrongs of known identity, files in any layout."""
     import pyarrow.parquet as pq
 
-    from whence.spark.job import audit_files as audit
+    from whence.audit.spark.job import audit_files as audit
 
     tables, injected = spark_traces.make(10_000_000, runs=10, wrongs=200)
     spark_traces.write(tables, folder / "trace", layout="mixed", files=16)
@@ -249,7 +249,7 @@ def check_case(_: str, folder: Path) -> Row:
 
 def warm_case(_: str, folder: Path) -> Row:
     """A tiny trace in a session that has run one before."""
-    from whence.spark.job import audit_files as audit
+    from whence.audit.spark.job import audit_files as audit
 
     spark = embedded()
     with tempfile.TemporaryDirectory() as out:
@@ -261,7 +261,7 @@ def stream_case(_: str, folder: Path) -> Row:
     """A trace that comes in pieces of 5,000 rows: from the piece's appearance to its verdicts on disk."""
     import pyarrow.parquet as pq
 
-    from whence.spark.stream import Batch, StreamAudit, start
+    from whence.audit.spark.stream import Batch, StreamAudit, start
 
     table = pq.read_table(folder)
     trace, out = folder / "growing", folder / "watch"
@@ -296,9 +296,9 @@ def keyed_case(case: str, folder: Path) -> Row:
     files a batch, verdicts written as Parquet, from the start of the query to its end."""
     import pyarrow.parquet as pq
 
-    from whence.spark import audit_stream, register
-    from whence.spark.growing import ROW_BYTES
-    from whence.spark.tables import spark_schema
+    from whence.audit.spark import audit_stream, register
+    from whence.audit.spark.growing import ROW_BYTES
+    from whence.audit.spark.tables import spark_schema
 
     spark = embedded()
     sizes = [pq.read_metadata(file).num_rows for file in sorted(folder.glob("*.parquet"))]
@@ -328,10 +328,10 @@ def rows_case(_: str, folder: Path) -> Row:
     reading the same rows as Parquet and as JSON lines."""
     import pyarrow.parquet as pq
 
-    from whence.judge import Follower
-    from whence.judge.batch.coding import READ
-    from whence.judge.batch.following import fed
-    from whence.spark import ingest, json_lines
+    from whence.audit.judge import Follower
+    from whence.audit.judge.batch.coding import READ
+    from whence.audit.judge.batch.following import fed
+    from whence.audit.spark import ingest, json_lines
 
     files = sorted(folder.glob("*.parquet"))
     to_lines(folder, folder / "lines")
@@ -368,7 +368,7 @@ def runs_case(_: str, folder: Path) -> Row:
     too."""
     import resource
 
-    from whence.spark.job import audit_files as audit
+    from whence.audit.spark.job import audit_files as audit
 
     with tempfile.TemporaryDirectory() as out:
         begun = time.perf_counter()
@@ -528,7 +528,7 @@ def streams(place: Path, rows: int) -> Iterator[Row]:
 
 def to_lines(folder: Path, to: Path) -> None:
     """The same trace as JSON lines."""
-    from whence.trace import open_trace, read
+    from whence.audit.trace import open_trace, read
 
     for file in sorted(folder.glob("*.parquet")):
         with open_trace(to / f"{file.stem}.jsonl") as trace:

@@ -13,15 +13,15 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from whence import ports
-from whence.clock import MemberId
-from whence.config import MS, Config
-from whence.member import Member
-from whence.ring.messages import RingMessage
-from whence.sim.actions import Action, Coordinate, Crash, Partition
-from whence.sim.run import play, run
-from whence.sim.scenario import parse
-from whence.sim.world import World
+from whence.core import ports
+from whence.core.clock import MemberId
+from whence.core.config import MS, Config
+from whence.core.member import Member
+from whence.core.ring.messages import RingMessage
+from whence.lab.sim.actions import Action, Coordinate, Crash, Partition
+from whence.lab.sim.run import play, run
+from whence.lab.sim.scenario import parse
+from whence.lab.sim.world import World
 
 RINGS = ("council", "neighbours", "basic")
 SIZES = (2, 4, 8)

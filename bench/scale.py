@@ -14,9 +14,9 @@ from typing import Any
 import numba
 import numpy as np
 
-from whence.scale import Settings, run
-from whence.scale.jit import span, threaded
-from whence.scale.random import COPY, RECEIVER, bits, hashed, normal, normal_table
+from whence.lab.scale import Settings, run
+from whence.lab.scale.jit import span, threaded
+from whence.lab.scale.random import COPY, RECEIVER, bits, hashed, normal, normal_table
 
 LANES = 64
 

@@ -15,15 +15,15 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import whence
-from whence import ports
-from whence.clock import MemberId
-from whence.config import Config
-from whence.member import Member
-from whence.sim.actions import Crash
-from whence.sim.run import play
-from whence.sim.scenario import parse
-from whence.sim.world import World
-from whence.wire import Message, encode
+from whence.core import ports
+from whence.core.clock import MemberId
+from whence.core.config import Config
+from whence.core.member import Member
+from whence.core.wire import Message, encode
+from whence.lab.sim.actions import Crash
+from whence.lab.sim.run import play
+from whence.lab.sim.scenario import parse
+from whence.lab.sim.world import World
 
 Row = dict[str, Any]
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from whence.cast.messages import Gossip
-from whence.clock import Digest, Frame, Incarnation
-from whence.wire import Message, decode, encode, header, pack, unpack
+from whence.core.cast.messages import Gossip
+from whence.core.clock import Digest, Frame, Incarnation
+from whence.core.wire import Message, decode, encode, header, pack, unpack
 
 FRAMES = 20
 EVENTS = 20

@@ -11,8 +11,8 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import whence
-from whence.objects import Document, Objects
-from whence.objects.live import Live
+from whence.live.objects import Document, Objects
+from whence.live.objects.live import Live
 from whence.testing import Faults
 
 VERSES = {

@@ -13,8 +13,8 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import whence
-from whence.objects import Objects
-from whence.objects.live import Live
+from whence.live.objects import Objects
+from whence.live.objects.live import Live
 
 REGIONS = ("north-west", "north-east", "south-east", "south-west")
 SIDE = 4  # squares of a region

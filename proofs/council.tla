@@ -1,5 +1,5 @@
 ------------------------------ MODULE council ------------------------------
-(* Who may own ONE ticket, as the council of `src/whence/ring/council` decides it (docs/ring.md, rules C1 to C12).
+(* Who may own ONE ticket, as the council of `src/whence/core/ring/council` decides it (docs/ring.md, rules C1 to C12).
 
    Time is abstract. A voter's row for a seat ends only after every right from it has ended: rule C3 makes a voter wait so long that
    the lease is over on every clock, whatever the drift; rule C2 dates a lease by its poll, so an answer under way buys nothing later.

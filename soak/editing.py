@@ -19,11 +19,11 @@ from typing import Any
 import whence
 from soak.editor import LIMIT_S, Editing
 from soak.verdict import tell
-from whence.fleet.fleet import Fleet
-from whence.fleet.task import MemberSpec
-from whence.judge import judge
-from whence.judge.promises import REUSED_ID
-from whence.objects.replay import session
+from whence.audit.judge import judge
+from whence.audit.judge.promises import REUSED_ID
+from whence.live.fleet.fleet import Fleet
+from whence.live.fleet.task import MemberSpec
+from whence.live.objects.replay import session
 
 ROOT = Path(__file__).parent.parent
 

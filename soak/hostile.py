@@ -23,18 +23,18 @@ from pathlib import Path
 from typing import Any
 
 import whence
-from whence.bridge.client import Client
-from whence.bridge.door import Door
-from whence.bridge.envelope import Reader
-from whence.bridge.line import Accepted, Line, Refused, Request, Safety
-from whence.bridge.line import Greeting as DoorGreeting
+from whence.core.wire import frame_stream
+from whence.core.wire.packet import header
 from whence.errors import WhenceError
-from whence.net import keys, tls
-from whence.net.hello import Greeting, direct, encode_hello
-from whence.net.transport import parse_address
-from whence.sim.lies import Liar
-from whence.wire import frame_stream
-from whence.wire.packet import header
+from whence.lab.sim.lies import Liar
+from whence.live.bridge.client import Client
+from whence.live.bridge.door import Door
+from whence.live.bridge.envelope import Reader
+from whence.live.bridge.line import Accepted, Line, Refused, Request, Safety
+from whence.live.bridge.line import Greeting as DoorGreeting
+from whence.live.net import keys, tls
+from whence.live.net.hello import Greeting, direct, encode_hello
+from whence.live.net.transport import parse_address
 
 DOOR_KEY = "the door's own"
 MAX_GROWTH_MB = 192

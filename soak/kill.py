@@ -17,10 +17,10 @@ from typing import Any
 import whence
 from soak.verdict import tell, verdict
 from whence.errors import FleetError
-from whence.fleet.fleet import Fleet
-from whence.fleet.plan import kills
-from whence.fleet.process import narrator
-from whence.fleet.task import MemberSpec, Task
+from whence.live.fleet.fleet import Fleet
+from whence.live.fleet.plan import kills
+from whence.live.fleet.process import narrator
+from whence.live.fleet.task import MemberSpec, Task
 
 CORE = ("founding", "probation", "owner", "leaving")
 BURSTS = (1, 1, 2, 4)

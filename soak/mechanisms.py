@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 
-from whence.sim.mechanisms import MECHANISMS, hostile
-from whence.sim.run import run
+from whence.lab.sim.mechanisms import MECHANISMS, hostile
+from whence.lab.sim.run import run
 
 SUMS = ("published", "delivered", "inversions", "lost", "late", "over_gap", "recovered")
 

@@ -20,10 +20,10 @@ from typing import Any
 import whence
 from soak.kill import BURSTS
 from soak.verdict import tell, verdict
-from whence.fleet.fleet import Fleet
-from whence.fleet.network import Namespaces
-from whence.fleet.process import narrator
-from whence.fleet.task import MemberSpec, Task
+from whence.live.fleet.fleet import Fleet
+from whence.live.fleet.network import Namespaces
+from whence.live.fleet.process import narrator
+from whence.live.fleet.task import MemberSpec, Task
 
 MS = 1_000_000
 SETTINGS: dict[str, Any] = {"ring_k": 2, "ring_round_ns": 400 * MS, "delta_ns": 100 * MS, "round_ns": 50 * MS}

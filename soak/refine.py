@@ -18,14 +18,14 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from whence import ports
-from whence.clock import MemberId, address_of
-from whence.config import Config
-from whence.member import Member
-from whence.ring.council.known import quorum
-from whence.ring.council.ring import CouncilRing
-from whence.ring.council.voting import Voting
-from whence.ring.messages import (
+from whence.core import ports
+from whence.core.clock import MemberId, address_of
+from whence.core.config import Config
+from whence.core.member import Member
+from whence.core.ring.council.known import quorum
+from whence.core.ring.council.ring import CouncilRing
+from whence.core.ring.council.voting import Voting
+from whence.core.ring.messages import (
     Accept,
     Accepted,
     Agree,
@@ -41,10 +41,10 @@ from whence.ring.messages import (
     Voter,
     Vouch,
 )
-from whence.ring.table import floor_of
-from whence.sim.run import play
-from whence.sim.scenario import parse
-from whence.sim.world import World
+from whence.core.ring.table import floor_of
+from whence.lab.sim.run import play
+from whence.lab.sim.scenario import parse
+from whence.lab.sim.world import World
 
 SCENARIO = """
 members = 5

@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any
 
 import whence
-import whence.net.entry as entry
+import whence.live.net.entry as entry
 from soak.refine import NotABehaviour, Observed, Spec
-from whence import ports
+from whence.core import ports
 from whence.errors import WhenceError
-from whence.net.transport import Faults
+from whence.live.net.transport import Faults
 
 NAME = "refine"
 UP = 3

@@ -1,7 +1,7 @@
 """`python -m soak.survival`: what survives what, with real processes. Each row is a situation in which nobody helps:
 processes are killed (SIGKILL), some come back, networks are cut. Measured: how long nobody could publish, and when
 everybody who wants a ticket had one again. In the rows of `IMPOSSIBLE` nobody may; then the survivors must say why, and
-what a person can do. The simulated table is `python -m tests.ring.council.survival` (docs/results/survival.md)."""
+what a person can do. The simulated table is `python -m tests.core.ring.council.survival` (docs/results/survival.md)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import whence
-from whence.clock import address_of
+from whence.core.clock import address_of
 from whence.errors import FleetError
-from whence.fleet.fleet import Fleet, Look, Members
-from whence.fleet.process import narrator
-from whence.fleet.task import MemberSpec, Task
+from whence.live.fleet.fleet import Fleet, Look, Members
+from whence.live.fleet.process import narrator
+from whence.live.fleet.task import MemberSpec, Task
 
 LIMIT_S = 60.0
 """Seconds after which a row counts as not survived: far more than any takes."""

@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from whence.fleet.fleet import Fleet
-from whence.judge import judge
-from whence.judge.promises import REUSED_ID
-from whence.judge.tickets import held_twice
-from whence.trace import Row
+from whence.audit.judge import judge
+from whence.audit.judge.promises import REUSED_ID
+from whence.audit.judge.tickets import held_twice
+from whence.audit.trace import Row
+from whence.live.fleet.fleet import Fleet
 
 
 def verdict(fleet: Fleet) -> dict[str, Any]:

@@ -51,14 +51,14 @@ def no_voter_remembers(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest
 
 
 TOGETHER = {
-    "tests/spark/": "Spark: one session",
-    "tests/history/": "kernels of histories: compiled once",
-    "tests/judge/batch/": "kernels of the judge: compiled once",
-    "tests/scale/": "kernels of the array engine: compiled once",
-    "tests/paper/test_pco17.py": "kernels of the array engine: compiled once",
-    "tests/conform/test_cli.py": "one run of all bad adapters",
-    "tests/conform/test_suite.py": "one run of all mistakes",
-    "tests/report/test_browser.py": "one browser",
+    "tests/audit/spark/": "Spark: one session",
+    "tests/audit/history/": "kernels of histories: compiled once",
+    "tests/audit/judge/batch/": "kernels of the judge: compiled once",
+    "tests/lab/scale/": "kernels of the array engine: compiled once",
+    "tests/lab/paper/test_pco17.py": "kernels of the array engine: compiled once",
+    "tests/audit/conform/test_cli.py": "one run of all bad adapters",
+    "tests/audit/conform/test_suite.py": "one run of all mistakes",
+    "tests/audit/report/test_browser.py": "one browser",
 }
 """Tests that run on one worker, by the beginning of their path, and why: what they share is made once for each worker.
 The scheduler begins with the groups that have most tests, so that none of them is left for the end."""

@@ -10,11 +10,11 @@ import asyncio
 import random
 import socket
 
-from whence.fleet.channel import Channel, program
-from whence.net.guard import SecretGuard
-from whence.net.hello import Greeting, encode_hello
-from whence.net.transport import parse_address
-from whence.wire import frame_stream
+from whence.core.wire import frame_stream
+from whence.live.fleet.channel import Channel, program
+from whence.live.net.guard import SecretGuard
+from whence.live.net.hello import Greeting, encode_hello
+from whence.live.net.transport import parse_address
 
 WRONG = SecretGuard(b"\x0a" * 32)
 PAUSE_S = 0.1

@@ -8,7 +8,7 @@ import nats
 from bench.peers.worker import Job, Meter, measure, run
 from nats.aio.msg import Msg
 
-from whence.fleet.channel import Channel
+from whence.live.fleet.channel import Channel
 
 SUBJECT = "bench"
 

@@ -10,7 +10,7 @@ from struct import Struct
 import msgspec
 from bench.peers.worker import Job, Meter, measure, run
 
-from whence.fleet.channel import Channel
+from whence.live.fleet.channel import Channel
 
 _LENGTH = Struct(">I")
 _encode = msgspec.msgpack.Encoder().encode

@@ -8,8 +8,8 @@ from typing import Any
 from bench.peers.worker import Job, Meter, measure, run
 
 import whence
-from whence.fleet.channel import Channel
-from whence.net.transport import Faults
+from whence.live.fleet.channel import Channel
+from whence.live.net.transport import Faults
 
 SECRET = b"\x09" * 32
 

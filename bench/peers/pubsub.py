@@ -8,7 +8,7 @@ import zmq
 import zmq.asyncio
 from bench.peers.worker import Job, Meter, measure, run
 
-from whence.fleet.channel import Channel
+from whence.live.fleet.channel import Channel
 
 
 class PubSub:

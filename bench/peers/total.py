@@ -8,7 +8,7 @@ import os
 
 from bench.peers.worker import Job, Meter, measure, run
 
-from whence.fleet.channel import Channel
+from whence.live.fleet.channel import Channel
 
 OK, TRY_AGAIN, AGREED, DISPATCH_ALL = 1, 6, 2, 2
 

@@ -1,7 +1,7 @@
 """What every measured process does: join the others, publish as fast as it can or at a rate, count what arrives.
 
-Each is a child of a fleet (`whence.fleet`). It says where it listens, is told where all do (`connect`), and answers
-`go` with its figures. Deliveries of a process's own events are not counted, for any system.
+Each is a child of a fleet (`whence.live.fleet`). It says where it listens, is told where all do (`connect`), and
+answers `go` with its figures. Deliveries of a process's own events are not counted, for any system.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from whence.fleet.channel import Channel, program
+from whence.live.fleet.channel import Channel, program
 
 WARM_S = 1.0
 STAMP = 8

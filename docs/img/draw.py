@@ -6,11 +6,11 @@ import sys
 from html import escape
 from pathlib import Path
 
+from whence.audit.report import charts, gather
+from whence.audit.trace import Row
 from whence.cli.judged import found
-from whence.report import charts, gather
-from whence.sim.run import run
-from whence.sim.scenario import parse
-from whence.trace import Row
+from whence.lab.sim.run import run
+from whence.lab.sim.scenario import parse
 
 W, LEFT, LANE, TOP = 640, 46, 34, 26
 LATENCY_NS = 20_000_000

@@ -25,7 +25,7 @@ from whence.errors import (
 )
 
 if TYPE_CHECKING:
-    from whence.api import (
+    from whence.live.api import (
         Batches,
         Clock,
         Cluster,
@@ -99,5 +99,5 @@ def __getattr__(name: str) -> Any:
     if name in __all__:
         from importlib import import_module
 
-        return getattr(import_module("whence.api"), name)
+        return getattr(import_module("whence.live.api"), name)
     raise AttributeError(f"module 'whence' has no attribute {name!r}")

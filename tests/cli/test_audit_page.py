@@ -7,12 +7,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.report.traces import trace
+from tests.audit.report.traces import trace
+from whence.audit.spark.local import audit_here
+from whence.audit.spark.made import plan
+from whence.audit.trace import Row, open_trace
 from whence.cli import near
 from whence.cli.audit_page import write_audit_page
-from whence.spark.local import audit_here
-from whence.spark.made import plan
-from whence.trace import Row, open_trace
 
 
 def clean(n: int) -> list[Row]:

@@ -105,4 +105,4 @@ def test_v_says_more(here: Path) -> None:
     command += ["--join", "127.0.0.1:1", "--timeout", "1"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
     assert done.returncode == 2
-    assert "whence.net: 127.0.0.1:1 cannot be reached" in done.stderr
+    assert "whence.live.net: 127.0.0.1:1 cannot be reached" in done.stderr

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from whence.audit.history.tables import from_table
 from whence.cli import main
 from whence.errors import HistoryError
-from whence.history.tables import from_table
 
 Capture = pytest.CaptureFixture[str]
 
@@ -109,7 +109,7 @@ def test_files_and_a_certificate_that_another_program_verifies(hole: Path, tmp_p
     assert 'session-2 {"session-0": 1, "session-1": 1, "session-2": 2}' in (out / "hole.shiviz.log").read_text()
     findings = [json.loads(line) for line in (out / "findings.jsonl").read_text().splitlines()]
     assert [found["pattern"] for found in findings] == ["COConflictAO"]
-    verifier = Path(__file__).parents[2] / "src" / "whence" / "history" / "verify.py"
+    verifier = Path(__file__).parents[2] / "src" / "whence" / "audit" / "history" / "verify.py"
     assert len(verifier.read_text().splitlines()) <= 60
     for name, level in (("hole", "RA"), ("good", "TCC")):
         assert json.loads((out / f"{name}.certificate.json").read_text())["level"] == level

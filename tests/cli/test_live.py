@@ -21,15 +21,15 @@ import pytest
 from msgspec.structs import replace
 
 from tests.cli.commands import LIMIT, Command, until, whence
+from whence.audit.judge import judge
+from whence.audit.trace import read as read_trace
 from whence.cli import main
 from whence.cli.connect import joining
 from whence.cli.parser import parser
 from whence.cli.streams import Lines, PipeWriter, printable
-from whence.judge import judge
-from whence.net import keys
-from whence.net.metrics import ask
-from whence.sim.scenario import config_of, load
-from whence.trace import read as read_trace
+from whence.lab.sim.scenario import config_of, load
+from whence.live.net import keys
+from whence.live.net.metrics import ask
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from whence.audit.spark import ingest
+from whence.audit.trace import Row, open_trace
 from whence.cli import near
-from whence.spark import ingest
-from whence.trace import Row, open_trace
 
 STEPS = 4_000
 MEMBERS = ("a#1", "b#1", "c#1")

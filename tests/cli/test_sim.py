@@ -16,11 +16,11 @@ import msgspec
 import pytest
 
 import whence
+from whence.audit.trace import read
 from whence.cli import main, simulate
-from whence.sim.checks import Violation
-from whence.trace import read
+from whence.lab.sim.checks import Violation
 
-SCENARIOS = Path(__file__).parents[2] / "scenarios"
+SCENARIOS = Path(__file__).parents[2] / "src" / "whence" / "lab" / "scenarios"
 
 SMALL = """
 about = "small"
@@ -124,7 +124,7 @@ def test_recorded_latencies_from_the_command_line(tmp_path: Path, capsys: pytest
 @pytest.fixture
 def broken(monkeypatch: pytest.MonkeyPatch) -> None:
     """A world in which the third event is one too many."""
-    from whence.sim.checks import Checks
+    from whence.lab.sim.checks import Checks
 
     honest = Checks.published
 

@@ -7,9 +7,25 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "whence"
-MODULES = sorted(PACKAGE.rglob("*.py"))
+WINGS = ("core", "live", "lab", "audit", "cli")
+TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
 
 IMPURE = {"asyncio", "os", "secrets", "select", "selectors", "socket", "subprocess", "threading", "time", "uuid"}
+
+
+def name_of(path: Path) -> str:
+    """`src/whence/core/clock/cct.py` -> `whence.core.clock.cct`."""
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+NAMES = {name_of(path) for path in TREES}
+
+
+def room_of(module: str) -> str:
+    """`whence.core.clock.cct` -> `core/clock`, `whence.cli.node` -> `cli`, `whence.errors` -> `errors`."""
+    parts = module.split(".")[1:]
+    return "/".join(parts[:2] if parts[:1] != ["cli"] and parts[:1] and parts[0] in WINGS else parts[:1])
 
 
 def imports(tree: ast.AST) -> list[str]:
@@ -20,10 +36,10 @@ def imports(tree: ast.AST) -> list[str]:
             found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"line {node.lineno}: a relative import hides which room is meant"
-            found += [
-                f"{node.module}.{alias.name}" if node.module == "whence" else str(node.module) for alias in node.names
-            ]
-    return found
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                found.append(inner if inner in NAMES or node.module == "whence" else str(node.module))
+    return list(dict.fromkeys(found))
 
 
 def impurities(tree: ast.AST) -> list[str]:

@@ -1,4 +1,4 @@
-"""The arrows of docs/architecture.md: the table there is read, and so are the imports of every module."""
+"""docs/architecture.md is true: its tables are read and compared with the lines and the imports of every module."""
 
 from __future__ import annotations
 
@@ -9,98 +9,189 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.imports import MODULES, PACKAGE, ROOT, imports, impurities
+from tests.house.imports import PACKAGE, ROOT, TREES, WINGS, imports, impurities, name_of, room_of
 
-CORE = ("clock", "cast", "ring", "order", "wire", "ports", "member", "judge")
+PURE = ("core/", "audit/judge")
 EVERYBODY = {"", "errors"}  # the package itself (its version) and the errors
-VOCABULARIES = {"clock", "config", "ports"}  # whoever may know a room may speak the vocabulary that room speaks
+VOCABULARIES = {"core/clock", "core/config", "core/ports"}  # who may know a room may speak the vocabulary it speaks
+PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+TESTS_AT_MOST = 34_000
+FUNCTION_LINES = 60
+LONG_FUNCTIONS = {  # compiled kernels, where a call can cost more than a line
+    "whence.lab.scale.fast._replay",
+    "whence.lab.scale.fast._settle",
+    "whence.lab.scale.fast._block",
+    "whence.lab.scale.general._take",
+    "whence.audit.judge.batch.verdicts.judge",
+    "whence.audit.judge.batch.kernel.rebuild",
+}
 
 
-def room_of(path: Path) -> str:
-    """`clock/cct.py` -> `clock`, `member.py` -> `member`, `__init__.py` -> the empty name."""
-    first = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-    return "" if first == "__init__" else first
+def cells(columns: int) -> list[list[str]]:
+    rows = [[cell.strip() for cell in row.strip("|").split("|")] for row in PAGE.splitlines() if row.startswith("| `")]
+    return [row for row in rows if len(row) == columns and re.fullmatch(r"`[\w/]+(\.py|/)`", row[0])]
 
 
-def table() -> dict[str, set[str]]:
-    """Room -> rooms it may know, from the table in docs/architecture.md."""
-    known: dict[str, set[str]] = {}
-    everything: list[str] = []
-    for line in (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").splitlines():
-        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
-        if not line.startswith("|") or len(cells) != 3 or not (room := re.fullmatch(r"`(\w+)(?:\.py|/)`", cells[0])):
-            continue
-        names = set(re.findall(r"`(\w+)(?:\.py|/)?`", cells[2]))
-        if cells[2] == "everything":
-            everything.append(room[1])
-        if "all of the above" in cells[2]:
-            names |= set(known)
-        known[room[1]] = names
-    for room_name in everything:
-        known[room_name] = set(known)
-    return {
-        name: names | {v for n in names for v in known.get(n, set()) & VOCABULARIES} for name, names in known.items()
-    }
+def budgets() -> dict[str, int]:
+    """Wing -> lines at most."""
+    return {row[0].strip("`/"): int(row[3].replace(",", "")) for row in cells(4)}
 
 
-def forbidden_imports(room: str, modules: list[str], known: dict[str, set[str]]) -> list[str]:
-    """The imports of `room` that the table does not allow."""
+def rooms() -> dict[str, set[str]]:
+    """Room -> rooms it may know. A room's name stands alone: no two wings have one of the same name."""
+    said = {row[0].strip("`").removesuffix(".py").strip("/"): row[2] for row in cells(3)}
+    full = {name.split("/")[-1]: name for name in said}
+    known = {room: {full[n] for n in re.findall(r"`(\w+)(?:\.py|/)?`", text)} for room, text in said.items()}
+    for room, text in said.items():
+        known[room] |= {*said, *WINGS} if text == "everything" else set()
+    return {r: names | {v for n in names for v in known.get(n, set()) & VOCABULARIES} for r, names in known.items()}
+
+
+def forbidden(room: str, tree: ast.AST, known: dict[str, set[str]]) -> list[str]:
+    """The imports of a module of `room` that the tables do not allow."""
     allowed = known[room] | EVERYBODY | {room}
-    there = set(known) | {room_of(path) for path in MODULES}
-    rooms = {m: m.split(".")[1] for m in modules if m.startswith("whence.")}
-    return [m for m, target in rooms.items() if target in there and target not in allowed]
+    mine = [m for m in imports(tree) if m.split(".")[0] == "whence"]
+    return [m for m in mine if room_of(m) not in allowed]
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_imports_follow_the_table(path: Path) -> None:
-    known, room = table(), room_of(path)
-    if room in EVERYBODY:
-        modules = imports(ast.parse(path.read_text(encoding="utf-8")))
-        # The package shows the live API, for type checkers and lazily: nothing else is imported with it.
-        allowed = ("whence.errors", "whence.api") if path.parent == PACKAGE and path.name == "__init__.py" else ()
-        assert not [m for m in modules if m.split(".")[0] == "whence" and not m.startswith(allowed)]
-        return
-    assert room in known, f"{room} has no line in the table of docs/architecture.md"
-    bad = forbidden_imports(room, imports(ast.parse(path.read_text(encoding="utf-8"))), known)
-    assert not bad, f"{room} may know {sorted(known[room]) or 'nothing'}, but imports {bad}"
+def lines(folder: Path) -> int:
+    return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in folder.rglob("*.py"))
 
 
-@pytest.mark.parametrize("path", [p for p in MODULES if room_of(p) in CORE], ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_the_core_is_pure(path: Path) -> None:
-    assert not impurities(ast.parse(path.read_text(encoding="utf-8")))
+@pytest.mark.parametrize("wing", WINGS)
+def test_a_wing_keeps_its_budget(wing: str) -> None:
+    assert lines(PACKAGE / wing) <= budgets()[wing]
 
 
-def test_the_judge_does_not_trust_what_it_judges() -> None:
-    mine = [path for path in MODULES if room_of(path) == "judge"]
-    modules = {m for path in mine for m in imports(ast.parse(path.read_text(encoding="utf-8")))}
-    known = {".".join(m.split(".")[:2]) for m in modules if m.split(".")[0] == "whence"}
-    assert mine and known <= {"whence.errors", "whence.judge", "whence.trace"}
+def test_the_house_keeps_its_budget() -> None:
+    assert sum(budgets().values()) == 52_000
+    assert lines(PACKAGE) <= 52_000
+    assert lines(ROOT / "tests") <= TESTS_AT_MOST
+
+
+def test_imports_follow_the_table() -> None:
+    known, bad = rooms(), {}
+    for path, tree in TREES.items():
+        room = room_of(name_of(path))
+        if room == "" or room in WINGS[:4]:  # what the package and a wing export, lazily
+            continue
+        assert room in known or room in EVERYBODY, f"{room} has no line in the table of docs/architecture.md"
+        if found := forbidden(room, tree, {**known, "errors": set()}):
+            bad[str(path)] = found
+    assert bad == {}
+
+
+def test_wings_follow_the_table() -> None:
+    """Also for what a wing's own `__init__` exports."""
+    said = {row[0].strip("`/"): row[2] for row in cells(4)}
+    for path, tree in TREES.items():
+        wing = name_of(path).split(".")[1:2]
+        if not wing or wing[0] not in WINGS[:4]:
+            continue
+        for module in imports(tree):
+            if module.split(".")[0] == "whence" and (room := room_of(module)) not in EVERYBODY:
+                other = room.split("/")[0]
+                allowed = {wing[0], *re.findall(r"`([\w/]+)`", said[wing[0]])}
+                assert other in allowed or room in allowed, f"{path}: {module}"
+
+
+def test_the_core_and_the_judge_are_pure() -> None:
+    found = {str(p): impurities(tree) for p, tree in TREES.items() if room_of(name_of(p)).startswith(PURE)}
+    assert len(found) > 50 and {p: what for p, what in found.items() if what} == {}
 
 
 def test_the_judge_needs_no_arrays() -> None:
     """Only the batch form may use NumPy and numba: the rest is in every installation."""
-    for path in MODULES:
-        if room_of(path) == "judge" and path.parent.name != "batch":
-            needed = {m.split(".")[0] for m in imports(ast.parse(path.read_text(encoding="utf-8")))}
-            assert not needed & {"numpy", "numba", "pyarrow", "pyspark"}, path
+    for path, tree in TREES.items():
+        if room_of(name_of(path)) == "audit/judge" and path.parent.name != "batch":
+            assert not {m.split(".")[0] for m in imports(tree)} & {"numpy", "numba", "pyarrow", "pyspark"}, path
 
 
-def test_the_table_is_read_as_written() -> None:
-    known = table()
-    assert known["clock"] == set() and known["trace"] == set()
-    assert known["cast"] == known["ring"] == known["order"] == {"clock"}
-    assert {"cast", "ring", "order", "wire", "ports", "clock"} <= known["member"]
-    assert "net" not in known["sim"] and known["cli"] >= {"sim", "member"}
+def graph() -> dict[str, set[str]]:
+    """Module -> modules of the same room that it imports, also inside functions."""
+    known = {name_of(path): set(imports(tree)) for path, tree in TREES.items()}
+    return {me: {m for m in found & set(known) if m != me and room_of(m) == room_of(me)} for me, found in known.items()}
+
+
+def cycles(known: dict[str, set[str]]) -> list[list[str]]:
+    """The strongly connected components of more than one module (Tarjan)."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(node: str) -> None:
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        for other in sorted(known[node]):
+            if other not in index:
+                visit(other)
+                low[node] = min(low[node], low[other])
+            elif other in stack:
+                low[node] = min(low[node], index[other])
+        if low[node] == index[node]:
+            at = stack.index(node)
+            component = sorted(stack[at:])
+            del stack[at:]
+            if len(component) > 1:
+                found.append(component)
+
+    for node in sorted(known):
+        if node not in index:
+            visit(node)
+    return found
+
+
+def test_no_cycle_inside_a_room() -> None:
+    assert cycles(graph()) == []
+
+
+def long_functions(tree: ast.AST, path: str = "") -> dict[str, int]:
+    """Function -> lines, where a function is too long; those inside it count with it."""
+    found: dict[str, int] = {}
+    for child in ast.iter_child_nodes(tree):
+        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found |= long_functions(child, path)
+            continue
+        name = f"{path}.{child.name}".strip(".")
+        count = (child.end_lineno or child.lineno) - child.lineno + 1
+        if not isinstance(child, ast.ClassDef) and count > FUNCTION_LINES:
+            found[name] = count
+        found |= long_functions(child, name)
+    return found
+
+
+def test_functions_are_short() -> None:
+    found = {f"{name_of(p)}.{f}": n for p, tree in TREES.items() for f, n in long_functions(tree).items()}
+    assert {f: n for f, n in found.items() if f not in LONG_FUNCTIONS} == {}
+
+
+def test_one_name_means_one_thing() -> None:
+    """A public class has a name of its own in the whole house, so that a reader can grep for it."""
+    defined: dict[str, list[str]] = {}
+    for path, tree in TREES.items():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                defined.setdefault(node.name, []).append(name_of(path))
+    assert {name: places for name, places in defined.items() if len(places) > 1} == {}
+
+
+def test_the_tables_are_read_as_written() -> None:
+    known = rooms()
+    assert set(budgets()) == set(WINGS)
+    assert known["core/clock"] == set() and known["audit/trace"] == set()
+    assert known["core/cast"] == known["core/ring"] == known["core/order"] == {"core/clock"}
+    assert "live/net" not in known["lab/sim"] and known["cli"] >= {"lab/sim", "core/member"}
 
 
 def test_the_checks_can_fail() -> None:
     def bad(room: str, code: str) -> list[str]:
-        return forbidden_imports(room, imports(ast.parse(code)), table())
+        return forbidden(room, ast.parse(code), rooms())
 
-    assert bad("ring", "from whence.cast import view") == ["whence.cast"]
-    assert bad("order", "def f():\n    import whence.member") == ["whence.member"]
-    assert bad("trace", "from whence import clock") == ["whence.clock"]
-    assert not bad("ring", "from whence.clock import EventId\nfrom whence.errors import UsageError\nimport math")
+    assert bad("core/ring", "from whence.core.cast import view") == ["whence.core.cast"]
+    assert bad("core/order", "def f():\n    import whence.core.member") == ["whence.core.member"]
+    assert bad("audit/trace", "from whence.core import clock") == ["whence.core.clock"]
+    assert not bad("core/ring", "from whence.core.clock import EventId\nfrom whence.errors import UsageError")
     for code in (
         "import time",
         "from os import path",
@@ -111,6 +202,9 @@ def test_the_checks_can_fail() -> None:
     ):
         assert impurities(ast.parse(code)), code
     assert not impurities(ast.parse("import random\ndef f(rng: random.Random): return rng.random()"))
+    body = "\n".join(["    x = 1"] * FUNCTION_LINES)
+    assert long_functions(ast.parse(f"class A:\n  def f():\n{body}")) == {"A.f": FUNCTION_LINES + 1}
+    assert cycles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [["a", "b", "c"]]
 
 
 def tracked_files() -> list[Path]:

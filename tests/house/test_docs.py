@@ -14,11 +14,11 @@ from types import ModuleType
 import pytest
 
 from tests.long import few
-from whence import plan as planner
-from whence.api import Settings
+from whence.audit.trace import Row
 from whence.cli.connect import joining
 from whence.cli.parser import parser
-from whence.trace import Row
+from whence.lab import plan as planner
+from whence.live.api import Settings
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = ("tuning", "operations", "protocols")

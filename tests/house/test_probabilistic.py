@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 import whence
-from whence.sim.run import run
-from whence.sim.scenario import load
+from whence.lab.sim.run import run
+from whence.lab.sim.scenario import load
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "probabilistic.md").read_text(encoding="utf-8")
@@ -35,7 +35,7 @@ def test_every_field_of_the_contract_is_described() -> None:
 
 
 def test_the_numbers_are_those_of_the_scenario() -> None:
-    [line] = run(load(ROOT / "scenarios" / "probabilistic.toml")).report.lines
+    [line] = run(load(ROOT / "src" / "whence" / "lab" / "scenarios" / "probabilistic.toml")).report.lines
     for number in (line.delivered, line.inversions, line.alerts4, line.alerts5):
         assert re.search(rf"\b{number:,}\b", TEXT), f"{number:,} is not in docs/probabilistic.md"
     assert line.missed == line.lost == 0 and f"{line.error_rate:.1e}".replace("e-0", "e-") in TEXT

@@ -35,13 +35,13 @@ def test_nothing_imports_a_test_module() -> None:
 
 def test_the_check_can_fail() -> None:
     for code in (
-        "from tests.net.test_disk import Life",
-        "import tests.net.test_disk",
-        "from tests.net import test_disk",
-        "CODE = 'import os; from tests.net.test_disk import Life'",
+        "from tests.live.net.test_disk import Life",
+        "import tests.live.net.test_disk",
+        "from tests.live.net import test_disk",
+        "CODE = 'import os; from tests.live.net.test_disk import Life'",
     ):
         assert offences(code), code
-    assert not offences("from tests.net.disks import Life")
+    assert not offences("from tests.live.net.disks import Life")
 
 
 def test_what_runs_on_one_worker_is_there() -> None:

@@ -24,11 +24,10 @@ from typing import Any
 
 import msgspec
 
-from whence.clock import MemberId, address_of, member_id, reaches
-from whence.config import Requirements
-from whence.errors import RemoteError, UsageError
-from whence.member import Member
-from whence.ports import (
+from whence.core.clock import MemberId, address_of, member_id, reaches
+from whence.core.config import Requirements
+from whence.core.member import Member
+from whence.core.ports import (
     BadBytes,
     Coordinate,
     Deliver,
@@ -48,7 +47,8 @@ from whence.ports import (
     Ticket,
     Wake,
 )
-from whence.wire import decode, encode
+from whence.core.wire import decode, encode
+from whence.errors import RemoteError, UsageError
 
 MS = 1_000_000
 HELLO_EVERY_NS = 200 * MS

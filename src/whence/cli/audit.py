@@ -20,22 +20,22 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from whence.audit.judge.batch.audited import warm as warm_kernel
+from whence.audit.spark.findings import Terms
+from whence.audit.spark.kept import kept_of
+from whence.audit.spark.local import audit_here
+from whence.audit.spark.made import Planned, plan
+from whence.audit.spark.place import TraceFile, is_local, join, opened, parquet, place_of
+from whence.audit.spark.summary import Summary
+from whence.audit.spark.tables import table_files
+from whence.audit.trace.read import SUFFIXES
 from whence.cli import CLEAN, DOUBT, VIOLATED
 from whence.cli.audit_page import write_audit_page
 from whence.cli.show import console
 from whence.errors import TraceError, UsageError
-from whence.judge.batch.audited import warm as warm_kernel
-from whence.spark.findings import Terms
-from whence.spark.kept import kept_of
-from whence.spark.local import audit_here
-from whence.spark.made import Planned, plan
-from whence.spark.place import TraceFile, is_local, join, opened, parquet, place_of
-from whence.spark.summary import Summary
-from whence.spark.tables import table_files
-from whence.trace.read import SUFFIXES
 
 if TYPE_CHECKING:
-    from whence.spark.foreign import Summary as Logs
+    from whence.audit.spark.foreign import Summary as Logs
 
 STARTING = "starting Spark (most of the time that a small audit takes)"
 
@@ -87,8 +87,8 @@ def audit(args: argparse.Namespace) -> int:
 
 
 def _logs(args: argparse.Namespace, say: _Says) -> Logs:
-    from whence.spark import foreign
-    from whence.spark.session import session
+    from whence.audit.spark import foreign
+    from whence.audit.spark.session import session
 
     logs_here = foreign.find_logs(args.paths)
     foreign.check(args.parser, args.delimiter)
@@ -141,8 +141,8 @@ def _spare_pandas() -> None:
 
 
 def _with_spark(args: argparse.Namespace, planned: Planned, say: _Says) -> Summary:
-    from whence.spark.job import audit_files
-    from whence.spark.session import interpreted, session
+    from whence.audit.spark.job import audit_files
+    from whence.audit.spark.session import interpreted, session
 
     warm = None if interpreted(planned.rows) else Thread(target=warm_kernel, daemon=True)
     if warm is not None:

@@ -16,13 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from whence.audit.judge import Finding
+from whence.audit.judge.promises import NAMES
+from whence.audit.report import Suspect, Verdicts, gather, write
+from whence.audit.spark.ingest import Piece
+from whence.audit.spark.place import join, parquet, place_of, write_bytes
+from whence.audit.spark.tables import arrow_schema, table_files
 from whence.cli import near
-from whence.judge import Finding
-from whence.judge.promises import NAMES
-from whence.report import Suspect, Verdicts, gather, write
-from whence.spark.ingest import Piece
-from whence.spark.place import join, parquet, place_of, write_bytes
-from whence.spark.tables import arrow_schema, table_files
 
 MAX_ROWS = 1_000_000
 """Rows of a table that are looked through for the run to show and for what is wrong in it."""

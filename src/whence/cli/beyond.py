@@ -20,8 +20,9 @@ as a service, which survives kill -9 and is watched; each cluster has its own ke
       --to hall --listen 10.0.0.7:7002 --join 10.0.1.5:7001 --secret-file hall.key
 
 What follows --cluster NAME or --to NAME is about that cluster. Publishers choose what crosses: in Python
-`seat.publish(whence.bridge.everywhere(b"..."))`, in the shell `whence publish --everywhere`; --all brings over what has
-no scope, too. Bridges join clusters in a tree: one that would close a circle is refused (exit code 2). docs/survey.md
+`seat.publish(whence.live.bridge.everywhere(b"..."))`, in the shell `whence publish --everywhere`; --all brings over
+what has no scope, too. Bridges join clusters in a tree: one that would close a circle is refused (exit code 2).
+docs/survey.md
 """
 
 DOOR = """\

@@ -7,11 +7,11 @@ import asyncio
 import json
 from typing import Any
 
-from whence.api import Cluster
-from whence.bridge import Bridge
 from whence.cli.connect import Notices, entered, run_until_stopped, security
 from whence.errors import CyclicTopology, UsageError
-from whence.net.metrics import MetricsServer, Wishes
+from whence.live.api import Cluster
+from whence.live.bridge import Bridge
+from whence.live.net.metrics import MetricsServer, Wishes
 
 
 def bridge(args: argparse.Namespace) -> int:

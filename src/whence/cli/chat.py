@@ -11,13 +11,13 @@ from typing import Final
 
 import msgspec
 
-from whence.api import Cluster, Event
-from whence.bridge import Reader, Said, local
 from whence.cli.connect import Notices, entered, joining, run_until_stopped, tell_council
 from whence.cli.streams import Lines, PipeWriter, printable
 from whence.cli.terminal import Prompt
-from whence.clock import address_of
+from whence.core.clock import address_of
 from whence.errors import NoTicket, UsageError
+from whence.live.api import Cluster, Event
+from whence.live.bridge import Reader, Said, local
 
 SILENCE_S: Final = 20.0
 """Seconds without a word after which a ticket is given back: there are fewer tickets than people."""

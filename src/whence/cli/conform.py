@@ -12,11 +12,11 @@ from typing import Final
 
 from rich.console import Console
 
-from whence.conform import FAIL, FEATURES, NOT_SUPPORTED, PASS, SCENARIOS, Report, Settings, Verdict, run_suite
-from whence.conform.store import Load, record
+from whence.audit.conform import FAIL, FEATURES, NOT_SUPPORTED, PASS, SCENARIOS, Report, Settings, Verdict, run_suite
+from whence.audit.conform.store import Load, record
+from whence.audit.history import check
+from whence.audit.history.story import story
 from whence.errors import AdapterError
-from whence.history import check
-from whence.history.story import story
 
 TERMINATED: Final = 143
 STYLES: Final = {PASS: "green", FAIL: "bold red", NOT_SUPPORTED: "yellow"}

@@ -13,11 +13,11 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 
-from whence.api import Cluster, Join, Options, OrderName, bootstrap, found, join, run
-from whence.clock import address_of
+from whence.core.clock import address_of
 from whence.errors import UsageError
-from whence.net.keys import read_secret
-from whence.net.transport import Faults
+from whence.live.api import Cluster, Join, Options, OrderName, bootstrap, found, join, run
+from whence.live.net.keys import read_secret
+from whence.live.net.transport import Faults
 
 TICKETS: Final = 8
 """Unless said otherwise."""
@@ -97,7 +97,7 @@ def choose(args: argparse.Namespace) -> Chosen:
         return Chosen(args.order or "causal", args.tickets or TICKETS, {})
     if args.tickets is not None or args.contract is not None:
         raise UsageError(f"--tickets and --contract are said in {path}, which --settings names: leave them out")
-    from whence.sim.scenario import load, settings_of  # not for every node
+    from whence.lab.sim.scenario import load, settings_of  # not for every node
 
     scenario = load(path).scenario
     if len(scenario.cluster) > 1:

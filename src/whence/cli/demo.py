@@ -13,17 +13,17 @@ import shutil
 import sys
 from pathlib import Path
 
+from whence.audit.trace import read
 from whence.cli import DOUBT, INTERRUPTED
 from whence.cli.connect import run_until_stopped
 from whence.cli.judged import write_page
 from whence.cli.later import missing
 from whence.cli.parser import parser
 from whence.errors import UsageError
-from whence.fleet.fleet import Fleet
-from whence.fleet.plan import Step
-from whence.fleet.process import narrator
-from whence.fleet.task import MemberSpec, Task
-from whence.trace import read
+from whence.live.fleet.fleet import Fleet
+from whence.live.fleet.plan import Step
+from whence.live.fleet.process import narrator
+from whence.live.fleet.task import MemberSpec, Task
 
 PROCESSES = 5
 ORDERS = ("reliable", "causal", "causal", "causal", "unordered")
@@ -70,7 +70,7 @@ def _can_audit() -> bool:
     if os.environ.get("SPARK_REMOTE"):
         return True  # Java is needed there, not here
     try:
-        from whence.spark.session import check_java
+        from whence.audit.spark.session import check_java
 
         check_java()
     except (UsageError, ImportError) as error:

@@ -8,12 +8,12 @@ import json
 import sys
 from typing import Any
 
-from whence.bridge import Door, Reader, Said
 from whence.cli.connect import Notices, entered, joining, run_until_stopped, security
 from whence.cli.streams import PipeWriter, printable
-from whence.clock import address_of
-from whence.net.keys import read_secret
-from whence.net.metrics import MetricsServer, Wishes
+from whence.core.clock import address_of
+from whence.live.bridge import Door, Reader, Said
+from whence.live.net.keys import read_secret
+from whence.live.net.metrics import MetricsServer, Wishes
 
 
 def door(args: argparse.Namespace) -> int:

@@ -14,10 +14,10 @@ from whence.cli.later import later
 from whence.errors import HistoryError, UsageError
 
 if TYPE_CHECKING:
-    from whence.history import History, Report
-    from whence.history.columns import Columns
-    from whence.history.levels import Level
-    from whence.spark.histories import Checked
+    from whence.audit.history import History, Report
+    from whence.audit.history.columns import Columns
+    from whence.audit.history.levels import Level
+    from whence.audit.spark.histories import Checked
 
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
@@ -67,8 +67,8 @@ def add(commands: Commands) -> None:
 
 def history(args: argparse.Namespace) -> int:
     """Check every history; the exit code is the worst of all."""
-    from whence.history.levels import parse_level
-    from whence.history.read import discover
+    from whence.audit.history.levels import parse_level
+    from whence.audit.history.read import discover
 
     if args.certificate and args.out is None:
         raise UsageError("--certificate writes a file: say where with --out DIR")
@@ -95,7 +95,7 @@ def history(args: argparse.Namespace) -> int:
             continue
         worst = max(worst, 0 if reports[-1].holds else 1)
     if args.out is not None and reports:
-        from whence.history.picture import page
+        from whence.audit.history.picture import page
 
         (args.out / "index.html").write_text(page(reports), encoding="utf-8")
         print(f"page: {args.out / 'index.html'}", file=sys.stderr)
@@ -103,8 +103,8 @@ def history(args: argparse.Namespace) -> int:
 
 
 def _one(path: Path, args: argparse.Namespace, levels: list[Level] | None, taken: set[str]) -> Report:
-    from whence.history.save import save
-    from whence.history.story import story
+    from whence.audit.history.save import save
+    from whence.audit.history.story import story
 
     read_one, report = _checked(path, args.format, levels)
     if args.out is not None:
@@ -122,36 +122,36 @@ def _one(path: Path, args: argparse.Namespace, levels: list[Level] | None, taken
 
 def _checked(path: Path, form: str, levels: list[Level] | None) -> tuple[History | Columns, Report]:
     """Small histories by the reference form, which needs no compiler; large ones as arrays."""
-    from whence.history import check
-    from whence.history.read import read, suffix_of
+    from whence.audit.history import check
+    from whence.audit.history.read import read, suffix_of
 
     if form == "auto" and suffix_of(path) == ".parquet":
         return _table(path, levels)
     large = suffix_of(path) == ".txt" and form in ("auto", "text") and path.stat().st_size > LARGE
     if large and "CM" not in (levels or ()):
-        from whence.history.arrays import check_columns
-        from whence.history.columns import from_text
+        from whence.audit.history.arrays import check_columns
+        from whence.audit.history.columns import from_text
 
         columns = from_text(path)
         return columns, check_columns(columns, levels)
     history = read(path, form)
     if history.operations < MANY or "CM" in (levels or ()) or find_spec("numba") is None:
         return history, check(history, levels)
-    from whence.history.arrays import check_columns
-    from whence.history.columns import from_history
+    from whence.audit.history.arrays import check_columns
+    from whence.audit.history.columns import from_history
 
     return history, check_columns(from_history(history), levels)
 
 
 def _table(path: Path, levels: list[Level] | None) -> tuple[History | Columns, Report]:
-    from whence.history import check
-    from whence.history.tables import from_table, history_of, read_parquet
+    from whence.audit.history import check
+    from whence.audit.history.tables import from_table, history_of, read_parquet
 
     table = read_parquet(path)
     if table.num_rows < SMALL:
         found = history_of(table, str(path))
         return found, check(found, levels)
-    from whence.history.arrays import check_columns
+    from whence.audit.history.arrays import check_columns
 
     columns = from_table(table, str(path))
     del table  # as large as the columns
@@ -160,9 +160,9 @@ def _table(path: Path, levels: list[Level] | None) -> tuple[History | Columns, R
 
 def _on_spark(paths: list[Path], args: argparse.Namespace, levels: list[Level] | None) -> int:
     """Parquet tables of operations are spread one after the other; other formats are checked side by side."""
-    from whence.history.read import read, suffix_of
-    from whence.spark import histories
-    from whence.spark.session import session
+    from whence.audit.history.read import read, suffix_of
+    from whence.audit.spark import histories
+    from whence.audit.spark.session import session
 
     tables = [path for path in paths if args.format == "auto" and suffix_of(path) == ".parquet"]
     small: list[History] = []
@@ -196,7 +196,7 @@ def _on_spark(paths: list[Path], args: argparse.Namespace, levels: list[Level] |
 
 
 def _spark_rows(history: History) -> Iterator[tuple[object, ...]]:
-    from whence.history.save import rows
+    from whence.audit.history.save import rows
 
     for op, (session, txn, kind, key, value) in enumerate(rows(history)):
         if history.lists:

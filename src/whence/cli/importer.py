@@ -6,11 +6,11 @@ import argparse
 import json
 import sys
 
+from whence.audit.conform.broadcast import read_histories
+from whence.audit.trace import open_trace
+from whence.audit.trace.otel import COUNTER, read_spans
 from whence.cli import CLEAN, DOUBT
-from whence.conform.broadcast import read_histories
 from whence.errors import TraceError, UsageError
-from whence.trace import open_trace
-from whence.trace.otel import COUNTER, read_spans
 
 SHOWN = 10
 

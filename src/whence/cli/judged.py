@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from whence.judge import Judged, Verdict, judge, rule_broken
-from whence.report import Suspect, Verdicts, gather, write
-from whence.trace import Row
+from whence.audit.judge import Judged, Verdict, judge, rule_broken
+from whence.audit.report import Suspect, Verdicts, gather, write
+from whence.audit.trace import Row
 
 
 def write_page(rows: list[Row], path: Path, *, title: str, about: str, command: str) -> Verdicts:

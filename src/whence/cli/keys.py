@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from whence.net import keys
+from whence.live.net import keys
 
 
 def init(args: argparse.Namespace) -> int:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from whence.audit.judge.promises import PROMISES
 from whence.cli.later import later
 from whence.errors import ConfigError
-from whence.judge.promises import PROMISES
 
 if TYPE_CHECKING:
-    from whence.order import Contract
+    from whence.core.order import Contract
 
 _RAW = argparse.RawDescriptionHelpFormatter
 
@@ -182,7 +182,7 @@ def _add_how(how: argparse._ArgumentGroup) -> None:
 
 def contract(text: str) -> Contract:
     """`target_error=0.001,rate=200` as a contract."""
-    from whence.order import Contract
+    from whence.core.order import Contract
 
     fields = {f.name: f for f in msgspec.structs.fields(Contract)}
     given: dict[str, Any] = {}

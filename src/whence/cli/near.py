@@ -19,12 +19,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from whence.judge.batch.coding import codes
-from whence.spark import ingest
-from whence.spark.ingest import Piece
-from whence.spark.json_lines import LINE_LIMIT
-from whence.spark.place import opened, parquet
-from whence.trace import Row
+from whence.audit.judge.batch.coding import codes
+from whence.audit.spark import ingest
+from whence.audit.spark.ingest import Piece
+from whence.audit.spark.json_lines import LINE_LIMIT
+from whence.audit.spark.place import opened, parquet
+from whence.audit.trace import Row
 
 MOST: Final = 30_000
 """Steps of a page."""

@@ -11,14 +11,14 @@ import time
 from collections.abc import Coroutine
 from typing import Any, Protocol
 
-from whence.api import Cluster, Event
-from whence.bridge import Reader, Said, local
 from whence.cli.connect import Notices, entered, joining, run_until_stopped, tell_council
 from whence.cli.streams import Lines, PipeWriter, printable
-from whence.clock import address_of
-from whence.fleet.load import Pace, payload, published_at
-from whence.net.metrics import Latency, MetricsServer, Wishes
-from whence.wire.limits import DEFAULT
+from whence.core.clock import address_of
+from whence.core.wire.limits import DEFAULT
+from whence.live.api import Cluster, Event
+from whence.live.bridge import Reader, Said, local
+from whence.live.fleet.load import Pace, payload, published_at
+from whence.live.net.metrics import Latency, MetricsServer, Wishes
 
 
 def node(args: argparse.Namespace) -> int:

@@ -14,12 +14,12 @@ from rich.table import Table
 
 from whence.cli.show import console, progress
 from whence.errors import UsageError
-from whence.paper import EXPERIMENTS, PUBLISHED, Experiment
-from whence.paper.claims import Judged, judged, statements
-from whence.paper.claims.page import Results, command, figure, shown, stored
+from whence.lab.paper import EXPERIMENTS, PUBLISHED, Experiment
+from whence.lab.paper.claims import Judged, judged, statements
+from whence.lab.paper.claims.page import Results, command, figure, shown, stored
 
 if TYPE_CHECKING:
-    from whence.paper.frame import Context
+    from whence.lab.paper.frame import Context
 
 STYLE = {"holds": "green", "fails": "bold red", "refuted": "bold red", "not decided": "yellow"}
 
@@ -36,9 +36,9 @@ def paper(args: argparse.Namespace) -> int:
     out = args.out or Path("out") / args.name
     if out.exists() and not out.is_dir():
         raise UsageError(f"--out {out} is a file; name a directory")
-    from whence.paper import all as every  # needs numba and pyarrow: the table does not
-    from whence.paper.frame import Context
-    from whence.scale import CITIES, read_latencies
+    from whence.lab.paper import all as every  # needs numba and pyarrow: the table does not
+    from whence.lab.paper.frame import Context
+    from whence.lab.scale import CITIES, read_latencies
 
     context = Context(
         quick=args.quick,
@@ -65,7 +65,7 @@ def paper(args: argparse.Namespace) -> int:
 
 
 def _all(context: Context, out: Path, live: bool) -> tuple[Results, list[Path]]:
-    from whence.paper import all as every
+    from whence.lab.paper import all as every
 
     try:
         return every.run(context, out, live)

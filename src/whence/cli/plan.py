@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 import msgspec
 from rich.table import Table
 
-from whence import plan as planner
 from whence.cli.show import Tick, console, progress
-from whence.config import MS
+from whence.core.config import MS
 from whence.errors import ConfigError
-from whence.plan import ABSOLUTE, ERRORS, Plan, Question
-from whence.sim.settings import to_toml
+from whence.lab import plan as planner
+from whence.lab.plan import ABSOLUTE, ERRORS, Plan, Question
+from whence.lab.sim.settings import to_toml
 
 
 def plan(args: argparse.Namespace) -> int:
@@ -124,7 +124,7 @@ def _nines(probability: float) -> str:
 
 
 def _checked(args: argparse.Namespace, found: Plan) -> int:
-    from whence.paper.ccc11.predict import check
+    from whence.lab.paper.ccc11.predict import check
 
     with progress("simulating") as tick:
         [done] = check([found.question], args.seeds, args.events, args.master, _share(tick), args.seed)
@@ -145,7 +145,7 @@ def _checked(args: argparse.Namespace, found: Plan) -> int:
 
 def _verify(args: argparse.Namespace) -> int:
     """Random settings, each planned and simulated."""
-    from whence.paper.ccc11.predict import Check, check, questions
+    from whence.lab.paper.ccc11.predict import Check, check, questions
 
     with progress("simulating") as tick:
         done: Sequence[Check] = check(

@@ -6,11 +6,11 @@ import argparse
 import json
 import sys
 
-from whence.bridge import Client
 from whence.cli.connect import Notices, run_until_stopped, security
 from whence.cli.streams import Lines
+from whence.core.wire import DEFAULT
 from whence.errors import UsageError
-from whence.wire import DEFAULT
+from whence.live.bridge import Client
 
 
 def publish(args: argparse.Namespace) -> int:

@@ -8,8 +8,8 @@ import msgspec
 from rich.table import Table
 
 from whence.cli.show import console, progress
-from whence.scale import Settings, read_latencies, run
-from whence.scale.run import Result
+from whence.lab.scale import Settings, read_latencies, run
+from whence.lab.scale.run import Result
 
 
 def scale(args: argparse.Namespace) -> int:

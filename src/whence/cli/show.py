@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from whence.judge import promise
+from whence.audit.judge import promise
 
 if TYPE_CHECKING:
-    from whence.sim.tally import Report
+    from whence.lab.sim.tally import Report
 
 _ROWS = (
     ("members", "members"),

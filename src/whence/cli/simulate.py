@@ -16,20 +16,20 @@ from typing import Any
 
 import msgspec
 
-import whence
+from whence import lab
+from whence.audit.trace import Row, open_trace
 from whence.cli import INTERRUPTED
 from whence.cli.judged import write_page
 from whence.cli.show import console, progress, report_tables, soak_table
+from whence.core.recorder import Sink
 from whence.errors import ConfigError, UsageError
-from whence.recorder import Sink
-from whence.sim.actions import show
-from whence.sim.chaos import expand
-from whence.sim.run import Simulated, run, run_id
-from whence.sim.scenario import Loaded, load
-from whence.sim.shrink import Shrunk
-from whence.sim.shrink import shrink as shrink_run
-from whence.sim.sweep import changed
-from whence.trace import Row, open_trace
+from whence.lab.sim.actions import show
+from whence.lab.sim.chaos import expand
+from whence.lab.sim.run import Simulated, run, run_id
+from whence.lab.sim.scenario import Loaded, load
+from whence.lab.sim.shrink import Shrunk
+from whence.lab.sim.shrink import shrink as shrink_run
+from whence.lab.sim.sweep import changed
 
 
 def find(name: str, data: Path | None = None) -> Loaded:
@@ -37,12 +37,10 @@ def find(name: str, data: Path | None = None) -> Loaded:
     path = Path(name)
     if path.suffix == ".toml" or path.exists():
         return load(path, None if data is None else data.absolute())
-    home = Path(whence.__file__).parent
-    places = [home / "scenarios", home.parent.parent / "scenarios"]  # installed; a checkout
-    for place in places:
-        if (place / f"{name}.toml").is_file():
-            return load(place / f"{name}.toml", None if data is None else data.absolute())
-    known = sorted({p.stem for place in places if place.is_dir() for p in place.glob("*.toml")})
+    place = Path(lab.__file__).parent / "scenarios"
+    if (place / f"{name}.toml").is_file():
+        return load(place / f"{name}.toml", None if data is None else data.absolute())
+    known = sorted(p.stem for p in place.glob("*.toml"))
     raise ConfigError(f"no scenario {name!r}: give a .toml file or one of: {', '.join(known)}")
 
 

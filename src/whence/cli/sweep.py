@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from whence.audit.spark.session import session
+from whence.audit.spark.sweep import all_points, gather, load_grid, missing, run_missing
 from whence.cli.show import console
-from whence.spark.session import session
-from whence.spark.sweep import all_points, gather, load_grid, missing, run_missing
 
 SHOWN = 10
 """Errors that are shown; all are in the table."""
@@ -63,7 +63,7 @@ def sweep(args: argparse.Namespace) -> int:
 
 
 POINT = {"point", "seed_number", "seed", "setting", "error", "seconds"}
-"""The columns of the results that are neither a setting nor a figure (`whence.spark.sweep.results`)."""
+"""The columns of the results that are neither a setting nor a figure (`whence.audit.spark.sweep.results`)."""
 
 
 def _results(rows: Sequence[Mapping[str, Any]]) -> Table:

@@ -17,10 +17,10 @@ from rich.table import Table
 
 from whence.cli.connect import Chosen, choose, run_until_stopped
 from whence.cli.show import console
+from whence.core.ring import DEFAULT_RING
 from whence.errors import FleetError, UsageError
-from whence.fleet.fleet import Fleet, Members
-from whence.fleet.task import MemberSpec, Task
-from whence.ring import DEFAULT_RING
+from whence.live.fleet.fleet import Fleet, Members
+from whence.live.fleet.task import MemberSpec, Task
 
 CLUSTER: Final = "up"
 LOOK_S: Final = 1.0

@@ -16,11 +16,11 @@ from typing import Any
 from rich.console import Console
 from rich.status import Status
 
+from whence.audit.spark import stream
+from whence.audit.spark.growing import growing_files
+from whence.audit.spark.session import session
 from whence.cli import CLEAN, DOUBT, VIOLATED
 from whence.errors import TraceError
-from whence.spark import stream
-from whence.spark.growing import growing_files
-from whence.spark.session import session
 
 WALL_CLOCK = 10**18
 """Times from here on (2001) are a live cluster's; smaller ones are virtual, and have no lag."""

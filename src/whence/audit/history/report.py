@@ -1,0 +1,158 @@
+"""What a check says: verdicts, findings and, for a violation, a cycle with the reason of every edge."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from whence.audit.history.levels import PATTERNS, Level, weakest
+from whence.audit.history.model import INIT, History, Key, Op, Txn, Value
+
+Kind = Literal["so", "wr", "co", "vo"]
+"""Session order; reads-from; must commit before, because of a read; version order, as a list shows it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """`src` is in the causal past of `dst`, by session order or because `dst` reads `key` from it."""
+
+    src: int
+    dst: int
+    kind: Kind
+    key: Key | None = None
+    value: Value = None
+
+
+@dataclass(frozen=True, slots=True)
+class Edge(Step):
+    """An edge of a cycle. For `co`: both ends write `key`, and `reader` has `src` in its past but reads from `dst`."""
+
+    level: Level | None = None
+    """co: the weakest level that has the edge."""
+    reader: int | None = None
+    past: tuple[Step, ...] = ()
+    """co: the way from `src` to `reader`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One violation. `edges` is the cycle; empty where a single read is wrong by itself."""
+
+    pattern: str
+    txns: tuple[int, ...]
+    keys: tuple[Key, ...]
+    detail: str
+    edges: tuple[Edge, ...] = ()
+    guarantee: str | None = None
+    """The session guarantee that is broken, in words, where the story has its shape."""
+    at: int | None = None
+    """Which operation of the first transaction is the bad read."""
+
+    def nodes(self) -> tuple[int, ...]:
+        """All transactions that the story names, also those on the way from a writer to its reader."""
+        ways = [t for edge in self.edges for step in edge.past for t in (step.src, step.dst)]
+        return tuple(dict.fromkeys([*self.txns, *ways]))
+
+    @property
+    def level(self) -> Level:
+        """The weakest level that forbids it."""
+        return weakest(self.pattern)
+
+
+@dataclass(slots=True)
+class Report:
+    """The answer for one history."""
+
+    file: str
+    levels: dict[Level, bool]
+    findings: list[Finding]
+    patterns: dict[str, int]
+    """Violations of each pattern: bad reads, cycles of causes, and necessary edges that lie on a cycle."""
+    names: list[str]
+    """The transactions by number, as a person calls them."""
+    places: list[tuple[str, int]]
+    """Of each transaction: its session, and which one of the session it is."""
+    shown: dict[int, list[Op]]
+    """The operations of the transactions in `findings`."""
+    operations: int
+    transactions: int
+    sessions: int
+    notes: list[str] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Time by stage."""
+    order: list[int] | None = None
+    """A commit order for the strongest of RC, RA, TCC that holds: the certificate."""
+    certified: Level | None = None
+
+    @property
+    def holds(self) -> bool:
+        return all(self.levels.values())
+
+    def counterexample(self) -> Finding | None:
+        """The finding to look at first: of the weakest level, with the fewest necessary edges and transactions."""
+        failed = [level for level, good in self.levels.items() if not good]
+        worth = [f for f in self.findings if any(level in failed for level in PATTERNS[f.pattern][0])]
+        return min(worth, key=_weight, default=None)
+
+    def name(self, txn: int) -> str:
+        return "init" if txn == INIT else self.names[txn]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        found = self.counterexample()
+        return {
+            "file": self.file,
+            "levels": self.levels,
+            "patterns": self.patterns,
+            "operations": self.operations,
+            "transactions": self.transactions,
+            "sessions": self.sessions,
+            "seconds": round(sum(self.seconds.values()), 6),
+            "stages": {name: round(took, 6) for name, took in self.seconds.items()},
+            "counterexample": None if found is None else self.finding_dict(found),
+            "notes": self.notes,
+        }
+
+    def finding_dict(self, found: Finding) -> dict[str, Any]:
+        """A finding with everything that a re-checker needs: names, operations, edges with their reasons."""
+        return {
+            "level": found.level,
+            "pattern": found.pattern,
+            "guarantee": found.guarantee,
+            "detail": found.detail,
+            "read": found.at,
+            "transactions": [self._txn_dict(t) for t in found.nodes()],
+            "keys": list(found.keys),
+            "edges": [self._edge_dict(edge) for edge in found.edges],
+        }
+
+    def _txn_dict(self, txn: int) -> dict[str, Any]:
+        if txn == INIT:
+            return {"txn": "init", "session": None, "index": None, "operations": []}
+        ops = [["w" if op.write else "r", op.key, op.value] for op in self.shown.get(txn, [])]
+        session, index = self.places[txn]
+        return {"txn": self.name(txn), "session": session, "index": index, "operations": ops}
+
+    def _edge_dict(self, edge: Step) -> dict[str, Any]:
+        told: dict[str, Any] = {"from": self.name(edge.src), "to": self.name(edge.dst), "kind": edge.kind}
+        if edge.kind != "so":
+            told |= {"key": edge.key}
+        if edge.kind == "wr":
+            told |= {"value": edge.value}
+        if isinstance(edge, Edge) and edge.kind == "co":
+            reader = None if edge.reader is None else self.name(edge.reader)
+            told |= {"level": edge.level, "reader": reader, "past": [self._edge_dict(s) for s in edge.past]}
+        return told
+
+
+def _weight(found: Finding) -> tuple[int, int, int]:
+    rank = ("RC", "RA", "TCC", "CC", "CM", "CCv").index(found.level)
+    return rank, sum(edge.kind == "co" for edge in found.edges), len(found.edges)
+
+
+def names_of(history: History) -> list[str]:
+    """What a person calls each transaction: `t5` where the recorded number is unique, else `s0/t5`."""
+    txns: list[Txn] = list(history.txns())
+    counted = Counter(txn.name for txn in txns)
+    return [f"t{txn.name}" if counted[txn.name] == 1 else f"s{txn.session}/t{txn.name}" for txn in txns]

@@ -1,0 +1,151 @@
+"""The story of a violation, small enough to check by hand; and the same as a DOT graph, or as a log for ShiViz."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import pairwise
+
+from whence.audit.history.levels import PATTERNS, Level
+from whence.audit.history.model import INIT, Value
+from whence.audit.history.report import Edge, Finding, Report, Step
+
+WIDTH = 66
+"""Where the kind of an edge stands."""
+
+
+def story(report: Report) -> str:
+    """Verdicts, the smallest counterexample, counts, and trouble with the input."""
+    lines = [
+        f"{report.file}: {report.operations:,} operations, {report.transactions:,} transactions, "
+        f"{report.sessions:,} sessions"
+    ]
+    found = report.counterexample()
+    lines.append(verdict(report.levels, found))
+    if found is not None:
+        lines += ["", *tell(report, found)]
+        counts = ", ".join(f"{name} {count:,}" for name, count in report.patterns.items())
+        lines += ["", f"  found: {counts}"]
+    lines += [f"  note: {note}" for note in report.notes]
+    return "\n".join(lines)
+
+
+def verdict(levels: dict[Level, bool], found: Finding | None) -> str:
+    """`TCC violated (COConflictAO). RC and RA hold.`"""
+    failed = [level for level, good in levels.items() if not good]
+    held = [level for level, good in levels.items() if good]
+    parts = []
+    if failed:
+        parts.append(f"{_and(failed)} violated{f' ({found.pattern})' if found else ''}.")
+    if held:
+        parts.append(f"{_and(held)} hold{'s' if len(held) == 1 else ''}.")
+    return " ".join(parts)
+
+
+def _and(names: list[Level]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def tell(report: Report, found: Finding) -> Iterator[str]:
+    """The transactions, the edges with their reasons, and the contradiction."""
+    if not found.edges:
+        yield f"  {found.detail}"
+        yield f"  This {PATTERNS[found.pattern][1]}."
+        return
+    keys = {edge.key for edge in found.edges} | {step.key for edge in found.edges for step in edge.past}
+    nodes = [t for t in found.nodes() if t != INIT]
+    wide = max(len(report.name(t)) for t in nodes)
+    sessions = max(len(report.places[t][0]) for t in nodes)
+    for t in sorted(nodes, key=lambda t: report.places[t]):
+        ops = "  ".join(str(op) for op in report.shown.get(t, []) if op.key in keys)
+        yield f"  {report.name(t):<{wide}}  session {report.places[t][0]:<{sessions}}   {ops}"
+    yield ""
+    for edge in found.edges:
+        yield from _edge(report, edge)
+    first = report.name(found.edges[0].src)
+    if found.edges[0].src == INIT:
+        yield "  but nothing commits before the initial state."
+    else:
+        how = "commit before" if any(edge.kind == "co" for edge in found.edges) else "be a cause of"
+        yield f"  so {first} would {how} itself."
+    if found.guarantee:
+        yield f"  In words of session guarantees: {found.guarantee} is broken."
+
+
+def _edge(report: Report, edge: Edge) -> Iterator[str]:
+    src, dst = report.name(edge.src), report.name(edge.dst)
+    head = f"  {src} -> {dst}   "
+    if edge.kind == "so":
+        reason = "the initial state comes first" if edge.src == INIT else f"session {report.places[edge.dst][0]}"
+        yield f"{head + reason:<{WIDTH}} so"
+    elif edge.kind == "wr":
+        yield f"{head + f'{dst} reads {edge.key}={_value(edge.value)} from {src}':<{WIDTH}} wr"
+    elif edge.kind == "vo":
+        yield f"{head + f'the list {edge.key} has the append of {src} before that of {dst}':<{WIDTH}} version order"
+    else:
+        assert edge.reader is not None
+        reader = report.name(edge.reader)
+        way = src + "".join(
+            f" -{s.kind}{f' {s.key}' if s.kind == 'wr' else ''}-> {report.name(s.dst)}" for s in edge.past
+        )
+        yield f"{head + f'{reader} has {src} in its past ({way}),':<{WIDTH}} must commit before"
+        yield f"{' ' * len(head)}both write {edge.key}, and {reader} reads {edge.key} from {dst} and not from {src}"
+
+
+def _value(value: Value) -> str:
+    return "initial" if value is None else str(value)
+
+
+def dot(report: Report, found: Finding) -> str:
+    """The cycle as a graph for Graphviz: necessary edges in red, ways to readers dashed."""
+    lines = ["digraph cycle {", "  rankdir=LR; node [shape=box, fontname=monospace];"]
+    keys = {edge.key for edge in found.edges} | {step.key for edge in found.edges for step in edge.past}
+    for t in found.nodes():
+        ops = "\\n".join(_quoted(str(op)) for op in report.shown.get(t, []) if op.key in keys)
+        session = "" if t == INIT else f"\\nsession {_quoted(report.places[t][0])}"
+        lines.append(f'  "{_quoted(report.name(t))}" [label="{_quoted(report.name(t))}{session}\\n{ops}"];')
+    drawn: set[tuple[int, int, str]] = set()
+
+    def draw(step: Step, style: str) -> None:
+        if (step.src, step.dst, step.kind) not in drawn:
+            drawn.add((step.src, step.dst, step.kind))
+            label = step.kind if step.key is None else f"{step.kind} {step.key}"
+            ends = f'"{_quoted(report.name(step.src))}" -> "{_quoted(report.name(step.dst))}"'
+            lines.append(f'  {ends} [label="{_quoted(label)}"{style}];')
+
+    for edge in found.edges:
+        draw(edge, ", color=red, fontcolor=red" if edge.kind == "co" else "")
+        for step in edge.past:
+            draw(step, ", style=dashed")
+    return "\n".join([*lines, "}", ""])
+
+
+def shiviz(report: Report, found: Finding) -> str | None:
+    """The causal order of a cycle's transactions as a log for ShiViz; None if it has a cycle itself, for then there are
+    no vector clocks. What must commit before what stands in the text of the event: it contradicts the picture."""
+    waiting = sorted((t for t in found.nodes() if t != INIT), key=lambda t: report.places[t])
+    steps = [step for edge in found.edges for step in (edge, *edge.past)]
+    before = {t: {step.src for step in steps if step.dst == t and step.kind in ("so", "wr")} - {INIT} for t in waiting}
+    for one, other in pairwise(waiting):
+        before[other] |= {one} if report.places[one][0] == report.places[other][0] else set()
+    clocks: dict[int, dict[str, int]] = {}
+    lines = []
+    while waiting:
+        ready = next((t for t in waiting if before[t] <= set(clocks)), None)
+        if ready is None:
+            return None
+        waiting.remove(ready)
+        host = f"session-{'_'.join(report.places[ready][0].split())}"
+        clock: dict[str, int] = {}
+        for t in before[ready]:
+            clock |= {name: max(count, clock.get(name, 0)) for name, count in clocks[t].items()}
+        clocks[ready] = clock = clock | {host: clock.get(host, 0) + 1}
+        ops = "  ".join(str(op) for op in report.shown.get(ready, []))
+        later = [report.name(edge.dst) for edge in found.edges if edge.kind == "co" and edge.src == ready]
+        must = f"; must commit before {', '.join(later)}" if later else ""
+        lines.append(f"{host} {json.dumps(dict(sorted(clock.items())))}\n{report.name(ready)}: {ops}{must}")
+    return "\n".join([*lines, ""])
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')

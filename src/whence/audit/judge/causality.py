@@ -1,0 +1,449 @@
+"""Judges every delivery against the true happened-before, never against the protocol's clocks. Incremental: one step at
+a time, each after the steps it depends on (`follow` puts rows of a trace into such an order).
+
+A unit is an event, or the events of one frame: published in one step, hence with one past. It is (origin, seq): the
+member that published it and that member's own count, from 1. The true past of a unit is prefix-closed per origin (a
+publisher's events follow one another), so one integer per origin describes it exactly, even when events are lost:
+
+    X_q[o] = the largest seq of origin o in the past of anything q has delivered.
+
+(o, s) arriving at q with s <= X_q[o] is a duplicate if q has delivered it before, and an inversion otherwise. If it
+never arrives it is a gap. What q has skipped so far are its holes: everything up to X_q except the holes is delivered.
+
+What makes it fast: a unit keeps only the **news** in its past, the entries that rose since its origin published last.
+When q has all of (o, s-1), and X_q is closed under happened-before, only the news of (o, s) have to be compared.
+
+What the state grows with: units published (keys and news), members x origins, states taken, ranges of what was
+skipped, and what members dropped. Not with deliveries.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Hashable, Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from whence.audit.judge import findings
+from whence.audit.judge.findings import Event, Finding
+from whence.audit.judge.promises import DEFAULT, INVERSIONS, UNTOLD, Verdict, declared, promise
+from whence.errors import UsageError
+
+Key = Hashable
+"""What names a unit: the event's id, or whatever identifies a frame."""
+UnitId = tuple[int, int]
+"""The origin's number, and the seq."""
+News = tuple[tuple[int, int], ...]
+
+IN_ORDER, INVERTED, FIFO_INVERTED, OVER_GAP, AFTER_GAP, DUPLICATE, UNKNOWN = Verdict
+
+Hole = tuple[int, int, int, int]
+"""Seqs `first .. last` of an origin that were skipped, and the unit (origin, seq) whose delivery skipped them."""
+Holes = dict[int, list[Hole]]
+"""Origin -> its holes, ascending; no empty lists."""
+
+NONE, ASK = -1, -2
+"""Of `Life.taint`: there is no hole in the past; it has to be looked for."""
+
+
+class Unit(NamedTuple):
+    """What was published in one step."""
+
+    origin: int
+    seq: int
+    size: int
+    """Events."""
+    news: News
+
+
+class DeliveredState(msgspec.Struct, array_like=True):
+    """What a member has delivered: everything up to X, except what was skipped."""
+
+    X: list[int] = []
+    holes: Holes = {}
+    """Skipped, and due to this member."""
+    passed: Holes = {}
+    """Skipped, and not due to it: the state that it began with lacked it, or it may be in steps that are missing."""
+    sure: set[int] | None = None
+    """None: it is known from the beginning. Else something before is not (steps are missing, or the state it began with
+    is unknown), and these are the origins of which something was delivered since; of the others, any event may have
+    been delivered before."""
+
+    def copy(self) -> DeliveredState:
+        sure = None if self.sure is None else set(self.sure)
+        return DeliveredState(self.X.copy(), _copied(self.holes), _copied(self.passed), sure)
+
+    def has(self, unit: UnitId) -> bool:
+        """The unit is delivered."""
+        origin, seq = unit
+        if origin >= len(self.X) or seq > self.X[origin]:
+            return False
+        return not any(h[0] <= seq <= h[1] for t in (self.holes, self.passed) for h in t.get(origin, ()))
+
+
+class Life(DeliveredState, array_like=True, kw_only=True):
+    """One member."""
+
+    name: str
+    order: str = DEFAULT
+    alive: bool = True
+    superseded: bool = False
+    """A later life went on from it; its gaps are that one's now."""
+    taint: dict[int, int] = {}
+    """Origin -> an origin with a hole in the past of everything that it will publish; or NONE, or ASK."""
+    other_taint: int = NONE
+    """Of the origins that are not in `taint`."""
+    origin: int = -1
+    """Its number, if it publishes."""
+    said: list[int] = []
+    """Its past as of its last publish."""
+    seen: list[int] = []
+    """What it had delivered before it installed another state."""
+    dropped: set[str] = set()
+    """Events that it said it will not deliver, since it began or installed a state."""
+    delivered: int = 0
+    """Events, whatever the verdict."""
+    counts: list[int] = msgspec.field(default_factory=lambda: [0] * len(Verdict))
+    """Verdict -> events; IN_ORDER is not counted."""
+    doubted: int = 0
+    """Of the UNKNOWN ones, those whose publisher's trace is not all here."""
+
+    def fill(self, origin: int, seq: int) -> Hole | None:
+        """The hole that `seq` was in, if any; it is not in it any longer."""
+        for table in (self.holes, self.passed):
+            of = table.get(origin)
+            if not of:
+                continue
+            at = bisect_right(of, seq, key=_first) - 1
+            if at < 0 or of[at][1] < seq:
+                continue
+            first, last, o, s = hole = of[at]
+            rest = [(first, seq - 1, o, s), (seq + 1, last, o, s)]
+            of[at : at + 1] = [h for h in rest if h[0] <= h[1]]
+            if not of:
+                del table[origin]
+            if table is self.holes:  # whoever was behind a hole is looked at again
+                self.taint.update((i, ASK) for i, taint in self.taint.items() if taint >= 0)
+            return hole
+        return None
+
+    def newest(self, origin: int) -> int:
+        """The largest seq of the origin that is delivered."""
+        seq = self.X[origin]
+        for first, last, *_ in sorted(self.holes.get(origin, []) + self.passed.get(origin, []), reverse=True):
+            if last < seq:
+                break
+            seq = first - 1
+        return seq
+
+    def undelivered(self, origin: int, upto: int, due: bool) -> list[tuple[int, int]]:
+        """Ranges of seqs up to `upto` that it has not delivered; `due`: only those that were due to it."""
+        if due and self.sure is not None and origin not in self.sure:
+            return []
+        holes = sorted(self.holes.get(origin, []) + ([] if due else self.passed.get(origin, [])))
+        ranges = [(h[0], min(h[1], upto)) for h in holes]
+        return [(a, b) for a, b in [*ranges, (self.X[origin] + 1, upto)] if a <= b]
+
+
+class Origin:
+    """One publishing member and everything it has published."""
+
+    __slots__ = ("_rises", "keys", "name", "news", "upto")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.keys: list[Key] = []
+        self.news: list[News] = []
+        self.upto: list[int] = [0]
+        """Events in the first s units: the size of any range is a difference."""
+        self._rises: tuple[int, dict[int, tuple[list[int], list[int]]]] = (0, {})
+
+    def add(self, key: Key, news: News, size: int) -> int:
+        """The next unit; returns its seq."""
+        self.keys.append(key)
+        self.news.append(news)
+        self.upto.append(self.upto[-1] + size)
+        return len(self.keys)
+
+    def past(self, seq: int, other: int) -> int:
+        """The entry of `other` in the past of this origin's unit `seq`. Asked only about members with holes, so the
+        index over the news is built on first use."""
+        done, index = self._rises
+        for s in range(done + 1, len(self.news) + 1):
+            for i, value in self.news[s - 1]:
+                seqs, values = index.setdefault(i, ([], []))
+                seqs.append(s)
+                values.append(value)
+        self._rises = (len(self.news), index)
+        seqs, values = index.get(other, ([], []))
+        at = bisect_right(seqs, seq)
+        return values[at - 1] if at else 0
+
+
+class Causality:
+    """The steps of one run of one cluster, and the verdict on each delivery."""
+
+    def __init__(self) -> None:
+        self.lives: dict[str, Life] = {}
+        self.origins: list[Origin] = []
+        self.units: dict[Key, Unit] = {}
+        self.taken: dict[str, DeliveredState] = {}
+        """Token -> the state taken under it."""
+        self._judged: Life | None = None
+        self._cause: UnitId | int | None = None  # an origin: its first hole at the member judged last
+
+    # -- members come and go
+
+    def joined(
+        self,
+        member: str,
+        how: str = "genesis",
+        *,
+        order: str | None = None,
+        peer: str | None = None,
+        token: str | None = None,
+        unclear: bool = False,
+        trusted: bool = True,
+    ) -> None:
+        """The member begins. `genesis`: with nothing. `snapshot`: with what was delivered where `token` was taken.
+        `checkpoint`: it goes on after the deliveries of its previous life `peer`, those up to `token` if there is one.
+        `unclear`: if that is not known here, anything may have been delivered before; else it is a UsageError.
+        `trusted`: all of the previous life is known, to its end."""
+        order = declared(order, member)
+        life = self.life(member)
+        mine = how == "checkpoint"
+        state: DeliveredState | None = None
+        if not trusted:
+            pass
+        elif token is not None:
+            state = self.taken.get(token)
+        elif mine and peer is not None and peer != member:
+            state = self.lives.get(peer)
+        if how != "genesis" and state is None and not unclear:
+            raise UsageError(f"{member} cannot join by {how!r} from peer {peer!r} with token {token!r}: unknown here")
+        life.alive, life.dropped = True, set()
+        if life.order != UNTOLD:
+            life.order = order
+        if mine and peer in self.lives and peer != member:
+            self.lives[peer].alive, self.lives[peer].superseded = False, True
+        if how == "genesis":
+            return
+        if state is None:
+            self._forget(life)
+        else:
+            self._install(life, DeliveredState.copy(state), mine)
+
+    def _install(self, life: Life, state: DeliveredState, mine: bool) -> None:
+        """Go on from a state. What it lacks is still due to the member if it is `mine`: its own, from before."""
+        life.seen = _maximum(life.seen, life.X)
+        life.X = state.X + [0] * (len(self.origins) - len(state.X))
+        life.holes, life.passed, life.sure = state.holes, state.passed, state.sure
+        if not mine:
+            for origin, of in life.holes.items():
+                life.passed[origin] = sorted(life.passed.get(origin, []) + of)
+            life.holes = {}
+        life.taint, life.other_taint = {}, ASK
+
+    def snapshot(self, member: str, token: str) -> None:
+        """The member's state is taken here, under this token."""
+        self.taken[token] = DeliveredState.copy(self.life(member))
+
+    def left(self, member: str) -> None:
+        """The member has left or crashed: nothing more is due to it."""
+        self.life(member).alive = False
+
+    def missing(self, member: str) -> None:
+        """Steps of the member are missing here: it may have delivered anything in them, or gone on from another state,
+        so that what it had before is delivered to it again. If they are its first ones, its order is not known."""
+        if member not in self.lives:
+            self.life(member).order = UNTOLD
+        self._forget(self.lives[member])
+
+    def _forget(self, life: Life) -> None:
+        """The member goes on from a state that is not known. What it delivered stays in the past of its publishes."""
+        life.seen = _maximum(life.seen, life.X)
+        life.X = [0] * len(self.origins)
+        life.holes, life.passed, life.sure = {}, {}, set()
+        life.taint, life.other_taint, life.dropped = {}, NONE, set()
+
+    def life(self, member: str) -> Life:
+        life = self.lives.get(member)
+        if life is None:
+            life = self.lives[member] = Life(name=member, X=[0] * len(self.origins))
+        return life
+
+    # -- units
+
+    def published(self, member: str, key: Key, size: int = 1) -> Unit | None:
+        """The member published `size` events in one step; None: under a key that was used before, and that stays the
+        first one's."""
+        if key in self.units:
+            return None
+        life = self.life(member)
+        if life.origin < 0:
+            life.origin = self.add_origin(member)
+        X = _maximum(life.X, life.seen) if life.seen else life.X
+        life.seen = []
+        said = life.said
+        said.extend([0] * (len(X) - len(said)))
+        news = tuple((i, x) for i, (x, old) in enumerate(zip(X, said, strict=True)) if x > old and i != life.origin)
+        life.said = list(map(max, X, said))
+        return self.add_unit(life.origin, key, news, size)
+
+    def add_origin(self, name: str) -> int:
+        """The number of a new origin."""
+        self.origins.append(Origin(name))
+        for life in self.lives.values():
+            life.X.append(0)
+        return len(self.origins) - 1
+
+    def add_unit(self, origin: int, key: Key, news: News, size: int) -> Unit:
+        seq = self.origins[origin].add(key, news, size)
+        unit = self.units[key] = Unit(origin, seq, size, news)
+        return unit
+
+    def delivered(self, member: str, key: Key) -> Verdict:
+        """The member delivered a unit."""
+        life = self.lives.get(member) or self.life(member)
+        unit = self.units.get(key)
+        if unit is None:
+            life.delivered += 1
+            return self._counted(life, UNKNOWN, 1, None)
+        origin, seq, size, news = unit
+        life.delivered += size
+        X = life.X
+        if X[origin] == seq - 1:
+            for i, value in news:
+                if X[i] < value:
+                    break
+            else:
+                X[origin] = seq
+                if life.sure is not None:
+                    life.sure.add(origin)
+                if not life.holes:
+                    return IN_ORDER
+                taint = life.taint.get(origin, life.other_taint)
+                if taint < 0:
+                    return self._behind_holes(life, unit)
+                life.counts[AFTER_GAP] += size
+                self._judged, self._cause = life, taint
+                return AFTER_GAP
+        if seq <= X[origin]:
+            return self._too_late(life, unit)
+        return self._skip(life, unit)
+
+    @property
+    def cause(self) -> UnitId | None:
+        """What the last verdict that was not `IN_ORDER` is wrong with respect to: the effect that was delivered first,
+        or the cause that is missing."""
+        if isinstance(self._cause, int) and self._judged is not None:
+            return self._cause, self._judged.holes[self._cause][0][0]
+        return self._cause if isinstance(self._cause, tuple) else None
+
+    def _counted(self, life: Life, verdict: Verdict, size: int, cause: UnitId | int | None) -> Verdict:
+        life.counts[verdict] += size
+        self._judged, self._cause = life, cause
+        return verdict
+
+    def _skip(self, life: Life, unit: Unit) -> Verdict:
+        """Something before the unit is missing here: X rises to its past, and what that skips becomes holes."""
+        o, s, size, _ = unit
+        X, sure = life.X, life.sure
+        risen = {o: s - 1}
+        for news in self.origins[o].news[X[o] : s]:
+            risen.update(news)
+        first: dict[int, int] = {}  # origin -> the first one skipped that was due
+        for i, value in risen.items():
+            if value > X[i]:
+                due = sure is None or i in sure
+                (life.holes if due else life.passed).setdefault(i, []).append((X[i] + 1, value, o, s))
+                if due:
+                    first[i] = X[i] + 1
+                X[i] = value
+                if life.taint.get(i, life.other_taint) == NONE:
+                    life.taint[i] = ASK  # nobody has looked at the past of what was skipped
+        X[o] = s
+        if sure is not None:
+            sure.add(o)
+        if not first:
+            life.taint[o] = ASK
+            return self._behind_holes(life, unit)
+        i = life.taint[o] = o if o in first else min(first, key=lambda i: self.origins[i].name)
+        life.counts[AFTER_GAP] += size - 1  # the first event skips, the others of its frame come after it
+        return self._counted(life, OVER_GAP, 1, (i, first[i]))
+
+    def _behind_holes(self, life: Life, unit: Unit) -> Verdict:
+        """Nothing is newly skipped: is anything in its past missing from before?"""
+        i = self._tainted(life, unit) if life.holes else NONE
+        if i == NONE:
+            return IN_ORDER
+        return self._counted(life, AFTER_GAP, unit.size, i)
+
+    def _tainted(self, life: Life, unit: Unit) -> int:
+        """An origin with a hole in the past of the unit, or NONE. The one by name: the batch form takes the same."""
+        o, s, _, news = unit
+        taint, holes = life.taint.get(o, life.other_taint), life.holes
+        if taint >= 0:
+            return taint
+        if o in holes and holes[o][0][0] < s:
+            found = [o]
+        elif taint == NONE:  # none up to (o, s-1), and holes made since are above its past: only the news can meet one
+            found = [i for i, value in news if i in holes and holes[i][0][0] <= value]
+        else:
+            past = self.origins[o].past
+            found = [i for i, of in holes.items() if i != o and of[0][0] <= past(s, i)]
+        life.taint[o] = min(found, key=lambda i: self.origins[i].name, default=NONE)
+        return life.taint[o]
+
+    def _too_late(self, life: Life, unit: Unit) -> Verdict:
+        """The unit is in the past of what was delivered before: a second time, or after its effect."""
+        o, s, size, _ = unit
+        hole = life.fill(o, s)
+        if hole is None:
+            return self._counted(life, DUPLICATE, size, (o, s))
+        verdict = FIFO_INVERTED if life.newest(o) > s else INVERTED
+        return self._counted(life, verdict, size, (hole[2], hole[3]))
+
+    # -- in words
+
+    def event(self, unit: UnitId) -> Event:
+        """As a sentence names it."""
+        origin = self.origins[unit[0]]
+        return Event(str(origin.keys[unit[1] - 1]), origin.name, unit[1])
+
+    def explained(
+        self, member: str, step: int | None, key: Key, verdict: Verdict, doubt: str | None = None
+    ) -> Finding | None:
+        """The finding on the delivery just judged; None if the member's order allows it. `doubt`: the publisher of an
+        UNKNOWN one, if its trace is not all here."""
+        rule = promise(self.lives[member].order).forbids.get(verdict)
+        if rule is None:
+            return None
+        cause = self.cause
+        if verdict is UNKNOWN or cause is None:
+            return findings.unknown(member, step, None if key is None else str(key), doubt)
+        mine, other = self.event(self.units[key][:2]), self.event(cause)
+        if verdict is DUPLICATE:
+            return findings.duplicate(member, step, mine)
+        if verdict in INVERSIONS:
+            return findings.inverted(rule, member, step, mine, other)
+        return findings.skipped(member, step, mine, other)
+
+    def size(self, origin: int, ranges: Iterable[tuple[int, int]]) -> int:
+        """Events in these ranges of seqs."""
+        upto = self.origins[origin].upto
+        return sum(upto[b] - upto[a - 1] for a, b in ranges)
+
+
+def _first(hole: Hole) -> int:
+    return hole[0]
+
+
+def _copied(holes: Holes) -> Holes:
+    return {origin: list(of) for origin, of in holes.items()}
+
+
+def _maximum(a: list[int], b: list[int]) -> list[int]:
+    short, long = sorted((a, b), key=len)
+    return [*map(max, short, long), *long[len(short) :]]

@@ -1,0 +1,142 @@
+"""What was found wrong, or could not be judged: as fields for machines and as a sentence for people.
+
+The fields are the interface. Nobody takes a sentence apart.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import msgspec
+
+from whence.audit.judge.promises import AGREEMENT, DROP, GAP, INTEGRITY, RATE, REUSED_ID, SILENCE
+
+
+class Event(NamedTuple):
+    """An event, as sentences name it."""
+
+    id: str
+    origin: str
+    """The member that published it."""
+    seq: int
+    """Its number among that member's events, from 1."""
+
+    def __str__(self) -> str:
+        """`0:1.0.1:3@m0#1 (m0#1's 3rd)`."""
+        return f"{self.id} ({self.origin}'s {ordinal(self.seq)})"
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One broken promise; or, with `doubt`, one that may be broken: the trace does not tell."""
+
+    rule: str
+    """One of `promises.RULES`, or of `clocks.RULES` for a foreign log."""
+    member: str
+    """Who broke it; empty: the cluster as a whole."""
+    step: int | None = None
+    """The member's step (`lseq`) at which it shows; None: at no single one."""
+    event: str | None = None
+    """The event that was delivered, published or missed."""
+    witnesses: tuple[str, ...] = ()
+    """The events that show it, at most three: the cause before the effect."""
+    sentence: str
+    """What is wrong, for people. It names the members and the events."""
+    doubt: str | None = None
+    """The member whose trace is absent or incomplete, so that this cannot be judged; None: there is no doubt."""
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+class Doubt(msgspec.Struct, frozen=True):
+    """What cannot be judged because of one member's trace."""
+
+    member: str
+    """Whose trace it is."""
+    why: str
+    """What is the matter with it: one of the reasons below."""
+    count: int
+    """Deliveries and events that depend on it, and its steps that are missing."""
+
+    def __str__(self) -> str:
+        return f"{self.count:,} {'case' if self.count == 1 else 'cases'} cannot be judged: {self.member}: {self.why}"
+
+
+NO_TRACE: Final = "no row of it is here"
+MISSING_STEPS: Final = "steps are missing in its trace"
+OPEN_END: Final = "its trace may end too early: it has no `leave` or `crash` at its end"
+UNKNOWN_START: Final = "the state that it began with is not in the trace"
+
+
+# -- the sentences: the same ones for the incremental and for the batch form
+
+
+def unknown(member: str, step: int | None, event: str | None, doubt: str | None = None) -> Finding:
+    """A delivery of what nobody has published. In doubt: the trace of its publisher is not all there."""
+    said = f"{member} delivered {event or 'an event without an id'}, which nobody has published"
+    if doubt is not None:
+        said = f"{member} delivered {event}, whose publish is not in the trace of {doubt}"
+    witnesses = (event,) if event is not None else ()
+    return Finding(
+        rule=INTEGRITY, member=member, step=step, event=event, witnesses=witnesses, sentence=said, doubt=doubt
+    )
+
+
+def duplicate(member: str, step: int | None, event: Event) -> Finding:
+    """A second delivery."""
+    said = f"{member} delivered {event} a second time"
+    return Finding(rule=INTEGRITY, member=member, step=step, event=event.id, witnesses=(event.id,), sentence=said)
+
+
+def skipped(member: str, step: int | None, event: Event, missing: Event) -> Finding:
+    """A delivery without something in its past."""
+    said = f"{member} delivered {event} without {missing} before it"
+    return Finding(rule=GAP, member=member, step=step, event=event.id, witnesses=(missing.id, event.id), sentence=said)
+
+
+def inverted(rule: str, member: str, step: int | None, cause: Event, effect: Event) -> Finding:
+    """An effect delivered before its cause: who published the cause, who published the effect knowing it, who saw them
+    the wrong way round."""
+    said = (
+        f"{member} delivered {effect} and then {cause}; but {effect.origin} published the former with the latter in "
+        f"its past"
+    )
+    return Finding(rule=rule, member=member, step=step, event=cause.id, witnesses=(cause.id, effect.id), sentence=said)
+
+
+def missed(member: str, first: Event, more: int, holder: str | None, doubt: str | None = None) -> Finding:
+    """A live member never delivered `first`, nor `more` events after it. `holder`: a live member that has it; None: its
+    publisher is alive."""
+    rest = f" nor the {more} after it" if more else ""
+    whose = f"{holder} did" if holder else "its publisher is alive"
+    said = f"{member} never delivered {first}{rest}; {whose}"
+    return Finding(rule=AGREEMENT, member=member, event=first.id, witnesses=(first.id,), sentence=said, doubt=doubt)
+
+
+def silent(member: str, events: int, doubt: str | None = None) -> Finding:
+    """A live member has nothing of others, of so many events that other live members have."""
+    said = f"{member} delivered nothing of others; {events:,} events that other live members have were due to it"
+    return Finding(rule=SILENCE, member=member, sentence=said, doubt=doubt)
+
+
+def too_many(said: str) -> Finding:
+    """A cluster inverts more than it may. `said`: how many (`rates.Rate`)."""
+    return Finding(rule=RATE, member="", sentence=said)
+
+
+def after_drop(member: str, step: int | None, event: str) -> Finding:
+    """A delivery of what the member has dropped."""
+    said = f"{member} delivered {event}, which it had dropped"
+    return Finding(rule=DROP, member=member, step=step, event=event, witnesses=(event,), sentence=said)
+
+
+def reused(member: str, step: int | None, event: str, used: str) -> Finding:
+    """A publish under an id that was used before."""
+    said = f"{member} published {event}, but {used} was used before"
+    return Finding(rule=REUSED_ID, member=member, step=step, event=event, witnesses=(event,), sentence=said)
+
+
+def ordinal(n: int) -> str:
+    """1st, 2nd, 3rd, 11th."""
+    last = "th" if n % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
+    return f"{n}{last}"

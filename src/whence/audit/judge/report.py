@@ -1,0 +1,264 @@
+"""The verdict on a whole run: counts per member and per order, promises broken, what is in doubt."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
+
+from whence.audit.judge import findings
+from whence.audit.judge.causality import Causality, Life
+from whence.audit.judge.findings import Doubt, Finding
+from whence.audit.judge.promises import AGREEMENT, DROP, REUSED_ID, RULES, SILENCE, SILENT, TWO_OWNERS, Verdict, promise
+
+Ranges = list[tuple[int, int]]
+KEPT = 5
+"""Findings of each rule that are explained. All are counted."""
+_COUNTED_HERE = (AGREEMENT, SILENCE, DROP, REUSED_ID, TWO_OWNERS)  # the others are counted by verdict
+
+
+@dataclass
+class Counts:
+    """Events, not frames: a frame of 20 out of order counts 20."""
+
+    deliveries: int = 0
+    """All deliveries, whatever the verdict."""
+    inverted: int = 0
+    """Delivered after something that it causally precedes."""
+    fifo_inverted: int = 0
+    """Those of them delivered after a later event of the same origin."""
+    over_gap: int = 0
+    """Delivered by skipping something in the event's past (that no snapshot covers)."""
+    after_gap: int = 0
+    """Delivered with nothing newly skipped, but with something in the past that was skipped here before: all that
+    depends on a lost event, to the end of the run."""
+    duplicates: int = 0
+    """Delivered again."""
+    unknown: int = 0
+    """Delivered, but published by nobody."""
+    gaps: int = 0
+    """Skipped for good: never delivered, though something that follows was."""
+    lost: int = 0
+    """Due to a live member and never delivered: `gaps` and the tail after the last delivery."""
+    lost_of_live: int = 0
+    """Those of them whose publisher is alive."""
+    disagreements: int = 0
+    """Those of them that another live member has delivered (or has in the snapshot it began with)."""
+
+    @property
+    def in_order(self) -> int:
+        """Delivered with the whole past there."""
+        other = self.inverted + self.over_gap + self.after_gap + self.duplicates + self.unknown
+        return self.deliveries - other
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Counts)))
+
+
+@dataclass
+class Report:
+    """The verdict on a whole run."""
+
+    published: int
+    """Events published."""
+    members: dict[str, Counts]
+    """What was found at each member."""
+    orders: dict[str, str]
+    """The order each member promises."""
+    live: list[str]
+    """The members that were there at the end."""
+    broken: dict[str, int]
+    """Rule -> how often it was broken, in events. Empty in a good run."""
+    findings: list[Finding] = field(default_factory=list)
+    """The first few of each rule, explained."""
+    doubtful: dict[str, int] = field(default_factory=dict)
+    """Member -> how much cannot be judged because its trace is not all here."""
+    doubts: list[Doubt] = field(default_factory=list)
+    """The same with the reasons."""
+    tenures: int = 0
+    """How often a member owned a ticket."""
+
+    @cached_property
+    def by_order(self) -> dict[str, Counts]:
+        """The counts of all members with the same order together: an unordered member's inversions are no fault."""
+        out: dict[str, Counts] = {}
+        for member, counts in self.members.items():
+            order = self.orders[member]
+            out[order] = out.get(order, Counts()) + counts
+        return out
+
+    @cached_property
+    def total(self) -> Counts:
+        """The counts of all members."""
+        return sum(self.by_order.values(), Counts())
+
+    @property
+    def ok(self) -> bool:
+        """Every member got what its order promises, as far as can be told."""
+        return not self.broken
+
+    def as_dict(self) -> dict[str, object]:
+        """For machines: totals, counts per order, what is broken, the first findings."""
+        per_order = {order: {**asdict(c), "in_order": c.in_order} for order, c in self.by_order.items()}
+        return {
+            "ok": self.ok,
+            "published": self.published,
+            "members": len(self.members),
+            "live": len(self.live),
+            "by_order": per_order,
+            "broken": self.broken,
+            "findings": [str(f) for f in self.findings],
+            "doubts": [str(d) for d in self.doubts],
+        }
+
+    def __str__(self) -> str:
+        t = self.total
+        lines = [
+            f"{self.published} events published, {t.deliveries} deliveries at {len(self.members)} members: "
+            f"{t.in_order} in order, {t.after_gap} after a gap, {t.over_gap} over a gap, {t.inverted} inverted, "
+            f"{t.duplicates} twice; {t.lost} lost"
+        ]
+        for rule, n in self.broken.items():
+            lines += [f"broken: {rule} ({n})", *(f"  {f}" for f in self.findings if f.rule == rule)]
+        return "\n".join([*lines, *map(str, self.doubts)])
+
+
+def report(
+    judged: Causality,
+    found: Iterable[Finding] = (),
+    *,
+    settled: bool = True,
+    complete: bool = True,
+    missing: Mapping[str, int] | None = None,
+    waiting: Mapping[str, Collection[object]] | None = None,
+) -> Report:
+    """The run so far. `found`: findings on deliveries, ids and tickets; a few of each rule are kept. `settled`: nothing
+    is under way any more, so what is not delivered is lost. `complete`: the steps of all members are here, to the end;
+    else what they lack may be in steps that are not. `missing`: member -> how many of its steps are missing. `waiting`:
+    member -> keys of what it has received and holds back, as its order may: it is not lost."""
+    members = {name: _counts(judged, life) for name, life in judged.lives.items()}
+    broken: Counter[str] = Counter()
+    for life in judged.lives.values():
+        for verdict, rule in promise(life.order).forbids.items():
+            broken[rule] += life.counts[verdict] - (life.doubted if verdict is Verdict.UNKNOWN else 0)
+    kept: dict[str, list[Finding]] = {}
+    doubtful = Counter(missing or {})
+    lost = [*_lost(judged, members, complete, waiting or {}), *_silent(judged, complete)] if settled else []
+    for events, finding in [*((1, f) for f in found), *lost]:
+        if finding.doubt is not None:
+            doubtful[finding.doubt] += events
+            continue
+        if finding.rule in _COUNTED_HERE:
+            broken[finding.rule] += events
+        of = kept.setdefault(finding.rule, [])
+        if len(of) < KEPT:
+            of.append(finding)
+    return Report(
+        published=sum(origin.upto[-1] for origin in judged.origins),
+        members=members,
+        orders={name: life.order for name, life in judged.lives.items()},
+        live=[name for name, life in judged.lives.items() if life.alive],
+        broken={rule: broken[rule] for rule in RULES if broken[rule]},
+        findings=[f for rule in RULES for f in kept.get(rule, ())],
+        doubtful=dict(doubtful),
+    )
+
+
+def _counts(judged: Causality, life: Life) -> Counts:
+    by = life.counts
+    holes = [] if life.superseded else [(o, [(h[0], h[1]) for h in of]) for o, of in life.holes.items()]
+    return Counts(
+        deliveries=life.delivered,
+        inverted=by[Verdict.INVERTED] + by[Verdict.FIFO_INVERTED],
+        fifo_inverted=by[Verdict.FIFO_INVERTED],
+        over_gap=by[Verdict.OVER_GAP],
+        after_gap=by[Verdict.AFTER_GAP],
+        duplicates=by[Verdict.DUPLICATE],
+        unknown=by[Verdict.UNKNOWN],
+        gaps=sum(judged.size(o, ranges) for o, ranges in holes),
+    )
+
+
+def _lost(
+    judged: Causality, members: dict[str, Counts], complete: bool, waiting: Mapping[str, Collection[object]]
+) -> Iterator[tuple[int, Finding]]:
+    """Counts what live members never delivered though it was due to them. Yields what of that breaks agreement: another
+    live member has it, or its publisher is alive; and how many events that are."""
+    live = [life for life in judged.lives.values() if life.alive]
+    for o, origin in enumerate(judged.origins):
+        last, published_by = len(origin.keys), judged.lives[origin.name]
+        nobody = [(1, last)]
+        for life in live:
+            nobody = _intersect(nobody, life.undelivered(o, last, due=False))
+        for life in live:
+            due = life.undelivered(o, last, due=True)
+            if life.name in waiting:
+                held = waiting[life.name]
+                due = _subtract(due, [(n, n) for n, key in enumerate(origin.keys, 1) if key in held])
+            lost = judged.size(o, due)
+            if not lost:
+                continue
+            counts, had = members[life.name], _subtract(due, nobody)
+            counts.lost += lost
+            counts.lost_of_live += lost if published_by.alive else 0
+            counts.disagreements += judged.size(o, had)
+            if not promise(life.order).agreement:
+                continue
+            doubt = None if complete and life.sure is None else life.name
+            for first, upto in _merged(due if published_by.alive else had):
+                holder = min((other.name for other in live if other.has((o, first))), default=None)
+                event = judged.event((o, first))
+                events = judged.size(o, [(first, upto)])
+                yield events, findings.missed(life.name, event, events - 1, holder, doubt)
+
+
+def _silent(judged: Causality, complete: bool) -> Iterator[tuple[int, Finding]]:
+    """Live members without agreement that have nothing of others; and 1 each."""
+    live = [life for life in judged.lives.values() if life.alive]
+    most = [max(seqs) for seqs in zip(*(life.X for life in live), strict=True)]
+    for life in live:
+        others = [o for o in range(len(most)) if o != life.origin]
+        events = sum(most[o] for o in others)
+        if events >= SILENT and not promise(life.order).agreement and not any(life.X[o] for o in others):
+            yield 1, findings.silent(life.name, events, None if complete and life.sure is None else life.name)
+
+
+def _intersect(a: Ranges, b: Ranges) -> Ranges:
+    """What two ascending lists of ranges have in common."""
+    out: Ranges = []
+    i = j = 0
+    while i < len(a) and j < len(b):
+        first, last = max(a[i][0], b[j][0]), min(a[i][1], b[j][1])
+        if first <= last:
+            out.append((first, last))
+        if a[i][1] < b[j][1]:
+            i += 1
+        else:
+            j += 1
+    return out
+
+
+def _merged(ranges: Ranges) -> Ranges:
+    """Neighbours as one range."""
+    out: Ranges = []
+    for first, last in ranges:
+        if out and out[-1][1] == first - 1:
+            out[-1] = (out[-1][0], last)
+        else:
+            out.append((first, last))
+    return out
+
+
+def _subtract(a: Ranges, b: Ranges) -> Ranges:
+    """What an ascending list of ranges has and the other has not."""
+    out: Ranges = []
+    for first, last in a:
+        for low, high in b:
+            if low <= last and high >= first:
+                if first < low:
+                    out.append((first, low - 1))
+                first = high + 1
+        if first <= last:
+            out.append((first, last))
+    return out

@@ -1,0 +1,226 @@
+"""Two owners of one ticket at one time, from `ticket` rows and from what was published under the ticket.
+
+A tenure is (ticket, incarnation) at a member: from its `owner` step to its `released` step. A member that lost the
+ticket, or died, was the owner for as long as it acted as one: up to its last publish under it. (A stalled process
+notices late that its lease has ended; that it does nothing in between is what the lease is for.)
+
+The end of a tenure only moves on, so what overlaps once does so for good. It is reported once.
+
+Where all processes read one clock and it is known when each was killed, `held` gives the stricter form: a member holds
+the ticket until its trace says that it lost it, also if it publishes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from whence.audit.judge.causality import DeliveredState, UnitId
+from whence.audit.judge.findings import Finding
+from whence.audit.judge.promises import TWO_OWNERS
+from whence.audit.trace import Row
+
+_ID: Final = re.compile(r"([0-9]+):([^:@]*):([0-9]+)@")
+
+
+LASTS: Final = 1 << 62
+"""The end of a tenure that has none in the trace."""
+
+
+class EventId(NamedTuple):
+    """An event id of a cluster with tickets, taken apart: `ticket:incarnation:seq@owner`."""
+
+    ticket: int
+    incarnation: str
+    seq: int
+    owner: str
+
+
+def parse_id(event: str) -> EventId | None:
+    """None: an id of another form."""
+    found = _ID.match(event)
+    return EventId(int(found[1]), found[2], int(found[3]), event[found.end() :]) if found else None
+
+
+class Holding(msgspec.Struct, array_like=True):
+    """A member's time with a ticket."""
+
+    ticket: int
+    incarnation: str
+    member: str
+    start: int
+    """ns."""
+    end: int
+    step: int
+    """The step by which it began."""
+    owned: bool = True
+    """The member said so; else it has only published."""
+    first: str | None = None
+    """The first event that was published in it."""
+    last: str | None = None
+    last_unit: UnitId | None = None
+    knew: DeliveredState = msgspec.field(default_factory=DeliveredState)
+    """What the member had delivered when the tenure began."""
+
+    def __str__(self) -> str:
+        return f"{self.member} as {self.incarnation} from {self.start} to {self.end} ns"
+
+
+Pair = tuple[Holding, Holding]
+"""The earlier and the later."""
+Followed = Callable[[Holding, Holding], bool]
+"""Whether the later owner began with the last event of the earlier one delivered: then the one did follow the other,
+whatever their clocks say."""
+
+
+def overlapping(tenures: Iterable[Holding], followed: Followed) -> Iterator[tuple[Holding, Holding]]:
+    """Tenures of one ticket by two members at one time: the earlier and the later of each pair."""
+    longest: Holding | None = None
+    owned: dict[str, Holding] = {}
+    for tenure in sorted(tenures, key=lambda t: (t.start, t.end, t.member)):
+        same = owned.setdefault(tenure.incarnation, tenure)
+        if same.member != tenure.member:  # one incarnation has one owner, at any time
+            yield same, tenure
+        elif longest is not None and _overlap(longest, tenure) and not followed(longest, tenure):
+            yield longest, tenure
+        if longest is None or tenure.end > longest.end:
+            longest = tenure
+
+
+def _overlap(earlier: Holding, later: Holding) -> bool:
+    return earlier.member != later.member and later.start < earlier.end
+
+
+def two_owners(earlier: Holding, later: Holding, doubt: str | None = None) -> Finding:
+    """In words. `doubt`: the one of them whose trace is not all here: what it did before, or whether it knew of the
+    other, cannot be told."""
+    witnesses = tuple(event for event in (earlier.last, later.first) if event is not None)
+    return Finding(
+        rule=TWO_OWNERS,
+        member=later.member,
+        step=later.step,
+        event=later.first,
+        witnesses=witnesses,
+        sentence=f"ticket {later.ticket} had two owners: {earlier}, and {later}",
+        doubt=doubt,
+    )
+
+
+def doubtful(earlier: Holding, later: Holding, vague: Callable[[str], bool]) -> str | None:
+    """The member because of whose trace two tenures may only seem to overlap. `vague`: steps of the member are missing,
+    or the state that it began with is. An incarnation with two owners is wrong whatever is missing."""
+    if earlier.incarnation == later.incarnation:
+        return None
+    return next((tenure.member for tenure in (earlier, later) if vague(tenure.member)), None)
+
+
+class At(NamedTuple):
+    """A step of a member, and what it had delivered by then."""
+
+    member: str
+    step: int
+    t: int
+    have: DeliveredState
+
+
+class Tickets:
+    """The tenures of one run of one cluster, as its rows come."""
+
+    def __init__(self) -> None:
+        self.tenures: dict[tuple[int, str, str], Holding] = {}
+        self.told: dict[tuple[str, int], None] = {}
+        """(member, step) of the later tenures that were reported."""
+        self._newest: dict[int, tuple[int, str]] = {}  # ticket -> when its last tenure began, and whose it is
+
+    def load(self, tenures: Iterable[Holding], told: Iterable[tuple[str, int]]) -> None:
+        """Take over what was saved."""
+        self.tenures, self._newest, self.told = {}, {}, dict.fromkeys(told)
+        for tenure in tenures:
+            self._put(tenure)
+
+    def changed(self, ticket: int | None, reason: str | None, at: At) -> list[Pair]:
+        """A `ticket` row. `reason`: `owner INCARNATION ...`, `released INCARNATION ...`, or something else. Returns the
+        tenures that are now seen to overlap."""
+        change, _, rest = (reason or "").partition(" ")
+        if ticket is None or change not in ("owner", "released"):
+            return []
+        key = (ticket, rest.partition(" ")[0], at.member)
+        tenure = self.tenures.get(key)
+        if tenure is not None and (change == "released" or tenure.owned):
+            tenure.end = max(tenure.end, at.t) if change == "released" else tenure.end
+        elif change == "owner":
+            new = Holding(*key, at.t, at.t, at.step, knew=DeliveredState.copy(at.have))
+            if tenure is not None:  # it has published before it said that it may
+                new.end, new.first, new.last = max(at.t, tenure.end), tenure.first, tenure.last
+                new.last_unit = tenure.last_unit
+            self._put(new)
+        return self._check(ticket)
+
+    def published(self, event: str, unit: UnitId, at: At) -> list[Pair]:
+        """A `publish` row. Ids of another form are passed over."""
+        named = parse_id(event)
+        if named is None:
+            return []
+        key = (named.ticket, named.incarnation, at.member)
+        tenure, new = self.tenures.get(key), key not in self.tenures
+        if tenure is None:
+            tenure = Holding(*key, at.t, at.t, at.step, owned=False, knew=DeliveredState.copy(at.have))
+            self._put(tenure)
+        tenure.end, tenure.last, tenure.last_unit = max(tenure.end, at.t), event, unit
+        tenure.first = tenure.first or event
+        # The one tenure that began last overlaps with nobody later, however long it goes on.
+        return self._check(named.ticket) if new or self._newest[named.ticket] != (tenure.start, at.member) else []
+
+    def _put(self, tenure: Holding) -> None:
+        self.tenures[tenure.ticket, tenure.incarnation, tenure.member] = tenure
+        start, _ = self._newest.get(tenure.ticket, (tenure.start - 1, ""))
+        if tenure.start >= start:
+            self._newest[tenure.ticket] = tenure.start, tenure.member if tenure.start > start else ""
+
+    def _check(self, ticket: int) -> list[Pair]:
+        found: list[Pair] = []
+        for earlier, later in overlapping((t for t in self.tenures.values() if t.ticket == ticket), _followed):
+            if (later.member, later.step) not in self.told:
+                self.told[later.member, later.step] = None
+                found.append((earlier, later))
+        return found
+
+
+def _followed(earlier: Holding, later: Holding) -> bool:
+    return earlier.last_unit is not None and later.knew.has(earlier.last_unit)
+
+
+def held(rows: Iterable[Row], killed: Mapping[str, int]) -> list[Holding]:
+    """The tenures by one clock. Each begins with an `owner` row and ends with `lost` or `released`, or when its member
+    left, crashed or was `killed` (member -> ns); otherwise it lasts."""
+    tenures: list[Holding] = []
+    open_: dict[tuple[str, int], Holding] = {}
+    for row in sorted(rows, key=lambda row: (row.member, row.lseq)):
+        change, _, rest = (row.reason or "").partition(" ")
+        if row.kind == "ticket" and row.ticket is not None:
+            key = (row.member, row.ticket)
+            if change == "owner" and key not in open_:
+                end = killed.get(row.member, LASTS)
+                open_[key] = Holding(row.ticket, rest.partition(" ")[0], row.member, row.t_ns, end, row.lseq)
+                tenures.append(open_[key])
+            elif change in ("lost", "released") and key in open_:
+                open_.pop(key).end = row.t_ns
+        elif row.kind in ("leave", "crash"):
+            for key in [key for key in open_ if key[0] == row.member]:
+                open_.pop(key).end = row.t_ns
+    return tenures
+
+
+def held_twice(rows: Iterable[Row], killed: Mapping[str, int]) -> list[Finding]:
+    """Two owners of one ticket at one instant of the one clock, whether or not they published."""
+    of: dict[int, list[Holding]] = {}
+    for tenure in held(rows, killed):
+        of.setdefault(tenure.ticket, []).append(tenure)
+    return [
+        two_owners(earlier, later)
+        for _, tenures in sorted(of.items())
+        for earlier, later in overlapping(tenures, lambda earlier, later: False)
+    ]

@@ -1,0 +1,211 @@
+"""Charts as SVG text: they need no script, scale to any width, and use the page's colours."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from html import escape
+
+from whence.audit.report.facts import Load, Mark, Ownership, Window
+
+W, LEFT, RIGHT, TOP, BOTTOM = 460, 50, 14, 12, 30
+"""Narrow enough that text stays readable on a phone."""
+OWNER_COLOURS = 8
+
+
+def _svg(height: int, title: str, body: Sequence[str]) -> str:
+    return (
+        f'<svg viewBox="0 0 {W} {height}" role="img" aria-label="{escape(title)}">'
+        f"<title>{escape(title)}</title>{''.join(body)}</svg>"
+    )
+
+
+def _text(x: float, y: float, text: str, anchor: str = "middle", cls: str = "tick") -> str:
+    return f'<text class="{cls}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+
+
+def _line(x1: float, y1: float, x2: float, y2: float, cls: str, title: str = "") -> str:
+    """`title` is the tooltip."""
+    told = f"><title>{escape(title)}</title></line>" if title else "/>"
+    return f'<line class="{cls}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"{told}'
+
+
+def ticks(top: float, most: int = 5) -> list[float]:
+    """Round numbers from 0 to `top`."""
+    if top <= 0:
+        return [0.0]
+    raw = top / most
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= raw * 0.999)
+    return [i * step for i in range(int(top / step + 1e-9) + 1)]
+
+
+def short(value: float) -> str:
+    """A number for an axis tick."""
+    if value >= 1e6:
+        return f"{value / 1e6:g}M"
+    if value >= 10_000:
+        return f"{value / 1e3:g}k"
+    return f"{value:g}"
+
+
+def span(ms: float) -> str:
+    """A time with its unit."""
+    if ms < 1:
+        return f"{ms * 1000:.3g} µs"
+    return f"{ms:.3g} ms" if ms < 1000 else f"{ms / 1000:.3g} s"
+
+
+def _seconds_axis(seconds: float, height: int, x0: float = LEFT) -> tuple[list[str], float]:
+    width = W - x0 - RIGHT
+    marks = [
+        _text(x0 + t / seconds * width, height - 10, f"{t:g} s" if t else "0")
+        for t in ticks(seconds, 6)
+        if t <= seconds
+    ]
+    return marks, width / seconds
+
+
+def _marks(marks: list[Mark], scale: float, height: int) -> list[str]:
+    """A thin line per mark; marks at the same place share one line and its tooltip."""
+    together: dict[tuple[int, bool], list[Mark]] = {}
+    for mark in sorted(marks, key=lambda mark: not mark.fault)[:400]:
+        together.setdefault((round((LEFT + mark.at_s * scale) / 2), mark.fault), []).append(mark)
+    lines = []
+    for (_, fault), some in together.items():
+        x = LEFT + some[0].at_s * scale
+        told = [f"{what} ({n} members)" if n > 1 else what for what, n in Counter(m.what for m in some).items()]
+        title = f"{some[0].at_s:.1f} s: {'; '.join(told[:5])}"
+        lines.append(_line(x, TOP, x, height - BOTTOM, "event" if fault else "event quiet", title))
+    return lines
+
+
+def latency(sorted_ms: list[float]) -> str:
+    """A histogram of the time from publish to delivery, on a logarithmic axis."""
+    if not sorted_ms:
+        return "<p class='none'>Nothing was delivered to another member.</p>"
+    height, count = 220, len(sorted_ms)
+    low = math.log10(max(sorted_ms[0], 0.01))
+    high = max(math.log10(max(sorted_ms[-1], 0.011)), low + 0.3)
+    bins = [0] * 48
+    for ms in sorted_ms:
+        at = (math.log10(max(ms, 0.01)) - low) / (high - low)
+        bins[min(len(bins) - 1, max(0, int(at * len(bins))))] += 1
+    width, floor = W - LEFT - RIGHT, height - BOTTOM
+    scale = (floor - TOP - 30) / max(bins)
+    body = [
+        f'<rect class="bar" x="{LEFT + i * width / len(bins):.1f}" y="{floor - n * scale:.1f}" '
+        f'width="{width / len(bins) - 1:.1f}" height="{n * scale:.1f}"/>'
+        for i, n in enumerate(bins)
+        if n
+    ]
+    for power in range(math.floor(low), math.ceil(high) + 1):
+        for mantissa in (1, 2, 5):
+            ms = mantissa * 10.0**power
+            at = (math.log10(ms) - low) / (high - low)
+            if 0.02 <= at <= 0.97 and (mantissa == 1 or high - low < 2):
+                body.append(_text(LEFT + at * width, height - 10, span(ms)))
+    for row, (name, q) in enumerate((("p50", 0.5), ("p99", 0.99))):
+        ms = sorted_ms[min(count - 1, int(q * count))]
+        x = LEFT + (math.log10(max(ms, 0.01)) - low) / (high - low) * width
+        body.append(_line(x, TOP - 4 + 16 * row, x, floor, "mark"))
+        anchor = "end" if x > W - 90 else "start"  # separate lines, since the labels may be close
+        y = TOP + 4 + 16 * row
+        body.append(_text(x + (4 if anchor == "start" else -4), y, f"{name} {span(ms)}", anchor, "note"))
+    body.append(_line(LEFT, floor, W - RIGHT, floor, "axis"))
+    return _svg(height, f"Latency of {count} deliveries", body)
+
+
+def over_time(windows: list[Window], seconds: float, marks: list[Mark]) -> str:
+    """Deliveries and publishes per second; below them, dropped and recovered events."""
+    if not any(w.published or w.delivered for w in windows):
+        return "<p class='none'>Nothing was published, nothing delivered.</p>"
+    height, split = 240, 150
+    width_s = windows[1].start_s if len(windows) > 1 else seconds
+    axis, scale = _seconds_axis(seconds, height)
+    body = _marks(marks, scale, height)
+    top = max(w.delivered for w in windows) / width_s or 1.0
+    for tick in ticks(top, 4):
+        y = split - tick / top * (split - TOP - 6)
+        body += [_line(LEFT, y, W - RIGHT, y, "grid"), _text(LEFT - 6, y + 4, short(tick), "end")]
+    for cls, name in (("delivered", "delivered"), ("published", "published")):
+        points = " ".join(
+            f"{LEFT + (w.start_s + width_s / 2) * scale:.1f},"
+            f"{split - getattr(w, name) / width_s / top * (split - TOP - 6):.1f}"
+            for w in windows
+        )
+        body.append(f'<polyline class="{cls}" points="{points}"/>')
+    low, floor = split + 22, height - BOTTOM
+    most = max(max(w.recovered, w.dropped) for w in windows)
+    for w in windows if most else []:
+        x, bar = LEFT + w.start_s * scale, max(1.0, width_s * scale / 2 - 0.5)
+        for cls, n, shift in (("recovered", w.recovered, 0.0), ("dropped", w.dropped, bar)):
+            if n:
+                size = n / most * (floor - low)
+                body.append(
+                    f'<rect class="{cls}" x="{x + shift:.1f}" y="{floor - size:.1f}" width="{bar:.1f}" '
+                    f'height="{size:.1f}"/>'
+                )
+    if most:
+        body.append(_text(LEFT - 6, low + 8, short(most), "end"))
+    body += [_line(LEFT, split, W - RIGHT, split, "axis"), _line(LEFT, floor, W - RIGHT, floor, "axis"), *axis]
+    return _svg(height, "Events per second over time; below, events recovered and dropped", body)
+
+
+def evenness(loads: list[Load]) -> str:
+    """The deliveries of each member, by name, and the mean."""
+    if not loads:
+        return "<p class='none'>There is no member.</p>"
+    height = 200
+    floor, width = height - BOTTOM, W - LEFT - RIGHT
+    counts = [load.delivered for load in loads]
+    top = max(counts, default=0) or 1
+    mean = sum(counts) / max(1, len(counts))
+    slot = width / max(1, len(loads))
+    body = []
+    for tick in ticks(top, 4):
+        y = floor - tick / top * (floor - TOP)
+        body += [_line(LEFT, y, W - RIGHT, y, "grid"), _text(LEFT - 6, y + 4, short(tick), "end")]
+    for i, load in enumerate(loads):
+        for cls, n in (("bar", load.delivered), ("recovered", load.recovered)):
+            size = n / top * (floor - TOP)
+            body.append(
+                f'<rect class="{cls}" x="{LEFT + i * slot + slot * 0.1:.1f}" y="{floor - size:.1f}" '
+                f'width="{slot * 0.8:.1f}" height="{size:.1f}"><title>{escape(load.member)}: '
+                f"{load.delivered} delivered, {load.published} published, {load.recovered} recovered</title></rect>"
+            )
+    y = floor - mean / top * (floor - TOP)
+    body += [_line(LEFT, y, W - RIGHT, y, "mark"), _line(LEFT, floor, W - RIGHT, floor, "axis")]
+    body.append(_text(W / 2, height - 10, f"{len(loads)} members"))
+    return _svg(height, f"Deliveries of each of {len(loads)} members; mean {mean:.0f}", body)
+
+
+def ring(tenures: list[Ownership], seconds: float, marks: list[Mark]) -> str:
+    """Who held which ticket when: pale while granted, solid while it may publish."""
+    tickets = sorted({t.ticket for t in tenures})
+    if not tickets:
+        return "<p class='none'>No ticket was granted.</p>"
+    row, height = 26, TOP + BOTTOM + 26 * len(tickets)
+    axis, scale = _seconds_axis(seconds, height)
+    owners = {name: i for i, name in enumerate(dict.fromkeys(t.owner for t in tenures))}
+    body = _marks(marks, scale, height)
+    for i, ticket in enumerate(tickets):
+        body.append(_text(LEFT - 6, TOP + i * row + 17, str(ticket), "end"))
+    for tenure in tenures:
+        y = TOP + tickets.index(tenure.ticket) * row + 3
+        end = tenure.end_s if tenure.end_s is not None else seconds
+        colour = owners[tenure.owner] % OWNER_COLOURS
+        said = f"{tenure.owner}, {tenure.granted_s:.2f} to {end:.2f} s {tenure.how}".strip()
+        for begin, cls in ((tenure.granted_s, "waits"), (tenure.owner_s, "owns")):
+            if begin is None:
+                continue
+            body.append(
+                f'<rect class="owner{colour} {cls}" x="{LEFT + begin * scale:.1f}" y="{y}" rx="3" '
+                f'width="{max(1.5, (end - begin) * scale):.1f}" height="{row - 6}"><title>{escape(said)}</title></rect>'
+            )
+        if (end - tenure.granted_s) * scale > 9 * len(tenure.owner) + 8:
+            body.append(_text(LEFT + tenure.granted_s * scale + 6, y + 14, tenure.owner, "start", "owner"))
+        if tenure.how == "lost":
+            body.append(_text(LEFT + end * scale, y + 15, "\u00d7", "middle", "lost"))
+    return _svg(height, "The ticket ring over time", [*body, *axis])

@@ -1,0 +1,270 @@
+"""The contents of the page, gathered from the rows of a trace and the judge's verdicts."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from whence.audit.judge import Finding
+from whence.audit.report.diagram import Diagram, Suspect, draw
+from whence.audit.trace import Row
+
+WINDOWS = 60
+"""Points of the curves over time."""
+MAX_STEPS = 120_000
+"""The most steps in the diagram that a browser pans smoothly."""
+
+
+class Verdicts(msgspec.Struct, frozen=True, kw_only=True):
+    """The judge's verdicts. Counts are of the whole trace, even if the page gets only a part of its rows."""
+
+    verdicts: Mapping[str, int] = {}
+    """Verdict -> deliveries."""
+    by_order: Mapping[str, Mapping[str, int]] = {}
+    """Promised order -> verdict -> deliveries."""
+    violations: int = 0
+    doubts: int = 0
+    """Members whose trace is absent or incomplete, so that something could not be judged."""
+    steps: int = 0
+    """Steps of the whole trace; 0: the page gets all of them."""
+    lost: int = 0
+    """Missing deliveries in the whole trace, if the page gets only a part of it."""
+    findings: tuple[Finding, ...] = ()
+    """The first of them."""
+    suspect: Mapping[tuple[str, int], Suspect] = {}
+    """(member, lseq) of a delivery -> its verdict, for all that are not in order."""
+
+
+class Ownership(msgspec.Struct):
+    """The time in which one owner held a ticket."""
+
+    ticket: int
+    owner: str
+    granted_s: float
+    owner_s: float | None = None
+    """When it could publish."""
+    end_s: float | None = None
+    how: str = ""
+    """released, lost, or ended with its owner."""
+
+
+class Load(msgspec.Struct):
+    """One member's counts."""
+
+    member: str
+    published: int = 0
+    delivered: int = 0
+    recovered: int = 0
+    asked: int = 0
+
+
+class Window(msgspec.Struct):
+    """Counts in an interval of time."""
+
+    start_s: float
+    published: int = 0
+    delivered: int = 0
+    dropped: int = 0
+    recovered: int = 0
+
+
+class Mark(msgspec.Struct):
+    """An incident of a member, marked on the time axis."""
+
+    at_s: float
+    member: str
+    what: str
+    fault: bool
+    """A fault; otherwise it joined or left."""
+
+
+class Facts(msgspec.Struct, kw_only=True):
+    """Everything the page shows."""
+
+    title: str
+    about: str
+    """The source, in one line."""
+    command: str = ""
+    """The command that makes this page."""
+    seconds: float
+    members: int
+    lives: int
+    published: int
+    delivered: int
+    dropped: dict[str, int]
+    """Reason -> events that a member received and did not deliver."""
+    lost: int
+    """Missing deliveries at members that were present to the end."""
+    recovered: int
+    asked: int
+    given_up: int
+    steps: int
+    """Steps that the page was made of."""
+    found: Verdicts
+    latency_ms: list[float]
+    """Publish to delivery at another member, sorted; a sample if there are many."""
+    windows: list[Window]
+    loads: list[Load]
+    tenures: list[Ownership]
+    marks: list[Mark]
+    diagram: Diagram
+
+
+def gather(rows: Iterable[Row], found: Verdicts, *, title: str, about: str, command: str = "") -> Facts:
+    """Gather the facts about one run of one cluster. Steps are ordered by member and `lseq`; times only place them."""
+    steps = list(rows)
+    place = {member: n for n, member in enumerate(sorted({row.member for row in steps}, key=_natural))}
+    steps.sort(key=lambda row: (place[row.member], row.lseq))
+    part = found.steps > len(steps)
+    start = min((row.t_ns for row in steps), default=0)
+    end = max((row.t_ns for row in steps), default=0)
+    seconds = max((end - start) / 1e9, 1e-3)
+    kinds = Counter(row.kind for row in steps)
+    published_at = {row.event: row.t_ns for row in steps if row.kind == "publish" and row.event is not None}
+    return Facts(
+        title=title,
+        about=about,
+        command=command,
+        seconds=seconds,
+        members=len({address(row.member) for row in steps}),
+        lives=len({row.member for row in steps}),
+        published=kinds["publish"],
+        delivered=sum(found.verdicts.values()) if part else kinds["deliver"],
+        dropped=dict(Counter(row.reason or "" for row in steps if row.kind == "drop")),
+        lost=found.lost if part else _lost(steps),
+        recovered=sum(row.kind == "receive" and row.reason == "recovered" for row in steps),
+        asked=sum(row.kind == "recover" and (row.reason or "").startswith("ask") for row in steps),
+        given_up=sum(row.kind == "recover" and (row.reason or "").startswith("give up") for row in steps),
+        steps=len(steps),
+        found=found,
+        latency_ms=_latencies(steps, published_at),
+        windows=_windows(steps, start, seconds),
+        loads=_loads(steps),
+        tenures=_tenures(steps, start, end),
+        marks=_marks(steps, start),
+        diagram=draw(steps, start, found.suspect, MAX_STEPS),
+    )
+
+
+def _marks(steps: list[Row], start: int) -> list[Mark]:
+    """Marks from the rows; a killed member leaves no row, so its last step is marked."""
+    found = [
+        (row.t_ns, Mark((row.t_ns - start) / 1e9, row.member, _what(row), row.kind in ("fault", "crash", "cutoff")))
+        for row in steps
+        if row.kind in ("fault", "crash", "leave", "cutoff")
+        or (row.kind == "join" and row.reason in ("snapshot", "checkpoint"))
+    ]
+    last = {row.member: row.t_ns for row in steps}
+    said = {row.member for row in steps if row.kind in ("leave", "crash")}
+    for member in sorted(_ended(steps) - said, key=_natural):
+        found.append((last[member], Mark((last[member] - start) / 1e9, member, "ended without a word", True)))
+    return [mark for _, mark in sorted(found, key=lambda timed: timed[0])]
+
+
+def _ended(steps: list[Row]) -> set[str]:
+    """Members that have ended: by a row, or because the same process has a later one. `steps` have earlier ones
+    first."""
+    lives: dict[str, list[str]] = {}
+    for member in dict.fromkeys(row.member for row in steps):
+        lives.setdefault(address(member), []).append(member)
+    former = {member for each in lives.values() for member in each[:-1]}
+    return former | {row.member for row in steps if row.kind in ("leave", "crash")}
+
+
+def _what(row: Row) -> str:
+    if row.kind == "join":
+        return f"joined, from a {row.reason}" if row.reason == "snapshot" else "came back, from its own disk"
+    return row.reason or {"leave": "left", "crash": "crashed"}.get(row.kind, row.kind)
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """n2 before n10."""
+    return [(int(part or -1), "") if i % 2 else (-1, part) for i, part in enumerate(re.split(r"(\d+)", name))]
+
+
+def address(member: str) -> str:
+    """The process of a member: `address#boot` -> `address`."""
+    return member.rpartition("#")[0] or member
+
+
+def _latencies(steps: list[Row], published_at: dict[str, int], most: int = 50_000) -> list[float]:
+    found = [
+        (row.t_ns - published_at[row.event]) / 1e6
+        for row in steps
+        if row.kind == "deliver" and row.event in published_at and row.member != row.origin
+    ]
+    found.sort()
+    return found if len(found) <= most else [found[i * len(found) // most] for i in range(most)]
+
+
+def _windows(steps: list[Row], start: int, seconds: float) -> list[Window]:
+    width = seconds / WINDOWS
+    windows = [Window(round(i * width, 6)) for i in range(WINDOWS)]
+    for row in steps:
+        at = windows[min(WINDOWS - 1, int((row.t_ns - start) / 1e9 / width))]
+        if row.kind == "publish":
+            at.published += 1
+        elif row.kind == "deliver":
+            at.delivered += 1
+        elif row.kind == "drop":
+            at.dropped += 1
+        elif row.kind == "receive" and row.reason == "recovered":
+            at.recovered += 1
+    return windows
+
+
+def _loads(steps: list[Row]) -> list[Load]:
+    loads: dict[str, Load] = {}
+    for row in steps:
+        name = address(row.member)
+        load = loads.get(name) or loads.setdefault(name, Load(name))
+        load.published += row.kind == "publish"
+        load.delivered += row.kind == "deliver"
+        load.recovered += row.kind == "receive" and row.reason == "recovered"
+        load.asked += row.kind == "recover" and (row.reason or "").startswith("ask")
+    return list(loads.values())
+
+
+def _tenures(steps: list[Row], start: int, end: int) -> list[Ownership]:
+    """From `ticket` rows (`granted`, `owner`, `released`, `lost`); a tenure without an end row ends with its owner.
+
+    A killed owner leaves no row. But live members deliver what is published: an owner without a step while much was
+    published had ended by then.
+    """
+    found: list[Ownership] = []
+    open_: dict[tuple[str, int], Ownership] = {}
+    last = {row.member: row.t_ns for row in steps}
+    for row in steps:
+        if row.kind != "ticket" or row.ticket is None:
+            continue
+        at, what, key = (row.t_ns - start) / 1e9, (row.reason or "").partition(" ")[0], (row.member, row.ticket)
+        tenure = open_.get(key)
+        if what == "granted" or (what == "owner" and tenure is None):
+            tenure = open_[key] = Ownership(row.ticket, row.member, at)
+            found.append(tenure)
+        if tenure is None:
+            continue
+        if what == "owner" and tenure.owner_s is None:
+            tenure.owner_s = at
+        elif what in ("released", "lost"):
+            tenure.end_s, tenure.how = at, what
+            del open_[key]
+    ended = _ended(steps)
+    busy = max((row.t_ns for row in steps if row.kind == "publish"), default=start) - (end - start) // 50
+    for (member, _), tenure in open_.items():
+        gone = member in ended or last[member] < busy
+        tenure.end_s = ((last[member] if gone else end) - start) / 1e9
+        tenure.how = "gone with its owner" if gone else ""
+    return sorted(found, key=lambda t: (t.ticket, t.granted_s))
+
+
+def _lost(steps: list[Row]) -> int:
+    """Counted for members that started empty and never ended, since they should have got every event."""
+    ended = _ended(steps)
+    began = {row.member for row in steps if row.kind == "join" and row.reason == "genesis"}
+    events = {row.event for row in steps if row.kind == "publish"}
+    got = Counter(m for m, _ in {(r.member, r.event) for r in steps if r.kind == "deliver" and r.event in events})
+    return sum(len(events) - got[member] for member in began - ended)

@@ -1,0 +1,180 @@
+"""The page: one self-contained HTML file, with light and dark colours."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+
+import msgspec
+
+from whence.audit.judge import PROMISES, Finding
+from whence.audit.judge.promises import NAMES, Verdict
+from whence.audit.report import charts
+from whence.audit.report.facts import Facts
+from whence.errors import TraceError
+
+FIRST = 5
+"""Findings shown without unfolding."""
+
+
+def write(facts: Facts, path: Path) -> None:
+    """Write the page; the file is renamed when it is complete."""
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(render(facts), encoding="utf-8")
+        partial.replace(path)
+    except BaseException as error:  # also Ctrl-C: leave no partial file
+        with suppress(OSError):
+            partial.unlink()
+        if not isinstance(error, OSError):
+            raise
+        raise TraceError(f"{path}: the page cannot be written: {error.strerror or error}") from None
+
+
+def render(facts: Facts) -> str:
+    """The page as text."""
+    assets = files("whence.audit.report")
+    page = assets.joinpath("page.html").read_text(encoding="utf-8")
+    # No "<" inside the script element: an event's name could end it.
+    data = msgspec.json.encode(facts.diagram).decode().replace("<", "\\u003c")
+    parts = {
+        "title": escape(facts.title),
+        "style": assets.joinpath("page.css").read_text(encoding="utf-8"),
+        "script": assets.joinpath("page.js").read_text(encoding="utf-8"),
+        "data": data,
+        "verdict": _verdict(facts),
+        "about": escape(facts.about),
+        "cards": _cards(facts),
+        "findings": _findings(facts),
+        "latency": charts.latency(facts.latency_ms),
+        "over_time": charts.over_time(facts.windows, facts.seconds, facts.marks),
+        "evenness": charts.evenness(facts.loads),
+        "ring": charts.ring(facts.tenures, facts.seconds, facts.marks),
+        "verdicts": _verdicts(facts),
+        "marks": _marks(facts),
+        "recovery": _recovery(facts),
+        "charts": _charts(facts),
+        "part": "" if facts.diagram.whole else "The run has more steps than the diagram holds: this is a part of it.",
+        "command": f"<p>Made by <code>{escape(facts.command)}</code></p>" if facts.command else "",
+    }
+    return re.sub(
+        r"<!--(\w+)-->", lambda found: parts[found[1]], page
+    )  # in one go: what is put in is not looked at again
+
+
+def _charts(facts: Facts) -> str:
+    """Which counts are not of the whole run."""
+    if facts.found.steps <= facts.steps:
+        return ""
+    return (
+        '<p class="hint" id="charts-of">Deliveries, losses, verdicts and violations are of the whole run. The '
+        f"diagram, the charts and the other counts are of {facts.steps:,} of its {facts.found.steps:,} steps.</p>"
+    )
+
+
+def _verdict(facts: Facts) -> str:
+    inverted = facts.found.verdicts.get("inverted", 0)
+    if facts.found.violations:
+        kind, text = "bad", f"Order broke: {_n(facts.found.violations, 'violation')}"
+    elif facts.delivered == 0:
+        kind, text = "empty", "Nothing was delivered"
+    elif facts.found.doubts:
+        kind, text = "empty", f"No violation found; the trace of {_n(facts.found.doubts, 'member')} is incomplete"
+    else:
+        kind, text = "good", "Order held: every promise was kept"
+    said = (
+        f"{_n(facts.delivered, 'delivery', 'deliveries')} of {_n(facts.published, 'event')} at "
+        f"{_n(facts.members, 'member')} in {facts.seconds:.1f} s"
+    )
+    if facts.found.steps > facts.steps:  # of a part of the run, neither all its events nor all its time are known
+        said = _n(facts.delivered, "delivery", "deliveries")
+    if inverted and not facts.found.violations:
+        said += f"; {_n(inverted, 'inversion')}, all at members that asked for no causal order"
+    return f'<p class="verdict {kind}">{escape(text)}</p><p class="said">{escape(said)}.</p>'
+
+
+def _cards(facts: Facts) -> str:
+    late = facts.latency_ms
+    half = charts.span(late[len(late) // 2]) if late else "-"
+    worst = charts.span(late[min(len(late) - 1, int(len(late) * 0.99))]) if late else "-"
+    promised = [order for order, promise in PROMISES.items() if Verdict.INVERTED in promise.forbids]
+    broken = sum(n.get("inverted", 0) for order, n in facts.found.by_order.items() if order in promised)
+    cards = [
+        ("published", f"{facts.published:,}", ""),
+        ("delivered", f"{facts.delivered:,}", ""),
+        ("lost", f"{facts.lost:,}", "never came to a member that was there all the time"),
+        ("recovered", f"{facts.recovered:,}", "lost by gossip, pulled back from a peer"),
+        ("inversions", f"{broken:,}", "at members that asked for causal order"),
+        ("latency, half within", half, f"99 % within {worst}" if late else ""),
+    ]
+    return "".join(
+        f'<div class="card{" alarm" if name == "inversions" and broken else ""}"><dt>{name}</dt><dd>{value}</dd>'
+        f"<small>{note}</small></div>"
+        for name, value, note in cards
+    )
+
+
+def _findings(facts: Facts) -> str:
+    if not facts.found.violations:
+        return ""
+    items = [_finding(f) for f in facts.found.findings]
+    first = f"<ol>{''.join(items[:FIRST])}</ol>"
+    if len(items) > FIRST:
+        first += (
+            f"<details><summary>{len(items) - FIRST} more</summary>"
+            f'<ol start="{FIRST + 1}">{"".join(items[FIRST:])}</ol></details>'
+        )
+    more = facts.found.violations - len(items)
+    rest = f"<p>and {more:,} that are not listed.</p>" if more > 0 else ""
+    return f'<section id="findings"><h2>What broke</h2>{first}{rest}</section>'
+
+
+def _finding(finding: Finding) -> str:
+    button = (
+        f' <button type="button" class="show" data-event="{escape(finding.event)}" '
+        f'data-member="{escape(finding.member)}">show it in the diagram</button>'
+        if finding.event
+        else ""
+    )
+    return f"<li><b>{escape(finding.rule)}</b> {escape(finding.sentence)}{button}</li>"
+
+
+def _verdicts(facts: Facts) -> str:
+    orders = facts.found.by_order
+    if not orders:
+        return "<p class='none'>The deliveries of this run were not judged.</p>"
+    seen = [v for v in NAMES if v == "in order" or any(n.get(v) for n in orders.values())]
+    rows = [[order, *(f"{counts.get(v, 0):,}" for v in seen)] for order, counts in sorted(orders.items())]
+    return _table(["promised", *seen], rows)
+
+
+def _marks(facts: Facts) -> str:
+    if not facts.marks:
+        return "<p class='none'>Nothing was done to this cluster.</p>"
+    rows = [[f"{m.at_s:.2f} s", m.member, m.what] for m in facts.marks[:200]]
+    return _table(["when", "member", "what"], rows)
+
+
+def _recovery(facts: Facts) -> str:
+    rows = [
+        ["asked for what was missing", f"{facts.asked:,}"],
+        ["events that came back", f"{facts.recovered:,}"],
+        ["ranges given up", f"{facts.given_up:,}"],
+        *([f"dropped: {reason or 'no reason given'}", f"{n:,}"] for reason, n in sorted(facts.dropped.items())),
+    ]
+    return _table(["what", "how often"], rows)
+
+
+def _table(head: list[str], rows: Iterable[list[str]]) -> str:
+    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    cells = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
+    return f'<div class="scroll"><table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _n(count: int, one: str, many: str = "") -> str:
+    return f"{count:,} {one if count == 1 else many or one + 's'}"

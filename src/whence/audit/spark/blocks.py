@@ -1,0 +1,208 @@
+"""Rows on their way between tasks: one block for each run that a piece of a file holds, as one row of the shuffle."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from whence.audit.judge.batch.coding import READ, codes
+from whence.audit.judge.promises import PROMISES
+from whence.audit.spark import ingest
+from whence.audit.spark.findings import Judged, Out, Terms, judge_run, refused, task_number
+from whence.audit.spark.ingest import Bad, Piece
+from whence.audit.spark.json_lines import RAW_LIMIT, schema_of, unknown_order
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+BLOCKS: Final = "run string, cluster string, rows long, block binary, piece long"
+"""`piece`: where the block comes from; in this order rows mostly need no sorting."""
+
+BLOCK_COLUMNS: Final = ("run", "cluster", "rows", "block", "piece")
+
+BLOCK_ROWS: Final = 1 << 18
+"""Rows that are packed at a time: large enough for their dictionaries to pay."""
+
+KEYS: Final = ("run", "cluster", "member", "lseq", "kind")
+"""Columns that have a value in every row."""
+
+REFUSED: Final = "\0refused"
+"""In the place of a run: a block of the quarantine. (The cluster spreads such blocks.)"""
+
+Run = tuple[str, str]
+"""A run and its cluster."""
+
+
+def by_run(table: pa.Table) -> Iterator[tuple[str, str, pa.Table]]:
+    """The rows of each run and cluster, without these two columns."""
+    if not table.num_rows:
+        return
+    (run, runs), (cluster, clusters) = codes(table["run"]), codes(table["cluster"])
+    rest = table.drop_columns(["run", "cluster"])
+    if len(runs) == len(clusters) == 1:
+        yield str(runs[0]), str(clusters[0]), rest
+        return
+    key = run * np.int64(len(clusters)) + cluster
+    order = np.argsort(key, kind="stable")
+    rest = rest.unify_dictionaries().take(order)
+    keys, begin = np.unique(key[order], return_index=True)
+    for k, a, b in zip(keys.tolist(), begin.tolist(), [*begin.tolist()[1:], len(key)], strict=True):
+        yield str(runs[k // len(clusters)]), str(clusters[k % len(clusters)]), rest.slice(a, b - a)
+
+
+def packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """For `mapInArrow`: rows of the gate as blocks, and what is no row as blocks of the quarantine."""
+    number = task_number() << 32
+    waiting: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        waiting.append(batch)
+        rows += batch.num_rows
+        if rows >= BLOCK_ROWS:
+            yield from _packed(waiting, number)
+            waiting, rows, number = [], 0, number + 1
+    if rows:
+        yield from _packed(waiting, number)
+
+
+def _packed(batches: list[pa.RecordBatch], number: int) -> Iterator[pa.RecordBatch]:
+    table = pa.Table.from_batches(batches)
+    for at, field in enumerate(table.schema):
+        if not pa.types.is_integer(field.type):
+            table = table.set_column(at, field.name, table[field.name].cast(pa.string()).dictionary_encode())
+    good, bad = sound(table)
+    if bad.num_rows:
+        yield _block(REFUSED, str(number), bad, number)
+    for run, cluster, mine in by_run(good.select(_filled(good))):
+        yield _block(run, cluster, mine, number)
+
+
+def sound(table: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Rows that can be judged, and the others as the table `quarantine`."""
+    wrong: list[tuple[Any, str]] = []
+    there = set(table.column_names)
+    if "bad" in there and table["bad"].null_count < table.num_rows:
+        wrong.append((table["bad"].is_valid(), ""))
+    wrong += [(table[name].is_null(), f"no value in column {name!r}") for name in KEYS if table[name].null_count]
+    low: Any = pc.min(table["lseq"]).as_py()
+    if low is not None and low < 0:
+        wrong.append((pc.less(table["lseq"], pa.scalar(0)), "lseq is below 0"))
+    orders: list[str | None] = pc.unique(table["order"]).to_pylist() if "order" in there else []
+    for order in sorted({o for o in orders if o is not None} - set(PROMISES)):
+        wrong.append((pc.equal(table["order"].cast(pa.string()), pa.scalar(order)), unknown_order(order)))
+    bad: list[Bad] = []
+    gone: Any = None
+    for mask, why in wrong:
+        mask = pc.fill_null(mask, False)
+        new = mask if gone is None else pc.and_(mask, pc.invert(gone))
+        for row in table.filter(new).to_pylist():
+            file, position = row.pop("file", ""), row.pop("position", -1)
+            told, raw = row.pop("bad", None), row.pop("raw", None)
+            said = json.dumps({name: value for name, value in row.items() if value is not None})
+            bad.append(Bad(file, position, why or told, raw if told else said[:RAW_LIMIT]))
+        gone = mask if gone is None else pc.or_(gone, mask)
+    good = table if gone is None else table.filter(pc.invert(gone))
+    return good.drop_columns([name for name in ("bad", "raw") if name in there]), ingest.bad_table(bad)
+
+
+def _filled(rows: pa.Table) -> list[str]:
+    """Columns with a value. There are many without, and they are left out of blocks."""
+    return [name for name in rows.column_names if rows[name].null_count < rows.num_rows]
+
+
+def of_pieces(spark: SparkSession, pieces: Sequence[Piece]) -> DataFrame:
+    """The rows of these pieces as blocks. With the blocks in the order of pieces, as files are written, mostly nothing
+    has to be sorted."""
+
+    return ingest.over(spark, list(enumerate(pieces)), lambda job: of_piece(*job), BLOCKS)
+
+
+def of_piece(number: int, piece: Piece) -> Iterator[pa.RecordBatch]:
+    """The rows of this piece as blocks, and what is no row as a block of the quarantine."""
+    rows, bad = read([piece])
+    if bad:
+        yield _block(REFUSED, str(number), ingest.bad_table(bad), number)
+    for run, cluster, table in by_run(rows.select(_filled(rows))):
+        yield _block(run, cluster, table, number)
+
+
+def read(pieces: Sequence[Piece]) -> tuple[pa.Table, list[Bad]]:
+    """The rows of these pieces with their file; and what is no row."""
+    tables, wrong = [], []
+    for piece in pieces:
+        table, bad = ingest.read_piece(piece, READ)
+        wrong += bad
+        zeros: Any = np.zeros(table.num_rows, np.int32)
+        files = pa.DictionaryArray.from_arrays(pa.array(zeros), [piece.file])
+        tables.append(table.append_column("file", files))
+    return pa.concat_tables(tables), wrong
+
+
+def judge_pieces(runs: Iterable[Sequence[Piece]], terms: Terms) -> Iterator[Judged]:
+    """Judge the runs in each of these groups of pieces. A run is in one group."""
+    for mine in runs:
+        rows, bad = read(mine)
+        if bad:
+            yield refused(ingest.bad_table(bad))
+        for run, cluster, table in by_run(rows):
+            yield judge_run(table, run, cluster, terms)
+
+
+def pack(table: pa.Table) -> bytes:
+    """A block: a compressed Arrow table, text still as dictionaries."""
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="lz4", unify_dictionaries=True)
+    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
+        writer.write_table(table.unify_dictionaries().combine_chunks())
+    return sink.getvalue().to_pybytes()
+
+
+def _block(run: str, cluster: str, table: pa.Table, piece: int) -> pa.RecordBatch:
+    data = pa.array([pack(table)], pa.binary())
+    named = pa.array([run]), pa.array([cluster]), pa.array([table.num_rows])
+    number = pa.array([piece], pa.int64())
+    return pa.RecordBatch.from_arrays([*named, data, number], names=list(BLOCK_COLUMNS))
+
+
+def unpacked(blocks_of_one: Iterable[bytes]) -> pa.Table:
+    """The rows of these blocks, with all columns in their order (a quarantined row is written as it is)."""
+    tables = [pa.ipc.open_stream(block).read_all() for block in blocks_of_one]
+    rows = pa.concat_tables(tables, promote_options="default")
+    for column in schema_of(READ[2:]):
+        if column.name not in rows.column_names:
+            rows = rows.append_column(column.name, pa.nulls(rows.num_rows, column.type))
+    return rows.select([*READ[2:], *(name for name in rows.column_names if name not in READ)])
+
+
+def judged(blocks: DataFrame, out: Out, terms: Terms, tasks: int) -> DataFrame:
+    """The blocks of a run come to one of so many tasks, which judges it. `out`: how findings leave the task."""
+
+    def runs(batches: Iterator[pa.RecordBatch]) -> Iterator[Judged]:
+        for run, cluster, mine in groups(batches):
+            if run == REFUSED:
+                yield from (refused(pa.ipc.open_stream(block).read_all()) for block in mine)
+            else:
+                yield judge_run(unpacked(mine), run, cluster, terms)
+
+    together = blocks.repartition(tasks, "run", "cluster").sortWithinPartitions("run", "cluster", "piece")
+    return together.mapInArrow(lambda batches: out.emit(runs(batches)), out.schema)
+
+
+def groups(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, str, list[bytes]]]:
+    """The blocks of each run, which come one after the other."""
+    now: tuple[str, str] | None = None
+    mine: list[bytes] = []
+    for batch in batches:
+        for run, cluster, block in zip(*(batch.column(c).to_pylist() for c in (0, 1, 3)), strict=True):
+            if now is not None and (run, cluster) != now:
+                yield *now, mine
+                mine = []
+            now = run, cluster
+            mine.append(block)
+    if now is not None:
+        yield *now, mine

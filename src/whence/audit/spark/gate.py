@@ -1,0 +1,90 @@
+"""The gate: any DataFrame of steps, whoever made it, as rows for the judge.
+
+Six columns are required (`REQUIRED`), the others that the judge reads are optional. Types are what sources give:
+integers of any width and decimals without a fraction for numbers; numbers, dates and text for names (a partition column
+`run=7` is an integer to Spark). A wrong table is refused with one error that names all that is wrong with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, DecimalType
+
+from whence.audit.judge.batch.coding import READ
+from whence.audit.trace.schema import COLUMNS
+from whence.errors import UsageError
+
+REQUIRED: Final = ("run", "cluster", "member", "lseq", "kind", "event")
+"""The columns without which there is nothing to judge."""
+
+OPTIONAL: Final = tuple(name for name in READ if name not in REQUIRED)
+"""Columns that the judge reads if they are there. Without `order` a member counts as causal, without `reason`, `peer`
+and `token` nobody is known to begin with the state of another, without `ticket` and `t_ns` nobody shares a ticket."""
+
+PLACED: Final = ("file", "position", "bad", "raw")
+"""For the quarantine: where a row comes from; and what is none, why not and its text (`whence.audit.spark.sources`)."""
+
+_KIND: Final = {
+    **{column.name: column.type for column in COLUMNS},
+    "file": "text",
+    "position": "int64",
+    "bad": "text",
+    "raw": "text",
+}
+_SPARK: Final = {"text": "string", "int32": "bigint", "int64": "bigint"}
+_BLANK: Final[dict[str, int | str]] = {"t_ns": 0, "file": "", "position": -1}
+_INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
+_NAMES: Final = ("string", "date", "timestamp", "timestamp_ntz")
+
+
+def rows(df: DataFrame) -> DataFrame:
+    """`df` with the judge's columns (`READ`) and `PLACED`, text as text, numbers as bigint, null where it has none.
+    Raises UsageError that names all columns that are missing or of a wrong type. Reads no data."""
+    there = _checked(df)
+    return df.select(*(_column(name, name in there) for name in (*READ, *PLACED)))
+
+
+def given_rows(df: DataFrame) -> DataFrame:
+    """As `rows`, without the columns that `df` lacks, and without the places of rows: for a stream, which has no
+    quarantine. Each column costs the JVM for each row."""
+    there = _checked(df)
+    return df.select(*(_column(name, True) for name in (*READ, "bad") if name in there))
+
+
+def _checked(df: DataFrame) -> dict[str, DataType]:
+    there = {field.name: field.dataType for field in df.schema.fields}
+    missing = [name for name in REQUIRED if name not in there]
+    wrong = [name for name in (*READ, *PLACED) if name in there and not _fits(there[name], name)]
+    if missing or wrong:
+        raise UsageError(_refusal(there, missing, wrong))
+    return there
+
+
+def _column(name: str, there: bool) -> Column:
+    value = (F.col(f"`{name}`") if there else F.lit(None)).cast(_SPARK[_KIND[name]])
+    return (F.coalesce(value, F.lit(_BLANK[name])) if name in _BLANK else value).alias(name)
+
+
+def _fits(kind: DataType, name: str) -> bool:
+    said = kind.simpleString()
+    if said == "void":
+        return name not in REQUIRED or name == "event"
+    whole = said in _INTEGERS or (isinstance(kind, DecimalType) and kind.scale == 0)
+    return whole or (_KIND[name] == "text" and (said in _NAMES or said.startswith(("char", "varchar", "string "))))
+
+
+def _refusal(there: dict[str, DataType], missing: Sequence[str], wrong: Sequence[str]) -> str:
+    said = []
+    if missing:
+        said.append(f"no column {', '.join(missing)}")
+    said += [f"{name} is {there[name].simpleString()}, not {_SPARK[_KIND[name]]}" for name in wrong]
+    names = ", ".join(there) or "none"
+    return (
+        f"not a table of steps: {'; '.join(said)}. It has the columns: {names}. Required are {', '.join(REQUIRED)}; "
+        f"optional {', '.join(OPTIONAL)}. Rename or cast: df.withColumnRenamed('node', 'member'), "
+        "df.withColumn('lseq', col('lseq').cast('bigint'))"
+    )

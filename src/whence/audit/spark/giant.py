@@ -1,0 +1,307 @@
+"""A run too large for one worker: `whence.audit.judge.batch.spread` as a plan of Spark.
+
+    blocks          -> scouted  -> a plan of each run: whose steps matter to others
+    blocks          -> routed   -> the rows of each member in one of so many buckets
+    buckets, plan   -> outlined -> notes on the steps that matter: 6 bytes each, before compression
+    all outlines    -> rebuilt  -> the past of every event: `Shared`, and the news that it is made of
+    buckets, past   -> judged
+    the ends of all -> what members lack, and tickets with two owners
+
+Everything moves by shuffles, keyed by run and cluster, so giants are judged side by side. A worker has a bucket of rows
+with the past, or the notes of a run with the past.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+from zlib import crc32
+
+import numpy as np
+import pyarrow as pa
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from whence.audit.judge.batch import outline, rated, spread, tables
+from whence.audit.judge.batch.audited import Audited
+from whence.audit.judge.batch.coding import codes
+from whence.audit.judge.batch.compiled import interpreted
+from whence.audit.judge.batch.kernel import Past
+from whence.audit.judge.batch.outline import Shared
+from whence.audit.spark import carried, ingest
+from whence.audit.spark.blocks import Run, pack, unpacked
+from whence.audit.spark.findings import Judged, Out, Terms, few
+from whence.audit.spark.summary import Summary, conflicts, counted, summed
+
+BUCKET_ROWS: Final = 4_000_000
+"""Rows of members that are judged together, at most."""
+
+CHUNK: Final = 32 << 20
+"""Bytes of one row of what is shared."""
+
+WHOLE: Final = -1
+"""In the place of a bucket: the run as a whole."""
+
+_PLAN: Final = "run string, cluster string, plan binary"
+_ROUTED: Final = "run string, cluster string, part int, piece long, block binary"
+_BEFORE: Final = -(1 << 62)  # pieces from here on are not rows, but what has to be known first ...
+_NEWS: Final = -(1 << 61)  # ... and the news of events
+
+
+class Spread(NamedTuple):
+    """Findings, and what to unpersist when they are not needed any more."""
+
+    findings: DataFrame
+    kept: list[DataFrame]
+
+
+def spread_out(blocks: DataFrame, out: Out, terms: Terms, runs: int, buckets: int) -> Spread:
+    """The findings in these blocks, all of so many runs that are to be spread over `buckets` tasks each."""
+    most = int(blocks.sparkSession.conf.get("spark.sql.shuffle.partitions") or runs)
+    few, many = min(most, runs), min(most, runs * buckets)
+    found = blocks.select("run", "cluster", "block").mapInArrow(_scouted, _PLAN)
+    plan = found.repartition(few, "run", "cluster").groupBy("run", "cluster").applyInArrow(_planned, _PLAN)
+    first = _lit(WHOLE, "int", "part"), _lit(_BEFORE, "long", "piece")
+    plan = plan.select("run", "cluster", *first, F.col("plan").alias("block"))
+    parts = blocks.select("run", "cluster", "piece", "block").mapInArrow(_routed(buckets), _ROUTED)
+    parts = parts.persist(StorageLevel.MEMORY_AND_DISK)
+
+    outlined = _task(parts.unionByName(_copies(plan, buckets)), _outlined(terms.complete), _ROUTED, many)
+    rebuilt = _task(outlined.unionByName(plan), _rebuilt(out, terms.complete), out.schema, few)
+    rebuilt = rebuilt.persist(StorageLevel.MEMORY_AND_DISK)
+    shared, news = _left(rebuilt, "shared"), _left(rebuilt, "news")
+    known = _copies(shared.unionByName(news), buckets)
+    judged = _task(parts.unionByName(known), _judged(out, terms.complete), out.schema, many)
+    judged = judged.persist(StorageLevel.MEMORY_AND_DISK)
+    lacking = _task(shared.unionByName(_left(judged, "ended")), _losses(out, terms), out.schema, few)
+    return Spread(rebuilt.unionByName(judged).unionByName(lacking), [parts, rebuilt, judged])
+
+
+def _lit(value: int, kind: str, name: str) -> Any:
+    return F.lit(value).cast(kind).alias(name)
+
+
+def _copies(rows: DataFrame, buckets: int) -> DataFrame:
+    """These rows for each of so many buckets."""
+    each = rows.sparkSession.range(buckets).select(F.col("id").cast("int").alias("part"))
+    return rows.drop("part").crossJoin(F.broadcast(each))
+
+
+def _left(done: DataFrame, what: str) -> DataFrame:
+    """What these tasks left for others under this name (`what PIECE`), as rows of `_ROUTED`."""
+    said = F.split("passed.what", " ")
+    named = F.col("passed.run").alias("run"), F.col("passed.cluster").alias("cluster")
+    piece = said[1].cast("long").alias("piece")
+    return done.where(said[0] == what).select(
+        *named, _lit(WHOLE, "int", "part"), piece, F.col("passed.blob").alias("block")
+    )
+
+
+def _task(rows: DataFrame, work: Any, schema: str, tasks: int) -> DataFrame:
+    """The rows of a part of a run at one of so many places, in the order of pieces."""
+    keys = ["run", "cluster", "part"]
+    return rows.repartition(tasks, *keys).sortWithinPartitions(*keys, "piece").mapInArrow(work, schema)
+
+
+def _lists(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
+    """The rows, one at a time: some are large."""
+    for row in range(batch.num_rows):
+        yield tuple(column[row].as_py() for column in batch.columns)
+
+
+# -- who depends on whom, and which row goes where
+
+
+def _scouted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for run, cluster, block in _lists(batch):
+            yield _plan(run, cluster, carried.packed(spread.scouted(unpacked([block]))))
+
+
+def _planned(found: pa.Table) -> pa.Table:
+    named = found.slice(0, 1).to_pylist()[0]
+    plan = spread.to_follow([carried.scouted(one or b"") for one in found["plan"].to_pylist()])
+    return pa.Table.from_batches([_plan(named["run"], named["cluster"], carried.packed(plan))])
+
+
+def _plan(run: str, cluster: str, plan: bytes) -> pa.RecordBatch:
+    columns: list[Any] = [pa.array([run]), pa.array([cluster]), pa.array([plan], pa.binary())]
+    return pa.RecordBatch.from_arrays(columns, names=["run", "cluster", "plan"])
+
+
+def _block(run: Run, part: int, piece: int, block: bytes) -> pa.RecordBatch:
+    columns: list[Any] = [pa.array([run[0]]), pa.array([run[1]]), pa.array([part], pa.int32())]
+    columns += [pa.array([piece], pa.int64()), pa.array([block], pa.binary())]
+    return pa.RecordBatch.from_arrays(columns, names=["run", "cluster", "part", "piece", "block"])
+
+
+def _routed(buckets: int) -> Any:
+    """Blocks, cut into the buckets of their members."""
+
+    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for run, cluster, piece, block in _lists(batch):
+                for part, mine in _cut(unpacked([block]), buckets):
+                    yield _block((run, cluster), part, piece, pack(mine))
+
+    return task
+
+
+def _cut(table: pa.Table, buckets: int) -> Iterator[tuple[int, pa.Table]]:
+    member, names = codes(table["member"])
+    part = np.array([crc32(str(n).encode()) % buckets for n in names.to_pylist()], np.int64)[member]
+    order = np.argsort(part, kind="stable")
+    table = table.unify_dictionaries().take(order)
+    found, begin = np.unique(part[order], return_index=True)
+    for p, start, end in zip(found.tolist(), begin.tolist(), [*begin.tolist()[1:], len(order)], strict=True):
+        yield p, table.slice(start, end - start)
+
+
+class _Part(NamedTuple):
+    """A part of a run, as it comes to a worker. Lists are emptied as they are read, to save memory."""
+
+    run: Run
+    number: int
+    before: list[bytes]
+    news: list[bytes]
+    blocks: list[bytes]
+
+
+def _parts(batches: Iterator[pa.RecordBatch]) -> Iterator[_Part]:
+    now: _Part | None = None
+    for batch in batches:
+        for run, cluster, part, piece, block in _lists(batch):
+            if now is None or (now.run, now.number) != ((run, cluster), part):
+                if now is not None:
+                    yield now
+                now = _Part((run, cluster), part, [], [], [])
+            (now.before if piece < _NEWS else now.news if piece < 0 else now.blocks).append(block)
+    if now is not None:
+        yield now
+
+
+def _emptied(blobs: list[bytes]) -> Iterator[bytes]:
+    blobs.reverse()
+    while blobs:
+        yield blobs.pop()
+
+
+# -- what the pieces need to know of each other
+
+
+def _outlined(complete: bool) -> Any:
+    """A head and notes for each bucket that has rows."""
+
+    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for part in _parts(batches):
+            if part.blocks:
+                table = unpacked(_emptied(part.blocks))
+                with interpreted(few(table.num_rows)):
+                    head, notes = spread.outlined(table, carried.plan(part.before[0]), complete)
+                yield _block(part.run, WHOLE, _BEFORE + 1 + part.number, carried.packed(head))
+                yield _block(part.run, WHOLE, part.number, carried.packed(notes))
+
+    return task
+
+
+def _rebuilt(out: Out, complete: bool) -> Any:
+    def judged(batches: Iterator[pa.RecordBatch]) -> Iterator[Judged]:
+        for part in _parts(batches):
+            plan, *heads = part.before
+            known = [carried.head(head) for head in heads]
+            with interpreted(few(sum(int(head.notes.sum()) for head in known))):
+                rebuilding = spread.rebuilding(known, carried.plan(plan), complete)
+                for k, notes in enumerate(_emptied(part.blocks)):
+                    rebuilding.add(k, carried.notes(notes))
+                shared, found, circles = rebuilding.rebuilt()
+            del rebuilding
+            wrong = tables.violations_table(found, *part.run)
+            yield Judged(*part.run, {"violations": wrong}, Summary(circles=circles, **counted(wrong)))
+            for passed in _passed(shared):
+                yield Judged(*part.run, {}, Summary(), passed=passed)
+
+    return lambda batches: out.emit(judged(batches))
+
+
+def _passed(shared: Shared) -> Iterator[tuple[str, bytes]]:
+    """In chunks: all but the news, which are most of it; then the news."""
+    past, number = shared.past, _BEFORE
+    blob = carried.packed(shared._replace(past=past._replace(entry=past.entry[:0], value=past.value[:0])))
+    for at in range(0, len(blob), CHUNK):
+        yield f"shared {number}", blob[at : at + CHUNK]
+        number += 1
+    number = _NEWS
+    for at in range(0, len(past.entry), CHUNK // 8):
+        mine = slice(at, at + CHUNK // 8)
+        yield f"news {number}", pack(pa.table({"entry": past.entry[mine], "value": past.value[mine]}))
+        number += 1
+
+
+# -- on the workers
+
+
+def _judged(out: Out, complete: bool) -> Any:
+    def judged(batches: Iterator[pa.RecordBatch]) -> Iterator[Judged]:
+        for part in _parts(batches):
+            if part.blocks:
+                shared = carried.shared(b"".join(_emptied(part.before)))
+                shared = shared._replace(past=_with_news(shared.past, part.news))
+                table = unpacked(_emptied(part.blocks))
+                with interpreted(few(table.num_rows)):
+                    found = _found(part.run, table, spread.judged(table, shared, complete), shared)
+                yield found
+
+    return lambda batches: out.emit(judged(batches))
+
+
+def _with_news(past: Past, chunks: list[bytes]) -> Past:
+    n, at = int(past.size.sum()), 0
+    entry, value = np.empty(n, np.int32), np.empty(n, np.int32)
+    for chunk in _emptied(chunks):
+        news = pa.ipc.open_stream(chunk).read_all()
+        mine = slice(at, at + news.num_rows)
+        entry[mine], value[mine] = news["entry"].to_numpy(), news["value"].to_numpy()
+        at = mine.stop
+    return outline.with_vectors(past._replace(entry=entry, value=value))
+
+
+def _found(run: Run, table: pa.Table, a: Audited, shared: Shared) -> Judged:
+    """The tables of these members, except what needs all members; and the input of that."""
+    wrong, members = tables.violations(a, *run), tables.members(a, *run)
+    made = {
+        "verdicts": tables.verdicts(a, *run),
+        "violations": wrong,
+        "quarantine": ingest.bad_table(conflicts(table, a.coded.conflicts.tolist())),
+    }
+    summary = summed(a, members, wrong, table.num_rows)
+    summary.runs = summary.published = 0
+    return Judged(*run, made, summary, passed=("ended 0", carried.packed(spread.ended(a, shared, members))))
+
+
+# -- at the end
+
+
+def _losses(out: Out, terms: Terms) -> Any:
+    """What members lack, and owners of one ticket: from the states that all of them ended with."""
+
+    def judged(batches: Iterator[pa.RecordBatch]) -> Iterator[Judged]:
+        for part in _parts(batches):
+            shared = carried.shared(b"".join(part.before))
+            pieces = [carried.ended(blob) for blob in part.blocks]
+            with interpreted(few(0)):
+                end = spread.at_the_end(shared, pieces, terms.complete)
+            samples = (piece.sample for piece in pieces)
+            rates, doubts = rated.judged(samples, end.everybody, end.doubts, terms.error_rate)
+            made = {
+                "members": end.members,
+                "violations": tables.violations_table([*end.found, *rated.wrong(rates)], *part.run),
+                "rates": tables.rates_table(rates, *part.run),
+                "doubts": tables.doubts_table(doubts, *part.run),
+            }
+            summary = Summary(runs=1, published=len(shared.past.origin), **counted(made["violations"]))
+            summary.doubt(doubts)
+            summary.rate(rates)
+            yield Judged(*part.run, made, summary)
+
+    return lambda batches: out.emit(judged(batches))

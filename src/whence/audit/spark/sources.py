@@ -1,0 +1,132 @@
+"""Traces as sources of Spark, for `spark.read` and `spark.readStream`.
+
+    from whence.audit.spark import register
+    register(spark)
+    rows = spark.read.format("whence").load("s3://bucket/traces")       # then: whence.audit.spark.audit(rows)
+    rows = spark.readStream.format("whence").load("traces")             # files that grow, a directory of this machine
+    steps = spark.read.format("shiviz").option("parser", r"...").load("logs")
+
+The rows have the columns of the table `events`, and `position`, `bad` and `raw`: where something is no row, `bad` says
+why, with its text in `raw`; `audit` puts it into the quarantine. A partition is a piece of a file. Spark does not prune
+columns of sources in Python; with a schema of one's own (`spark.read.schema("run string, member string, ...")`) only
+its columns are read. (A source that takes filters does not work at all in a session where that is not switched on.)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, MutableMapping, Sequence
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from whence.audit.spark import foreign, ingest
+from whence.audit.spark.growing import BATCH_BYTES, GrowingReader
+from whence.audit.spark.ingest import Bad, Piece
+from whence.audit.spark.json_lines import schema_of
+from whence.audit.spark.place import is_local, place_of
+from whence.audit.trace.schema import COLUMNS
+from whence.errors import UsageError
+
+_NAMES: Final = tuple(column.name for column in COLUMNS)
+
+
+def register(spark: SparkSession) -> None:
+    """Make the formats `whence` and `shiviz` known to this session."""
+    for source in (Traces, Logs):
+        spark.dataSource.register(source)
+
+
+def _paths(options: MutableMapping[str, str]) -> list[str]:
+    """What `load` was given: a path, or several."""
+    if "paths" in options:
+        some: list[str] = json.loads(options["paths"])
+        return some
+    if "path" not in options:
+        raise UsageError("no path: load('traces'), or .option('path', 'traces')")
+    return [options["path"]]
+
+
+class Traces(DataSource):
+    """`format("whence")`: traces as files, directories and globs, anywhere. As a stream: a directory of this machine;
+    option `max_bytes`: of trace in a batch; option `blocks`: rows in blocks, for `audit_stream`, so that Spark has a
+    handful of rows to carry instead of each of the trace."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "whence"
+
+    @property
+    def _blocks(self) -> bool:
+        return self.options.get("blocks", "false").lower() == "true"
+
+    def schema(self) -> StructType | str:
+        if self._blocks:
+            from whence.audit.spark.blocks import BLOCKS  # lazily: where rows are read, nobody needs the judge
+
+            return BLOCKS
+        return ingest.raw_schema()
+
+    def reader(self, schema: StructType) -> TraceReader:
+        if self._blocks:
+            raise UsageError(
+                "blocks are for streams (audit_stream); of files, audit_files and `whence audit` make them"
+            )
+        return TraceReader(_paths(self.options), schema.names)
+
+    def streamReader(self, schema: StructType) -> GrowingReader:
+        (path,) = _paths(self.options)
+        if not is_local(path):
+            raise UsageError(f"{path}: a stream follows a directory of this machine; read a store with spark.read")
+        return GrowingReader(place_of(path), int(self.options.get("max_bytes", BATCH_BYTES)), self._blocks)
+
+
+class TraceReader(DataSourceReader):
+    """A partition is a piece of a file, or a file that is no trace."""
+
+    def __init__(self, paths: Sequence[str], columns: Sequence[str]) -> None:
+        self._paths, self._columns = paths, columns
+
+    def partitions(self) -> Sequence[InputPartition]:
+        pieces, bad = ingest.plan(ingest.find(self._paths))
+        return [InputPartition(job) for job in (*pieces, *bad)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        job: Piece | Bad = partition.value
+        names = [name for name in _NAMES if name in self._columns]
+        none = schema_of(names).empty_table()
+        table, bad = ingest.read_piece(job, names) if isinstance(job, Piece) else (none, [job])
+        rows = ingest.raw_rows(job.file, table, bad)
+        yield from rows.select(list(self._columns)).to_batches(max_chunksize=1 << 16)
+
+
+class Logs(DataSource):
+    """`format("shiviz")`: logs with vector clocks. Options: `parser` (else each log has to begin with its own),
+    `delimiter`. `position` is the line where a record begins, `clock` its vector clock as JSON."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "shiviz"
+
+    def schema(self) -> StructType:
+        return ingest.raw_schema()
+
+    def reader(self, schema: StructType) -> LogReader:
+        return LogReader(_paths(self.options), schema.names, self.options.get("parser"), self.options.get("delimiter"))
+
+
+class LogReader(DataSourceReader):
+    """A partition is a log."""
+
+    def __init__(self, paths: Sequence[str], columns: Sequence[str], parser: str | None, delimiter: str | None) -> None:
+        self._paths, self._columns, self._how = paths, columns, (parser, delimiter)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [InputPartition(str(file)) for file in foreign.find_logs(self._paths)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        rows = foreign.log_rows(partition.value, *self._how)
+        yield from rows.select(list(self._columns)).to_batches(max_chunksize=1 << 16)

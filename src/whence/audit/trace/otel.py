@@ -1,0 +1,188 @@
+"""Imports OpenTelemetry spans: OTLP JSON, as the collector's file exporter writes it (one request a line, or one
+document).
+
+A producer span publishes an event, a consumer span delivers the events of the producer spans that it links to (or of
+its parent). Wall clocks of different machines order nothing, so each of these spans has to carry the count of its
+process's steps in an attribute. Other spans with that attribute are steps, too: they only use up their number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from whence.audit.trace.foreign import Imported, Refused, Step, rows
+from whence.errors import TraceError
+
+COUNTER: Final = "whence.counter"
+"""The attribute with the process's count of its steps."""
+DOCUMENT_LIMIT: Final = 256 << 20
+"""Bytes of a file that is one document. One request a line may be of any size."""
+
+_PRODUCER: Final = (4, "SPAN_KIND_PRODUCER")
+_CONSUMER: Final = (5, "SPAN_KIND_CONSUMER")
+
+
+class _Attribute(msgspec.Struct):
+    key: str
+    value: dict[str, Any] = {}
+
+
+class _Link(msgspec.Struct, rename="camel"):
+    trace_id: str
+    span_id: str
+
+
+class _Span(msgspec.Struct, rename="camel"):
+    trace_id: str
+    span_id: str
+    kind: int | str = 0
+    parent_span_id: str = ""
+    start_time_unix_nano: int | str = 0
+    attributes: list[_Attribute] = []
+    links: list[_Link] = []
+
+
+class _Scope(msgspec.Struct):
+    spans: list[_Span] = []
+
+
+class _Resource(msgspec.Struct):
+    attributes: list[_Attribute] = []
+
+
+class _ResourceSpans(msgspec.Struct, rename="camel"):
+    resource: _Resource = msgspec.field(default_factory=_Resource)
+    scope_spans: list[_Scope] = []
+
+
+class _Request(msgspec.Struct, rename="camel"):
+    resource_spans: list[_ResourceSpans]
+
+
+_decode = msgspec.json.Decoder(_Request).decode
+
+
+class _Place(msgspec.Struct, frozen=True):
+    """A span, its process, and where it stands."""
+
+    span: _Span
+    process: str
+    file: str
+    line: int
+
+
+def read_spans(
+    paths: Iterable[Path], *, order: str = "causal", counter: str = COUNTER, run: str = "otel", cluster: str = ""
+) -> Imported:
+    """The spans in these files as one run."""
+    refused: list[Refused] = []
+    spans = [place for path in paths for place in _spans(path, refused)]
+    published = {
+        (p.span.trace_id, p.span.span_id): f"{p.span.trace_id}:{p.span.span_id}@{p.process}#1"
+        for p in spans
+        if p.span.kind in _PRODUCER
+    }
+    known = {(p.span.trace_id, p.span.span_id) for p in spans}
+    steps: list[Step] = []
+    for place in spans:
+        step = _step(place, counter, published, known)
+        if isinstance(step, Step):
+            steps.append(step)
+        elif step is not None:
+            refused.append(Refused(place.file, place.line, f"span {place.span.span_id}: {step}"))
+    made = rows(steps, run, cluster, order)
+    return Imported(made.rows, refused + made.refused)
+
+
+def _spans(path: Path, refused: list[Refused]) -> Iterator[_Place]:
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                if not line.strip():
+                    continue
+                try:
+                    request = _decode(line)
+                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                    if number == 1 and path.stat().st_size <= DOCUMENT_LIMIT and line.lstrip()[:1] == b"{":
+                        whole = _document(path)
+                        if whole is not None:
+                            yield from _places(whole, path, 1)
+                            return
+                    refused.append(Refused(str(path), number, f"no OTLP request: {error}"))
+                    continue
+                yield from _places(request, path, number)
+    except OSError as error:
+        raise TraceError(f"{path}: cannot read: {error.strerror or error}") from error
+
+
+def _document(path: Path) -> _Request | None:
+    try:
+        return _decode(path.read_bytes())
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _places(request: _Request, path: Path, line: int) -> Iterator[_Place]:
+    for resource in request.resource_spans:
+        named = {a.key: str(next(iter(a.value.values()), "")) for a in resource.resource.attributes}
+        parts = [named[key] for key in ("service.name", "service.instance.id") if named.get(key)]
+        process = ":".join(parts)
+        for scope in resource.scope_spans:
+            for span in scope.spans:
+                yield _Place(span, process, str(path), line)
+
+
+def _step(
+    place: _Place, counter: str, published: dict[tuple[str, str], str], known: set[tuple[str, str]]
+) -> Step | str | None:
+    """The step that a span is; or why it is none; None: it has nothing to do with messages."""
+    span = place.span
+    sends, takes = span.kind in _PRODUCER, span.kind in _CONSUMER
+    number = _number(span.attributes, counter)
+    if number is None:
+        if not sends and not takes:
+            return None
+        return (
+            f"no attribute {counter!r}: it has to count the steps of its process (0, 1, 2, ...), as times of "
+            "different machines order nothing"
+        )
+    if isinstance(number, str):
+        return number
+    if not place.process:
+        return "its resource has neither service.instance.id nor service.name: nobody knows whose step it is"
+    events: tuple[str, ...] = ()
+    if sends:
+        events = (published[span.trace_id, span.span_id],)
+    elif takes:
+        linked = [(link.trace_id, link.span_id) for link in span.links] or (
+            [(span.trace_id, span.parent_span_id)] if span.parent_span_id else []
+        )
+        wanted = [at for at in dict.fromkeys(linked) if at in published or at not in known]
+        if not wanted:
+            return "a consumer span without a link to a producer span"
+        events = tuple(published.get(at, f"{at[0]}:{at[1]}") for at in wanted)
+    kind = "publish" if sends else "deliver" if takes else "step"
+    return Step(place.process, number, kind, events, _nanoseconds(span.start_time_unix_nano), place.file, place.line)
+
+
+def _number(attributes: Sequence[_Attribute], counter: str) -> int | str | None:
+    """The value of the counter; a sentence: it is none."""
+    for attribute in attributes:
+        if attribute.key == counter:
+            value = attribute.value.get("intValue")
+            if isinstance(value, str) and value.isdecimal() and len(value) < 19:
+                value = int(value)
+            if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 60:
+                return f"the attribute {counter!r} is {str(attribute.value)[:60]}, not an intValue of 0 or more"
+            return value
+    return None
+
+
+def _nanoseconds(value: int | str) -> int:
+    """Only shown, so what makes no sense is 0."""
+    number = int(value) if isinstance(value, int) or (value.isdecimal() and len(value) < 20) else 0
+    return number if 0 <= number < 1 << 63 else 0

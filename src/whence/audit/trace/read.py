@@ -1,0 +1,123 @@
+"""Reads the rows of a file, or of all files under a directory; errors name file, line and byte."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal, get_args
+
+import msgspec
+
+from whence.audit.trace.schema import Row
+from whence.errors import TraceError, UsageError
+
+OnBad = Literal["raise", "collect"]
+
+LINE_LIMIT = 1 << 20
+"""The longest JSON line in bytes. A longer one is not a row, and is not read into memory."""
+
+SUFFIXES = (".jsonl", ".parquet")
+
+_PARQUET = b"PAR1"
+
+
+class TraceReader(Iterator[Row]):
+    """Iterates over rows. With `on_bad="collect"`, errors are kept in `bad` (the first `KEPT`; `bad_count` counts all)
+    and reading continues: with the next line of a JSON file, or with the next file after a damaged Parquet file."""
+
+    KEPT = 1_000
+
+    def __init__(self, path: str | os.PathLike[str], on_bad: OnBad = "raise") -> None:
+        if on_bad not in get_args(OnBad):
+            raise UsageError(f"on_bad is 'raise' or 'collect', not {on_bad!r}")
+        self.bad: list[TraceError] = []
+        self.bad_count = 0
+        self._collect = on_bad == "collect"
+        self._rows = self._read(trace_files(Path(path)))
+
+    def __next__(self) -> Row:
+        return next(self._rows)
+
+    def _read(self, files: list[Path]) -> Iterator[Row]:
+        for file in files:
+            try:
+                if _is_parquet(file):
+                    from whence.audit.trace.parquet import read_parquet
+
+                    yield from read_parquet(file)
+                else:
+                    yield from self._read_jsonl(file)
+            except TraceError as error:
+                self._bad(error)
+            except OSError as error:
+                self._bad(TraceError(f"{file}: cannot read: {error.strerror or error}"))
+
+    def _bad(self, error: TraceError) -> None:
+        if not self._collect:
+            raise error
+        self.bad_count += 1
+        if len(self.bad) < self.KEPT:
+            self.bad.append(error)
+
+    def _read_jsonl(self, path: Path) -> Iterator[Row]:
+        decode = msgspec.json.Decoder(Row).decode
+        with path.open("rb") as file:
+            number = start = 0
+            while line := file.readline(LINE_LIMIT):
+                number += 1
+                where = f"{path}: line {number} (byte {start})"
+                start += len(line)
+                if len(line) == LINE_LIMIT and not line.endswith(b"\n"):
+                    self._bad(TraceError(f"{where}: longer than {LINE_LIMIT} bytes: not a whence trace"))
+                    while line and not line.endswith(b"\n"):
+                        line = file.readline(LINE_LIMIT)
+                        start += len(line)
+                    continue
+                try:
+                    row = decode(line)
+                except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                    cut = "" if line.endswith(b"\n") else "truncated: "
+                    self._bad(TraceError(f"{where}: {cut}{error}"))
+                    continue
+                if row.version < 1:
+                    self._bad(TraceError(f"{where}: version {row.version} does not exist"))
+                    continue
+                yield row
+
+
+def read(path: str | os.PathLike[str], on_bad: OnBad = "raise") -> TraceReader:
+    """The rows of a trace: a `.parquet` or `.jsonl` file, or a directory of them. Rows of other versions are read too:
+    unknown columns are ignored, and missing optional ones are None."""
+    return TraceReader(path, on_bad)
+
+
+def trace_files(path: Path) -> list[Path]:
+    """The files of a trace, sorted, without hidden ones (a writer's `.partial`) and those that begin with `_`."""
+    if path.is_file():
+        return [path]
+    if not path.exists():
+        raise TraceError(f"{path}: no such file or directory")
+    found = sorted(p for p in path.rglob("*") if p.suffix in SUFFIXES and p.is_file())
+    found = [p for p in found if not any(part[0] in "._" for part in p.relative_to(path).parts)]
+    if not found:
+        raise TraceError(f"{path}: no trace in this directory (no {' or '.join(SUFFIXES)} file)")
+    return found
+
+
+def _is_parquet(path: Path) -> bool:
+    """Whether it is Parquet, by its first and last bytes. Raises TraceError for a wrong suffix or a truncated file."""
+    size = path.stat().st_size
+    if size == 0:
+        raise TraceError(f"{path}: empty file")
+    with path.open("rb") as file:
+        head = file.read(len(_PARQUET))
+        file.seek(max(0, size - len(_PARQUET)))
+        tail = file.read()
+    if head != _PARQUET:
+        if path.suffix == ".parquet":
+            raise TraceError(f"{path}: byte 0: not a Parquet file (it begins with {head!r})")
+        return False
+    if tail != _PARQUET or size < 3 * len(_PARQUET):
+        raise TraceError(f"{path}: byte {size}: truncated: the Parquet footer is missing")
+    return True

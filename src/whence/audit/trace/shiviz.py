@@ -1,0 +1,331 @@
+"""Imports and exports logs of the ShiViz viewer.
+
+A ShiViz log is text. A parser expression (a JavaScript regular expression with the named groups `host`, `clock` and
+`event`) finds its records; each has a vector clock as a JSON object. A file for the viewer's upload begins with the
+expression, then a line with the expression that separates executions (empty if there is one), then the log.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from whence.audit.trace.read import OnBad
+from whence.audit.trace.replay import in_causal_order
+from whence.audit.trace.schema import Row
+from whence.errors import TraceError, UsageError
+
+EXPRESSION = r"(?<host>\S*) (?<clock>{.*})\n(?<event>.*)"
+"""The expression of exported logs: host and clock on one line, the event on the next."""
+
+DELIMITER = r"=== (?<trace>.*) ==="
+"""Separates executions in exported logs, if there are several."""
+
+SHOWN = ("join", "publish", "receive", "deliver", "drop", "ticket", "snapshot", "leave", "crash", "step")
+"""The kinds of rows that are exported."""
+
+_NEEDED = ("host", "clock", "event")
+EXPRESSION_S = 60.0
+"""Seconds that the expression in a log's own first line may take for the whole log."""
+
+_JAVASCRIPT = re.compile(r"\\k<(?P<back>\w+)>|\\.|(?P<group>\(\?<(?![=!]))|(?P<any>\[\^\])", re.DOTALL)
+_decode_clock = msgspec.json.Decoder(dict[str, int]).decode
+
+
+class Record(msgspec.Struct, frozen=True):
+    """One record of a log."""
+
+    host: str
+    clock: dict[str, int]
+    event: str
+    file: str
+    line: int
+    """Where the record begins, from 1."""
+    execution: str = ""
+    """The label of the execution it belongs to."""
+    fields: dict[str, str] = {}
+    """The values of other named groups, such as `date`."""
+
+    @property
+    def own(self) -> int:
+        """The host's own entry: its count of steps."""
+        return self.clock[self.host]
+
+
+class Refused(NamedTuple):
+    """A record without a usable clock."""
+
+    line: int
+    reason: str
+    raw: str
+    """The line it begins in."""
+
+
+class Log(msgspec.Struct, frozen=True):
+    """A parsed log."""
+
+    records: list[Record] = []
+    passed_over: list[tuple[int, str]] = []
+    """Line and text of what belongs to no record; the viewer ignores it too."""
+    refused: list[Refused] = []
+    """Records without a usable clock, with `on_bad="collect"`."""
+
+
+# -- in
+
+
+def compile_expression(expression: str, needed: tuple[str, ...] = _NEEDED, what: str = "parser") -> re.Pattern[str]:
+    """Translate a JavaScript regular expression: named groups, `^` and `$` at every line, ASCII `\\d` and `\\w`."""
+
+    def translate(found: re.Match[str]) -> str:
+        if found["back"]:
+            return f"(?P={found['back']})"
+        if found["group"]:
+            return "(?P<"
+        return r"[\s\S]" if found["any"] else found[0]
+
+    try:
+        pattern = re.compile(_JAVASCRIPT.sub(translate, expression), re.MULTILINE | re.ASCII)
+    except re.error as error:
+        raise UsageError(f"cannot use the {what} expression {expression!r}: {error}") from error
+    missing = [name for name in needed if name not in pattern.groupindex]
+    if missing:
+        raise UsageError(f"the parser expression {expression!r} lacks the named groups: {', '.join(missing)}")
+    return pattern
+
+
+def parse_log(
+    text: str,
+    expression: str = EXPRESSION,
+    delimiter: str = "",
+    file: str = "<log>",
+    on_bad: OnBad = "raise",
+    first_line: int = 1,
+) -> Log:
+    """Parse a log. A clock that is not a JSON object of counts, or has no entry for its own host, raises a TraceError
+    that names the line, or goes to `refused`."""
+    pattern = compile_expression(expression)
+    log = Log()
+    line, counted = first_line, 0
+
+    def line_at(position: int) -> int:
+        nonlocal line, counted
+        line, counted = line + text.count("\n", counted, position), position
+        return line
+
+    def pass_over(begin: int, end: int) -> None:
+        rest = text[begin:end]
+        if rest.strip():
+            log.passed_over.append((line_at(end - len(rest.lstrip())), rest.strip()))
+
+    for label, start, end in _executions(text, delimiter):
+        done = start
+        for match in pattern.finditer(text, start, end):
+            pass_over(done, match.start())
+            done = match.end()
+            try:
+                log.records.append(_record(match, file, line_at(match.start()), label))
+            except ValueError as reason:
+                if on_bad == "raise":
+                    raise TraceError(f"{file}: line {line}: {reason}") from reason
+                begin, end_of_line = text.rfind("\n", 0, match.start()) + 1, text.find("\n", match.start())
+                raw = text[begin : end_of_line if end_of_line >= 0 else len(text)]
+                log.refused.append(Refused(line, str(reason), raw))
+        pass_over(done, end)
+    if not log.records and not log.refused:
+        raise TraceError(f"{file}: the parser expression {expression!r} finds no record")
+    return log
+
+
+def _executions(text: str, delimiter: str) -> Iterator[tuple[str, int, int]]:
+    """Label, begin and end of each execution that is not empty."""
+    label, start = "", 0
+    if delimiter.strip():
+        pattern = compile_expression(delimiter, needed=(), what="delimiter")
+        for number, match in enumerate(pattern.finditer(text), 1):
+            if text[start : match.start()].strip():
+                yield label, start, match.start()
+            label = match["trace"] if "trace" in pattern.groupindex else str(number)
+            start = match.end()
+    if text[start:].strip() or start == 0:
+        yield label, start, len(text)
+
+
+def _record(match: re.Match[str], file: str, line: int, label: str) -> Record:
+    """The record of a match; ValueError for a bad clock."""
+    host, text = match["host"] or "", match["clock"] or ""
+    try:
+        clock = _decode_clock(text.replace('\\"', '"') if text.startswith('{\\"') else text)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"the clock {text[:80]!r} is not a JSON object of counts: {error}") from error
+    if host not in clock:
+        raise ValueError(f"the clock {text[:80]!r} has no entry for its own host {host!r}")
+    others = {name: value or "" for name, value in match.groupdict().items() if name not in _NEEDED}
+    return Record(host, clock, match["event"] or "", file, line, label, others)
+
+
+def load_log(
+    path: str | os.PathLike[str],
+    expression: str | None = None,
+    delimiter: str | None = None,
+    on_bad: OnBad = "raise",
+) -> Log:
+    """Parse a log file. Without an expression, the file must begin with one, as for the viewer's upload; its second
+    line is the delimiter then, unless one is given."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise TraceError(f"{path}: cannot read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise TraceError(f"{path}: byte {error.start}: not UTF-8 text") from error
+    if not text.strip():
+        raise TraceError(f"{path}: empty file: no record")
+    if expression is not None:
+        return parse_log(text, expression, delimiter or "", str(path), on_bad)
+    first, _, rest = text.partition("\n")
+    second, _, log = rest.partition("\n")
+    if "(?<clock>" not in first:
+        raise TraceError(f"{path}: line 1: no parser expression; pass one")
+    with _time_limit(path):
+        return parse_log(log, first, second if delimiter is None else delimiter, str(path), on_bad, first_line=3)
+
+
+@contextmanager
+def _time_limit(path: str | os.PathLike[str]) -> Iterator[None]:
+    """A regular expression out of a file can take exponential time. The alarm reaches it in the main thread only, where
+    commands and Spark's workers run; elsewhere there is no limit."""
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def over(number: int, frame: object) -> None:
+        raise TraceError(f"{path}: its parser expression takes longer than {EXPRESSION_S} s: pass a simpler one")
+
+    former = signal.signal(signal.SIGALRM, over)
+    signal.setitimer(signal.ITIMER_REAL, EXPRESSION_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, former)
+
+
+def to_rows(records: Iterable[Record], run: str, cluster: str = "") -> Iterator[Row]:
+    """Trace rows of kind `step`. The host is the member, its own clock entry gives the order, and the clock is kept as
+    JSON. An execution's label is added to the run."""
+    by_host: dict[tuple[str, str], list[Record]] = {}
+    for record in records:
+        by_host.setdefault((record.execution, record.host), []).append(record)
+    for (execution, host), mine in by_host.items():
+        mine.sort(key=lambda record: record.own)
+        for lseq, record in enumerate(mine):
+            if lseq and record.own == mine[lseq - 1].own:
+                raise TraceError(f"{record.file}: line {record.line}: {host} counts {record.own} a second time")
+            yield Row(
+                f"{run}/{execution}" if execution else run,
+                cluster,
+                host,
+                lseq,
+                0,
+                "step",
+                event=f"{host}:{record.own}",
+                origin=host,
+                clock=msgspec.json.encode(record.clock).decode(),
+                reason=record.event,
+            )
+
+
+# -- out
+
+
+def to_log(rows: Iterable[Row], kinds: Iterable[str] = SHOWN) -> Iterator[str]:
+    """Export a log for the viewer's upload, in pieces. Vector clocks are counted from publishes and deliveries: each
+    member is a host whose own entry rises with every record; a receipt or delivery merges the clock of its publish, a
+    join that of its snapshot or previous incarnation. The protocol's own timestamps are not used."""
+    shown = frozenset(kinds)
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row.run, row.cluster), []).append(row)
+    several = len(groups) > 1
+    yield f"{EXPRESSION}\n{DELIMITER if several else ''}\n"
+    for (run, cluster), group in groups.items():
+        if several:
+            yield f"=== {_one_line(f'{run} {cluster}'.strip())} ===\n"
+        clocks = _Clocks()
+        for row in in_causal_order(group):
+            if row.kind in shown:
+                host, clock = clocks.step(row)
+                yield f"{host} {msgspec.json.encode(clock).decode()}\n{_describe(row)}\n"
+
+
+def write_log(rows: Iterable[Row], path: str | os.PathLike[str], kinds: Iterable[str] = SHOWN) -> None:
+    """`to_log` into a file."""
+    try:
+        with Path(path).open("w", encoding="utf-8") as file:
+            file.writelines(to_log(rows, kinds))
+    except OSError as error:
+        raise TraceError(f"{path}: cannot write: {error.strerror or error}") from error
+
+
+class _Clocks:
+    """A vector clock per host, over the records of one execution."""
+
+    def __init__(self) -> None:
+        self._now: dict[str, dict[str, int]] = {}
+        self._published: dict[str | None, dict[str, int]] = {}
+        self._taken: dict[str | None, dict[str, int]] = {}
+
+    def step(self, row: Row) -> tuple[str, dict[str, int]]:
+        """The host and the clock of this step."""
+        host = _host(row.member)
+        if row.kind == "step" and row.clock is not None:
+            return host, _decode_clock(row.clock)
+        now = self._now.setdefault(host, {host: 0})
+        now[host] += 1
+        match row.kind:
+            case "publish":
+                self._published[row.event] = dict(now)
+            case "receive" | "deliver":
+                _take_in(now, self._published.get(row.event))
+            case "snapshot":
+                self._taken[row.token] = dict(now)
+            case "join" if row.token is not None:
+                _take_in(now, self._taken.get(row.token))
+            case "join" if row.peer is not None and row.reason == "checkpoint":
+                _take_in(now, self._now.get(_host(row.peer)))
+        return host, now
+
+
+def _take_in(now: dict[str, int], other: dict[str, int] | None) -> None:
+    for host, count in (other or {}).items():
+        if count > now.get(host, 0):
+            now[host] = count
+
+
+def _host(member: str) -> str:
+    return re.sub(r"\s", "_", member)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _describe(row: Row) -> str:
+    """The record's text: `deliver 0:0.0.1:3@m1#1`, `drop ... (late)`, `join (snapshot) of m2#1`."""
+    if row.kind == "step":
+        return row.reason or ""
+    words = [row.kind]
+    if row.kind == "ticket" and row.ticket is not None:
+        words.append(str(row.ticket))
+    words += [row.event] if row.event else []
+    words += [f"({row.reason})"] if row.reason else []
+    words += [f"{'of' if row.kind == 'join' else 'from'} {row.peer}"] if row.peer else []
+    return _one_line(" ".join(words))

@@ -1,0 +1,145 @@
+"""The settings of dissemination. All members of a cluster share them: `check` refuses what exceeds their caps."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from whence.core.cast import sizing
+from whence.errors import ConfigError
+
+_MAY_BE_ZERO = ("buffer", "history", "unsubs_size", "expire", "lost_size", "neighbours", "graft", "silence")
+
+
+class CastConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How one cluster gossips. The defaults are the papers' where the papers have one (CCC11 section 6)."""
+
+    mode: sizing.Mode = "rounds"
+    """`rounds`: items travel in the messages of the rounds, as in the papers: constant traffic, about half a round of
+    latency a hop. `eager`: items are pushed at once and forwarded once; rounds carry only digests and membership, and
+    the order layer pulls what is missing: latency of the network, traffic by load. `tree`: items are pushed at once
+    along trees over a few fixed neighbours, about one packet for each member; neighbours announce what they have, and
+    what the trees missed is pulled. All members of a cluster use the same mode."""
+    round: int = 100_000_000
+    """Nanoseconds between two rounds of a member. Shorter: less latency in `rounds`, faster repair and faster
+    detection of crashes; cost: `fanout` messages a round for every member."""
+    in_step: bool = False
+    """Rounds begin at multiples of `round` of the member's clock, so members with equal clocks are in step, as in the
+    papers' model; else each begins at a random phase. In step, fewer rounds reach everybody (`sizing`), but all
+    messages of a round are on their way at the same instant."""
+    fanout: int = 4
+    """Members that one message goes to. `sizing.choose` gives the least that reaches all with a wanted probability."""
+    termination: int = 5
+    """Rounds (`rounds`) or hops (`eager`) after its creation in which an item is forwarded. Larger: more members
+    reached, more copies. The papers' 4 and 5 reach all of 60 members with probability 0.95, of 125 with 0.55, of 250
+    hardly ever (but 98 % of them on average: `sizing.reach`, `sizing.coverage`); the order layer recovers the rest."""
+    max_events: int = 20
+    """Items in one message; the youngest go first. Too small for the load (`load * termination` is what is alive at a
+    time): old items are pushed out before everybody has them; `stats.truncated` counts them."""
+    max_bytes: int = 60_000
+    """Bytes of items in one message (by `Item.size`); the default fits a UDP datagram. A message may always hold one
+    item, whatever its size: otherwise a large one could never be sent."""
+    max_members: int = 10
+    """Membership entries in one message (the sender is one of them), and unsubscriptions likewise. More: crashes
+    and joins are known sooner (`sizing.expire` grows with `members / (fanout * max_members)`); about 25 bytes each."""
+    max_welcome: int = 100
+    """Membership entries in the answer to a subscription; about 25 bytes each."""
+    members: int = 250
+    """The size of cluster to be ready for. Only a bound for formulas (the expiry of partial views, unsubscriptions):
+    the cluster may be larger or smaller."""
+    loss: float = 0.05
+    """Messages lost, as a fraction: what the formulas assume, not what is done."""
+    load: float = 6.0
+    """Items created a round in the whole cluster: what `buffer` and `history` are derived from (papers:
+    `coordinators * p = 6`)."""
+    buffer: int = 0
+    """Items held for forwarding in `rounds` mode; 0: `sizing.buffer(load, termination)`. On overflow the oldest are
+    dropped and counted (`stats.overflow`)."""
+    buffer_bytes: int = 4 << 20
+    """Bytes held for forwarding (by `Item.size`); a single larger item may be held alone."""
+    history: int = 0
+    """Keys remembered to suppress second deliveries, about 200 bytes each; 0: `sizing.history(load, termination)`
+    (papers: 40). Too small: an item is handed up, and forwarded, twice."""
+    view: Literal["full", "partial"] = "full"
+    """`full`: everybody is known; memory and expiry grow with the cluster. `partial`: lpbcast's bounded view."""
+    max_view: int = 4096
+    """Members in a full view: a bound against a peer that invents members, not a setting to tune."""
+    view_size: int = 20
+    """Members in a partial view. Larger than `fanout`, and about `3 ln(members)` so that the views' graph stays
+    connected under churn."""
+    subs_size: int = 20
+    """Subscriptions that a partial view keeps for recirculation (lpbcast's subs); random ones are dropped."""
+    unsubs_size: int = 0
+    """Members known to have left, so that stale entries do not bring them back; 0: `max(64, members)`. When full, the
+    oldest are forgotten: a leaver may then reappear until it expires."""
+    expire: int = 0
+    """Rounds without a fresh assertion after which a member counts as crashed; 0: `sizing.expire` of the current
+    (full) or configured (partial) number of members. Smaller: crashes are seen sooner, live members are expired
+    by mistake more often (they come back with their next assertion)."""
+    lost_size: int = 32
+    """Expired addresses kept to be tried again, so that a healed partition merges by itself."""
+    lost_every: int = 10
+    """Rounds between two such tries (one `Subscribe` each). Smaller: a healed cluster merges sooner."""
+    neighbours: int = 0
+    """`tree`: neighbours that a member looks for; 0: `sizing.neighbours(members)`. More: fewer hops, and more crashes
+    survived at once; cost: an announcement for each in every second round."""
+    trees: int = 256
+    """`tree`: publishers that have a tree of their own, with the fewest hops; its first item goes over all links. When
+    there are more publishers, the tree unused for the longest time is forgotten. 1: one tree for all, as in Plumtree:
+    no such first items, and up to twice the hops."""
+    graft: int = 0
+    """`tree`: nanoseconds to wait for an announced item before asking for it, and between two requests; 0: a quarter
+    of a round. Shorter than its way down the tree: items are asked for that are on their way, and arrive twice."""
+    silence: int = 0
+    """`tree`: rounds without a word after which a neighbour is replaced; 0: `sizing.silence(loss)`."""
+    max_keys: int = 256
+    """`tree`: items named in one announcement or request; about 15 bytes each."""
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value, least = getattr(self, name), int(name not in _MAY_BE_ZERO)
+            if type(value) is int and value < least:
+                raise ConfigError(f"cast.{name} is {value}; want {least} or more")
+        if self.max_members < 2:
+            raise ConfigError(f"cast.max_members is {self.max_members}; want 2 or more (the sender is one)")
+        if not 0 <= self.loss < 1:
+            raise ConfigError(f"cast.loss is {self.loss}; want 0 <= loss < 1")
+        if not self.load > 0:
+            raise ConfigError(f"cast.load is {self.load}; want more than 0")
+        if self.view == "partial" and self.view_size <= self.fanout:
+            raise ConfigError(f"cast.view_size is {self.view_size}; want more than fanout ({self.fanout})")
+
+    @property
+    def buffer_items(self) -> int:
+        """`buffer`, or its formula; never less than one message."""
+        return self.buffer or max(self.max_events, sizing.buffer(self.load, self.termination))
+
+    @property
+    def history_keys(self) -> int:
+        """`history`, or its formula."""
+        return self.history or sizing.history(self.load, self.termination)
+
+    @property
+    def unsubs_kept(self) -> int:
+        """`unsubs_size`, or its formula."""
+        return self.unsubs_size or max(64, self.members)
+
+    @property
+    def degree(self) -> int:
+        """`neighbours`, or its formula."""
+        return self.neighbours or sizing.neighbours(self.members)
+
+    @property
+    def graft_ns(self) -> int:
+        """`graft`, or its formula."""
+        return self.graft or max(1, self.round // 4)
+
+    @property
+    def silence_ns(self) -> int:
+        """`silence`, or its formula, in nanoseconds."""
+        return (self.silence or sizing.silence(self.loss)) * self.round
+
+    def expire_rounds(self, members: int) -> int:
+        """`expire`, or its formula for a cluster of so many members."""
+        return self.expire or sizing.expire(members, self.fanout, self.max_members, self.loss)

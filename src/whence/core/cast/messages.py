@@ -1,0 +1,155 @@
+"""What members say to each other to disseminate: numbered messages, and the check every one passes first."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import msgspec
+
+from whence.core.cast.config import CastConfig
+from whence.core.clock import AnyFrame, Digest, MemberId, address_of, boot_of
+from whence.errors import TooLarge
+
+MAX_AGE = 1_000
+"""Rounds or hops an item can have behind it: far beyond any sensible `termination`."""
+MAX_ROUNDS = 1 << 31
+"""Age of a membership entry: at ten rounds a second, seven years of silence."""
+
+Aged = tuple[MemberId, int]
+"""A member and the rounds since it last asserted itself (or, in `unsubs`, since it left)."""
+
+
+class News(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=2):
+    """An announcement that is no event, such as the ring's "p owns t". `number` counts the origin's news."""
+
+    origin: MemberId
+    number: int
+    body: bytes
+    signature: bytes = b""
+    """A publisher's, in a cluster with roles."""
+
+    def unsigned(self) -> bytes:
+        """What the signature is about. No frame's begins like it."""
+        return b"news\0%b\0%d\0%b" % (self.origin.encode(), self.number, self.body)
+
+    @property
+    def key(self) -> tuple[MemberId, int]:
+        """Names the news within a cluster; no frame has such a key, whose parts are all ints."""
+        return (self.origin, self.number)
+
+    @property
+    def size(self) -> int:
+        """Bytes on the wire, near enough for the caps."""
+        return 12 + len(self.origin) + len(self.body) + len(self.signature)
+
+
+def origin_of(item: Item) -> MemberId:
+    """Who published it."""
+    return item.origin if isinstance(item, News) else item.owner
+
+
+Item = AnyFrame | News
+"""What is disseminated. Tags (1 to 4) are of this union alone."""
+
+Heads = tuple[tuple[MemberId, int], ...]
+"""The digest of a cluster without tickets: how far a member has taken some owners' frames."""
+
+
+class Gossip(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
+    """One message of a round, or one push of the eager mode. `ages[i]` belongs to `items[i]`: the hops from its
+    origin to whoever receives this message, so 1 or more."""
+
+    items: tuple[Item, ...] = ()
+    ages: tuple[int, ...] = ()
+    digest: Digest | None = None
+    members: tuple[Aged, ...] = ()
+    unsubs: tuple[Aged, ...] = ()
+    heads: Heads = ()
+
+
+class Subscribe(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=2):
+    """The sender wants to be a member: sent to any member, which answers `Welcome` and spreads the word.
+    `wanted` is the largest sample the sender has use for."""
+
+    wanted: int
+
+
+class Welcome(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=3):
+    """A sample of the answering member's view, itself included."""
+
+    members: tuple[Aged, ...]
+
+
+Key = tuple[int | str, ...]
+"""`Item.key` as it travels: three ints (a frame), an owner and two ints (a frame without a ticket), or an origin and a
+number (news)."""
+
+
+class IHave(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=4):
+    """Trees: items that the sender has got lately, for all its neighbours. `ages[i]` is the age that `keys[i]` would
+    have if the sender passed it on. An empty one says that the sender is alive and the receiver its neighbour."""
+
+    keys: tuple[Key, ...] = ()
+    ages: tuple[int, ...] = ()
+
+
+class Graft(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=5):
+    """Trees: send these items, and push further ones of their origins."""
+
+    keys: tuple[Key, ...]
+
+
+class Prune(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=6):
+    """Trees: do not push items of these origins to the sender; announce them only. An empty name stands for all of
+    them, in a cluster with a single tree."""
+
+    origins: tuple[MemberId, ...]
+
+
+class Neighbor(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=7):
+    """Trees: the sender wants to be a neighbour (HyParView's NEIGHBOR). `urgent`: it has no other, or had this one
+    before; the receiver makes room."""
+
+    urgent: bool
+
+
+class NeighborReply(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=8):
+    """Trees: the answer to `Neighbor`: the sender is a neighbour now, or not."""
+
+    linked: bool
+
+
+class Disconnect(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=9):
+    """Trees: the sender is not, or no longer, the receiver's neighbour; it stays a member."""
+
+
+CastMessage = Gossip | Subscribe | Welcome | IHave | Graft | Prune | Neighbor | NeighborReply | Disconnect
+"""Tags 1..15 belong to this room; 10..15 are free."""
+
+
+@lru_cache(maxsize=1 << 14)
+def parts(member: MemberId) -> tuple[str, int]:
+    """`(address, boot)` of a member. Cached: the same few hundred names are in every message."""
+    return address_of(member), boot_of(member)
+
+
+def check(message: CastMessage, config: CastConfig) -> None:
+    """Refuse more than a member with this configuration sends; what the message says the wire has checked. Raises
+    `TooLarge` before any state changes."""
+    if type(message) is Gossip:
+        most = config.max_members
+        if len(message.items) > config.max_events or len(message.members) > most or len(message.unsubs) > most:
+            _cap("items", message.items, config.max_events)
+            _cap("members", message.members, most)
+            _cap("unsubs", message.unsubs, most)
+    elif type(message) is Welcome:
+        _cap("welcome", message.members, config.max_welcome)
+    elif type(message) is IHave or type(message) is Graft:
+        _cap("keys", message.keys, config.max_keys)
+    elif type(message) is Prune:
+        _cap("origins", message.origins, config.max_events)
+
+
+def _cap(what: str, entries: tuple[object, ...], cap: int) -> None:
+    if len(entries) > cap:
+        raise TooLarge(f"{len(entries)} entries in {what}; the cap is {cap}")

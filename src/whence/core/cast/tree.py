@@ -1,0 +1,340 @@
+"""PrCast by trees: Plumtree (Leitao, Pereira, Rodrigues: Epidemic broadcast trees, SRDS 2007) over the neighbours of
+`overlay`.
+
+An item is pushed along a tree to whoever has not got it, about one packet for each member, and announced to everybody
+else. Rules:
+
+1. A new item goes at once to the neighbours that are eager for its origin. Its announcement (`IHave`) goes to half of
+   them with the next round, to the other half with the one after it. A new neighbour is eager for every origin.
+2. The first copy makes its sender eager. Any further copy makes its sender lazy, and tells it so (`Prune`): what is
+   left is a tree, and it consists of the fastest links.
+3. An item that was announced and has not come within `graft` is asked for (`Graft`), from one announcer after the
+   other, the nearest to the origin first. Both ends are eager then: the tree has grown around the fault.
+4. Without neighbours an item is pushed at random, as in `eager` mode.
+
+Departs from Plumtree:
+
+* A tree for each origin instead of one for all, so its hops are those of a shortest path, not up to twice as many. The
+  paper names it as an option. Their number is bounded (`trees`): an origin that was forgotten floods the links once.
+* Announcements are gathered for two rounds: they are most of what a member sends when little is published. Rounds of
+  the neighbours are out of step, so the first one comes after a fraction of it. They go to all neighbours, eager ones
+  too, so all get the same bytes; and a lost push is noticed by its parent's own announcement: the next parent is often
+  the same, and the loss does not bend the tree.
+* A request goes to the nearest announcer rather than to the first one, so repaired trees stay short. Plumtree repairs
+  them later, by comparing hops (its optimisation), which keeps a tree of several senders in motion.
+* A second copy from the parent is the network's, and prunes nothing.
+* Frames that the trees missed altogether are recovered by the order layer, by its digests.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Sequence
+
+from whence.core.cast.base import NEVER_WAKE, CastOutput, CastStats, First, MemberDown, Vet
+from whence.core.cast.config import CastConfig
+from whence.core.cast.dissemination import Dissemination
+from whence.core.cast.messages import (
+    MAX_AGE,
+    CastMessage,
+    Disconnect,
+    Gossip,
+    Graft,
+    Heads,
+    IHave,
+    Item,
+    Key,
+    Neighbor,
+    NeighborReply,
+    Prune,
+    origin_of,
+)
+from whence.core.cast.overlay import Overlay
+from whence.core.cast.views import View, pick
+from whence.core.clock import Digest, MemberId, is_member_id
+from whence.errors import BadMessage
+
+REQUESTS = 4
+"""How often an announced item is asked for, and how many announcers are remembered."""
+
+
+class Held:
+    """The last items, for those who ask: bounded in number and bytes, first in first out."""
+
+    def __init__(self, config: CastConfig, stats: CastStats) -> None:
+        self._limit = config.buffer_items
+        self._bytes_limit = config.buffer_bytes
+        self._stats = stats
+        self._order: deque[Key] = deque()
+        self._items: dict[Key, tuple[Item, int]] = {}
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def get(self, key: Key) -> tuple[Item, int] | None:
+        """The item, and its age here."""
+        return self._items.get(key)
+
+    def add(self, item: Item, age: int) -> None:
+        key = item.key
+        if key in self._items:  # the history is shorter than this
+            return
+        self._items[key] = (item, age)
+        self._order.append(key)
+        self.bytes += item.size
+        while len(self._order) > self._limit or (self.bytes > self._bytes_limit and len(self._order) > 1):
+            old, _ = self._items.pop(self._order.popleft())
+            self.bytes -= old.size
+
+
+class _Missing:
+    """An item announced and not received."""
+
+    __slots__ = ("announcers", "ask_at", "requests")
+
+    def __init__(self, ask_at: int) -> None:
+        self.announcers: list[tuple[int, int, MemberId]] = []  # (requests, age, member): the least is asked next
+        self.ask_at = ask_at
+        self.requests = 0
+
+    def next(self) -> MemberId:
+        """Whom to ask now."""
+        requests, age, member = min(self.announcers)
+        self.announcers.remove((requests, age, member))
+        self.announcers.append((requests + 1, age, member))
+        self.requests += 1
+        return member
+
+
+class TreeCast(Dissemination):
+    """PrCast by trees."""
+
+    def __init__(
+        self, me: MemberId, config: CastConfig, view: View, rng: random.Random, vet: Vet | None = None
+    ) -> None:
+        super().__init__(me, config, view, rng, vet)
+        self.overlay = Overlay(config, view, rng, self._send)
+        self._held = Held(config, self.stats)
+        self._news: deque[tuple[Key, int]] = deque(maxlen=config.buffer_items)  # to be announced, while they are held
+        self._told: list[tuple[Key, int]] = []  # announced to half of the neighbours
+        self._missing: dict[Key, _Missing] = {}  # in the order of `ask_at`
+        self._origins: dict[MemberId, None] = {}  # with a tree, the latest used last
+        self._max_missing = max(config.max_keys, config.buffer_items)
+
+    def start(self, contacts: Sequence[MemberId], now: int, genesis: bool) -> list[CastOutput]:
+        out = super().start(contacts, now, genesis)
+        self.overlay.seek(now, out)
+        return out
+
+    def broadcast(self, item: Item, now: int) -> list[CastOutput]:
+        out: list[CastOutput] = []
+        if self.wake_at != NEVER_WAKE and self._remember(item.key, self.me):
+            self._spread(self.me, [(item, 0)], out)
+        return out
+
+    def receive(self, sender: MemberId, message: CastMessage, now: int) -> list[CastOutput]:
+        out = super().receive(sender, message, now)
+        if self.wake_at == NEVER_WAKE:
+            return out
+        for change in out:
+            if type(change) is MemberDown and change.reason in ("left", "restarted"):
+                self.overlay.forget(change.member)
+        self.overlay.spoke(sender, now, out)
+        if not self.overlay.links:
+            self.overlay.seek(now, out)
+        self._plan()
+        return out
+
+    def wake(self, now: int, digest: Digest | Heads | None) -> list[CastOutput]:
+        out: list[CastOutput] = []
+        if now < self.wake_at:
+            return out
+        if now >= self.round_at:
+            slept = self._round(now, digest, out)
+            self.overlay.tick(now, slept * self.config.round, self.stats.rounds, out)
+            self._announce(out)
+        self._graft(now, out)
+        self._plan()
+        return out
+
+    def remove(self, member: MemberId) -> None:
+        super().remove(member)
+        self.overlay.forget(member)
+
+    def unreachable(self, address: str, now: int) -> list[CastOutput]:
+        out: list[CastOutput] = []
+        if self.wake_at != NEVER_WAKE:
+            for member in self.overlay.at(address):
+                self.overlay.fell(member, now)
+            self.overlay.seek(now, out)
+        return out
+
+    def members(self) -> list[MemberId]:
+        """The view and the neighbours: a partial view may have evicted one."""
+        return list(dict.fromkeys((*self.view.pool, *self.overlay.links)))
+
+    # Its parts
+
+    def _leave_targets(self) -> list[MemberId] | None:
+        others = [m for m in pick(self.view.pool, self.config.fanout, self.rng) if m not in self.overlay.links]
+        return [*self.overlay.links, *others]
+
+    def _plan(self) -> None:
+        self.wake_at = self.round_at
+        if self._missing:
+            self.wake_at = min(self.wake_at, next(iter(self._missing.values())).ask_at)
+
+    def _first(self, sender: MemberId, fresh: list[tuple[Item, int]], now: int, out: list[CastOutput]) -> None:
+        link = self.overlay.links.get(sender)
+        taken: list[tuple[Item, int]] = []
+        for item, age in fresh:
+            if not self._remember(item.key, sender):  # twice in one message
+                continue
+            self.stats.firsts += 1
+            self._missing.pop(item.key, None)
+            out.append(First(item, sender, age))
+            taken.append((item, age))
+            if link is not None:
+                link.lazy.discard(self._tree(item))  # rule 2
+        self._spread(sender, taken, out)
+
+    def _again(self, sender: MemberId, items: list[Item], now: int, out: list[CastOutput]) -> None:
+        """Rule 2."""
+        link = self.overlay.links.get(sender)
+        if link is None:
+            return
+        origins = {self._tree(item): None for item in items if self._seen[item.key] != sender}
+        if origins:
+            link.lazy.update(origins)
+            self.stats.pruned += len(origins)
+            self._send([sender], Prune(tuple(origins)), out)
+
+    def _spread(self, sender: MemberId, items: list[tuple[Item, int]], out: list[CastOutput]) -> None:
+        """Rules 1 and 4: push, hold and announce items that `sender` brought."""
+        by_targets: dict[tuple[MemberId, ...], list[tuple[Item, int]]] = {}
+        links = self.overlay.links
+        for item, age in items:
+            self._held.add(item, age)
+            after = min(age + 1, MAX_AGE)
+            if links:
+                tree = self._used(item)
+                targets = tuple(m for m, link in links.items() if tree not in link.lazy and m != sender)
+                self._news.append((item.key, after))
+            elif age < self.config.termination:
+                targets = tuple(m for m in pick(self.view.pool, self.config.fanout, self.rng) if m != sender)
+                self.stats.unsent += sender == self.me and not targets
+            else:
+                continue
+            by_targets.setdefault(targets, []).append((item, after))
+        for whom, pushed in by_targets.items():
+            self._push(list(whom), pushed, out)
+
+    def _push(self, to: list[MemberId], items: list[tuple[Item, int]], out: list[CastOutput]) -> None:
+        """In messages as large as allowed."""
+        part: list[tuple[Item, int]] = []
+        size = 0
+        for item, age in items:
+            if part and (len(part) == self.config.max_events or size + item.size > self.config.max_bytes):
+                self._send(to, Gossip(tuple(i for i, _ in part), tuple(a for _, a in part)), out)
+                part, size = [], 0
+            part.append((item, age))
+            size += item.size
+        if part:
+            self._send(to, Gossip(tuple(i for i, _ in part), tuple(a for _, a in part)), out)
+
+    def _announce(self, out: list[CastOutput]) -> None:
+        """Rule 1. Also in a quiet round: it says that this member lives."""
+        news = [*self._told, *self._news]
+        self._told = list(self._news)
+        self._news.clear()
+        half = self.overlay.half(self.stats.rounds)
+        for i in range(0, max(1, len(news)), self.config.max_keys):
+            some = news[i : i + self.config.max_keys]
+            self._send(half, IHave(tuple(k for k, _ in some), tuple(a for _, a in some)), out)
+
+    def _graft(self, now: int, out: list[CastOutput]) -> None:
+        """Rule 3."""
+        wanted: dict[MemberId, list[Key]] = {}
+        while self._missing:
+            key, missing = next(iter(self._missing.items()))
+            if missing.ask_at > now:
+                break
+            del self._missing[key]
+            if missing.requests == REQUESTS:
+                self.stats.ungrafted += 1
+                continue
+            wanted.setdefault(missing.next(), []).append(key)
+            missing.ask_at = now + self.config.graft_ns
+            self._missing[key] = missing
+        for announcer, keys in wanted.items():
+            self.stats.grafted += len(keys)
+            for i in range(0, len(keys), self.config.max_keys):
+                self._send([announcer], Graft(tuple(keys[i : i + self.config.max_keys])), out)
+
+    # The messages of trees
+
+    def _other(self, sender: MemberId, message: CastMessage, now: int, out: list[CastOutput]) -> None:
+        if not is_member_id(sender):
+            raise BadMessage(f"a neighbour's message of {sender!r}, which is no member id; want address#boot")
+        if type(message) is IHave:
+            self._on_ihave(sender, message, now, out)
+        elif type(message) is Graft:
+            self._on_graft(sender, message, now, out)
+        elif type(message) is Prune:
+            link = self.overlay.heard(sender, now, out)
+            if link is not None:
+                link.lazy.update(o for o in message.origins if o in self._origins)
+        elif type(message) is Neighbor:
+            self.overlay.asked(sender, message.urgent, now, out)
+        elif type(message) is NeighborReply:
+            self.overlay.answered(sender, message.linked, now, out)
+        elif type(message) is Disconnect and self.overlay.unlink(sender):
+            self.overlay.seek(now, out)
+
+    def _on_ihave(self, sender: MemberId, message: IHave, now: int, out: list[CastOutput]) -> None:
+        self.overlay.heard(sender, now, out)
+        for key, age in zip(message.keys, message.ages, strict=True):
+            if key in self._seen:
+                continue
+            missing = self._missing.get(key)
+            if missing is None:
+                if len(self._missing) >= self._max_missing:
+                    self.stats.unwanted += 1
+                    continue
+                missing = self._missing[key] = _Missing(now + self.config.graft_ns)
+            if len(missing.announcers) < REQUESTS and all(sender != member for *_, member in missing.announcers):
+                missing.announcers.append((0, age, sender))
+
+    def _on_graft(self, sender: MemberId, message: Graft, now: int, out: list[CastOutput]) -> None:
+        link = self.overlay.heard(sender, now, out)
+        items: list[tuple[Item, int]] = []
+        for key in message.keys:
+            held = self._held.get(key)
+            if held is None:
+                self.stats.unheld += 1
+                continue
+            item, age = held
+            items.append((item, min(age + 1, MAX_AGE)))
+            if link is not None:
+                link.lazy.discard(self._tree(item))
+        self._push([sender], items, out)
+
+    # Trees
+
+    def _tree(self, item: Item) -> MemberId:
+        """The name of the item's tree."""
+        return origin_of(item) if self.config.trees > 1 else ""
+
+    def _used(self, item: Item) -> MemberId:
+        """The same, and it is in use; the one unused for the longest time makes room."""
+        tree = self._tree(item)
+        self._origins.pop(tree, None)
+        self._origins[tree] = None
+        if len(self._origins) > self.config.trees:
+            forgotten = next(iter(self._origins))
+            del self._origins[forgotten]
+            for link in self.overlay.links.values():
+                link.lazy.discard(forgotten)
+        return tree

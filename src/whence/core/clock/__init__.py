@@ -1,0 +1,33 @@
+"""Timestamps and how they compare. This room knows no other room."""
+
+from whence.core.clock.cct import MAX_SEQ as MAX_SEQ
+from whence.core.clock.cct import NEVER as NEVER
+from whence.core.clock.cct import CctClock as CctClock
+from whence.core.clock.cct import Entry as Entry
+from whence.core.clock.cct import Incarnation as Incarnation
+from whence.core.clock.cct import Orphan as Orphan
+from whence.core.clock.cct import Range as Range
+from whence.core.clock.event import Digest as Digest
+from whence.core.clock.event import EventId as EventId
+from whence.core.clock.event import Frame as Frame
+from whence.core.clock.event import Key as Key
+from whence.core.clock.event import MemberId as MemberId
+from whence.core.clock.event import address_of as address_of
+from whence.core.clock.event import any_life as any_life
+from whence.core.clock.event import body_size as body_size
+from whence.core.clock.event import boot_of as boot_of
+from whence.core.clock.event import is_member_id as is_member_id
+from whence.core.clock.event import member_id as member_id
+from whence.core.clock.event import reaches as reaches
+from whence.core.clock.free import GENESIS as GENESIS
+from whence.core.clock.free import AnyFrame as AnyFrame
+from whence.core.clock.free import FrameRange as FrameRange
+from whence.core.clock.free import FreeFrame as FreeFrame
+from whence.core.clock.free import FreeId as FreeId
+from whence.core.clock.free import Packed as Packed
+from whence.core.clock.free import StampedFrame as StampedFrame
+from whence.core.clock.free import are_keys as are_keys
+from whence.core.clock.vector import concurrent as concurrent
+from whence.core.clock.vector import leq as leq
+from whence.core.clock.vector import merge as merge
+from whence.core.clock.vector import precedes as precedes

@@ -1,0 +1,594 @@
+"""One member of one cluster: cast, ring and order composed. Pure: inputs and `now` in, outputs out.
+
+What it adds to its parts:
+
+1. Timers run first: what is due at `now` is done before the input is looked at, so nothing is published under an
+   expired lease.
+2. A new owner publishes only after it has delivered what the ticket's former owners published, as far as the ring
+   knows.
+3. A joiner asks a member whose order promises at least as much for a snapshot: clock and application state at one point
+   of that member's delivery order. Meanwhile frames that arrive are kept, and its request for a ticket waits.
+4. A peer that breaks the protocol is cut off. Nothing of its message counts or is forwarded: others would cut off
+   whoever forwards it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from typing import assert_never
+
+import msgspec
+
+from whence.core import ports
+from whence.core.cast import CastMessage, Item, News, make
+from whence.core.cast.base import CastOutput, CastSend, First, Heard, MemberDown, MemberUp
+from whence.core.clock import AnyFrame, Entry, Incarnation, MemberId, address_of, body_size
+from whence.core.config import Config
+from whence.core.order import RANK, Blocked, Numbering, OrderContext, Ordering, Seal
+from whence.core.order import make as make_ordering
+from whence.core.order.buffers import KEPT_BYTES, KEPT_FRAMES, OWN_BYTES, OWN_FRAMES, newest
+from whence.core.order.messages import (
+    AckRecover,
+    OrderMessage,
+    OrderState,
+    Recover,
+    SavedState,
+    Snapshot,
+    SnapshotRefused,
+    SnapshotRequest,
+)
+from whence.core.order.outputs import OrderOutput, OrderSend
+from whence.core.ring import NoRing, Ring
+from whence.core.ring import interface as says
+from whence.core.ring import make as make_ring
+from whence.core.ring.founding import told_epoch
+from whence.core.ring.messages import JoinedNews, RingMessage, check_news
+from whence.core.wire import Message, decode_news, encode_news
+from whence.errors import ForgedTicket, RemoteError, UsageError, WrongKind
+
+Outputs = list[ports.Output]
+
+MAX_CUT_OFF = 1024
+SNAPSHOT_PATIENCE = 10  # join time-outs that the application may take to hand out its state
+HEIRS = 3  # members that get the recovery buffer of one that leaves
+LEAVE_PATIENCE = 20  # rounds to wait for the ring to take the ticket back before leaving all the same
+
+
+class Checkpoint(msgspec.Struct, frozen=True, array_like=True):
+    """What is on disk: enough to go on after a crash with no event delivered twice and no id used twice."""
+
+    me: MemberId
+    order: str
+    clock: SavedState
+    own: tuple[AnyFrame, ...]
+    epoch: int
+    coordinators: tuple[tuple[int, MemberId], ...] = ()
+    """Whom to ask for a ticket; hints that may be outdated."""
+    ring: says.Memory | None = None
+    """What it remembers as a voter of the council."""
+    kept: tuple[AnyFrame, ...] = ()
+    """The end of the recovery buffer: what was delivered before a restart can be given to others after it."""
+
+
+def with_kept(checkpoint: bytes, frames: tuple[AnyFrame, ...]) -> bytes:
+    """A checkpoint with the frames that were kept beside it."""
+    return msgspec.msgpack.encode(
+        msgspec.structs.replace(msgspec.msgpack.decode(checkpoint, type=Checkpoint), kept=frames)
+    )
+
+
+class Member:
+    """One life of one process in one cluster."""
+
+    def __init__(
+        self,
+        me: MemberId,
+        config: Config,
+        rng: random.Random,
+        checkpoint: bytes | None = None,
+        seal: Seal | None = None,
+        disk: bool = False,
+        memory: says.Memory | None = None,
+    ) -> None:
+        """`checkpoint`: what the last life left on its disk. `disk`: this life has one, too, at least for its memory as
+        a voter. `memory`: what the last life left of that, if there is no checkpoint."""
+        self.me = me
+        self.config = config
+        self.rng = rng
+        self.seal = seal
+        self.cast = make(me, config.cast, random.Random(rng.getrandbits(64)), self._vet)
+        dice = random.Random(rng.getrandbits(64))
+        context = OrderContext(me, config.ordering, dice, self.cast.members, self.cast.sample, seal)
+        self.ordering: Ordering = make_ordering(context)
+        self._checkpoint = msgspec.msgpack.decode(checkpoint, type=Checkpoint) if checkpoint is not None else None
+        votes = seal is None or seal.may_publish
+        self.ring: Ring | NoRing = NoRing()
+        if not config.free:
+            memory = memory if self._checkpoint is None else self._checkpoint.ring
+            self.ring = make_ring(me, config.ring, random.Random(rng.getrandbits(64)), memory, disk, votes)
+        self.started = False
+        self.left = False
+        self.wake_at: int | None = None  # when `Wake()` is wanted, in this member's time
+        self.cut_off: dict[MemberId, str] = {}
+        self.ring_stats = {"excluded": 0, "rejected": 0, "frozen": 0, "thawed": 0}
+        self._epoch = self._checkpoint.epoch if self._checkpoint else 0
+        self._news = 0
+        self._closes: tuple[int, Entry, int] | None = None  # (ticket, what to catch up with, give up waiting at)
+        self._join = _Join()
+        self._taking: dict[str, tuple[int, MemberId, SnapshotRequest, OrderState]] = {}
+        self._taken = 0
+        self._leave_by: int | None = None
+        self._ambition: ports.FoundRing | ports.Coordinate | None = None  # for when there is a clock to publish by
+
+    # -- the one way in -----------------------------------------------------------------------------------------
+
+    def handle(self, input: ports.Input, now: int) -> Outputs:
+        """Take an input; the outputs are to be carried out in order."""
+        out: Outputs = []
+        if self.left:
+            return out
+        waits = self._closes is not None or self._leave_by is not None  # what ends it may have come already
+        if self.wake_at is not None and (self.wake_at <= now or waits):
+            self._time(now, out)
+        match input:
+            case ports.Received():
+                self._received(input.sender, input.message, now, out)
+            case ports.Wake():
+                pass
+            case ports.Publish():
+                self._publish(input.payloads, now, out)
+            case ports.CountCopies(token, events, copies, patience):
+                self._order(self.ordering.count_copies(token, events, copies, patience, now), out)
+            case ports.SnapshotTaken():
+                self._snapshot_taken(input, out)
+            case ports.Start():
+                self._start(input, now, out)
+            case ports.FoundRing() | ports.Coordinate():
+                if self.seal is not None and not self.seal.may_publish:  # it could not even announce its ticket
+                    out.append(ports.Refused("coordinate", "this member may only receive"))
+                else:
+                    self._ambition = input
+                    self._pursue_ambition(now, out)
+            case ports.Resign():
+                self._ambition = None
+                self._ring(self.ring.resign(now), now, out)
+            case ports.Leave():
+                self._leave(now, out)
+            case ports.Move():
+                self._move(input, now, out)
+            case ports.Unreachable():
+                if self.started:
+                    self._cast(self.cast.unreachable(input.address, now), now, out)
+            case ports.BadBytes():
+                self._cut(input.sender, input.error, out)
+            case _:
+                assert_never(input)
+        self.wake_at = self._next_wake()
+        return out
+
+    def _next_wake(self) -> int | None:
+        if not self.started or self.left:
+            return None
+        at = self.cast.wake_at
+        for other in (self.ring.wake_at, self.ordering.wake_at, self._join.retry_at, self._leave_by):
+            if other is not None and other < at:
+                at = other
+        if self._closes is not None and self._closes[2] < at:
+            at = self._closes[2]
+        return at
+
+    # -- what the application asks ------------------------------------------------------------------------------
+
+    @property
+    def order(self) -> str:
+        return self.config.ordering.order
+
+    @property
+    def joined(self) -> bool:
+        """It takes part: it has a clock to go by."""
+        return self.started and not self.ordering.joining and not self.left
+
+    @property
+    def may_publish(self) -> bool:
+        """It holds a ticket and has caught up with the ticket's past."""
+        joined = self.started and not self.left and not self.ordering.joining
+        return joined and self._closes is None and self.ring.may_publish
+
+    def numbering(self) -> Numbering:
+        """The ids of the events that are published next, while it may publish and until it handles anything else."""
+        return self.ordering.numbering(self.ring.tenure)
+
+    def blocked(self) -> int:
+        """Frames received and not yet deliverable."""
+        return len(self.ordering.held)
+
+    def why_blocked(self, event: str) -> Blocked:
+        """Which events this one waits for, who was asked, until when."""
+        return self.ordering.why_blocked(event)
+
+    def members(self) -> list[MemberId]:
+        """The members this one knows, itself first."""
+        return [self.me, *self.cast.members()]
+
+    def buffers(self) -> dict[str, tuple[int, int]]:
+        """Every bounded buffer: fill and bound."""
+        found = self.ordering.buffers()
+        found["snapshots"] = (len(self._taking), self.config.max_snapshots)
+        found["cut off"] = (len(self.cut_off), MAX_CUT_OFF)
+        return found
+
+    def stats(self) -> dict[str, int]:
+        """All counters, by layer."""
+        counters: dict[str, int] = {}
+        for layer, stats in (("order", self.ordering.stats), ("cast", self.cast.stats)):
+            for name in stats.__dataclass_fields__:
+                counters[f"{layer}.{name}"] = getattr(stats, name)
+        counters.update({f"ring.{name}": n for name, n in self.ring_stats.items()})
+        counters["ring.implausible"] = self.ring.implausible
+        counters["order.evicted"] = self.ordering.buffer.evicted
+        counters["cut_off"] = len(self.cut_off)
+        return counters
+
+    def checkpoint(self, kept: bool = True) -> bytes:
+        """What to write to disk, valid for the moment after the last `handle`. `kept`: with the end of the recovery
+        buffer; a runtime that writes each new frame once puts it back by `with_kept`."""
+        buffer = self.ordering.buffer
+        tail = newest(buffer, OWN_FRAMES, OWN_BYTES, address_of(self.me))
+        known = tuple(sorted(self.ring.coordinators().items()))
+        clock, epoch, memory = SavedState.of(self.ordering.state()), self._seen_epoch(), self.ring.memory()
+        frames = newest(buffer, KEPT_FRAMES, KEPT_BYTES) if kept else ()
+        return msgspec.msgpack.encode(Checkpoint(self.me, self.order, clock, tail, epoch, known, memory, frames))
+
+    # -- start and join -----------------------------------------------------------------------------------------
+
+    def _start(self, start: ports.Start, now: int, out: Outputs) -> None:
+        if self.started:
+            out.append(ports.Refused("start", "already started"))
+            return
+        self.started = True
+        self._cast(self.cast.start(start.contacts, now, start.genesis), now, out)
+        saved = self._checkpoint
+        if saved is not None:
+            self.ordering.load(saved.clock.state(), now)
+            self.ring.learn(dict(saved.coordinators))
+            self._anchor()
+            self._begin("checkpoint", "", now, out)
+            for frame in saved.kept:
+                self._order(self.ordering.keep(frame, saved.me, now), out)
+            for frame in saved.own:
+                self._order(self.ordering.keep(frame, saved.me, now), out)
+                self._cast(self.cast.broadcast(frame, now), now, out)
+        elif start.genesis or not start.contacts:
+            self.ordering.found(start.contacts)
+            self._begin("genesis", "", now, out)
+            memory = self.ring.memory()  # a voter's may know of events that nobody has any more: do not wait for them
+            for row in () if memory is None or memory.vote is None else memory.vote.table.rows:
+                self._order(self.ordering.forgo(row.ticket, row.last, now), out)
+        else:
+            self._join.contacts = start.contacts
+            self._ask_for_snapshot(now, out)
+
+    def _anchor(self) -> None:
+        """The ring has come at least as far as what was published."""
+        self.ring.anchor(max((inc for inc, _ in self.ordering.T), default=0))
+
+    def _begin(self, how: str, token: str, now: int, out: Outputs) -> None:
+        self._join.retry_at = None
+        out.append(ports.Joined(how, token))
+        self._order(self.ordering.begin(now), out)
+        self._ring(self.ring.start(now), now, out)
+        self._pursue_ambition(now, out)
+
+    def _pursue_ambition(self, now: int, out: Outputs) -> None:
+        """Rule 3: a joiner has no use for a ticket, and would block it for others."""
+        if not self.joined or self._ambition is None:
+            return
+        ambition, self._ambition = self._ambition, None
+        self.ring.contacts(self.cast.sample(3))
+        if isinstance(ambition, ports.FoundRing):
+            self._ring(self.ring.found(now, told_epoch(self._seen_epoch()), ambition.force), now, out)
+        else:
+            self._ring(self.ring.coordinate(now), now, out)
+
+    def _ask_for_snapshot(self, now: int, out: Outputs) -> None:
+        join = self._join
+        known = list(dict.fromkeys([*join.contacts, *self.cast.members()]))
+        peers = [p for p in known if p != join.asked and p not in self.cut_off] or known
+        join.retry_at = now + self.config.join_timeout_ns
+        if not peers:
+            return
+        join.asked = self.rng.choice([p for p in peers if p not in join.weaker] or peers)
+        join.nonce = self.rng.getrandbits(48)
+        # Only when every known member has said that it is weaker: one that has not answered may be stronger.
+        members = self.cast.members() or list(join.contacts)
+        last_resort = all(m in join.weaker for m in members)
+        mechanism, free = self.config.ordering.mechanism, self.config.ordering.kind != "tickets"
+        request = SnapshotRequest(join.nonce, RANK[self.order], last_resort, free, mechanism)
+        out.append(ports.Send(join.asked, request, reliable=True))
+
+    def _on_snapshot_request(self, sender: MemberId, request: SnapshotRequest, now: int, out: Outputs) -> None:
+        """Take a snapshot here and now, or say why not."""
+        order = self.ordering
+        for token, (since, *_) in list(self._taking.items()):
+            if now - since > SNAPSHOT_PATIENCE * self.config.join_timeout_ns:
+                del self._taking[token]  # the application never answered, and the joiner has long asked another
+        reason = ""
+        state: OrderState | None = None
+        kind = self.config.ordering.kind
+        if request.kind != kind:
+            reason = kind if kind == "tickets" else "no tickets" if request.kind == "tickets" else "mechanism"
+        elif order.joining:
+            reason = "joining"
+        elif len(self._taking) >= self.config.max_snapshots:
+            reason = "busy"
+        elif RANK[self.order] < request.rank and not request.last_resort:
+            reason = "weaker"
+        else:
+            try:
+                state = order.admit(sender, weaker=RANK[self.order] < request.rank)
+            except UsageError:  # this member has nothing to share any more
+                reason = "busy"
+        if state is None:
+            out.append(ports.Send(sender, SnapshotRefused(request.nonce, reason), reliable=True))
+            return
+        self._taken += 1
+        token = f"{self.me}/{self._taken}"
+        self._taking[token] = (now, sender, request, state)
+        out.append(ports.TakeSnapshot(token))
+
+    def _snapshot_taken(self, taken: ports.SnapshotTaken, out: Outputs) -> None:
+        pending = self._taking.pop(taken.token, None)
+        if pending is None:
+            out.append(ports.Refused("snapshot", f"no snapshot {taken.token!r} is being taken"))
+            return
+        _, sender, request, state = pending
+        coordinators = tuple(sorted(self.ring.coordinators().items()))
+        members = tuple(self.cast.sample(self.config.cast.max_welcome))
+        message = Snapshot(request.nonce, taken.token, SavedState.of(state), coordinators, members, taken.state)
+        out.append(ports.Send(sender, message, reliable=True))
+        self._hand_over(sender, out)
+
+    def _on_snapshot(self, sender: MemberId, message: Snapshot, now: int, out: Outputs) -> None:
+        if not self.ordering.joining or message.nonce != self._join.nonce:
+            return
+        self.ordering.load(message.clock.state(), now)
+        self.ring.learn(dict(message.coordinators))
+        self._anchor()
+        out.append(ports.InstallSnapshot(message.token, sender, message.state))
+        self._begin("snapshot", message.token, now, out)
+
+    # -- publish ------------------------------------------------------------------------------------------------
+
+    def _publish(self, payloads: tuple[bytes, ...], now: int, out: Outputs) -> None:
+        if not self.may_publish:
+            reason = "no ticket" if not self.ring.may_publish else "catching up with the ticket's past"
+            if not self.joined:
+                reason = "not joined yet"
+            out.append(ports.Refused("publish", reason))
+            return
+        limits, size = self.config.limits, body_size(payloads)
+        if size > limits.max_frame_bytes or (size > limits.max_payload_bytes < max(map(len, payloads))):
+            most = f"at most {limits.max_payload_bytes} bytes an event, {limits.max_frame_bytes} a frame"
+            out.append(ports.Refused("publish", most))  # the others would cut us off for it
+            return
+        frame, steps = self.ordering.publish(payloads, now, self.ring.tenure)
+        self.ring.published(frame.last)
+        self._order(steps, out)
+        self._cast(self.cast.broadcast(frame, now), now, out)
+
+    def _move(self, move: ports.Move, now: int, out: Outputs) -> None:
+        try:
+            self._order(self.ordering.move(move.entries, move.keys, now), out)
+        except UsageError as error:
+            out.append(ports.Refused("move", str(error)))
+
+    def _seen_epoch(self) -> int:
+        """The highest epoch this member has ever seen."""
+        published = (Incarnation.unpack(inc).epoch for inc, _ in self.ordering.T)
+        return max(self._epoch, self.ring.epoch, *published)
+
+    # -- receive ------------------------------------------------------------------------------------------------
+
+    def _received(self, sender: MemberId, message: Message, now: int, out: Outputs) -> None:
+        if not self.started or sender in self.cut_off or sender == self.me:
+            return
+        try:
+            if isinstance(message, CastMessage):
+                self._cast(self.cast.receive(sender, message, now), now, out)
+            elif isinstance(message, OrderMessage):
+                self._on_order(sender, message, now, out)
+            elif isinstance(message, RingMessage):
+                self._ring(self.ring.receive(sender, message, now), now, out)
+            else:
+                assert_never(message)
+        except RemoteError as error:
+            if isinstance(error, WrongKind) and self.ordering.joining:
+                return  # perhaps this member is in the wrong cluster: the answer to its snapshot request says
+            self._cut(sender, f"{type(error).__name__}: {error}", out)
+
+    def _on_order(self, sender: MemberId, message: OrderMessage, now: int, out: Outputs) -> None:
+        match message:
+            case Recover():
+                self._order(self.ordering.on_recover(sender, message), out)
+            case AckRecover():
+                self._order(self.ordering.on_ack_recover(sender, message, now), out)
+                self._caught_up(now, out)
+            case SnapshotRequest():
+                self._on_snapshot_request(sender, message, now, out)
+            case SnapshotRefused():
+                if self.ordering.joining and message.nonce == self._join.nonce:
+                    if message.reason in ("tickets", "no tickets", "mechanism"):
+                        what = "another mechanism" if message.reason == "mechanism" else message.reason
+                        self._not_let_in(f"the cluster has {what}", out)
+                        return
+                    if message.reason == "weaker" and len(self._join.weaker) < self.config.cast.max_view:
+                        self._join.weaker[sender] = None
+                    self._join.retry_at = now + self.config.round_ns // 2
+            case Snapshot():
+                self._on_snapshot(sender, message, now, out)
+            case _:
+                assert_never(message)
+
+    def _not_let_in(self, why: str, out: Outputs) -> None:
+        """This member was made for another kind of cluster; retrying is useless."""
+        kind = self.config.ordering.kind
+        mine = {"tickets": "some", "no tickets": "none"}.get(kind, kind)
+        self._join.retry_at = None
+        out.append(ports.Refused("join", f"{why}, and this member ({self.order} order) was made for one with {mine}"))
+
+    def _cut(self, peer: MemberId, error: str, out: Outputs) -> None:
+        if peer in self.cut_off:
+            return
+        self.cut_off[peer] = error
+        while len(self.cut_off) > MAX_CUT_OFF:
+            del self.cut_off[next(iter(self.cut_off))]
+        self.cast.remove(peer)
+        out.append(ports.CutOff(peer, error))
+
+    # -- time ---------------------------------------------------------------------------------------------------
+
+    def _time(self, now: int, out: Outputs) -> None:
+        """Do what is due."""
+        ring_at = self.ring.wake_at
+        if ring_at is not None and ring_at <= now:
+            self.ring.contacts(self.cast.sample(3))  # whom to ask who the coordinators are
+            self._ring(self.ring.wake(now), now, out)
+        order_at = self.ordering.wake_at
+        if order_at is not None and order_at <= now:
+            self._order(self.ordering.wake(now), out)
+        if self.cast.wake_at <= now:
+            digest = self.ordering.digest() if self.cast.round_at <= now else None
+            self._cast(self.cast.wake(now, digest), now, out)
+        if self._join.retry_at is not None and self._join.retry_at <= now:
+            self._ask_for_snapshot(now, out)
+        if self._closes is not None:
+            self._caught_up(now, out)
+        if self._leave_by is not None and (self._leave_by <= now or self.ring.retired):
+            self._depart(now, out)
+
+    def _leave(self, now: int, out: Outputs) -> None:
+        self._ring(self.ring.resign(now), now, out)
+        self._ring(self.ring.retire(now), now, out)
+        if self.ring.retired:
+            self._depart(now, out)
+        else:
+            self._leave_by = now + LEAVE_PATIENCE * self.config.round_ns
+
+    def _depart(self, now: int, out: Outputs) -> None:
+        if not self.left:
+            self._leave_by = None
+            for heir in self.cast.sample(HEIRS):
+                self._hand_over(heir, out)
+            self._cast(self.cast.leave(now), now, out)
+            self.left = True
+            out.append(ports.Left())
+
+    def _hand_over(self, to: MemberId, out: Outputs) -> None:
+        step = self.ordering.hand_over(to)
+        if step is not None:
+            self._order((step,), out)
+
+    # -- the parts' outputs, translated -------------------------------------------------------------------------
+
+    def _order(self, steps: Iterable[OrderOutput], out: Outputs) -> None:
+        for step in steps:
+            out.append(ports.Send(step.to, step.message, step.reliable) if isinstance(step, OrderSend) else step)
+
+    def _cast(self, steps: Iterable[CastOutput], now: int, out: Outputs) -> None:
+        for step in steps:
+            match step:
+                case CastSend():
+                    out.append(ports.Send(step.to, step.message))
+                case First():
+                    self._first(step, now, out)
+                case Heard():
+                    self.ordering.heard(step.sender, step.digest, now)
+                case MemberUp() | MemberDown():
+                    pass
+                case _:
+                    assert_never(step)
+        if self._closes is not None:
+            self._caught_up(now, out)
+
+    def _vet(self, item: Item, sender: MemberId) -> None:
+        """Rule 4: what this member refuses it does not forward."""
+        if not isinstance(item, News):
+            self.ordering.vet(item, sender)
+        elif self.config.ordering.kind != "tickets":
+            raise WrongKind("news of tickets in a cluster without tickets")
+        else:
+            if self.seal is not None and not self.seal.verify(item.unsigned(), item.signature):
+                raise ForgedTicket(f"news of {item.origin} that no publisher has signed")
+            check_news(decode_news(item.body), self.config.tickets)
+
+    def _first(self, step: First, now: int, out: Outputs) -> None:
+        if not isinstance(step.item, News):
+            self._order(self.ordering.receive(step.item, step.sender, step.age, now), out)
+            return
+        news = decode_news(step.item.body)
+        self._ring(self.ring.hear(news, now), now, out)
+        if isinstance(news, JoinedNews):
+            self.ordering.note_owner(news.holder.ticket, news.holder.inc, news.holder.member)
+
+    def _ring(self, steps: Iterable[says.RingOutput], now: int, out: Outputs) -> None:
+        for step in steps:
+            match step:
+                case says.RingSend():
+                    out.append(ports.Send(step.to, step.message, reliable=True))
+                case says.Announce():
+                    self._news += 1
+                    item = News(self.me, self._news, encode_news(step.news))
+                    if self.seal is not None:
+                        item = msgspec.structs.replace(item, signature=self.seal.sign(item.unsigned()))
+                    self._cast(self.cast.broadcast(item, now), now, out)
+                case says.Granted():
+                    out.append(ports.Ticket("granted", step.ticket, step.inc))
+                    self.ordering.expect(step.ticket, step.closes, now)
+                    patience = self.config.ordering.time_to_terminate_ns + self.config.ordering.time_to_recover_ns
+                    self._closes = (step.ticket, step.closes, now + patience)
+                    self._caught_up(now, out)
+                case says.BecameOwner():
+                    self.ordering.note_owner(step.ticket, step.inc.packed, self.me)
+                    out.append(ports.Ticket("owner", step.ticket, step.inc))
+                case says.Lost():
+                    self._closes = None
+                    out.append(ports.Ticket("lost", step.ticket, step.inc, step.reason))
+                case says.Released():
+                    self._closes = None
+                    out.append(ports.Ticket("released", step.ticket, step.inc))
+                case says.Remember():
+                    out.append(ports.Remember())
+                case says.Excluded() | says.Rejected() | says.Frozen() | says.Thawed():
+                    self.ring_stats[type(step).__name__.lower()] += 1
+                case _:
+                    assert_never(step)
+
+    def _caught_up(self, now: int, out: Outputs) -> None:
+        """Rule 2. An order that may skip waits for a limited time; `reliable` waits until it has everything or knows
+        that nobody has it."""
+        if self._closes is None:
+            return
+        ticket, entry, patience = self._closes
+        if not self.ordering.caught_up(ticket, entry):
+            if now < patience:
+                return
+            if self.ordering.blocking:
+                self._closes = (ticket, entry, now + self.config.round_ns)
+                self.ordering.expect(ticket, entry, now)
+                return
+            self._order(self.ordering.forgo(ticket, entry, now), out)
+        self._closes = None
+
+
+class _Join:
+    """The state of a joiner that wants a snapshot."""
+
+    __slots__ = ("asked", "contacts", "nonce", "retry_at", "weaker")
+
+    def __init__(self) -> None:
+        self.contacts: tuple[MemberId, ...] = ()
+        self.asked: MemberId | None = None
+        self.nonce = -1
+        self.retry_at: int | None = None
+        self.weaker: dict[MemberId, None] = {}

@@ -1,0 +1,122 @@
+"""The knobs of an order, each with its formula and its price."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import msgspec
+
+from whence.core.order.contract import Contract
+from whence.core.order.survey.config import MECHANISMS, SurveyConfig
+from whence.errors import ConfigError
+
+FREE_ORDERS = ("unordered", "fifo", "probabilistic")
+"""What a member of a cluster without tickets can have."""
+TICKET_ORDERS = ("unordered", "fifo", "causal", "reliable")
+"""What a member of a cluster with tickets can have."""
+OrderName = Literal["unordered", "fifo", "causal", "reliable", "probabilistic"]
+Recovery = Literal["off", "R1", "Rk"]
+Replacement = Literal["fifo", "age"]
+ORDERS: tuple[str, ...] = get_args(OrderName)
+RANK = {name: rank for rank, name in enumerate(ORDERS)}
+"""How much an order promises: each includes those before it."""
+RECOVERIES: tuple[str, ...] = get_args(Recovery)
+REPLACEMENTS: tuple[str, ...] = get_args(Replacement)
+
+
+class OrderConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What a member promises its application, and what it spends on the promise."""
+
+    order: OrderName = "causal"
+    """`unordered`: at first sight. `fifo`: per publisher. `causal`: never an effect before its cause, what cannot be
+    had in time is skipped. `reliable`: as causal, but blocks rather than skips. `probabilistic`: as causal but for a
+    small share, in a cluster without tickets."""
+    tickets: int
+    """`n`, the entries of the clock: header bytes and check time grow with it."""
+    recovery: Recovery = "Rk"
+    """Whom to ask for what is missing: nobody, the source (R1), `k` members at random (Rk). R1 costs one message and
+    fails with its source; Rk costs `k` and spreads the load (CCC11 section 5.2)."""
+    k: int = 4
+    """Rk: how many to ask; right for a failure probability up to `k / 2N` (Theorem 5.2)."""
+    once: bool = False
+    """Recovery as CCC11 prints it: one request for each missing event, to its source (R1) or to `k` members at random
+    (Rk), and none for what only digests show. Fewer messages; the last event of a burst may stay lost."""
+    time_to_terminate_ns: int
+    """How long gossip itself may still bring a missing event before recovery starts; papers: the duration of a PrCast.
+    Shorter recovers sooner and asks for more that was on its way."""
+    time_to_recover_ns: int
+    """How long an answer may take before the gap is skipped (`reliable`: asked again). At least a round trip."""
+    tail_attempts: int = 5
+    """How often the silent tail (an event nobody has followed up on) is asked for. Departs from "once per id": nothing
+    waits for it and no later event will show the loss."""
+    buffer: int
+    """`B`, frames kept for others' recovery; Theorem 5.1: `2 mu T`."""
+    buffer_bytes: int = 64 << 20
+    """`B` in bytes; the smaller bound rules."""
+    replacement: Replacement = "fifo"
+    """What leaves a full `B`: the frame that came first (`fifo`), or the oldest by age, and what is stable even before
+    (`age`: CCC11 section 5.2; only in a cluster with tickets)."""
+    hop_ns: int = 1
+    """Duration of one hop of gossip: a frame's age in hops, as time."""
+    hold: int
+    """`H` and `R` together, frames received too early. Full: `causal` skips the oldest gap, `reliable` drops the newest
+    frame, which is asked for again."""
+    hold_bytes: int = 64 << 20
+    """`H` and `R` in bytes."""
+    max_frame_events: int = 1024
+    """Events in one frame: the unit of the causal check, of recovery and of loss."""
+    max_ranges: int = 64
+    """Ranges in one RECOVER."""
+    max_answer_frames: int = 256
+    """Frames in one ACKRECOVER; more is asked for again."""
+    max_answer_bytes: int = 1 << 20
+    """Bytes in one ACKRECOVER."""
+    abandon_ns: int
+    """`reliable`: after this long, what every known member has said it lacks is given up. Longer survives longer
+    partitions; shorter unblocks sooner when the last holder is dead."""
+    memory_ns: int
+    """How long events of a crashed owner's tenure stay deliverable after the next tenure has begun."""
+    max_jump: int = 1 << 28
+    """A timestamp this many events ahead of anything known is absurd: a hostile peer, not a long absence. Smaller
+    cuts off honest peers of a busy cluster after a partition."""
+
+    contract: Contract | None = None
+    """A cluster without tickets, where everybody may publish: its (N, R, K) clock follows from this. None: tickets."""
+    mechanism: str = ""
+    """A cluster without tickets whose causal order is made by this mechanism of the SURVEY (`MECHANISMS`,
+    docs/survey.md), the same for all members. Empty: tickets, or a contract."""
+    survey: SurveyConfig = SurveyConfig()
+    """Settings of the mechanism."""
+
+    @property
+    def kind(self) -> str:
+        """The kind of cluster: `tickets`, `no tickets` (it has a contract), or the name of a mechanism."""
+        return self.mechanism or ("tickets" if self.contract is None else "no tickets")
+
+    def __post_init__(self) -> None:
+        if self.order not in ORDERS:
+            raise ConfigError(f"order must be one of {', '.join(ORDERS)}, not {self.order!r}")
+        if self.mechanism:
+            if self.mechanism not in MECHANISMS:
+                raise ConfigError(f"mechanism must be one of {', '.join(MECHANISMS)}, not {self.mechanism!r}")
+            if self.contract is not None or self.order != "causal":
+                raise ConfigError(f"mechanism {self.mechanism} makes order causal, and needs no contract")
+        elif self.order not in (TICKET_ORDERS if self.contract is None else FREE_ORDERS):
+            raise ConfigError(
+                f"order {self.order}: a cluster without tickets (it has a contract) offers {', '.join(FREE_ORDERS)}, "
+                f"one with tickets {', '.join(TICKET_ORDERS)}"
+            )
+        if self.recovery not in RECOVERIES:
+            raise ConfigError(f"recovery must be one of {', '.join(RECOVERIES)}, not {self.recovery!r}")
+        if self.replacement not in REPLACEMENTS:
+            raise ConfigError(f"replacement must be one of {', '.join(REPLACEMENTS)}, not {self.replacement!r}")
+        if self.replacement == "age" and self.kind != "tickets":
+            raise ConfigError(f"replacement age needs tickets: this cluster is {self.kind}")
+        if self.once and self.order == "reliable":
+            raise ConfigError("order reliable cannot ask only once: it blocks until what is missing is there")
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if isinstance(value, int) and not isinstance(value, bool) and value < 1:
+                raise ConfigError(f"{name} must be at least 1, not {value}")
+        if self.order == "reliable" and self.recovery == "off":
+            raise ConfigError("order reliable needs recovery R1 or Rk: it blocks until what is missing is pulled back")

@@ -1,0 +1,199 @@
+"""What goes into a member and what comes out: two closed vocabularies.
+
+A runtime (`net`, `sim`) feeds inputs to `Member.handle(input, now)` and carries out the outputs **in order**. `now` is
+the member's own clock in integer nanoseconds. Between inputs the runtime looks at `Member.wake_at` and hands in
+`Wake()` when that time has come; a `Wake` too early or too late is harmless.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from whence.core.clock import Incarnation, MemberId
+from whence.core.order.messages import AnySpan as AnySpan
+from whence.core.order.outputs import Arrived as Arrived
+from whence.core.order.outputs import Asked as Asked
+from whence.core.order.outputs import Contracted as Contracted
+from whence.core.order.outputs import Copied as Copied
+from whence.core.order.outputs import Deliver as Deliver
+from whence.core.order.outputs import Dropped as Dropped
+from whence.core.order.outputs import GaveUp as GaveUp
+from whence.core.order.outputs import Moved as Moved
+from whence.core.order.outputs import Notice
+from whence.core.order.outputs import Published as Published
+
+if TYPE_CHECKING:
+    from whence.core.wire import Message
+
+
+class _In(msgspec.Struct, frozen=True, gc=False):
+    pass
+
+
+class Start(_In, frozen=True, gc=False):
+    """Begin. `contacts` are members to start from. A `genesis` member is there when the cluster begins: it starts at
+    clock zero with `contacts` as its first view. Any other asks a contact for a snapshot, or resumes from its
+    checkpoint."""
+
+    contacts: tuple[MemberId, ...] = ()
+    genesis: bool = False
+
+
+class Received(_In, frozen=True, gc=False):
+    """A message arrived from a peer."""
+
+    sender: MemberId
+    message: Message
+
+
+class BadBytes(_In, frozen=True, gc=False):
+    """A peer sent what the codec refused: it is cut off."""
+
+    sender: MemberId
+    error: str
+
+
+class Unreachable(_In, frozen=True, gc=False):
+    """The runtime lost its connection to this address, or could not make one: a hint that its member crashed. A
+    runtime without connections has none to give; time-outs find out later."""
+
+    address: str
+
+
+class Wake(_In, frozen=True, gc=False):
+    """Time has passed."""
+
+
+class Publish(_In, frozen=True, gc=False):
+    """Publish these payloads as one frame. Refused (`Refused` output) without a ticket."""
+
+    payloads: tuple[bytes, ...]
+
+
+class CountCopies(_In, frozen=True, gc=False):
+    """Find out whether so many members, this one among them, hold these own events; after `patience` nanoseconds, how
+    many do. `Copied` with the same `token` is the answer."""
+
+    token: int
+    events: tuple[str, ...]
+    copies: int
+    patience: int
+
+
+class FoundRing(_In, frozen=True, gc=False):
+    """Found the ring: only the designated process, by decision of an operator, never on a time-out (docs/ring.md).
+    `force`: with a council, also when one is remembered; the operator says that it is lost for good."""
+
+    force: bool = False
+
+
+class Coordinate(_In, frozen=True, gc=False):
+    """Try to get a ticket, and keep trying until `Resign`."""
+
+
+class Resign(_In, frozen=True, gc=False):
+    """Give the ticket back."""
+
+
+class Leave(_In, frozen=True, gc=False):
+    """Give the ticket back and leave the cluster."""
+
+
+class Move(_In, frozen=True, gc=False):
+    """Publish under an (N, R, K) clock of so many entries and keys from now on (a cluster without tickets)."""
+
+    entries: int
+    keys: int
+
+
+class SnapshotTaken(_In, frozen=True, gc=False):
+    """The application's state at the point where `TakeSnapshot(token)` stood among the outputs."""
+
+    token: str
+    state: bytes
+
+
+Input = (
+    Start
+    | Received
+    | BadBytes
+    | Unreachable
+    | Wake
+    | Publish
+    | CountCopies
+    | FoundRing
+    | Coordinate
+    | Resign
+    | Leave
+    | Move
+    | SnapshotTaken
+)
+
+
+class _Out(msgspec.Struct, frozen=True, gc=False):
+    pass
+
+
+class Send(_Out, frozen=True, gc=False):
+    """Send a message. `reliable`: over a stream (FIFO per pair, no duplicates, may break); else as a datagram."""
+
+    to: MemberId
+    message: Message
+    reliable: bool = False
+
+
+class Ticket(_Out, frozen=True, gc=False):
+    """The state of this member's ticket changed: `granted`, `owner`, `leaving`, `released`, `lost`, `rejected`."""
+
+    change: str
+    ticket: int
+    inc: Incarnation
+    reason: str = ""
+
+
+class TakeSnapshot(_Out, frozen=True, gc=False):
+    """A joiner wants the application's state as it is after all outputs before this one."""
+
+    token: str
+
+
+class InstallSnapshot(_Out, frozen=True, gc=False):
+    """Replace the application's state by this one, taken by `peer`; deliveries go on exactly after it."""
+
+    token: str
+    peer: MemberId
+    state: bytes
+
+
+class Joined(_Out, frozen=True, gc=False):
+    """The member takes part now. `how`: `genesis`, `snapshot` or `checkpoint`."""
+
+    how: str
+    token: str = ""
+
+
+class Left(_Out, frozen=True, gc=False):
+    """The member has left the cluster."""
+
+
+class CutOff(_Out, frozen=True, gc=False):
+    """This peer broke the protocol: nothing more is taken from it or sent to it."""
+
+    peer: MemberId
+    error: str
+
+
+class Remember(_Out, frozen=True, gc=False):
+    """Where there is a disk: have `Member.checkpoint()` on it before anything of this step leaves the process."""
+
+
+class Refused(_Out, frozen=True, gc=False):
+    """The application asked for something that is not possible now."""
+
+    what: str
+    reason: str
+
+
+Output = Notice | Send | Ticket | TakeSnapshot | InstallSnapshot | Joined | Left | CutOff | Remember | Refused

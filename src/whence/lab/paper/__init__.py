@@ -1,0 +1,76 @@
+"""The experiments of the papers. What they test is declared in `whence.lab.paper.claims`.
+
+An experiment is a module with `measure(context) -> rows` and `outcome(rows) -> Outcome`; here is the list of them.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from whence.errors import UsageError
+
+if TYPE_CHECKING:
+    from whence.lab.paper.frame import Context, Outcome, Row
+
+EXPERIMENTS = {
+    "ccc11/ring": "Theorem 4.2 refuted: the published ring gives a ticket two owners, ours does not (drawn)",
+    "ccc11/availability": "section 4.4: joins under crashes; messages of the ring (--live: processes killed)",
+    "ccc11/fig4": "latency, throughput, message size against members; 5, 25 and all coordinators (--live: on sockets)",
+    "ccc11/fig5": "latency, lost events and recovery against the load; gossip, causal, R1, R4 (--live: on sockets)",
+    "ccc11/reach": "do fanout 4 and 5 hops reach 250 members?",
+    "ccc11/theorems": "Theorems 5.1 and 5.2, Lemmas 5.1 and 5.2: the bounds, the model and the protocol",
+    "ccc11/world": "Figure 5's variants over recorded latencies",
+    "ccc11/editing": "an editing session as load",
+    "ccc11/planner": "the planner's predictions at random settings, next to measurements",
+    "pco17/algorithms": "Algorithms 1 to 5, Lemma 1 and Corollary 1: as printed and corrected",
+    "pco17/fig3": "error rate against K, for N = 500, 1000, 1500, 2000",
+    "pco17/fig4": "error rate against the interval between two messages of a process",
+    "pco17/fig5": "error rate against N, each process sending as often as before",
+    "pco17/fig6": "error rate against N, all together sending as often as before",
+    "pco17/alerts": "how often Algorithms 4 and 5 raise an alert, and what they miss",
+    "pco17/latencies": "error rate against K with recorded latencies",
+    "pco17/loss": "error rate when copies are lost and sent again",
+    "pco17/churn": "error rate when processes leave and join",
+    "pco17/headers": "bytes on every message and errors: (N, R, K), vector clocks, tickets",
+    "survey/examples": "Ex1, Ex2, Ex3 and Fig. 7 replayed, value for value",
+    "survey/table1": "Table 1 with numbers: control bytes, blocking, the cost of a membership change",
+    "survey/convoy": "the convoy effect of chained subgroups, and what removes it",
+}
+"""Name -> what it shows; the module of the same name below this package does it."""
+
+
+LIVE = ("ccc11/availability", "ccc11/fig4", "ccc11/fig5")
+"""Those that also run on real sockets. The others count what only a simulator sees (every arrival, every crash, every
+seed), or 10^8 deliveries."""
+PUBLISHED = ("ccc11/fig4", "ccc11/fig5", "ccc11/world")
+"""Those that can run with recovery and its buffer as CCC11 prints them."""
+
+
+class Experiment:
+    """An experiment by name. `title` is what to type after `whence paper`, with `--live` where that applies."""
+
+    def __init__(self, name: str, live: bool = False, as_published: bool = False) -> None:
+        if name not in EXPERIMENTS:
+            raise UsageError(f"no experiment {name!r}: there are {', '.join(EXPERIMENTS)}, and all")
+        if live and name not in LIVE:
+            raise UsageError(f"{name} needs the simulator; on real sockets there are {', '.join(LIVE)}")
+        if as_published and (live or name not in PUBLISHED):
+            raise UsageError(f"{name} has no --as-published; simulated {', '.join(PUBLISHED)} have")
+        self.name = name
+        self.title = f"{name} --live" if live else name
+        self._module = f"whence.lab.paper.{name.replace('/', '.')}{'_live' if live else ''}"
+
+    @property
+    def _code(self) -> Any:
+        return import_module(self._module)  # needs numba and pyarrow: the list does not
+
+    def measure(self, context: Context) -> list[Row]:
+        """Run it. Expensive."""
+        rows: list[Row] = self._code.measure(context)
+        return rows
+
+    def outcome(self, rows: list[Row]) -> Outcome:
+        """What follows from the rows. Cheap."""
+        found: Outcome = self._code.outcome(rows)
+        return found

@@ -1,0 +1,242 @@
+"""CCC11 Theorem 4.2 says that a ticket never has two owners. As published it may: one cut link is enough.
+
+The schedule, with k = 1. The ring is b, a, p, z, q. c joins behind a and d behind c, both within one round of p, so p
+tells z a new list: {p, d, c} instead of {p, a, b}. The link from z to p is cut, so p never learns that z has the new
+list. p takes z for faulty, and excludes it with a quorum of the old list: p and a. But z now counts on d and c, who
+were not asked. They keep z alive; p waits as long as it should, and gives z's ticket to s. Now z and s own it.
+
+Our rules (docs/ring.md, 13 above all) ask for a quorum of every list sent since the last good status.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+from whence.lab.paper.ccc11.published import ROUND, Step, Tolerant, basic_counterexample, succeeding
+from whence.lab.paper.ccc11.ring_run import Rings, random_basic
+from whence.lab.paper.claims.intervals import exact
+from whence.lab.paper.claims.model import Point
+from whence.lab.paper.frame import BEHIND, Context, Outcome, Row, panels
+
+TICKETS = 16
+OWNERS = {"b": (0, 0.45), "a": (13, 0.6), "p": (8, 0.3), "z": (6, 0.25), "q": (3, 0.75)}
+"""Who has which ticket, and the phase of its rounds; in the order of successors."""
+LANES = ("b", "a", "c", "d", "p", "z", "s", "q")
+WANTED = {"c": ("a", 11, 1.0), "d": ("c", 10, 1.1), "s": ("p", 6, 5.5)}
+"""Who joins: whom it asks, for which ticket, and when (in rounds)."""
+CUT = ("z", "p")
+END = 8.0
+
+
+def measure(context: Context) -> list[Row]:
+    """Both runs step by step, the basic protocol, and its random schedules."""
+    published = as_published()
+    ours, wrong = under_our_rules(context.seed)
+    rows: list[Row] = [{"run": "published", **step._asdict()} for step in published.steps]
+    rows += [{"run": "ours", **step._asdict()} for step in ours]
+    rows += [{"run": "ours, violations", "at": END, "kind": "violation", "what": text} for text in wrong]
+    ring, steps = basic_counterexample()
+    rows += [{"run": "basic", "at": float(i), "kind": "step", "what": text} for i, text in enumerate(steps)]
+    rows += [
+        {"run": "basic", "at": 9.0, "kind": "conflict", "who": ", ".join(who), "what": str(ticket)}
+        for ticket, who in ring.conflicts().items()
+    ]
+    seeds = 10 if context.quick else 60
+    found, done = random_basic(range(context.seed * 1000, context.seed * 1000 + seeds))
+    rows += [{"run": "basic, ours", "at": float(done), "kind": "violation", "what": text} for text in found]
+    rows.append({"run": "basic, ours", "at": float(done), "kind": "steps", "what": f"{seeds} seeds, {done} steps"})
+    rows += [{"run": "lemma 4.1", "at": float(n), "kind": "cases", "what": str(bad)} for n, bad in lemma_4_1(10)]
+    rows += [{"run": "lemma 4.3", "at": 0.0, "kind": "out", "who": who} for who in newcomer(0)]
+    lost, excluded = quiet_join(context.seed)
+    rows.append({"run": "lemma 4.3, ours", "at": 0.0, "kind": "counts", "what": str(lost + excluded)})
+    return rows
+
+
+def as_published() -> Tolerant:
+    """The schedule under Algorithms 2 to 4. A newcomer has two rounds of grace, or it would give up at once."""
+    ring = Tolerant(TICKETS, k=1, grace=2)
+    ring.settled(OWNERS)
+    ring.run(0.9)
+    ring.cut.add(CUT)
+    for name, (parent, ticket, at) in WANTED.items():
+        ring.run(at)
+        ring.cjoin(name, parent, ticket)
+    ring.run(END)
+    return ring
+
+
+def newcomer(grace: int) -> list[str]:
+    """One join without any failure, with the check as printed: who gives up its ticket."""
+    ring = Tolerant(TICKETS, k=1, grace=grace)
+    ring.settled(OWNERS)
+    ring.run(1.0)
+    ring.cjoin("c", "a", 11)
+    ring.run(END)
+    return [step.who for step in ring.steps if step.kind == "out"]
+
+
+def under_our_rules(seed: int) -> tuple[list[Step], list[str]]:
+    """The same owners, the same cut link, the same joins at the same times."""
+    rings = Rings(TICKETS, seed)
+    rings.settle({name: ticket for name, (ticket, _) in OWNERS.items()})
+    begin = rings.now
+    rings.watch(begin)
+    rings.run(begin + 0.9 * ROUND)
+    rings.cut.add(CUT)
+    for name, (parent, ticket, at) in WANTED.items():
+        rings.run(begin + at * ROUND)
+        rings.ask(name, parent, ticket)
+    rings.run(begin + END * ROUND)
+    return rings.steps, rings.violations
+
+
+def quiet_join(seed: int) -> tuple[int, int]:
+    """One join without failures under our rules: tickets lost, exclusions."""
+    rings = Rings(TICKETS, seed)
+    rings.settle({name: ticket for name, (ticket, _) in OWNERS.items()})
+    rings.watch(rings.now)
+    rings.ask("c", "a", 11)
+    rings.run(rings.now + END * ROUND)
+    kinds = [step.kind for step in rings.steps]
+    return kinds.count("out"), kinds.count("exclude")
+
+
+def lemma_4_1(most: int) -> list[tuple[int, int]]:
+    """For every number of tickets: how many sets of owners have coordinated sets that overlap or leave a hole."""
+    found = []
+    for n in range(1, most + 1):
+        bad = 0
+        for size in range(1, n + 1):
+            for owners in combinations(range(n - 1, -1, -1), size):
+                covered = [t for i, own in enumerate(owners) for t in succeeding(n, own, owners[(i + 1) % size])]
+                bad += sorted(covered) != list(range(n))
+        found.append((n, bad))
+    return found
+
+
+# -- what follows
+
+
+def tenures(rows: list[Row], run: str) -> dict[str, list[tuple[float, float, int]]]:
+    """Process -> (from, to, ticket) of each time that it owned one."""
+    found: dict[str, list[tuple[float, float, int]]] = {}
+    for row in (row for row in rows if row["run"] == run and row["kind"] in ("own", "out")):
+        mine = found.setdefault(row["who"], [])
+        if row["kind"] == "own":
+            mine.append((row["at"], END, int(row["what"])))
+        elif mine:
+            mine[-1] = (mine[-1][0], row["at"], mine[-1][2])
+    return found
+
+
+def most_owners(rows: list[Row], run: str) -> tuple[int, float, int]:
+    """The most owners that a ticket has at a time, for how long, and of which ticket."""
+    spans = [(a, b, ticket) for mine in tenures(rows, run).values() for a, b, ticket in mine]
+    best = (0, 0.0, 0)
+    for begin, _, ticket in spans:
+        there = [(a, b) for a, b, t in spans if t == ticket and a <= begin < b]
+        best = max(best, (len(there), min(b for _, b in there) - begin, ticket))
+    return best
+
+
+def outcome(rows: list[Row]) -> Outcome:
+    """The counterexample, and the same under our rules."""
+    return Outcome(rows, statistics(rows), draw(rows), NOTE)
+
+
+def statistics(rows: list[Row]) -> dict[str, list[Point]]:
+    """Exact: these are single runs that refute, and checks of every step."""
+    owners, overlap, ticket = most_owners(rows, "published")
+    mine, _, _ = most_owners(rows, "ours")
+    began = next(row["at"] for row in rows if row["run"] == "published" and row["kind"] == "exclude")
+    kept = next(b for a, b, t in tenures(rows, "published")["z"])
+    of = {run: [row for row in rows if row["run"] == run] for run in dict.fromkeys(r["run"] for r in rows)}
+    conflicts = [row for row in of["basic"] if row["kind"] == "conflict"]
+    walked = next(row["what"] for row in of["basic, ours"] if row["kind"] == "steps")
+    bad = [row for row in of["basic, ours"] if row["kind"] == "violation"]
+    cases = of["lemma 4.1"]
+    return {
+        "lemma-4.1": [exact(f"up to {len(cases)} tickets", sum(int(row["what"]) for row in cases))],
+        "basic-published": [exact("3 joins, no failure", len(conflicts))],
+        "basic-ours": [exact(walked, len(bad))],
+        "lemma-4.3-published": [exact("one join", len(of.get("lemma 4.3", [])))],
+        "lemma-4.3-ours": [exact("one join", int(of["lemma 4.3, ours"][0]["what"]))],
+        "corollary-4.1": [exact("z, the first of the excluded", kept - began - ROUND)],
+        "corollary-4.1-ours": [exact(f"{END:g} rounds", len(of.get("ours, violations", [])))],
+        "published": [exact(f"ticket {ticket}, for {overlap:.2f} rounds", owners)],
+        "ours": [exact(f"{END:g} rounds", mine)],
+    }
+
+
+NOTE = (
+    "k = 1, 16 tickets. Bars: who owns a ticket. Under the published rules s gets ticket 6 while z still owns it. The "
+    "link from z to p is cut from the first round on; c and d join within one round."
+)
+COLOURS = {
+    "UPDATE": "#0072b2",
+    "EXCLUDE": "#d55e00",
+    "ACKEXCLUDE": "#e69f00",
+    "REQCOORD": "#cc79a7",
+    "ACKCOORD": "#009e73",
+    "CJOIN": "#999999",
+    "ACKCJOIN": "#555555",
+    "ALIVE": "#56b4e9",
+}
+"""Of messages in the picture. Of ALIVE only those to z, which decide; polls and others are left out."""
+NAMES = {"Update": "UPDATE", "Exclude": "EXCLUDE", "AckExclude": "ACKEXCLUDE", "ReqCoord": "REQCOORD"} | {
+    "AckCoord": "ACKCOORD",
+    "CJoin": "CJOIN",
+    "AckCJoin": "ACKCJOIN",
+    "Alive": "ALIVE",
+}
+"""Our messages by the paper's names."""
+
+
+def draw(rows: list[Row]) -> Any:
+    """Space and time: the published ring above, ours below."""
+    figure, plots = panels(
+        "CCC11 Theorem 4.2: one cut link (z to p) gives a ticket two owners; the same schedule under our rules",
+        ("rounds", "Algorithms 2 to 4 as published"),
+        ("rounds", "our rules (docs/ring.md)"),
+    )
+    figure.set_size_inches(15, 5.6)
+    for axes, run in zip(plots, ("published", "ours"), strict=True):
+        _lanes(axes, rows, run)
+    handles = [plots[0].plot([], [], color=colour, label=what)[0] for what, colour in COLOURS.items()]
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=8)
+    return figure
+
+
+def _lanes(axes: Any, rows: list[Row], run: str) -> None:
+    level = {name: -i for i, name in enumerate(LANES)}
+    mine = tenures(rows, run)
+    for name, y in level.items():
+        axes.plot([0, END], [y, y], color="#dddddd", linewidth=1, zorder=0)
+        for a, b, ticket in mine.get(name, []):
+            axes.plot([a, b], [y, y], color="#333333", linewidth=5, solid_capstyle="butt", alpha=0.75, zorder=1)
+            axes.annotate(
+                f"{ticket}", (a, y), xytext=(3, 5), textcoords="offset points", fontsize=8, bbox=BEHIND, zorder=3
+            )
+    for row in (row for row in rows if row["run"] == run and row["kind"] == "send"):
+        what = NAMES.get(row["what"], row["what"])
+        if what in COLOURS and row["to"] in level and row["who"] in level and (what != "ALIVE" or row["to"] == "z"):
+            lost = row["arrives"] < 0
+            end = (row["arrives"] if not lost else row["at"] + 0.05, level[row["to"]])
+            style = {"arrowstyle": "-|>", "color": COLOURS[what], "linewidth": 0.9, "shrinkA": 0, "shrinkB": 0}
+            if lost:
+                style["linestyle"] = ":"
+            axes.annotate("", xy=end, xytext=(row["at"], level[row["who"]]), arrowprops=style, zorder=2)
+    for row in (row for row in rows if row["run"] == run and row["kind"] == "exclude"):
+        axes.annotate(
+            f"{row['who']} excludes {row['to'] or row['what']}", (row["at"], level[row["who"]]), xytext=(4, 9),
+            textcoords="offset points", fontsize=8, color=COLOURS["EXCLUDE"], bbox=BEHIND, zorder=4,
+        )  # fmt: skip
+    owners, overlap, ticket = most_owners(rows, run)
+    if owners > 1:
+        begin = max(a for some in mine.values() for a, _, t in some if t == ticket)
+        axes.axvspan(begin, begin + overlap, color="#ff0000", alpha=0.15, linewidth=0)
+        axes.text(begin, 0.45, f"two owners of ticket {ticket}", fontsize=8, color="#cc0000", bbox=BEHIND)
+    axes.set_yticks(list(level.values()), list(level))
+    axes.set_xlim(0, END)
+    axes.set_ylim(-len(LANES) + 0.4, 0.9)

@@ -1,0 +1,67 @@
+"""A Probabilistic Causal Message Ordering Mechanism (PaCT'17): its figures, and what it does not measure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from whence.lab.paper.claims.intervals import exact, quotient, ratio
+from whence.lab.paper.claims.model import Point
+from whence.lab.paper.frame import Row, curve, panels, theory
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e")
+BOUND = r"bound $P_{nc}\,(1-(1-1/R)^{KX})^K$"
+SHARE = "share of deliveries before their past"
+PAPER = {"processes": 1000, "entries": 100, "keys": 4, "rate": 200.0, "sample": False}
+"""The setting of PCO17 section 5.4.3; X = 20 messages in flight."""
+
+
+def plot(title: str, label: str, rows: Sequence[Row], x: str, scale: str = "log", mark: Any = None) -> Figure:
+    """The measured error rate between the paper's two estimates, and the bound. `mark`: a vertical line at (x,
+    label)."""
+    figure, [axes] = panels(title, (label, SHARE))
+    band(axes, rows, x, COLOURS[0])
+    curve(axes, rows, x, "measured (exact)", COLOURS[0])
+    theory(axes, rows, x, BOUND, "black")
+    if mark:
+        axes.axvline(mark[0], color="grey", linestyle=":", linewidth=1.2, label=mark[1])
+    axes.set_yscale(scale)
+    if scale == "linear":
+        axes.set_ylim(bottom=0)
+    axes.legend(fontsize=8)
+    return figure
+
+
+def band(axes: Any, rows: Sequence[Row], x: str, colour: str, label: str = "the paper's eps_min to eps_max") -> None:
+    """What the paper could measure: its lower and upper estimate."""
+    low, high = [row["eps_min"] for row in rows], [row["eps_max"] for row in rows]
+    axes.fill_between([row[x] for row in rows], low, high, color=colour, alpha=0.18, linewidth=0, label=label)
+
+
+def rates(row: Row) -> list[float]:
+    """The error rate of each run."""
+    return list(row["exact_rate_runs"])
+
+
+def by_x(rows: Sequence[Row], x: str) -> dict[Any, list[float]]:
+    """The error rates of each point, run by run."""
+    return {row[x]: rates(row) for row in rows}
+
+
+def relative(rows: Sequence[Row], x: str, base: Any, wanted: Sequence[Any]) -> list[Point]:
+    """Error rates by that of another point; the messages differ, so the runs are independent."""
+    found = by_x(rows, x)
+    return [quotient(f"{x} = {at:g}", found[at], found[base], len(wanted)) for at in wanted]
+
+
+def unalerted(rows: Sequence[Row]) -> list[Point]:
+    """Overtaken messages without an alert of Algorithm 4 (PCO17 section 4.2)."""
+    return [exact(f"{sum(r['overtaken'] for r in rows)} overtaken", sum(r["unalerted4"] for r in rows))]
+
+
+def by_bound(rows: Sequence[Row], x: str) -> list[Point]:
+    """The error rate by the paper's bound with the measured P_nc, run by run."""
+    return [ratio(f"{x} = {row[x]:g}", rates(row), row["theory_runs"], len(rows)) for row in rows]

@@ -1,0 +1,97 @@
+"""How often Algorithms 4 and 5 raise an alert, and what they miss. PCO17 section 4.2 states it without measurements.
+
+A message is overtaken when something that depends on it was delivered first; alerts should detect that. Algorithm 4
+misses none: stamps grow along causal order, so a process that delivered something that depends on m has reached m's
+entries. Algorithm 5 misses an overtaken message when the message that came too early is no longer in the list L.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from whence.lab.paper.claims.intervals import exact, mean, minus, ratio, share
+from whence.lab.paper.claims.model import Point
+from whence.lab.paper.frame import Context, Outcome, Row, count, panels
+from whence.lab.paper.frame import measure as run_points
+from whence.lab.paper.pco17 import COLOURS, PAPER, unalerted
+
+KS = (1, 2, 3, 4, 5, 6, 8, 10)
+LENGTHS = (1, 2, 5, 10, 20, 40, 80)
+LONG = 20
+"""One propagation time."""
+
+
+def measure(context: Context) -> list[Row]:
+    """Against K, with an L of two propagation times; and against the length of L, with K = 4. Long lists miss next to
+    nothing: four times as many deliveries are run with them."""
+    base = {**PAPER, "alerts": True, "deliveries": context.size(1e8, quick=2e6)}
+    longer = {**base, "deliveries": context.size(4e8, quick=2e6)}
+    points = [{**base, "keys": k, "memory": 40} for k in KS]
+    points += [{**(base if size < LONG else longer), "memory": size} for size in LENGTHS]
+    rows = run_points(context, points, seeds=4)
+    parts = ["keys"] * len(KS) + ["length"] * len(LENGTHS)
+    return [{"part": part, **row} for part, row in zip(parts, rows, strict=True)]
+
+
+def outcome(rows: list[Row]) -> Outcome:
+    """What alerts find, and what they cost."""
+    for row in rows:
+        each = row["deliveries"]
+        row["alert4_rate"], row["alert5_rate"] = row["alerts4"] / each, row["alerts5"] / each
+        row["overtaken_rate"] = row["overtaken"] / each
+        row["missed5_share"] = row["unalerted5"] / max(1, row["overtaken"])
+    return Outcome(rows, statistics(rows), draw(rows))
+
+
+def statistics(rows: list[Row]) -> dict[str, list[Point]]:
+    """At K = 4 unless said otherwise."""
+    by_length = {row["memory"]: row for row in rows if row["part"] == "length"}
+    four = next(row for row in rows if row["part"] == "keys" and row["keys"] == 4)
+    runs = list(zip(*(four[f"{k}_runs"] for k in ("alerts4", "alerts5", "overtaken")), strict=True))
+    enough, steps = by_length[40], list(pairwise(LENGTHS))
+    return {
+        "unalerted": unalerted(rows),
+        "over-estimates": [ratio("K = 4", four["alerts4_runs"], four["overtaken_runs"])],
+        "fewer-false": [mean("K = 4, L = 40", [(a5 - late) / (a4 - late) for a4, a5, late in runs])],
+        "two-times": [exact(f"{enough['overtaken']} overtaken", enough["unalerted5"])],
+        "longer": [less_missed(by_length[a], by_length[b], len(steps)) for a, b in steps],
+    }
+
+
+def less_missed(a: Row, b: Row, of: int) -> Point:
+    """By how much smaller the missed share is with the longer list. Where neither list misses anything, by nothing."""
+    x, y = (share("", row["unalerted5"], row["overtaken"], of) for row in (a, b))
+    at = f"L = {a['memory']} and {b['memory']}: {x.value:.3g} and {y.value:.3g}"
+    return minus(at, x, y) if x.value or y.value else exact(at, 0)
+
+
+def draw(rows: list[Row]) -> object:
+    """Alerts by K, and by the length of L."""
+    by_keys, by_length = ([row for row in rows if row["part"] == part] for part in ("keys", "length"))
+    figure, (axes, lists) = panels(
+        f"Alerts: N = 1000, R = 100, 200 messages/s, {count(by_keys[0]['deliveries'])} or more",
+        ("K, entries of each process", "share of deliveries"),
+        ("length of the list L of Algorithm 5 (K = 4)", "share"),
+    )
+    for key, label, colour in (
+        ("alert4_rate", "alerts, Algorithm 4", COLOURS[1]),
+        ("alert5_rate", "alerts, Algorithm 5, L = 40", COLOURS[4]),
+        ("overtaken_rate", "overtaken: what alerts are to find", COLOURS[2]),
+        ("exact_rate", "delivered before their past", COLOURS[0]),
+    ):
+        axes.plot(KS, [row[key] for row in by_keys], "o-", markersize=4, color=colour, label=label)
+    axes.set_yscale("log")
+    axes.set_xticks(range(1, 11))
+    axes.set_ylim(top=3)
+    axes.legend(fontsize=8, loc="upper center", ncols=2)
+    for key, label, colour in (
+        ("alert5_rate", "alerts, share of deliveries", COLOURS[4]),
+        ("missed5_share", "missed, share of the overtaken", COLOURS[3]),
+    ):
+        lists.plot(LENGTHS, [row[key] for row in by_length], "o-", markersize=4, color=colour, label=label)
+    lists.axvline(20, color="grey", linestyle=":", linewidth=1.2, label="X = 20: one propagation time")
+    lists.set_xscale("log")
+    lists.set_xticks(LENGTHS, [str(size) for size in LENGTHS])
+    lists.set_ylim(bottom=0)
+    lists.legend(fontsize=8)
+    return figure

@@ -1,0 +1,141 @@
+"""PCO17 Figure 3: the error rate against K. Claim: the best K is 4 for every N; theory says ln 2 * R / X = 3.5.
+
+Every K sees the same messages, so rates are compared run by run. Errors are correlated (one slow message is late at
+many receivers), so what counts is the number of messages, the same for every N. Around the minimum the curve is flat,
+and ten times as many are sent there.
+"""
+
+from __future__ import annotations
+
+from math import log
+from statistics import fmean, stdev
+
+from whence.lab.paper.claims.intervals import difference, exact, paired_quotient
+from whence.lab.paper.claims.model import Point
+from whence.lab.paper.frame import Context, Outcome, Row, around, curve, panels, theory
+from whence.lab.paper.frame import measure as run_points
+from whence.lab.paper.pco17 import BOUND, COLOURS, PAPER, SHARE, band, by_bound, rates
+
+NS = (500, 1000, 1500, 2000)
+KS = tuple(range(1, 11))
+NEAR = (3, 4, 5)
+"""Run with more messages."""
+SHOWN = (2, 3, 4, 5, 6)
+"""In the second plot."""
+BEST = 4
+BESIDE = (3, 5)
+OPTIMUM = log(2) * 100 / 20
+
+
+def measure(context: Context) -> list[Row]:
+    """Every N with every K, and those around the minimum again with more messages."""
+    messages, seeds, more = (1_000, 4, 2) if context.quick else (200_000, 32, 10)
+
+    def points(ks: tuple[int, ...], messages: int) -> list[Row]:
+        return [{**PAPER, "processes": n, "keys": k, "deliveries": float(messages * n)} for n in NS for k in ks]
+
+    rows = [{"part": "all", **row} for row in run_points(context, points(KS, messages), seeds)]
+    near = run_points(context, points(NEAR, more * messages), 2 * seeds)
+    return rows + [{"part": "near", **row} for row in near]
+
+
+def outcome(rows: list[Row]) -> Outcome:
+    """Where the minimum is, or that it is flat."""
+    return Outcome(rows, statistics(rows), draw(rows))
+
+
+def statistics(rows: list[Row]) -> dict[str, list[Point]]:
+    """Differences to K = 4 on the same messages."""
+    found: dict[str, list[Point]] = {
+        "optimum": [exact("R = 100, X = 20", least_bound(100, 20))],
+        "optimum-rule": [exact("R = 100, X = 20", OPTIMUM)],
+    }
+    everywhere = [row for row in rows if row["part"] == "all"]
+    found["bound"] = [
+        p for n in NS for p in by_bound([{**r, "K": r["keys"]} for r in everywhere if r["processes"] == n], "K")
+    ]
+    for n in NS:
+        mine = {(row["part"], row["keys"]): row for row in rows if row["processes"] == n}
+        others = [k for k in KS if k != BEST]
+        pairs = {k: _pair(mine, k) for k in others}
+        found[f"least-{n}"] = [_by_four(*pairs[k], "exact_rate", len(others)) for k in others]
+        found[f"strict-{n}"] = [_worse(*pairs[k], "exact_rate", len(others)) for k in others]
+        found[f"flat-{n}"] = [_by_four(*pairs[k], "exact_rate", len(BESIDE)) for k in BESIDE]
+        for name, compared in (("eps", _by_four), ("eps-strict", _worse)):
+            found[f"{name}-{n}"] = [
+                compared(*pairs[k], eps, 2 * len(others)) for eps in ("eps_min", "eps_max") for k in others
+            ]
+        found[f"noisy-{n}"] = [_noisy(mine, n)]
+    return found
+
+
+def least_bound(entries: int, in_flight: float) -> float:
+    """The real K at which (1 - (1 - 1/R)^(KX))^K, the bound by P_nc, is least: ternary search of its logarithm."""
+
+    def bound(k: float) -> float:
+        return k * log(1 - (1 - 1 / entries) ** (k * in_flight))
+
+    low, high = 0.1, 10.0
+    while high - low > 1e-9:
+        third = (high - low) / 3
+        if bound(low + third) < bound(high - third):
+            high -= third
+        else:
+            low += third
+    return low
+
+
+def _pair(mine: dict[tuple[str, int], Row], k: int) -> tuple[Row, Row]:
+    """The rows of this K and of K = 4 on the same messages, as many as there are."""
+    part = "near" if k in NEAR else "all"
+    return mine[part, k], mine[part, BEST]
+
+
+def _at(row: Row, four: Row, figure: str) -> str:
+    return f"K = {row['keys']}: {row[figure]:.3g} and {four[figure]:.3g}" + (
+        "" if figure == "exact_rate" else f" ({figure})"
+    )
+
+
+def _by_four(row: Row, four: Row, figure: str, of: int) -> Point:
+    return paired_quotient(_at(row, four, figure), row[f"{figure}_runs"], four[f"{figure}_runs"], of)
+
+
+def _worse(row: Row, four: Row, figure: str, of: int) -> Point:
+    return difference(_at(row, four, figure), row[f"{figure}_runs"], four[f"{figure}_runs"], of)
+
+
+def _noisy(mine: dict[tuple[str, int], Row], n: int) -> Point:
+    """The statistic of the earlier wording: by how much K = 4 is worse than the best, less 2 standard errors."""
+    best = min(KS, key=lambda k: float(mine["all", k]["exact_rate"]))
+    pairs = zip(rates(mine["all", BEST]), rates(mine["all", best]), strict=True)
+    worse = [a - b for a, b in pairs]
+    return exact(f"N = {n}, best K = {best}", fmean(worse) - 2 * stdev(worse) / len(worse) ** 0.5)
+
+
+def draw(rows: list[Row]) -> object:
+    """All K; the band is what the paper could measure."""
+    everywhere = [row for row in rows if row["part"] == "all"]
+    messages = everywhere[0]["deliveries"] / (everywhere[0]["processes"] - 1)
+    title = f"PCO17 Figure 3: R = 100, 200 messages/s, {messages:,.0f} messages a point"
+    figure, [axes, zoom] = panels(
+        title, ("K, entries of each process", SHARE), ("K, around the minimum", SHARE + " (by K = 4)")
+    )
+    for n, colour in zip(NS, COLOURS, strict=False):
+        mine = [row for row in everywhere if row["processes"] == n]
+        label = "the paper's eps_min to eps_max" if n == NS[0] else "_"
+        band(axes, mine, "keys", colour, label)
+        curve(axes, mine, "keys", f"N = {n}", colour)
+        by = {(row["part"], row["keys"]): row for row in rows if row["processes"] == n}
+        points = [_by_four(*_pair(by, k), "exact_rate", 1) for k in KS if k in SHOWN]
+        x = [k + 0.06 * (NS.index(n) - 1.5) for k in KS if k in SHOWN]
+        zoom.errorbar(x, [p.value for p in points], yerr=around(points), fmt="o", color=colour, capsize=3, markersize=4)
+    theory(axes, [row for row in everywhere if row["processes"] == 1000], "keys", BOUND + ", N = 1000", "black")
+    axes.axvline(OPTIMUM, color="grey", linestyle=":", linewidth=1.2, label="theory: K = ln 2 · R / X = 3.5")
+    axes.set_yscale("log")
+    axes.set_xticks(KS)
+    axes.set_ylim(top=4 * axes.get_ylim()[1])
+    axes.legend(fontsize=8, ncols=2, loc="upper center")
+    zoom.axhline(1.0, color="black", linewidth=0.8)
+    zoom.set_xticks(SHOWN)
+    return figure

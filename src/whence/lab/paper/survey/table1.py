@@ -1,0 +1,421 @@
+"""SURVEY Table 1 with numbers: the cost of each mechanism in the same stack.
+
+All but one part run in the simulator: the real members, with each mechanism, over the same network, load and checks
+(`whence.lab.sim`). Measured are control information, blocking and messages against the number of processes and the
+rate; a membership change (one process crashes, another joins by a snapshot, nobody stops); and the hostile world
+(`whence sim hostile-survey`).
+
+The SURVEY's own membership change, with an agreed view and no multicasts meanwhile, is measured on `ReliableProcess`
+(reliable.py), which needs links that lose nothing.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from whence.audit.trace import Row
+from whence.core import ports
+from whence.core.clock import MemberId
+from whence.core.clock.probabilistic import keys_of
+from whence.core.config import Config
+from whence.core.member import Member
+from whence.core.order import MECHANISMS
+from whence.core.order.survey.base import Mechanism, Stamp, control_bytes
+from whence.core.order.survey.delta import DeltaStamp
+from whence.core.order.survey.first import FirstStamp
+from whence.core.order.survey.identifiers import IdStamp
+from whence.core.order.survey.interval import IntervalStamp
+from whence.core.order.survey.physical import TimeStamp
+from whence.core.order.survey.registry import make
+from whence.core.order.survey.vector import CompactStamp, VectorStamp
+from whence.lab.paper.points import run_all
+from whence.lab.paper.survey import reliable as rl
+from whence.lab.paper.survey.convoy import Setting
+from whence.lab.paper.survey.convoy import simulate as chain
+from whence.lab.paper.survey.probabilistic import Probabilistic
+from whence.lab.sim.mechanisms import hostile
+from whence.lab.sim.run import Simulated
+from whence.lab.sim.run import run as simulate
+from whence.lab.sim.scenario import parse
+from whence.lab.sim.sweep import changed
+
+if TYPE_CHECKING:
+    from whence.lab.paper.frame import Context, Outcome
+
+MS = 1_000_000
+Point = dict[str, Any]
+"""A row of the table."""
+_encode = msgspec.msgpack.Encoder().encode
+_stamps = msgspec.msgpack.Decoder(
+    VectorStamp | CompactStamp | IdStamp | FirstStamp | IntervalStamp | TimeStamp | DeltaStamp
+)
+
+ORDERS = {
+    "first": ("first generation (Fig. 3)", "precedent messages"),
+    "first-unstable": ("first generation (CBCAST 87)", "precedent messages"),
+    "identifiers": ("identifiers only", "precedent ids"),
+    "vector": ("vector clocks", "vector clocks"),
+    "compact-multicast": ("compaction, multicast", "compact clocks"),
+    "compact-unicast": ("compaction, unicast", "compact clocks"),
+    "interval": ("interval tree clocks", "compact clocks"),
+    "physical": ("physical timestamps", "time"),
+    "delta": ("deadlines", "dated vector clocks"),
+    "probabilistic": ("(N, R, K) clocks", "R counters"),
+    "tickets": ("tickets (CCC11)", "a vector of tickets"),
+}
+"""Order -> (what the table calls it, its causal history)."""
+R, K = 100, 4
+"""The size of the (N, R, K) clocks where the view changes."""
+BUSIEST = 160.0
+"""Multicasts a second of all processes together. Beyond it the first generation carries so much that a run takes
+minutes."""
+SUBGROUP = 5
+"""Processes per subgroup, where there are subgroups."""
+
+WORLD = """
+members = {members}
+round = "500ms"
+duration = "{milliseconds}ms"
+settle = "2s"
+wire = {wire}
+snapshot_delay = "1ms"
+{more}
+[network]
+latency = "normal"
+mean = "30ms"
+sd = "10ms"
+[cluster]
+{order}
+mode = "eager"
+fanout = {peers}
+recovery = "Rk"
+coordinators = {senders}
+[cluster.workload]
+per_second = {per_second}
+payload = "64B"
+start = "200ms"
+"""
+"""Every multicast goes to all others at once, over links that reorder and lose nothing. Digests go out every 500 ms."""
+SETTINGS = '[cluster.survey]\nskew = "0ms"\ndelay = "70ms"\nlifetime = "1s"\nmax_carried = 10000\n'
+"""For mechanisms that use clocks: clocks are correct, and 70 ms is four standard deviations above the mean delay."""
+
+
+def world(order: str, processes: int, rate: float, senders: float, seconds: float, join: str = "") -> str:
+    """A group under load. `rate`: multicasts a second of each process that multicasts, a share `senders` of all.
+    `join`: top-level settings of a scenario with a joiner; its messages are encoded, to measure their bytes."""
+    publishing = max(1, round(senders * processes))
+    settings = f'mechanism = "{order}"' if order in MECHANISMS else 'order = "probabilistic"'
+    text = WORLD.format(
+        members=processes,
+        milliseconds=round(seconds * 1000) + 200,
+        more=join,
+        wire="true" if join else "false",
+        order=settings,
+        peers=max(1, processes - 1),
+        senders=publishing,
+        per_second=float(rate * publishing),
+    )
+    return text + (SETTINGS if order in MECHANISMS else "")
+
+
+def pay(order: str, processes: int, rate: float, senders: float = 1.0, seconds: float = 2.0, seed: int = 0) -> Point:
+    """The cost of one load: one row."""
+    trace: list[Row] = []
+    outcome = simulate(parse(world(order, processes, rate, senders, seconds)), seed, sink=trace.append)
+    stamps = [row.clock or "" for row in trace if row.kind == "publish"]
+    line = outcome.report.lines[0]
+    fixed = [fixed_bytes(_stamps.decode(bytes.fromhex(s)), processes) for s in stamps] if order in MECHANISMS else []
+    others = max(1, line.published * (processes - 1))
+    return {
+        **_bare(order, processes, rate, senders),
+        "violation": outcome.report.violation,
+        "multicasts": line.published,
+        "control_bytes": line.header_bytes,
+        "name_bytes": line.name_bytes,
+        "fixed_bytes": sum(fixed) / max(1, len(fixed)) if fixed else line.header_bytes,
+        "blocked": line.blocked / others,
+        "blocked_ms": line.blocked_ms,
+        "latency_ms": line.latency_ms.get("p50"),
+        "messages": outcome.report.network["sent"] / others,
+        "undelivered": line.lost,
+    }
+
+
+def fixed_bytes(stamp: Stamp, processes: int) -> float:
+    """The size of control information as the SURVEY counts it: `b * n / 8` for a vector, `(m + b) / 8` for each entry
+    of a compacted one. For others (trees, times, whole messages) the encoded size."""
+    number = max(1, (processes - 1).bit_length()) / 8
+    if isinstance(stamp, VectorStamp):
+        return 4 * processes
+    if isinstance(stamp, CompactStamp):
+        return (4 + number) * len(stamp.entries)
+    if isinstance(stamp, IdStamp):
+        return (4 + number) * len(stamp.after)
+    return control_bytes(stamp)
+
+
+CHANGE = """
+absent = ["n{new}"]
+[[fault]]
+at = "1200ms"
+kind = "crash"
+who = "n1"
+[[fault]]
+at = "1200ms"
+kind = "start"
+who = "n{new}"
+"""
+
+
+class _Watched(Member):
+    """A member that notes for how long at a time it may not publish, once it has joined."""
+
+    stopped: int | None = None
+    longest: int = 0
+    joined: bool = False
+
+    def handle(self, event: ports.Input, now: int) -> list[ports.Output]:
+        outs = super().handle(event, now)
+        self.joined = self.joined or self.may_publish
+        if self.joined:
+            if self.stopped is not None:
+                self.longest = max(self.longest, now - self.stopped)
+            self.stopped = None if self.may_publish else self.stopped if self.stopped is not None else now
+        return outs
+
+
+def join_and_crash(order: str, processes: int, seed: int = 0) -> Point:
+    """One process crashes and another joins by a snapshot, under load: the messages for it, how long the joiner waits,
+    and the longest time in which any of the others may not publish (`pause_ms`)."""
+    head, _, tables = CHANGE.format(new=processes).partition("\n[[")
+    text = world(order, processes + 1, 5.0, 1.0, 2.0, join=head) + "[[" + tables
+    members: list[_Watched] = []
+
+    def make(me: MemberId, config: Config, rng: Random, checkpoint: bytes | None) -> Member:
+        members.append(_Watched(me, config, rng, checkpoint))
+        return members[-1]
+
+    report = simulate(parse(text), seed, make=make).report
+    kinds = ("SnapshotRequest", "SnapshotRefused", "Snapshot", "Subscribe", "Welcome")
+    sent = [report.traffic.get(kind, (0, 0)) for kind in kinds]
+    snapshots, size = report.traffic["Snapshot"]
+    return {
+        **_bare(f"join: {order}", processes, 5.0, 1.0),
+        "violation": report.violation,
+        "change_messages": sum(n for n, _ in sent),
+        "change_bytes": sum(b for _, b in sent),
+        "snapshot_bytes": size / snapshots,
+        "pause_ms": max(member.longest for member in members) / MS,
+        "join_ms": report.join_ms,
+        "undelivered": report.lines[0].lost,
+    }
+
+
+def in_hostile(order: str, quick: bool, seed: int = 0) -> Point:
+    """The cost of an order in the hostile world."""
+    short: Mapping[str, Any] = {"duration": "50r", "settle": "50r"} if quick else {}
+    if order in MECHANISMS:
+        loaded = hostile(order, short)
+    else:
+        name = "hostile-free" if order == "probabilistic" else "hostile"
+        loaded = changed(name, {**short, "cluster.order": "causal" if order == "tickets" else order})
+    done = simulate(loaded, seed + 1)
+    lines = done.report.lines
+    delivered = sum(line.delivered for line in lines)
+
+    def mean(name: str, by: str) -> float:
+        weights: list[int] = [getattr(x, by) for x in lines]
+        return float(sum(getattr(x, name) * n for x, n in zip(lines, weights, strict=True)) / max(1, sum(weights)))
+
+    return {
+        **_bare(f"hostile: {order}", len(loaded.scenario.names), 0.0, 1.0),
+        "violation": done.report.violation if done.violation else None,
+        "multicasts": sum(line.published for line in lines),
+        "delivered": delivered,
+        "inversions": sum(line.inversions for line in lines),
+        "undelivered": sum(line.lost for line in lines),
+        "late": sum(line.late for line in lines),
+        "over_gap": sum(line.over_gap for line in lines),
+        "recovered": sum(line.recovered for line in lines),
+        "control_bytes": mean("header_bytes", "published"),
+        "name_bytes": mean("name_bytes", "published"),
+        "blocked": sum(line.blocked for line in lines) / max(1, delivered),
+        "blocked_ms": mean("blocked_ms", "delivered"),
+        "latency_ms": sum(x.latency_ms.get("p50", 0.0) * x.delivered for x in lines) / max(1, delivered),
+        "latency_p99_ms": sum(x.latency_ms.get("p99", 0.0) * x.delivered for x in lines) / max(1, delivered),
+        "messages": done.report.network["sent"] / max(1, delivered),
+        "bytes_per_delivery": _bytes(done) / max(1, delivered),
+        "join_ms": done.report.join_ms,
+    }
+
+
+def _bytes(outcome: Simulated) -> int:
+    return sum(size for _, size in outcome.report.traffic.values())
+
+
+def _make(order: str, me: int, group: tuple[int, ...]) -> Mechanism:
+    """A mechanism by name, including (N, R, K) clocks, which have an order layer of their own in the stack."""
+    if order == "probabilistic":
+        return Probabilistic(me, R, keys_of(Random(f"keys of {me}"), R, K))
+    return make(order, me, group)
+
+
+def change(order: str, processes: int, seed: int = 0, delay: tuple[float, float] = (10.0, 50.0)) -> Point:
+    """With views: one process crashes and another joins in one view change, after everybody has multicast 5 times."""
+    links = Random(f"table1 change {seed}")
+    group = tuple(range(processes))
+    nodes = {p: rl.ReliableProcess(p, _make(order, p, group), rl.View(1, group)) for p in group}
+    queue: list[tuple[int, int, int, int, rl.Wire]] = []
+    sent: list[rl.Wire] = []
+    installed: list[int] = []
+    now = 0
+
+    def do(p: int, outputs: list[rl.ReliableOutput]) -> None:
+        for output in outputs:
+            if isinstance(output, rl.Send):
+                sent.append(output.wire)
+                heapq.heappush(queue, (now + int(links.uniform(*delay) * MS), len(sent), output.to, p, output.wire))
+            elif isinstance(output, rl.Install):
+                installed.append(now)
+
+    def settle() -> None:
+        nonlocal now
+        while queue:
+            now, _, to, sender, wire = heapq.heappop(queue)
+            if to in nodes:
+                do(to, nodes[to].receive(sender, wire, now))
+
+    for _ in range(5):
+        for p in group:
+            do(p, nodes[p].multicast(bytes(64), now))
+        settle()
+    del nodes[processes - 1]
+    nodes[processes] = rl.ReliableProcess(processes, _make(order, processes, group), None)
+    sent.clear()
+    begun = now
+    for p in sorted(nodes):
+        do(p, nodes[p].install_view(rl.View(2, (*group[:-1], processes)), now))
+    settle()
+    states = [len(_encode(wire.state)) for wire in sent if isinstance(wire, rl.Welcome)]
+    return {
+        **_bare(f"view: {order}", processes, 0.0, 1.0),
+        "change_messages": len(sent),
+        "change_bytes": sum(len(_encode(wire)) for wire in sent),
+        "state_bytes": states[0],
+        "pause_ms": (max(installed) - begun) / MS,
+    }
+
+
+# --- the table
+
+
+def measure(context: Context) -> list[Point]:
+    """Every mechanism by number of processes, by rate and with few senders; subgroups of vector clocks; a membership
+    change; the hostile world. Each with several seeds."""
+    sizes, rates, seconds = ((5, 10, 20), (5.0,), 2.0) if context.quick else ((5, 10, 20, 40), (2.0, 8.0), 2.0)
+    seeds = 2 if context.quick else 5
+    loaded = [order for order in ORDERS if order != "tickets"]
+    tasks: list[tuple[Any, ...]] = [
+        (pay, order, n, rate, 1.0, seconds) for order in loaded for n in sizes for rate in rates if rate * n <= BUSIEST
+    ]
+    tasks += [(pay, order, sizes[-1], rates[0], 0.1, 2 * seconds) for order in ("vector", "compact-multicast")]
+    tasks += [(kind, order, n) for order in loaded for n in sizes[:2] for kind in (join_and_crash, change)]
+    tasks += [(chained, n, rates[0], min(1.0, seconds)) for n in sizes if n > SUBGROUP]
+    tasks += [(in_hostile, order, context.quick) for order in ORDERS]
+    settings = [
+        {"part": function.__name__, "arguments": arguments, "seed": context.seed * 1000 + i}
+        for function, *arguments in tasks
+        for i in range(seeds)
+    ]
+    found = run_all(f"{__name__}:point", settings, context.master, context.count("runs"))
+    return [_row(found[i : i + seeds]) for i in range(0, len(found), seeds)]
+
+
+def point(setting: Mapping[str, Any]) -> Point:
+    """A runner: one run of one part of the table."""
+    known: tuple[Callable[..., Point], ...] = (pay, join_and_crash, change, chained, in_hostile)
+    parts = {part.__name__: part for part in known}
+    return parts[str(setting["part"])](*setting["arguments"], seed=setting["seed"])
+
+
+def chained(processes: int, rate: float, seconds: float, seed: int = 0) -> Point:
+    """Control information in subgroups of vector clocks, in a chain."""
+    setting = Setting(
+        "vector", processes // SUBGROUP, SUBGROUP, rate * processes, 0.0, 30.0, seconds=seconds, seed=seed
+    )
+    return {**_bare("subgroups", processes, rate, 1.0), "control_bytes": chain(setting).control}
+
+
+def _row(found: Sequence[Point]) -> Point:
+    """The mean of every number, the runs, and the first violation."""
+    numbers = [{k: float(v) for k, v in one.items() if isinstance(v, int | float) and k not in KEEP} for one in found]
+    row = {k: v for k, v in found[0].items() if k in KEEP}
+    row |= {k: fmean(one[k] for one in numbers) for k in numbers[0]}
+    broken = [str(one["violation"]) for one in found if one.get("violation")]
+    return row | {"violation": broken[0] if broken else "", "seeds": len(found), "runs": numbers}
+
+
+KEEP = ("order", "history", "processes", "rate", "senders")
+
+
+def outcome(rows: list[Point]) -> Outcome:
+    """The table, its figure and its claims."""
+    from whence.lab.paper.frame import Outcome
+    from whence.lab.paper.survey.table1_claims import statistics
+
+    return Outcome(rows, statistics(rows), _figure(rows), note=_note(rows))
+
+
+def _bare(order: str, n: int, rate: float, senders: float) -> Point:
+    name = order.rpartition(": ")[2]
+    history = ORDERS.get(name, ("", "any"))[1]
+    return {"order": order, "history": history, "processes": n, "rate": rate, "senders": senders}
+
+
+def _figure(rows: list[Point]) -> Any:
+    from whence.lab.paper.frame import panels
+
+    rates = [next(row["rate"] for row in rows if row["order"] == "vector")]
+    title = f"SURVEY Table 1, measured: every process multicasts {rates[0]:g} times a second"
+    bytes_y, wait_y = "bytes of control information per multicast", "mean time that a delivery waits (ms)"
+    figure, (size, wait) = panels(title, ("processes", bytes_y), ("processes", wait_y))
+    for at, (order, (label, _)) in enumerate(ORDERS.items()):
+        points = [row for row in rows if (row["order"], row["rate"], row["senders"]) == (order, rates[0], 1.0)]
+        xs = [row["processes"] for row in points]
+        style = {"marker": "osv^D<>phX*"[at], "markersize": 5, "linewidth": 4.0 - 0.33 * at, "alpha": 0.8}
+        if points:  # many curves coincide: thin lines over thick ones
+            size.plot(xs, [row["control_bytes"] for row in points], label=label, **style)
+            wait.plot(xs, [row["blocked_ms"] for row in points], **style)
+    points = [row for row in rows if row["order"] == "subgroups"]
+    xs, ys = [row["processes"] for row in points], [row["control_bytes"] for row in points]
+    size.plot(xs, ys, "k--", markersize=4, label=f"vector clocks in subgroups of {SUBGROUP}")
+    size.set_yscale("log")
+    wait.set_yscale("symlog", linthresh=0.1)
+    figure.legend(loc="outside lower center", fontsize=7.5, ncols=4)
+    return figure
+
+
+def _note(rows: list[Point]) -> str:
+    """The costs in the hostile world, as a text table."""
+    lines = [
+        "Costs in the hostile world (`whence sim hostile-survey --set cluster.mechanism=...`; tickets: "
+        "`hostile`, all causal; (N, R, K): `hostile-free`):",
+        f"{'':30}{'inverted':>9}{'lost %':>8}{'bytes':>8}{'names':>7}{'waited %':>9}{'wait ms':>9}{'p50 ms':>8}"
+        f"{'p99 ms':>8}{'B/deliv.':>9}",
+    ]
+    for row in rows:
+        kind, _, order = row["order"].partition(": ")
+        if kind == "hostile":
+            lost = 100 * row["undelivered"] / max(1, row["delivered"] + row["undelivered"])
+            lines.append(
+                f"{ORDERS[order][0]:30}{row['inversions']:>9.0f}{lost:>8.2f}{row['control_bytes']:>8.1f}"
+                f"{row['name_bytes']:>7.1f}{100 * row['blocked']:>9.2f}{row['blocked_ms']:>9.1f}"
+                f"{row['latency_ms']:>8.0f}{row['latency_p99_ms']:>8.0f}{row['bytes_per_delivery']:>9.0f}"
+            )
+    return "\n".join(lines)

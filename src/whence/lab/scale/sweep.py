@@ -1,0 +1,25 @@
+"""One point of a sweep on the array engine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from whence.errors import ConfigError
+from whence.lab.scale.network import Settings
+from whence.lab.scale.run import run
+
+
+def point(settings: dict[str, Any]) -> dict[str, Any]:
+    """Run one point: settings by name, as for `whence scale` (and `threads`, `engine`, `sample`, see `run`), in;
+    settings and results by name out."""
+    given = dict(settings)
+    threads, engine = given.pop("threads", 1), given.pop("engine", "auto")
+    sample = given.pop("sample", True)
+    try:
+        chosen = msgspec.convert(given, Settings, strict=False)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"a point of the sweep: {error}") from None
+    result: dict[str, Any] = msgspec.to_builtins(run(chosen, threads=threads, engine=engine, sample=sample))
+    return {**given, **result}

@@ -1,0 +1,473 @@
+"""What an application writes against: found or join a cluster, read its events, publish.
+
+    async with whence.join("lobby", ["127.0.0.1:7001"], secret=...) as cluster, cluster.publisher() as publisher:
+        await publisher.publish(b"hello")
+        async for event in cluster.events():
+            print(event.origin, event.payload)
+
+However a block is left (also by Ctrl-C, cancellation or an exception), the ticket is given back and the others are
+told, within a bounded time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from importlib import import_module
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar, Unpack
+
+import msgspec
+
+from whence.core.clock import MemberId, address_of
+from whence.core.order import Blocked, Contract
+from whence.core.order.config import OrderName
+from whence.core.ports import Contracted, Leave, Move
+from whence.errors import ClusterClosed, NotJoined, TimedOut, UsageError
+from whence.live.events import Batches, Event, EventBatch, Events, MemberChanges
+from whence.live.net.council import CouncilStatus, CouncilVoter, council_of
+from whence.live.net.entry import Entry, Settings, near
+from whence.live.net.force import force_found
+from whence.live.net.host import Host, lease_ns
+from whence.live.net.keys import Keys
+from whence.live.net.keys import load as load_keys
+from whence.live.net.node import MemberChange, Node
+from whence.live.net.roles import PublisherSeal
+from whence.live.net.standing import owners
+from whence.live.net.transport import parse_address
+from whence.live.options import Options
+from whence.live.publisher import Coordination, Publisher, Seat, Tickets, finish
+
+T = TypeVar("T")
+
+LISTEN = "127.0.0.1:0"
+LEAVE_TIMEOUT = 6.0
+"""Seconds that leaving may take: the ring's own patience is 20 rounds."""
+PORT = ("secret", "tls", "insecure", "advertise", "transport", "faults")
+"""Options that a `Host` takes."""
+POLL = 0.1
+"""Seconds after which `wait_for` tries its condition again though nothing was told: it may be about anything."""
+VIEW_TIMEOUT = 1.0
+"""Seconds that a joiner, once it takes part, waits for the first word of who else is there."""
+
+
+class Clock:
+    """The (N, R, K) clock of a member of a cluster without tickets (docs/probabilistic.md)."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """R and K of the clock that this member publishes under."""
+        size = self._node.member.ordering.clock_size
+        assert size is not None
+        return size
+
+    @property
+    def contract(self) -> Contracted | None:
+        """The last change: the contract is broken, or kept again. None: no change yet."""
+        return self._node.contract
+
+    def measured(self) -> dict[str, float]:
+        """The clock's size, and what was measured of its contract over about the last 2000 frames (X, P_nc, two upper
+        bounds of the error rate, the promise)."""
+        return self._node.member.ordering.measured()
+
+    def move(self, entries: int, keys: int) -> None:
+        """Switch to a clock of this size; the others follow when they see it. Publishing goes on meanwhile."""
+        self._node.feed(Move(entries, keys))
+
+
+class Cluster:
+    """A cluster this process is a member of."""
+
+    def __init__(self, entry: Entry, node: Node) -> None:
+        self._entry = entry
+        self._host = entry.host
+        self._node = node
+        receives_only = isinstance(entry.seal, PublisherSeal) and not entry.seal.may_publish
+        self._tickets = Tickets(node, entry.host, lambda: entry.founder, receives_only)
+        self._reader: Events | None = None
+        self.clock = Clock(node) if node.member.ordering.clock_size is not None else None
+        """The (N, R, K) clock; None in a cluster with tickets, or with a mechanism."""
+
+    @property
+    def name(self) -> str:
+        return self._node.cluster
+
+    @property
+    def me(self) -> MemberId:
+        """This member's id: its address and which life of it this is."""
+        return self._node.me
+
+    @property
+    def address(self) -> str:
+        """`host:port`: what others give as a seed."""
+        return address_of(self._node.me)
+
+    @property
+    def order(self) -> str:
+        """The order in which this member delivers events."""
+        return self._node.member.order
+
+    @property
+    def founded(self) -> bool:
+        """Whether this process founded the cluster, or its ring, rather than joined it."""
+        return self._entry.founder
+
+    @property
+    def may_publish(self) -> bool:
+        """This member holds a ticket now, or needs none."""
+        return self._node.may_publish
+
+    @property
+    def silent_since(self) -> float | None:
+        """When this member lost the right to publish, by `time.monotonic()`. None while it has
+        it, and before it first got it."""
+        since = self._node.silent_since
+        return None if since is None else since / 1e9
+
+    # -- who is there -------------------------------------------------------------------------------------------
+
+    def members(self) -> list[MemberId]:
+        """The members known here, itself first."""
+        return self._node.member.members()
+
+    def coordinators(self) -> dict[int, MemberId]:
+        """Ticket -> owner, as far as known here: a member that only receives does not see a living owner lose its
+        ticket."""
+        return owners(self._node.member)
+
+    @property
+    def council(self) -> CouncilStatus | None:
+        """The voters that decide who may publish: which do not answer, and how many more may be lost. None where no
+        council decides: in a cluster without tickets, or with another ring (docs/ring.md)."""
+        return council_of(self._node.member, lease_ns())
+
+    def cut_off(self) -> dict[MemberId, str]:
+        """The members that broke the protocol, and how. This member ignores what they send, and sends them nothing."""
+        return dict(self._node.member.cut_off)
+
+    def changes(self, limit: int = 1024) -> MemberChanges:
+        """Members as they come and go, from now on:
+
+        async for change in cluster.changes():
+            print(change.member, change.change)  # joined, gone
+        """
+        return MemberChanges(self._node, limit)
+
+    async def wait_for(self, condition: Callable[[], bool], timeout: float | None = None) -> None:
+        """Wait until the condition holds: `await cluster.wait_for(lambda: len(cluster.members()) == 3)`. It is tried
+        when a member comes or goes, a ticket changes hands or events arrive, and at least every `POLL` seconds. Raises
+        TimedOut after `timeout` seconds, ClusterClosed when the cluster is left."""
+        node = self._node
+        deadline = float("inf") if timeout is None else time.monotonic() + timeout
+        while not condition() and node.open and (now := time.monotonic()) < deadline:
+            await node.changed.until(lambda: condition() or not node.open, min(deadline, now + POLL))
+        if condition():
+            return
+        if not node.open:
+            raise ClusterClosed(f"cluster {self.name!r} was left, or its node has stopped")
+        raise TimedOut(f"{self.name!r}: the condition did not come true within {timeout:g} s")
+
+    # -- figures ------------------------------------------------------------------------------------------------
+
+    def stats(self) -> dict[str, int]:
+        """All counters, by layer; `net.` are those of the host and of this node. `docs/live.md` explains them."""
+        node = self._node
+        backlog = node.backlog
+        return {
+            **node.member.stats(),
+            **self._host.stats.asdict(),
+            **{f"guard.{name}": n for name, n in self._host.guard.stats().items()},
+            **node.stats.asdict(),
+            "net.backlog_events": backlog.events,
+            "net.backlog_bytes": backlog.bytes,
+            "members": len(node.member.members()),
+            "held": node.member.blocked(),
+        }
+
+    def buffers(self) -> dict[str, tuple[int, int]]:
+        """Every bounded buffer of the member and the backlog: fill and bound."""
+        backlog = self._node.backlog
+        return {**self._node.member.buffers(), "backlog": (backlog.events, backlog.max_events)}
+
+    def why_blocked(self, event_id: str) -> Blocked:
+        """Which events this one waits for, who was asked, until when."""
+        self._flush()
+        try:
+            return self._node.member.why_blocked(event_id)
+        except ValueError as error:
+            raise UsageError(f"{error}: give an event's id, as Event.id and publish have it") from None
+
+    # -- events -------------------------------------------------------------------------------------------------
+
+    def events(self) -> Events:
+        """The events, in the order this member joined with. There is one reader at a time: a second one continues where
+        the first stopped, and is an error while the first waits for an event."""
+        self._reader = Events(self._node, self._entry.on_alert, self._reader)
+        return self._reader
+
+    def batches(self, frames: int = 8) -> Batches:
+        """The same in batches, up to so many frames at a time, for applications that read many events a second:
+
+            async for batch in cluster.batches():
+                for event in batch: ...
+
+        `batch.payloads` has their payloads alone, which is cheaper. A batch counts as processed when the next one is
+        asked for."""
+        if type(frames) is not int or frames < 1:
+            raise UsageError(f"batches of 1 frame or more, not {frames!r}")
+        return Batches(self.events(), frames)
+
+    # -- publishing ---------------------------------------------------------------------------------------------
+
+    def publisher(self, *, timeout: float | None = None, wait_for_reader: bool = True) -> Publisher:
+        """A block in which this member publishes. If it loses its ticket, the publisher gets another one:
+
+            async with cluster.publisher() as publisher:
+                await publisher.publish(b"hello")
+
+        `timeout`: seconds that a publish waits for a ticket before it raises NoTicket; None: as long as it takes.
+        `wait_for_reader`: publishing waits while this application has too many events to read. False is for
+        applications whose reader waits for something else, such as a bridge."""
+        return Publisher(self._tickets, timeout, wait_for_reader)
+
+    def coordinate(self, timeout: float = 10.0) -> Coordination:
+        """A block with one ticket, for those who want the seat itself. Entering waits for a ticket, or raises NoTicket;
+        publishing raises LostTicket when the ring takes it away; leaving gives it back. The founder keeps its ticket
+        until it leaves the cluster: without a coordinator there is no ring."""
+        return Coordination(self._tickets, timeout)
+
+    async def found(self, *, force: bool) -> None:
+        """Found the ring again at this member, because its council is lost for good: the only decision that is left to
+        people (docs/ring.md, rule C0). If voters that do not answer live after all, their side and this one publish
+        under the same tickets until they hear of each other. Raises UsageError while an owner, or enough voters to go
+        on, are heard."""
+        if not force:
+            raise UsageError("the council decides who founds the ring again; found(force=True) says that it is lost")
+        await force_found(self._node, lease_ns())
+
+    async def leave(self) -> None:
+        """Give the ticket back, tell the others, stop. Done by leaving the `join` block."""
+        node = self._node
+        if node.closed:
+            return
+        node.feed(Leave())
+        await node.changed.until(lambda: not node.open, time.monotonic() + LEAVE_TIMEOUT)
+        await self._host.drained(1.0)
+        self.abandon()
+
+    async def _written(self) -> None:
+        """Wait until all that this member has said, and been told, is on its disk, if it has a directory."""
+        if self._node.scribe is not None:
+            await self._node.scribe.settled()
+
+    def abandon(self) -> None:
+        """Stop at once, without telling the others: to them it looks like a crash."""
+        if self._node.closed:
+            return
+        self._flush()
+        self._host.detach(self._node)
+        self._node.abandoned()
+
+    def _flush(self) -> None:
+        """What was published in this turn of the loop becomes frames now."""
+        if self._node.batch is not None:
+            self._host.step()
+
+
+class Join:
+    """`async with whence.join(...) as cluster`, or `whence.found(...)`."""
+
+    def __init__(self, entry: Entry, own_host: bool) -> None:
+        self._entry = entry
+        self._own_host = own_host
+        self._cluster: Cluster | None = None
+
+    async def __aenter__(self) -> Cluster:
+        entry = self._entry
+        if self._own_host:
+            await entry.host.start()
+        try:
+            self._cluster = await self._enter(entry)
+        except BaseException:
+            await self._close()
+            raise
+        return self._cluster
+
+    async def _enter(self, entry: Entry) -> Cluster:
+        deadline = time.monotonic() + entry.timeout
+        node, saved = entry.open()
+        node.on_contract = entry.on_contract
+        cluster = self._cluster = Cluster(entry, node)
+        await entry.start(node, saved)
+        if entry.peers:
+            deadline = time.monotonic() + entry.timeout  # waiting for peers has a limit of its own
+        joined = await node.changed.until(lambda: bool(node.how or node.failure is not None or node.refused), deadline)
+        if node.failure is not None:
+            why = f"{type(node.failure).__name__}: {node.failure}"
+            raise ClusterClosed(f"{node.cluster!r} was not joined: {why}") from node.failure
+        if node.refused:
+            raise UsageError(f"{node.cluster!r} was not joined: {node.refused}")
+        if not joined:
+            raise NotJoined(
+                f"{node.cluster!r}: {len(entry.contacts)} members answered, but none gave its state within "
+                f"{entry.timeout:g} s. A member gives it when its application asks for the next event: is it reading?"
+            )
+        if entry.contacts and not entry.founder:  # somebody is there: do not come back with a view of oneself alone
+            others = time.monotonic() + VIEW_TIMEOUT
+            await node.changed.until(lambda: len(node.member.members()) > 1 or not node.open, min(deadline, others))
+        entry.keep_peers(node)
+        return cluster
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        assert self._cluster is not None
+        try:
+            await finish(self._cluster.leave())
+        finally:
+            await self._close()
+
+    async def _close(self) -> None:
+        if self._cluster is not None:
+            self._cluster.abandon()
+            await self._cluster._written()
+        self._entry.close()
+        if self._own_host:
+            await self._entry.host.close()
+
+
+def found(name: str, listen: str = LISTEN, *, seeds: str | Sequence[str] = (), **options: Unpack[Options]) -> Join:
+    """Begin the cluster `name`: one process does, the others join it.
+
+        async with whence.found("lobby", "10.0.0.7:7001", secret=secret) as cluster: ...
+
+    A founder that was started with a `directory` before goes on from it. With `seeds` it begins the ring of a running
+    cluster again, after all coordinators were lost: that is an operator's decision, never one on a time-out. The
+    options are those of `join`.
+    """
+    return _make(name, _seeds(seeds), listen, True, options)
+
+
+def join(name: str, seeds: str | Sequence[str], listen: str = LISTEN, **options: Unpack[Options]) -> Join:
+    """Join the cluster `name` through any of `seeds` (`host:port` of members).
+
+        async with whence.join("lobby", ["10.0.0.7:7001"], "10.0.0.8:7001", secret=secret) as cluster: ...
+
+    Options, all by name; `whence.live.options` explains each:
+
+    * Security, one of `secret` (shared by all members), `tls` (what `whence keys issue` made for this member) and
+      `insecure=True` (experiments on loopback); `roles`.
+    * The port: `advertise`, `transport`, `faults`; or `host`, a port shared by several clusters of this process.
+    * Storage: `directory` (what survives a crash), `state` and `restore` (the application's), `trace`.
+    * Protocol: `order` (this member's own), `tickets` and `settings` (the same at all members); `contract`, `on_alert`
+      and `on_contract` for clusters without tickets.
+    * `timeout`: seconds after which NotJoined is raised.
+    """
+    return _make(name, _seeds(seeds, required=f"joining {name!r}"), listen, False, options)
+
+
+def bootstrap(name: str, peers: Sequence[str], listen: str, **options: Unpack[Options]) -> Join:
+    """Found or join the cluster `name`, with the same list of `peers` at every node, itself among them.
+
+        PEERS = ["10.0.0.7:7001", "10.0.0.8:7001", "10.0.0.9:7001"]
+        async with whence.bootstrap("lobby", PEERS, "10.0.0.8:7001", secret=secret) as cluster: ...
+
+    If one of the peers is in the cluster, it is joined. Else one of them founds it, as soon as all have answered: after
+    a first start as well as after a power cut (docs/operations.md). It waits for them as long as it takes, or for
+    `timeout` seconds. The other options are those of `join`.
+    """
+    listed = _seeds(peers, required=f"bootstrapping {name!r}")
+    if len(set(listed)) != len(listed):
+        raise UsageError(f"the list of peers names one twice: {', '.join(listed)}")
+    made = _make(name, (), listen, False, options)
+    made._entry.peers, made._entry.patience, made._entry.timeout = listed, options.get("timeout"), 10.0
+    return made
+
+
+def _seeds(seeds: str | Sequence[str], required: str = "") -> list[str]:
+    """The addresses; one may be given by itself."""
+    listed = [seeds] if isinstance(seeds, str) else [str(seed) for seed in seeds]
+    for seed in listed:
+        parse_address(seed)  # what is no address is said at once, not after a time-out
+    if required and not listed:
+        raise UsageError(f"{required} needs a seed, the host:port of a member; whence.found(...) begins a cluster")
+    return listed
+
+
+def _make(name: str, seeds: Sequence[str], listen: str, founder: bool, options: Options) -> Join:
+    for option in options:
+        if option not in Options.__annotations__:
+            raise UsageError(f"there is no option {option!r}{near(option, Options.__annotations__)}")
+    host, roles = options.get("host"), options.get("roles")
+    of_port = {key: value for key, value in options.items() if key in PORT and value not in (None, False)}
+    if host is not None and of_port:
+        raise UsageError(f"{', '.join(of_port)}: what belongs to the port is said to the Host")
+    own_host = host is None
+    if host is None:
+        host = Host(listen, **of_port)  # type: ignore[arg-type]
+    keys = host.keys if roles is None else roles if isinstance(roles, Keys) else load_keys(roles)
+    settings = Settings.of(options.get("settings"))
+    if (contract := options.get("contract")) is not None:
+        settings = msgspec.structs.replace(settings, contract=contract)
+    directory = options.get("directory")
+    entry = Entry(
+        host=host,
+        config=settings.config(options.get("tickets", 8), options.get("order", "causal"), name),
+        on_alert=options.get("on_alert"),
+        on_contract=options.get("on_contract"),
+        seeds=seeds,
+        founder=founder,
+        state=options.get("state"),
+        restore=options.get("restore"),
+        seal=None if keys is None else keys.seal(name),
+        directory=None if directory is None else Path(directory),
+        memory=options.get("memory", ""),
+        witness=options.get("witness", True),
+        trace=options.get("trace"),
+        settings=settings,
+        timeout=options.get("timeout", 10.0),
+    )
+    return Join(entry, own_host)
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """`asyncio.run`, on uvloop where it is installed."""
+    try:
+        uvloop = import_module("uvloop")
+    except ImportError:
+        return asyncio.run(main)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(main)
+
+
+__all__ = [
+    "Batches",
+    "Clock",
+    "Cluster",
+    "Contract",
+    "Coordination",
+    "CouncilStatus",
+    "CouncilVoter",
+    "Event",
+    "EventBatch",
+    "Events",
+    "Host",
+    "Join",
+    "MemberChange",
+    "MemberChanges",
+    "Options",
+    "OrderName",
+    "Publisher",
+    "Seat",
+    "Settings",
+    "bootstrap",
+    "found",
+    "join",
+    "run",
+]

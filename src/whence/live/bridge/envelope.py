@@ -1,0 +1,228 @@
+"""What an event says of itself beyond its payload: how far it goes, where it comes from, who had it published.
+
+The scope is the publisher's choice (SURVEY 3.4). A **local** event is the payload as it is; applications that know
+nothing of bridges publish and read those. All others begin with a **heading**,
+
+    SOH "whence:" JSON STX payload
+
+and a plain member sees exactly these bytes. The wire, the clocks and the audit know nothing of it. A local payload that
+happens to begin like a heading is escaped (`local`). A heading says something only if a bridge or a door wrote it:
+where publishers are not trusted, name those to the `Reader` and the `Bridge` (`trusted`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Container
+from typing import Final
+
+import msgspec
+
+from whence.core.clock import EventId, address_of
+from whence.errors import BadMessage, UsageError
+
+MARK: Final = b"\x01whence:"
+"""How a heading begins: start of heading, and whose."""
+END: Final = b"\x02"
+"""Start of text. JSON escapes it, so the first one ends the heading."""
+MAX_HEADING: Final = 4096
+"""Bytes of a heading, mark and end included: what an event may grow by on its way."""
+MAX_PATH: Final = 16
+"""Clusters on a way."""
+MAX_NAME: Final = 255
+
+
+class Everywhere(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
+    """Born here, for all clusters."""
+
+
+class Crossed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=2):
+    """Brought here by a bridge."""
+
+    event: str
+    """Its id where it was born."""
+    path: tuple[str, ...]
+    """The clusters it has been in, from where it was born to where the bridge took it."""
+    hop: tuple[int, int, int, str]
+    """Its id in the last of these (`EventId`): what the bridge counts by."""
+    client: str = ""
+    number: int = 0
+
+
+class Probe(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=3):
+    """A bridge asks whether there is a way between its clusters already: this goes all ways, like an event."""
+
+    bridge: str
+    path: tuple[str, ...]
+    newest: str
+    """Of the bridges on its way that are starting as well, and of the one that asks, the one with the greatest id."""
+
+
+class Asked(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=4):
+    """A client that is no member had it published; `(client, number)` names it. There may be copies."""
+
+    client: str
+    number: int
+    everywhere: bool = False
+
+
+class Local(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=5):
+    """Born here, for this cluster: the escape of a payload that begins like a heading."""
+
+
+Heading = Everywhere | Crossed | Probe | Asked | Local
+
+_encode = msgspec.json.Encoder().encode
+_decoder = msgspec.json.Decoder(Heading)
+
+
+def wrap(heading: Heading, payload: bytes) -> bytes:
+    """The payload under a heading."""
+    head = _encode(heading)
+    if len(MARK) + len(head) + len(END) > MAX_HEADING:
+        raise UsageError(f"a heading of {len(head)} bytes: shorter names of clusters and clients, please")
+    return b"%b%b%b%b" % (MARK, head, END, payload)
+
+
+def unwrap(payload: bytes) -> tuple[Heading | None, bytes]:
+    """The heading, None for a local event, and the payload. `BadMessage` for what begins like a heading and is none."""
+    if not payload.startswith(MARK):
+        return None, payload
+    end = payload.find(END, len(MARK), MAX_HEADING)
+    if end < 0:
+        raise BadMessage("a heading without an end")
+    try:
+        heading: Heading = _decoder.decode(payload[len(MARK) : end])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise BadMessage(f"no heading: {error}") from None
+    _check(heading)
+    return heading, payload[end + 1 :]
+
+
+def _check(heading: Heading) -> None:
+    texts: tuple[str, ...] = ()
+    numbers: tuple[int, ...] = ()
+    match heading:
+        case Crossed(event, path, hop, client, number):
+            texts, numbers = (event, *path, hop[3], client), (*hop[:3], number)
+            wrong = not event or not path
+        case Probe(bridge, path, newest):
+            texts, wrong = (bridge, newest, *path), not bridge
+        case Asked(client, number):
+            texts, numbers, wrong = (client,), (number,), not client or number < 1
+        case Everywhere() | Local():
+            wrong = False
+    if wrong or len(texts) > MAX_PATH + 4:
+        raise BadMessage("a heading that no bridge and no member writes")
+    if any(len(text) > 2 * MAX_NAME for text in texts) or any(not 0 <= n < 1 << 63 for n in numbers):
+        raise BadMessage("a heading with a name or a number that cannot be")
+
+
+def everywhere(payload: bytes) -> bytes:
+    """The payload of an event for all clusters that bridges join: `await seat.publish(everywhere(b"hello"))`."""
+    return wrap(Everywhere(), payload)
+
+
+def local(payload: bytes) -> bytes:
+    """The payload of an event for this cluster, escaped if it would be read as a heading. For bytes that come from
+    somewhere else: `await publisher.publish(local(line))`."""
+    return wrap(Local(), payload) if payload.startswith(MARK) else payload
+
+
+def believed(heading: Heading | None, owner: str, trusted: Container[str] | None) -> bool:
+    """Whether this member may write this heading: those of bridges and doors only they may."""
+    return trusted is None or not isinstance(heading, Crossed | Probe | Asked) or address_of(owner) in trusted
+
+
+class Said(msgspec.Struct, frozen=True, gc=False):
+    """An event as an application reads it, wherever it was born."""
+
+    payload: bytes
+    cluster: str
+    """Where it was born."""
+    id: str
+    """Its id there. The one name it has everywhere."""
+    path: tuple[str, ...] = ()
+    """The clusters it came through; empty: born here."""
+    scope: str = "local"
+    """`local` or `global`."""
+    client: str = ""
+    """Who had it published, if that was no member; `number`: its how manyth."""
+    number: int = 0
+
+    @property
+    def origin(self) -> str:
+        """The member that published it where it was born."""
+        return self.id.partition("@")[2]
+
+
+class Reader:
+    """Reads the events of one cluster: without headings, each once.
+
+    Copies come only from clients that asked several members (`Asked`). Which numbers of a client were read is the whole
+    state of a reader: `state` and `restore` are for an application that gives its own to joiners.
+    """
+
+    def __init__(self, cluster: str, max_clients: int = 65_536, trusted: Collection[str] | None = None) -> None:
+        """`max_clients`: how many are remembered; then the one that was silent longest is forgotten, and what it may
+        still have under way could be read twice. `trusted`: the addresses of the bridges and doors of this cluster;
+        without it, every publisher can write what only they should."""
+        self.cluster = cluster
+        self.trusted = trusted
+        self.forged = 0
+        """Headings of bridges and doors that others wrote."""
+        self.max_clients = max_clients
+        self.last: dict[tuple[str, str], int] = {}
+        """By client, and the cluster where it had it published: the last number read."""
+        self.copies = 0
+        self.malformed = 0
+        self.forgotten = 0
+
+    def read(self, event: str, payload: bytes) -> Said | None:
+        """The event of this id; None for what is not for the application."""
+        try:
+            heading, body = unwrap(payload)
+        except BadMessage:
+            self.malformed += 1
+            return None
+        if not believed(heading, event.partition("@")[2], self.trusted):
+            self.forged += 1
+            return None
+        match heading:
+            case None | Local():
+                return Said(body, self.cluster, event)
+            case Everywhere():
+                return Said(body, self.cluster, event, scope="global")
+            case Probe():
+                return None
+            case Asked(client, number, beyond):
+                said = Said(body, self.cluster, event, (), "global" if beyond else "local", client, number)
+            case Crossed(home, path, _, client, number):
+                said = Said(body, path[0], home, path, "global", client, number)
+        return said if not said.client or self._first(said) else None
+
+    def _first(self, said: Said) -> bool:
+        key = (said.cluster, said.client)
+        last = self.last.pop(key, 0)
+        self.last[key] = max(last, said.number)  # put at the end: it was heard last
+        if len(self.last) > self.max_clients:
+            del self.last[next(iter(self.last))]
+            self.forgotten += 1
+        self.copies += said.number <= last
+        return said.number > last
+
+    def state(self) -> bytes:
+        """What `restore` takes."""
+        return msgspec.msgpack.encode([(*key, n) for key, n in self.last.items()])
+
+    def restore(self, state: bytes) -> None:
+        """Go on from another reader's state. `BadMessage` for anything else."""
+        try:
+            rows = msgspec.msgpack.decode(state, type=list[tuple[str, str, int]]) if state else []
+        except msgspec.MsgspecError as error:
+            raise BadMessage(f"no state of a reader: {error}") from None
+        self.last = {(cluster, client): n for cluster, client, n in rows}
+
+
+def hop_of(event: EventId) -> tuple[int, int, int, str]:
+    """An id as it travels."""
+    return (event.ticket, event.inc, event.seq, event.owner)

@@ -1,0 +1,233 @@
+"""A bridge at work: a member of each of its clusters, driven by the rules of `gateway.py`.
+
+    async with Bridge({"lobby": {"seeds": ["10.0.0.5:7001"], "secret": one}, "hall": {...}}, directory) as bridge:
+        await bridge.run()
+
+Its directory holds a member's directory for each cluster, and the **ledger**: what the other sides have got. Whoever is
+started with it after a crash goes on where the last one was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import time
+from collections.abc import Collection, Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TextIO
+
+from whence.core.clock import EventId, Frame
+from whence.core.wire import DEFAULT
+from whence.errors import DiskError, UsageError
+from whence.live.api import LISTEN, Cluster, Join, found, join
+from whence.live.bridge.gateway import Forward, Gateway, GatewayOutput, Passed
+from whence.live.bridge.merge import CROSSINGS, Crossing, lines
+from whence.live.events import Event, Events
+from whence.live.net.disk import Files
+from whence.live.publisher import Publisher
+
+log = logging.getLogger("whence.live.bridge")
+
+ORDERS = ("causal", "reliable")
+"""What a bridge can keep across clusters, it has to get in each."""
+PROBE_S = 2.0
+"""Seconds that the own probe has to come round in before anything is forwarded. Longer: a circle through slow clusters
+is noticed in time. Shorter: a quicker start. A probe that comes later still ends the bridge."""
+FRAMES = 64
+"""Read and published at a time, if there are so many. More: fewer waits for the disk, more to do again after a
+crash."""
+LOOK_S = 0.1
+
+
+class Bridge:
+    """Between two or more clusters, from entering the block to leaving it."""
+
+    def __init__(
+        self,
+        clusters: Mapping[str, Mapping[str, Any]],
+        directory: str | os.PathLike[str] | None = None,
+        *,
+        unmarked: str = "local",
+        probe: float = PROBE_S,
+        trace: str | os.PathLike[str] | None = None,
+        trusted: Mapping[str, Collection[str]] | None = None,
+    ) -> None:
+        """`clusters`: by name, what `whence.join` needs for each (`order`: reliable unless causal is said).
+        `directory`: what survives a crash; without it a crash loses what was under way. `unmarked`: `global` brings
+        over what has no scope, too. `probe`: seconds to look for a circle in. `trace`: a directory for what every
+        member did, and for which event was which (`crossings.ndjson`, see merge.py). `trusted`: by cluster, the
+        addresses of its other bridges and its doors; without it, every publisher can write their headings."""
+        started = f"{time.time_ns() // 1_000_000:015d}-{secrets.token_hex(4)}"
+        self.gateway = Gateway(
+            tuple(clusters), started, unmarked=unmarked, max_payload=DEFAULT.max_payload_bytes, trusted=trusted
+        )
+        self.clusters: dict[str, Cluster] = {}
+        self.directory = None if directory is None else Path(directory)
+        self.open = False
+        """Events are forwarded: no circle was found."""
+        self._trace = None if trace is None else Path(trace)
+        self._joins = {name: dict(options) for name, options in clusters.items()}
+        for name, options in self._joins.items():
+            if options.setdefault("order", "reliable") not in ORDERS:
+                raise UsageError(f"{name}: a bridge joins in {' or '.join(ORDERS)} order, not {options['order']}")
+            if options.get("contract") is not None:
+                raise UsageError(f"{name}: a bridge counts by tickets, and a cluster with a contract has none")
+        self._probe = probe
+        self._publishers: dict[str, Publisher] = {}
+        self._readers: dict[str, Events] = {}
+        self._crossings: TextIO | None = None
+        self._stack = AsyncExitStack()
+
+    # -- life ---------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._enter()
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    async def _enter(self) -> None:
+        self._restore()
+        if self._trace is not None:
+            self._trace.mkdir(parents=True, exist_ok=True)
+            self._crossings = self._stack.enter_context(
+                (self._trace / CROSSINGS).open("a", encoding="utf-8", buffering=1)
+            )
+        for name, options in self._joins.items():
+            if self.directory is not None:
+                options["directory"] = self.directory / f"member-{_file_name(name)}"
+            if self._trace is not None:
+                options["trace"] = self._trace
+            cluster = await self._stack.enter_async_context(enter(name, options))
+            self.clusters[name] = cluster
+            # Each side is read only as fast as the others are published to: waiting for readers would be a deadlock.
+            publisher = cluster.publisher(wait_for_reader=False)
+            self._publishers[name] = await self._stack.enter_async_context(publisher)
+            self._readers[name] = cluster.events()
+            self.gateway.is_member(name, cluster.me)
+        self._save()
+        for name, reader in self._readers.items():  # what the last life published, and did not live to write down
+            for event in reader.waiting():
+                if event.origin in self.gateway.lives[name]:
+                    self.gateway.read(name, _id_of(event), event.payload)
+
+    async def run(self) -> None:
+        """Forward until a cluster is left. Raises `CyclicTopology` if there is another way between the clusters."""
+        await self._look_for_circle()
+        tasks = [asyncio.create_task(self._carry(name), name=f"bridge from {name}") for name in self.clusters]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                if task.done():
+                    task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+    # -- at work ------------------------------------------------------------------------------------------------
+
+    async def _look_for_circle(self) -> None:
+        """Nothing is read yet, only looked at: what is found there is forwarded, or not, afterwards."""
+        if self._probe > 0:
+            for forward in self.gateway.probes():
+                await self._publishers[forward.to].publish(forward.payload)
+        seen: dict[tuple[str, str], None] = {}
+        over = time.monotonic() + self._probe
+        while time.monotonic() < over:
+            for name, reader in self._readers.items():
+                for event in reader.waiting():
+                    if (name, event.id) not in seen and event.origin not in self.gateway.lives[name]:
+                        seen[name, event.id] = None
+                        for forward in self.gateway.look(name, event.payload, event.origin):
+                            await self._publishers[forward.to].publish(forward.payload)
+            await asyncio.sleep(LOOK_S)
+        self.gateway.starting = False
+        self.open = True
+
+    async def _carry(self, name: str) -> None:
+        """What one cluster delivers, to the others. Asking for the next batch says that this one is done with."""
+        reader, stats, refused = self._readers[name], self.gateway.stats[name], 0
+        while batch := await reader.batch(FRAMES):
+            out: list[GatewayOutput] = []
+            for event in batch:
+                out += self.gateway.read(name, _id_of(event), event.payload)
+            await self._publish([o for o in out if isinstance(o, Forward)])
+            self._record([o for o in out if isinstance(o, Passed)])
+            if self.gateway.learned:
+                self._save()
+            if stats.refused > refused:
+                refused = stats.refused
+                log.warning("%s: not all could be brought over: %s", name, stats)
+
+    async def _publish(self, forwards: list[Forward]) -> None:
+        for to in self.clusters:
+            payloads = [forward.payload for forward in forwards if forward.to == to]
+            if payloads:
+                await self._publishers[to].publish_many(payloads)
+
+    def _record(self, passed: list[Passed]) -> None:
+        if self._crossings is not None and passed:
+            self._crossings.write(lines(Crossing(p.source, p.event, p.to, p.published) for p in passed))
+
+    def stats(self, cluster: str) -> dict[str, int]:
+        """What became of the events of a cluster, and the counters of the member there."""
+        return {**self.clusters[cluster].stats(), **self.gateway.stats[cluster].asdict()}
+
+    # -- the ledger ---------------------------------------------------------------------------------------------
+
+    def _restore(self) -> None:
+        if self.directory is None:
+            return
+        try:
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            ledger = self.directory / "ledger"
+            if ledger.exists():
+                self.gateway.restore(ledger.read_bytes())
+        except OSError as error:
+            raise DiskError(f"cannot use {self.directory}: {error.strerror or error}") from error
+
+    def _save(self) -> None:
+        """The old one or the new one is there, whenever the process dies or the power fails."""
+        data = self.gateway.ledger()
+        if self.directory is None:
+            return
+        new = self.directory / "ledger.new"
+        try:
+            with new.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(self.directory / "ledger")
+            Files().sync_directory(self.directory)
+        except OSError as error:
+            raise DiskError(f"cannot write {new}: {error.strerror or error}") from error
+
+
+def enter(name: str, options: dict[str, Any]) -> Join:
+    """Join through the `seeds` among the options; without any, found the cluster."""
+    options = dict(options)
+    seeds, listen = options.pop("seeds", ()), options.pop("listen", LISTEN)
+    return join(name, seeds, listen, **options) if seeds else found(name, listen, **options)
+
+
+def _id_of(event: Event) -> EventId:
+    frame = event.frame
+    if not isinstance(frame, Frame):
+        raise UsageError("a bridge counts by tickets, and this cluster has none")
+    return EventId(frame.ticket, frame.inc, event.seq, frame.owner)
+
+
+def _file_name(cluster: str) -> str:
+    return "".join(c if c.isalnum() or c in "._-" else f"%{ord(c):06x}" for c in cluster)

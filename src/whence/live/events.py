@@ -1,0 +1,321 @@
+"""What an application reads: events in the order of their member, each processed when the next one is asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextvars import ContextVar
+from typing import Literal, Self, overload
+
+import msgspec
+
+from whence.core.clock import AnyFrame, Frame, Incarnation, MemberId
+from whence.core.ports import Deliver
+from whence.errors import ClusterClosed, UsageError
+from whence.live.net.node import MemberChange, Node
+
+Alert = Literal["possible", "likely"]
+ALERTS: dict[int, Alert | None] = {0: None, 4: "possible", 5: "likely"}
+"""By the algorithm of PCO17 that raised it."""
+
+TURN_S = 0.01
+"""Seconds that a reader may find events without suspending; then the loop turns once, between two frames."""
+
+_reader: ContextVar[Events | None] = ContextVar("whence_reader", default=None)
+"""The reader that this task, or the one that started it, has its events from."""
+
+
+def reading(node: Node) -> bool:
+    """Whether the calling task is busy with an event of this node: then nothing may wait for its reader."""
+    reader = _reader.get()
+    return reader is not None and reader.node is node and reader.in_hand
+
+
+class Event(msgspec.Struct, frozen=True, gc=False):
+    """One event, as the application sees it."""
+
+    payload: bytes
+    seq: int
+    frame: AnyFrame
+    over_gap: bool = False
+    """Something before it was given up (never in `reliable` order)."""
+    alert: Alert | None = None
+    """Probabilistic order: whether something that depends on this event was delivered before it. None: surely not;
+    `possible`: Algorithm 4 cannot exclude it; `likely`: by Algorithm 5 `suspects` claim to depend on it."""
+    suspects: tuple[str, ...] = ()
+    """The ids of recent events that claim to depend on this one: where a repair begins."""
+
+    @property
+    def id(self) -> str:
+        """Unique in the cluster, for good."""
+        frame = self.frame
+        if isinstance(frame, Frame):
+            return f"{frame.ticket}:{Incarnation.unpack(frame.inc)}:{self.seq}@{frame.owner}"
+        return f"{frame.owner}/{self.seq}"
+
+    @property
+    def origin(self) -> MemberId:
+        """The member that published it."""
+        return self.frame.owner
+
+    @property
+    def sender_ticket(self) -> int | None:
+        """The ticket it was published under; None in a cluster without tickets."""
+        return self.frame.ticket if isinstance(self.frame, Frame) else None
+
+
+class EventBatch(Sequence[Event]):
+    """Events that were read together, of one frame or several. `payloads` are there at once; an `Event` is made when it
+    is asked for."""
+
+    __slots__ = ("_events", "_frames", "payloads")
+
+    def __init__(self, payloads: list[bytes], frames: list[tuple[Deliver, int]]) -> None:
+        """`frames`: each with the number of its payloads, the last of its events, that are part of the batch."""
+        self.payloads = payloads
+        self._frames = frames
+        self._events: list[Event] | None = None
+
+    @classmethod
+    def of(cls, item: Deliver) -> EventBatch:
+        """All events of a frame."""
+        payloads = item.frame.payloads() if item.payloads is None else item.payloads
+        return cls(payloads, [(item, len(payloads))])
+
+    def rest(self, at: int) -> EventBatch:
+        """The events of a frame from position `at` on."""
+        return EventBatch(self.payloads[at:], [(item, n - at) for item, n in self._frames])
+
+    def __add__(self, other: EventBatch) -> EventBatch:
+        return EventBatch(self.payloads + other.payloads, self._frames + other._frames)
+
+    def all(self) -> list[Event]:
+        """The events as a list."""
+        if self._events is None:
+            made: list[Event] = []
+            for item, count in self._frames:
+                frame, said = item.frame, (item.over_gap, ALERTS[item.alert], item.suspects)
+                payloads = self.payloads[len(made) : len(made) + count]
+                made += [Event(p, s, frame, *said) for s, p in enumerate(payloads, frame.last + 1 - count)]
+            self._events = made
+        return self._events
+
+    def origins(self) -> list[MemberId]:
+        """The members that published them, each once, in the order of their first events."""
+        if len(self._frames) == 1:
+            return [self._frames[0][0].frame.owner]
+        return list(dict.fromkeys(item.frame.owner for item, _ in self._frames))
+
+    def __len__(self) -> int:
+        return len(self.payloads)
+
+    def __iter__(self) -> Iterator[Event]:
+        return iter(self.all())
+
+    @overload
+    def __getitem__(self, at: int) -> Event: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Event]: ...
+    def __getitem__(self, at: int | slice) -> Event | list[Event]:
+        return self.all()[at]
+
+
+class Events(AsyncIterator[Event]):
+    """The events of a cluster, in the order its member joined with. Reading does not suspend while events are here.
+    Asking for the next one says that the last one is processed: a member with a directory does not see it again after a
+    restart.
+
+    One reader at a time. A new `events()` goes on where the last one stopped, and the last one raises when it is used
+    again."""
+
+    def __init__(self, node: Node, on_alert: Callable[[Event], None] | None, after: Events | None = None) -> None:
+        self.node = node
+        self._on_alert = on_alert
+        self._frame = _NOTHING
+        self._at = self._end = 0  # the next event of the frame to be handed out, and how many the frame has
+        self._handed = 0
+        self._replaced = False
+        self._asking = False
+        self._turned = time.monotonic()
+        if after is not None:
+            self._frame, self._at = after.hand_over()
+            self._end = len(self._frame)
+        node.backlog.read = True
+
+    def hand_over(self) -> tuple[EventBatch, int]:
+        """End this reader; what it has not handed out yet is the next one's."""
+        if self._asking:
+            raise UsageError("the events of this cluster are being read already: one reader at a time")
+        self._replaced = True
+        rest, self._frame, self._end = self._frame, _NOTHING, 0
+        return rest, self._at
+
+    def __aiter__(self) -> Self:
+        return self
+
+    @property
+    def in_hand(self) -> bool:
+        """Events were handed out, and the next was not asked for."""
+        return self._handed > 0
+
+    async def __anext__(self) -> Event:
+        if not self._next_at_hand() and not await self._ask():
+            raise StopAsyncIteration
+        event = self._frame.all()[self._at]
+        self._at += 1
+        self._handed = 1
+        return event
+
+    async def batch(self, frames: int = 1) -> EventBatch:
+        """The events of one frame, or of up to so many that are here, at least one event; empty when the cluster was
+        left. Cheaper than one by one."""
+        if not await self._ask():
+            return _NOTHING
+        rest = self._frame.rest(self._at) if self._at else self._frame
+        self._at = self._end
+        if frames > 1:
+            items = self.node.backlog.items
+            while (frames := frames - 1) > 0 and items and isinstance(items[0], Deliver):
+                rest += self._take()
+        self._handed = len(rest.payloads)
+        return rest
+
+    def waiting(self) -> list[Event]:
+        """The events that come next, as far as they are here: looked at, not taken. Those that an earlier life has
+        processed may be among the first."""
+        rest = self._frame.all()[self._at :]
+        for item in self.node.backlog.items:
+            if isinstance(item, Deliver):
+                rest += EventBatch.of(item)
+        return rest
+
+    def done(self) -> None:
+        """All events handed out so far are processed, though the next one is not asked for."""
+        self._processed()
+        if self._at >= self._end:
+            self.node.backlog.busy = False
+            self.node.save_state()
+
+    def _next_at_hand(self) -> bool:
+        """The next event is one of the same frame, and nothing else has changed; then the last one is processed."""
+        if self._at >= self._end or self._asking or self._replaced or _reader.get() is not self:
+            return False
+        self._processed()
+        return self.node.scribe is None or not self.node.scribe.busy
+
+    async def _ask(self) -> bool:
+        """There is an event to hand out; False at the end."""
+        if self._replaced:
+            raise UsageError("this reader has ended, because events() was called again: one reader at a time")
+        if self._asking:
+            raise UsageError("another task waits for the next event of this reader: one task at a time")
+        if _reader.get() is not self:
+            _reader.set(self)
+        node = self.node
+        self._asking = True
+        try:
+            if self._handed:
+                self._processed()
+            if node.scribe is not None:  # the last event is not shown again once the next one is handed out
+                await node.scribe.settled()
+            if self._at < self._end:
+                return True
+            self._frame, self._at, self._end = _NOTHING, 0, 0
+            node.backlog.busy = False
+            now = time.monotonic()
+            if now - self._turned > TURN_S:  # a reader that always finds events must not stop everybody else
+                self._turned = now
+                await asyncio.sleep(0)
+            while not (node.backlog.items and self._next_frame()):
+                if node.failure is not None:
+                    raise ClusterClosed(f"the node of {node.cluster} has stopped: {node.failure}") from node.failure
+                if not node.open:
+                    return False
+                await node.changed.wait()
+                self._turned = time.monotonic()
+            return True
+        finally:
+            self._asking = False
+
+    def _processed(self) -> None:
+        handed, self._handed = self._handed, 0
+        if handed and self.node.scribe is not None:
+            self.node.done(handed)
+
+    def _next_frame(self) -> bool:
+        """Take the next frame, if it is here; before it, give joiners the state that they want from this point."""
+        backlog = self.node.backlog
+        while backlog.items:
+            item = backlog.items[0]
+            if isinstance(item, Deliver):
+                self._frame = self._take()
+                self._at, self._end, backlog.skip = backlog.skip, len(self._frame.payloads), 0
+                backlog.busy = True
+                return True
+            backlog.items.popleft()
+            self.node.snapshot(item)
+        return False
+
+    def _take(self) -> EventBatch:
+        """The first item of the backlog, which is a frame."""
+        node = self.node
+        item = node.take_frame() if node.backlog.full else node.backlog.take_frame()
+        events = EventBatch.of(item)
+        if item.alert == 5 and self._on_alert is not None:
+            for event in events:
+                self._on_alert(event)
+        return events
+
+
+_NOTHING = EventBatch([], [])
+
+
+class Batches(AsyncIterator[EventBatch]):
+    """The same events, as many at a time as are here, up to `frames` frames. Asking for the next batch says that the
+    last one is processed."""
+
+    def __init__(self, events: Events, frames: int) -> None:
+        self._events = events
+        self._frames = frames
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> EventBatch:
+        batch = await self._events.batch(self._frames)
+        if not batch:
+            raise StopAsyncIteration
+        return batch
+
+
+class MemberChanges(AsyncIterator[MemberChange]):
+    """Members as they come and go, from the call on. Ends with the cluster. A reader that is more than `limit` changes
+    behind misses the oldest, and sees in `missed` how many."""
+
+    def __init__(self, node: Node, limit: int) -> None:
+        self.missed = 0
+        self._node = node
+        self._items: deque[MemberChange] = deque(maxlen=limit)
+        node.watchers.append(self._put)
+
+    def _put(self, change: MemberChange) -> None:
+        self.missed += len(self._items) == self._items.maxlen
+        self._items.append(change)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> MemberChange:
+        while not self._items:
+            if not self._node.open:
+                self.close()
+                raise StopAsyncIteration
+            await self._node.changed.wait()
+        return self._items.popleft()
+
+    def close(self) -> None:
+        """Keep no more changes for this reader."""
+        if self._put in self._node.watchers:
+            self._node.watchers.remove(self._put)

@@ -1,0 +1,135 @@
+"""The council as people see it: who votes, who does not answer, what may be lost, and what would help."""
+
+from __future__ import annotations
+
+import msgspec
+
+from whence.core.clock import MemberId, address_of
+from whence.core.member import Member
+from whence.core.ring import CouncilRing
+from whence.core.ring.council.known import quorum
+from whence.core.ring.messages import Voter
+
+
+class CouncilVoter(msgspec.Struct, frozen=True):
+    """A voter, as far as this member knows."""
+
+    member: MemberId
+    remembers: bool
+    """Its memory is kept outside of the process: started again at its address, it is the same voter."""
+    missing: bool
+    """It does not answer."""
+    missing_for: float = 0.0
+    """Seconds; 0 also where only the view shows that it is gone."""
+
+
+class CouncilStatus(msgspec.Struct, frozen=True):
+    """The voters that decide who may publish (docs/ring.md, the council)."""
+
+    cluster: str
+    number: int
+    """Which council this is; each change raises it. 0: none is known yet."""
+    voters: tuple[CouncilVoter, ...]
+    me: MemberId = ""
+    """This process as a voter; empty: it is none."""
+    here: str = ""
+    """This process's address."""
+
+    @property
+    def missing(self) -> tuple[CouncilVoter, ...]:
+        return tuple(voter for voter in self.voters if voter.missing)
+
+    @property
+    def has_quorum(self) -> bool:
+        """Those that answer can decide: more than half, or half with the first one."""
+        return self._enough([v.member for v in self.voters if not v.missing])
+
+    @property
+    def may_lose(self) -> int:
+        """How many more voters, whichever they are, may be lost at once."""
+        return max(0, len(self.voters) - len(self.missing) - len(self.voters) // 2 - 1)
+
+    def _enough(self, have: list[MemberId]) -> bool:
+        return quorum([Voter(v.member, v.remembers) for v in self.voters], have)
+
+    # --- in words ---
+
+    def says(self) -> str:
+        """What survives, and what would help, in a sentence."""
+        if not self.voters:
+            return "no council is known yet"
+        if not self.has_quorum:
+            return f"nobody can get a ticket: {self.lacks()}"
+        there = [v for v in self.voters if not v.missing]
+        if self.may_lose:
+            lost = "any one of them" if self.may_lose == 1 else f"any {self.may_lose} of them at once"
+            said = f"publishing survives the loss of {lost}"
+        elif len(there) == 1:
+            said = f"publishing does not survive the loss of {self._whose(there[0])}: {self._help()}"
+        else:
+            spare = [v for v in there if self._enough([o.member for o in there if o is not v])]
+            needed = [v for v in there if v not in spare]
+            survives = f"survives the loss of {_either([self._whose(v) for v in spare])}, " if spare else ""
+            neither = (
+                f"{'not' if spare else 'does not survive the loss'} of {_either([self._whose(v) for v in needed])}"
+            )
+            said = f"publishing {survives}{neither}: {self._help()}"
+        names = ", ".join(self._name(v) for v in self.voters)
+        gone = f"; no answer from {_and([address_of(v.member) for v in self.missing])}" if self.missing else ""
+        return f"council of {len(self.voters)} ({names}){gone}: {said}"
+
+    def lacks(self) -> str:
+        """Who does not answer though its vote is needed, and what would help."""
+        who = [
+            f"{address_of(v.member)}{f' (for {v.missing_for:.0f} s)' if v.missing_for else ''}" for v in self.missing
+        ]
+        back = [address_of(v.member) for v in self.missing if v.remembers]
+        start = (
+            f"Start {_either(back)} again, at its address and with its memory; publishing then goes on by itself"
+            if back
+            else "No memory of their votes is kept, so starting them again does not help"
+        )
+        one = len(self.missing) == 1
+        return (
+            f"{len(self.missing)} of {len(self.voters)} voters {'does' if one else 'do'} not answer, {_and(who)}; "
+            f"{'it' if one else 'they'} may live on the other side of a cut. {start}. If gone for good, a person "
+            f"has to say so: whence found {self.cluster} --force --join {self.here}"
+        )
+
+    def _help(self) -> str:
+        third = "a third" if len(self.voters) == 2 else "another"
+        return f"start {third} member or `whence witness {self.cluster}` anywhere"
+
+    def _whose(self, voter: CouncilVoter) -> str:
+        return "this process" if voter.member == self.me else f"{address_of(voter.member)}'s process"
+
+    def _name(self, voter: CouncilVoter) -> str:
+        return "this process" if voter.member == self.me else address_of(voter.member)
+
+
+def _and(names: list[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+
+
+def _either(names: list[str]) -> str:
+    return " or ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+
+
+def council_of(member: Member, now: int) -> CouncilStatus | None:
+    """None: this cluster's ring has no council."""
+    ring = member.ring
+    if not isinstance(ring, CouncilRing):
+        return None
+    silent, seen = ring.silent(now), {address_of(m) for m in member.members()}
+    gone = (
+        set()
+        if member.config.cast.view == "partial"
+        else {v for v in ring.councils.members() if address_of(v) not in seen}
+    )
+    voters = tuple(
+        CouncilVoter(v.member, v.disk, v.member in silent or v.member in gone, silent.get(v.member, 0) / 1e9)
+        for v in ring.councils.now.voters
+    )
+    me = ring.councils.me.member
+    seated = me if me in ring.councils.members() else ""
+    return CouncilStatus(member.config.cluster, ring.councils.now.number, voters, seated, address_of(member.me))

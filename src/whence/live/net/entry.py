@@ -1,0 +1,389 @@
+"""How a process gets into a cluster: its settings, its id, its disk, its trace, and whom to ask first."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+import msgspec
+
+from whence.core.clock import MemberId, address_of
+from whence.core.config import MS, Config, Mode, Requirements
+from whence.core.member import Checkpoint, Member, with_kept
+from whence.core.order import Seal
+from whence.core.order.config import OrderName
+from whence.core.order.messages import TicketState
+from whence.core.ports import Contracted, FoundRing, Start
+from whence.core.recorder import Recorder
+from whence.core.ring import CouncilRing, RingName
+from whence.core.ring.interface import Memory
+from whence.core.ring.messages import ERA_SHIFT, Voter
+from whence.errors import ConfigError, DiskError, NotJoined, UsageError
+from whence.live.net.bootstrap import meet
+from whence.live.net.hello import Answer
+from whence.live.net.host import Host, lease_ns
+from whence.live.net.node import Node
+from whence.live.net.run import run_of
+from whence.live.net.scribe import in_thread, inline
+from whence.live.net.votes import FileVotes, Votes, state_directory
+
+if TYPE_CHECKING:
+    from whence.audit.trace import TraceWriter
+    from whence.live.net.disk import Journal, Saved
+    from whence.live.net.rows import Row
+
+log = logging.getLogger("whence.live.net")
+
+
+class Settings(Requirements, frozen=True, kw_only=True):
+    """The settings of a live cluster, the same at all members (`queue_*` are a node's own). None: by formula. A publish
+    is pushed at once; rounds repair. With the ring's times a process that a busy machine holds up for some hundred
+    milliseconds keeps its ticket; with `ring_k` = 3 a crash beside a newcomer costs nobody else theirs. With the times
+    of recovery it loses no event by it."""
+
+    members: int = 32
+    rate: float = 64.0
+    mode: Mode = "eager"
+    latency_ns: int | None = 5 * MS
+    history: int = 16_384
+    buffer: int | None = 4096
+    buffer_bytes: int | None = None
+    time_to_terminate: float | None = 0.5
+    time_to_recover: float | None = 10.0
+    ring_k: int = 3
+    ring_round_ns: int | None = 1000 * MS
+    delta_ns: int | None = 250 * MS
+    queue_events: int = 65_536
+    """Events that wait for the application before more is shed. A node's own."""
+    queue_bytes: int = 64 << 20
+    """Bytes likewise."""
+
+    def __post_init__(self) -> None:
+        for name, names in (("ring", get_args(RingName)), ("mode", get_args(Mode))):
+            given = getattr(self, name)
+            if given not in names:
+                raise ConfigError(
+                    f"settings: {name} must be one of {', '.join(names)}, not {given!r}{near(str(given), names)}"
+                )
+
+    @classmethod
+    def of(cls, given: Settings | Mapping[str, Any] | None) -> Settings:
+        """From a mapping, as a file or a command line gives it. Names that do not exist are an error."""
+        if given is None:
+            return cls()
+        if isinstance(given, Settings):
+            return given
+        if not isinstance(given, Mapping):
+            raise ConfigError(
+                f"settings must be whence.Settings(...) or a mapping of names to values, not {given!r}; a file is for "
+                "`whence node --settings FILE`"
+            )
+        for name in given:
+            if name not in cls.__struct_fields__:
+                raise ConfigError(f"settings: there is no {name!r}{near(str(name), cls.__struct_fields__)}")
+        return cls(**given)
+
+    def config(self, tickets: int, order: OrderName = "causal", cluster: str = "main") -> Config:
+        try:
+            return super().config(tickets, order, cluster)
+        except TypeError as error:
+            raise ConfigError(f"settings: {error}") from None
+
+
+def near(wrong: str, known: Iterable[str]) -> str:
+    """A suggestion, where a known name is close."""
+    import difflib  # lazily: it takes memory, and most are spelled right
+
+    close = difflib.get_close_matches(wrong, list(known), 1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+SEED_RETRY = 0.5
+"""Seconds between two questions to a seed."""
+KNOWN_PEERS_WAIT = 2.0
+"""Seconds that a restarted founder looks for the peers of its last life."""
+FOUNDING_NS = 60_000_000_000
+"""More than joining and the quarantine of a founder take."""
+MAX_KNOWN_PEERS = 256
+PEERS_EVERY = 2.0
+"""Seconds between two looks whether the peers kept in a directory have changed."""
+
+
+@dataclass
+class Entry:
+    """What a join needs, and what has to be closed at its end."""
+
+    host: Host
+    config: Config
+    seeds: Sequence[str]
+    founder: bool
+    state: Callable[[], bytes] | None
+    restore: Callable[[bytes], None] | None
+    seal: Seal | None
+    directory: Path | None
+    trace: str | os.PathLike[str] | TraceWriter | None
+    settings: Settings
+    timeout: float
+    on_alert: Callable[[Any], None] | None = None
+    on_contract: Callable[[Contracted], None] | None = None
+    peers: Sequence[str] = ()
+    """The same list at every node (`net.bootstrap`), instead of seeds; then `founder` is decided by asking them."""
+    patience: float | None = None
+    """Seconds until it gives up waiting for the peers; None: never."""
+    journal: Journal | None = None
+    contacts: Sequence[MemberId] = ()
+    """Members that answered."""
+    writer: TraceWriter | None = None
+    """A trace writer of our own: to be closed."""
+    memory: str | os.PathLike[str] | Row | None = ""
+    """Where a voter's memory is kept if there is no directory; empty: in the user's state directory; None: nowhere."""
+    votes: Votes | None = None
+    witness: bool = True
+    """It may be asked to vote."""
+    _peers: Sequence[str] = ()
+    _peers_timer: asyncio.TimerHandle | None = None
+
+    def open(self) -> tuple[Node, Saved | None]:
+        """The node, attached to its host but not started, and what the disk holds of its last life."""
+        saved = self._load()
+        remembered = self._remember()
+        me = self.host.new_id() if self.journal is None else self.host.new_id(self.journal.next_boot)
+        if isinstance(self.trace, str | os.PathLike):
+            # Now: a path that cannot be written is said before anybody is asked.
+            self.writer = _open_trace(Path(self.trace), self.config.cluster, me)
+        node = Node(
+            Member(
+                me,
+                self.config,
+                random.Random(random.SystemRandom().getrandbits(64)),
+                None if saved is None or saved.checkpoint is None else with_kept(saved.checkpoint, saved.kept),
+                self.seal,
+                self.journal is not None or self.votes is not None,
+                remembered,
+            ),
+            ship=self.host.ship,
+            wanted=partial(self.host.wants_step, self.config.cluster),
+            state=self.state,
+            restore=self.restore,
+            journal=self.journal,
+            disk=inline if self.host.in_memory else in_thread,
+            votes=self.votes,
+            max_events=self.settings.queue_events,
+            max_bytes=self.settings.queue_bytes,
+        )
+        if isinstance(node.member.ring, CouncilRing) and not self.witness:
+            node.member.ring.reform.willing = False
+        if saved is not None:
+            node.resume(saved)
+            if saved.checkpoint is not None:
+                node.remembers = msgspec.msgpack.decode(saved.checkpoint, type=Checkpoint).epoch
+        if remembered is not None and remembered.vote is not None:
+            node.remembers = remembered.vote.table.era >> ERA_SHIFT
+        self.host.attach(node)
+        return node, saved
+
+    def _remember(self) -> Memory | None:
+        """What the last life left as a voter, where there is no directory; from now on it is kept."""
+        votes = self.seal is None or self.seal.may_publish
+        if self.directory is not None or self.config.free or self.config.ring.protocol != "council" or not votes:
+            return None
+        if self.memory is None or (self.memory == "" and not self.host.stays_put):
+            return None
+        try:
+            self.votes = self._open_votes(self.memory)
+        except DiskError as error:
+            if self.memory != "":
+                raise
+            log.warning("%s: a voter's memory is not kept, so a restart is a new voter: %s", self.config.cluster, error)
+            return None
+        return self.votes.load()
+
+    def _open_votes(self, memory: str | os.PathLike[str] | Row) -> Votes:
+        if not isinstance(memory, str | os.PathLike) or (isinstance(memory, str) and "://" in memory):
+            from whence.live.net.rows import RowVotes, row_at  # lazily: it takes memory
+
+            return RowVotes(row_at(memory) if isinstance(memory, str) else memory, lease_ns)
+        return FileVotes(Path(memory) if memory else state_directory(self.config.cluster, self.host.address))
+
+    @property
+    def _home(self) -> Path | None:
+        """Where the peers are written down."""
+        return self.votes.directory if isinstance(self.votes, FileVotes) else self.directory
+
+    def _load(self) -> Saved | None:
+        if self.directory is None:
+            return None
+        from whence.live.net.disk import Journal  # lazily: it takes memory
+
+        self.journal = Journal(self.directory, self.config.cluster)
+        saved = self.journal.load()
+        if saved.warning:
+            log.warning("%s: %s", self.directory, saved.warning)
+        if saved.checkpoint is not None:
+            checkpoint = msgspec.msgpack.decode(saved.checkpoint, type=Checkpoint)
+            if checkpoint.order != self.config.order:
+                raise UsageError(f"{self.directory} is of a member in {checkpoint.order} order: join with that one")
+            state = checkpoint.clock.state()
+            if state.kind != self.config.ordering.kind:
+                raise UsageError(f"{self.directory} is of a cluster with {state.kind}")
+            if isinstance(state, TicketState) and len(state.T) != self.config.tickets:
+                raise UsageError(f"{self.directory} is of a cluster with {len(state.T)} tickets")
+        return saved
+
+    def _record(self, node: Node, saved: Saved | None) -> None:
+        """The trace begins, under the run id of the cluster."""
+        writer = self.trace if self.writer is None else self.writer
+        if writer is None or isinstance(writer, str | os.PathLike):
+            return
+        checkpoint = None if saved is None else saved.checkpoint
+        recorder = Recorder(
+            writer.append,
+            run=node.run,
+            cluster=self.config.cluster,
+            member=node.me,
+            order=self.config.order,
+            previous=None if checkpoint is None else msgspec.msgpack.decode(checkpoint, type=Checkpoint).me,
+            resumed=checkpoint,
+        )
+        from whence.audit.trace import JsonlTrace, RotatingTrace
+
+        node.trace(recorder, writer.flush if isinstance(writer, JsonlTrace | RotatingTrace) else None)
+
+    async def start(self, node: Node, saved: Saved | None) -> None:
+        """Find somebody to start from, and start."""
+        force = False
+        told: list[Answer] = []
+        if self.peers:
+            cluster = self.config.cluster
+            met = await meet(self.host, cluster, self.peers, node.remembers, self.patience)
+            told, self.founder = met.members, met.founds
+            if self.founder:
+                node.founds_until = time.monotonic_ns() + FOUNDING_NS
+                voters = self._voters(saved)
+                force = {address_of(v.member) for v in voters} <= {*self.peers} and met.lost(voters)
+        else:
+            told = await self._find_seeds(saved)
+        self.contacts = [answer.member for answer in told]
+        resumes = saved is not None and saved.checkpoint is not None
+        node.run = run_of((answer.run for answer in told), self.directory, resumes)
+        self._record(node, saved)
+        node.feed(Start(tuple(self.contacts)))
+        if self.founder:
+            node.feed(FoundRing(force))
+
+    def _voters(self, saved: Saved | None) -> Sequence[Voter]:
+        """The council that the disk remembers."""
+        if saved is None or saved.checkpoint is None:
+            memory = None if self.votes is None else self.votes.load()
+        else:
+            memory = msgspec.msgpack.decode(saved.checkpoint, type=Checkpoint).ring
+        return () if memory is None else memory.known.voters
+
+    async def _find_seeds(self, saved: Saved | None) -> list[Answer]:
+        goes_on = (saved is not None and saved.checkpoint is not None) or self.votes is not None
+        known = self.known_peers() if goes_on else []
+        if self.seeds or known:
+            may_be_alone = goes_on or not self.seeds
+            patience = min(KNOWN_PEERS_WAIT, self.timeout) if may_be_alone else self.timeout
+            try:
+                return await find(self.host, self.config.cluster, [*self.seeds, *known], patience)
+            except NotJoined:
+                if not may_be_alone:
+                    raise
+        return []
+
+    # -- peers of the last life -----------------------------------------------------------------------------------
+
+    def known_peers(self) -> list[str]:
+        """The addresses of the peers when they were last written down."""
+        if self._home is None:
+            return []
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
+            return msgspec.json.decode((self._home / "peers").read_bytes(), type=list[str])
+        return []
+
+    def keep_peers(self, node: Node) -> None:
+        """Write the peers down now and then, so that a restart finds somebody even if the seeds are gone."""
+        if self._home is None or node.closed:
+            return
+        peers = [address_of(m) for m in node.member.members()[1 : MAX_KNOWN_PEERS + 1]]
+        if peers and peers != self._peers:
+            self._peers = peers
+            self._write_peers(self._home, peers)
+        self._peers_timer = asyncio.get_running_loop().call_later(PEERS_EVERY, self.keep_peers, node)
+
+    def _write_peers(self, directory: Path, peers: list[str]) -> None:
+        """Only hints: a loss of them costs nothing but time, so nothing is synced."""
+        new = directory / "peers.new"
+        with contextlib.suppress(OSError):
+            new.unlink(missing_ok=True)
+            new.touch(mode=0o600)  # where members are is nobody else's business
+            new.write_bytes(msgspec.json.encode(peers))
+            new.replace(directory / "peers")
+
+    def close(self) -> None:
+        if self._peers_timer is not None:
+            self._peers_timer.cancel()
+        if self.journal is not None:
+            self.journal.close()
+        if self.votes is not None:
+            self.votes.close()
+        if self.writer is not None:
+            self.writer.close()
+
+
+async def find(host: Host, cluster: str, seeds: Sequence[str], timeout: float) -> list[Answer]:
+    """Ask the seeds, again and again, until one of them is in the cluster; then give the others a moment. Raises
+    NotJoined, saying what each has answered."""
+    heard: dict[str, Answer | None] = {s: None for s in seeds if s != host.address}
+
+    async def knock(seed: str) -> None:
+        while True:
+            began = time.monotonic()
+            answer = await host.ask(seed, cluster, SEED_RETRY)
+            if answer is not None:
+                heard[seed] = answer
+                if answer.member:
+                    return
+            await asyncio.sleep(max(0.0, began + SEED_RETRY / 4 - time.monotonic()))
+
+    tasks = [asyncio.create_task(knock(seed)) for seed in heard]
+    try:
+        if tasks:
+            await asyncio.wait(tasks, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks, timeout=0.05)
+        for task in tasks:
+            if task.done():
+                task.result()  # settings that cannot work together
+    finally:
+        for task in tasks:
+            task.cancel()
+    found = [answer for answer in heard.values() if answer is not None and answer.member]
+    if not found:
+        said = [
+            f"{s}: {'is not in it' if a is not None else host.why_unreached(s) or 'no answer'}"
+            for s, a in heard.items()
+        ]
+        answers = "; ".join(said) or "the only seed is this host"
+        raise NotJoined(f"no seed of {cluster!r} within {timeout:g} s ({answers})")
+    return found
+
+
+def _open_trace(path: Path, cluster: str, me: MemberId) -> TraceWriter:
+    from whence.audit.trace import RotatingTrace, open_trace
+
+    if path.suffix == ".parquet":  # a node may be killed: one file would be lost as a whole
+        return RotatingTrace(path)
+    if path.suffix == ".jsonl":
+        return open_trace(path)
+    name = "".join(c if c.isalnum() or c in "._-" else "_" for c in f"{cluster}-{me}")
+    return open_trace(path / f"{name}.jsonl")

@@ -1,0 +1,563 @@
+"""One endpoint of a process: one port, one guard, the packets of all clusters that the process is in.
+
+Coming in: guard -> whose word is it (a host's, or a member's of which cluster) -> the node's inbox. Going out: parcels
+-> guard, once for all targets -> transport. All nodes with something to do step together, then the transport is
+flushed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import ssl
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+import msgspec
+
+from whence.core.clock import MemberId, address_of, member_id, reaches
+from whence.core.ports import Unreachable
+from whence.core.wire import DEFAULT, read_header
+from whence.errors import RemoteError, UsageError
+from whence.live.net.agreement import differences, settings_of
+from whence.live.net.force import force_found
+from whence.live.net.guard import Guard, Plain, SecretGuard, TlsGuard
+from whence.live.net.hello import (
+    DIRECTED,
+    HELLO,
+    Answer,
+    Ask,
+    Decide,
+    Decided,
+    Greeting,
+    Hello,
+    decode_hello,
+    encode_hello,
+    read_direct,
+)
+from whence.live.net.keys import Keys
+from whence.live.net.keys import load as load_keys
+from whence.live.net.memory import MemoryNetwork
+from whence.live.net.standing import holds
+from whence.live.net.tcp import TcpTransport
+from whence.live.net.tls import Pins, contexts
+from whence.live.net.transport import (
+    Connection,
+    Faults,
+    Lossy,
+    NetStats,
+    Route,
+    Transport,
+    is_loopback,
+    is_wildcard,
+    parse_address,
+)
+
+if TYPE_CHECKING:
+    from whence.live.net.node import Node
+    from whence.live.net.parcels import Parcel
+
+log = logging.getLogger("whence.live.net")
+
+MAX_FORGED = 8
+"""Packets that the guard refuses on one connection before it is closed. On a stream of an honest peer there are none,
+unless its clock is off."""
+_NONCES = random.SystemRandom()  # `secrets` takes half a megabyte
+_BOOTTIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+
+INBOX_BYTES = 256 << 10
+"""Bytes of packets that wait for a node before no more are read: one step's worth, so that steps stay short."""
+
+LITTLE_BYTES = 4 << 10
+"""Bytes of packets that are handled as soon as they are read. More wait until this iteration of the loop is over, and
+share a step with what else comes in it."""
+
+EARLY_S = 0.0015
+"""How much too early a timer may fire: libuv counts in milliseconds, and rounds. A node that is woken too early has
+nothing to do, and would sleep again, several times in the last millisecond."""
+
+MAX_TOLD = 64
+"""Peers whose settings differ, and of which that is logged."""
+
+
+def lease_ns() -> int:
+    """The members' clock. It is never set, and counts the time that the machine sleeps, where the system has such a
+    clock: with `time.monotonic_ns`, which Linux stops meanwhile, a resumed laptop would still own its ticket."""
+    return time.clock_gettime_ns(_BOOTTIME) if _BOOTTIME is not None else time.monotonic_ns()
+
+
+class Host:
+    """A port of this process, shared by the clusters it joins:
+    `async with Host(listen=...) as host, join("a", host=host) as a, join("b", host=host) as b: ...`
+
+    `listen`: `host:port`, port 0 for any free one. `advertise`: the address under which others reach it, where that is
+    another one. One of `secret`, `tls` or `insecure=True` has to be given, except for a `MemoryNetwork`.
+    """
+
+    def __init__(
+        self,
+        listen: str = "127.0.0.1:0",
+        *,
+        advertise: str | None = None,
+        secret: bytes | str | None = None,
+        tls: Keys | str | os.PathLike[str] | None = None,
+        insecure: bool = False,
+        transport: str | MemoryNetwork = "tcp",
+        faults: Faults | None = None,
+    ) -> None:
+        name, _ = parse_address(listen)
+        if is_wildcard(name) and advertise is None:
+            raise UsageError(
+                f"listening on {listen} needs advertise='host:port': the address under which others reach it"
+            )
+        if transport not in ("tcp", "udp") and not isinstance(transport, MemoryNetwork):
+            raise UsageError(f"transport must be 'tcp', 'udp' or a MemoryNetwork, not {transport!r}")
+        if sum((secret is not None, tls is not None, insecure)) > 1:
+            raise UsageError("give one of secret, tls or insecure, not several")
+        self.listen = listen
+        self.advertise = advertise
+        self.stats = NetStats()
+        self.faults = faults
+        self.keys: Keys | None = None
+        """What this process was issued, where TLS is used."""
+        self._kind = transport
+        self._tls: tuple[ssl.SSLContext, ssl.SSLContext] | None = None
+        self._pins = Pins()
+        self.guard: Guard = self._protect(secret, tls, insecure)
+        self._transport: Transport | None = None
+        self._tcp: TcpTransport | None = None
+        self._nodes: dict[str, Node] = {}
+        self._answers: dict[int, asyncio.Future[Answer]] = {}
+        self._decisions: dict[int, asyncio.Future[str]] = {}
+        self._deciding: set[asyncio.Future[None]] = set()
+        self._told: set[tuple[str, str]] = set()
+        self._dirty: dict[str, Node] = {}
+        self._scheduled = False
+        self._held = False
+        self._unflushed = False
+        self._timers: dict[str, tuple[int, asyncio.TimerHandle]] = {}
+        self._boot = 0
+
+    def _protect(self, secret: bytes | str | None, tls: Keys | str | os.PathLike[str] | None, insecure: bool) -> Guard:
+        if secret is not None:
+            return SecretGuard(secret)
+        if tls is not None:
+            if self._kind != "tcp":
+                raise UsageError("tls protects streams: transport has to be 'tcp'")
+            self.keys = tls if isinstance(tls, Keys) else load_keys(tls)
+            self._tls = contexts(self.keys.ca, self.keys.certificate, self.keys.key)
+            return TlsGuard()
+        if isinstance(self._kind, MemoryNetwork):
+            return Plain()  # nobody else is in this process
+        if not insecure:
+            raise UsageError(
+                "who may take part? Give secret=... (shared by all members) or tls=DIRECTORY (what `whence keys issue` "
+                "made for this member); insecure=True is for experiments on this machine alone"
+            )
+        if not is_loopback(parse_address(self.listen)[0]):
+            raise UsageError(f"insecure=True listens on loopback only, not on {self.listen}")
+        return Plain()
+
+    # -- life ---------------------------------------------------------------------------------------------------
+
+    @property
+    def address(self) -> str:
+        """Where others reach this host."""
+        if self._transport is None:
+            raise UsageError("the host has not started: async with Host(...) as host")
+        return self.advertise or self._transport.address
+
+    @property
+    def in_memory(self) -> bool:
+        """All of its peers are in this process, and time may be virtual."""
+        return isinstance(self._kind, MemoryNetwork)
+
+    @property
+    def started(self) -> bool:
+        return self._transport is not None
+
+    async def start(self) -> None:
+        if self._transport is not None:
+            raise UsageError("the host has started already")
+        transport: Transport = self._make_transport()
+        if self.faults is not None:
+            transport = Lossy(transport, self.faults, self.stats)
+            self.faults.listeners.append(self._fault)
+        await transport.start(self._received)
+        self._transport = transport
+
+    def _make_transport(self) -> Transport:
+        if isinstance(self._kind, MemoryNetwork):
+            return self._kind.transport(self.listen, self.stats)
+        server_tls, client_tls = self._tls or (None, None)
+        limits = msgspec.structs.replace(DEFAULT, max_message_bytes=DEFAULT.max_message_bytes + 512)  # seal, direction
+        tcp = self._tcp = TcpTransport(
+            self.listen,
+            self.stats,
+            self._greeting,
+            limits,
+            closed=self._closed,
+            proved=self._proved,
+            unreachable=self._unreachable,
+            read=self._chunk_read,
+            server_tls=server_tls,
+            client_tls=client_tls,
+        )
+        if self._kind == "tcp":
+            return tcp
+        from whence.live.net.udp import UdpTransport  # lazily: it takes memory
+
+        return UdpTransport(tcp)
+
+    async def close(self) -> None:
+        """Stop listening and drop all connections; what clusters are left are not told."""
+        transport, self._transport = self._transport, None
+        for _, timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        self._nodes.clear()
+        if self.faults is not None and self._fault in self.faults.listeners:
+            self.faults.listeners.remove(self._fault)
+        if transport is not None:
+            await transport.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # -- nodes --------------------------------------------------------------------------------------------------
+
+    def new_id(self, persist: Callable[[int], int] = lambda boot: boot) -> MemberId:
+        """The id of the next life at this address. No boot is ever used twice: it is at least the time in milliseconds,
+        and above what `persist` has kept on disk."""
+        self._boot = persist(max(self._boot + 1, time.time_ns() // 1_000_000))
+        return member_id(self.address, self._boot)
+
+    def attach(self, node: Node) -> None:
+        if node.cluster in self._nodes:
+            raise UsageError(f"this host is in cluster {node.cluster!r} already")
+        self._nodes[node.cluster] = node
+
+    def detach(self, node: Node) -> None:
+        if self._nodes.get(node.cluster) is node:
+            del self._nodes[node.cluster]
+            self._dirty.pop(node.cluster, None)
+            timer = self._timers.pop(node.cluster, None)
+            if timer is not None:
+                timer[1].cancel()
+
+    @property
+    def stays_put(self) -> bool:
+        """Its address was chosen, so a restarted process can have it again."""
+        return isinstance(self._kind, str) and parse_address(self.advertise or self.listen)[1] != 0
+
+    @property
+    def clusters(self) -> list[str]:
+        """The clusters this host is in."""
+        return list(self._nodes)
+
+    def _fault(self, what: str) -> None:
+        for node in self._nodes.values():
+            node.fault(what, time.time_ns())
+
+    def wants_step(self, cluster: str) -> None:
+        """The node of this cluster has something to do: it steps when this iteration of the loop is over."""
+        node = self._nodes.get(cluster)
+        if node is None:
+            return
+        self._dirty[cluster] = node
+        if not self._scheduled and (self._tcp is None or not self._tcp.reading):
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self.step)
+
+    def _chunk_read(self) -> None:
+        """The packets of one chunk of a stream have come. A lone event does not wait for the loop to turn."""
+        if self._scheduled or not self._dirty:
+            return
+        for node in self._dirty.values():
+            if node.waiting_bytes > LITTLE_BYTES:
+                self._scheduled = True
+                asyncio.get_running_loop().call_soon(self.step)
+                return
+        self.step()
+
+    def step(self) -> None:
+        """All nodes with something to do step, and what they send is written."""
+        self._scheduled = False
+        if self._transport is None:
+            return
+        dirty, self._dirty = self._dirty, {}
+        now, wall = lease_ns(), time.time_ns()
+        for node in dirty.values():
+            node.step(now, wall)
+            self._sleep(node, now)
+        if self._unflushed:
+            self._unflushed = False
+            self._transport.flush()
+        if self._held and all(node.waiting_bytes < INBOX_BYTES // 4 for node in self._nodes.values()):
+            self._hold(False)
+
+    def _hold(self, held: bool) -> None:
+        """Back pressure: what we do not read, our peers' publishers wait for."""
+        self._held = held
+        self.stats.held += held
+        if self._transport is not None:
+            self._transport.hold(held)
+
+    def _sleep(self, node: Node, now: int) -> None:
+        """A timer for the node's next wake, unless there is an earlier one."""
+        wake_at, planned = node.wake_at, self._timers.get(node.cluster)
+        if wake_at is None or (planned is not None and planned[0] <= wake_at):
+            return
+        if self._nodes.get(node.cluster) is not node:
+            return
+        if planned is not None:
+            planned[1].cancel()
+        delay = max(0, wake_at - now) / 1e9 + EARLY_S
+        timer = asyncio.get_running_loop().call_later(delay, self._wake, node)
+        self._timers[node.cluster] = (wake_at, timer)
+
+    def _wake(self, node: Node) -> None:
+        self._timers.pop(node.cluster, None)
+        wake_at, now = node.wake_at, lease_ns()
+        if wake_at is None:
+            return
+        if wake_at > now:  # put off in the meantime
+            self._sleep(node, now)
+        else:
+            self.wants_step(node.cluster)
+
+    # -- out ----------------------------------------------------------------------------------------------------
+
+    def ship(self, parcels: list[Parcel]) -> None:
+        """Send the parcels of one step; the transport is flushed when all nodes have stepped."""
+        transport = self._transport
+        if transport is None:
+            return
+        self._unflushed = True
+        for parcel in parcels:
+            self._send(parcel.to, parcel.packet, parcel.reliable)
+
+    def _send(self, to: Sequence[str], packet: bytes, reliable: bool) -> None:
+        assert self._transport is not None
+        data = self.guard.seal(packet)
+        self.stats.sent += len(to)
+        self.stats.sent_bytes += len(to) * len(data)
+        self._transport.send(to, data, reliable)
+
+    def congested(self) -> bool:
+        return self._transport is not None and self._transport.congested()
+
+    async def drained(self, timeout: float) -> bool:
+        return self._transport is None or await self._transport.drained(timeout)
+
+    # -- in -----------------------------------------------------------------------------------------------------
+
+    def _received(self, data: bytes, connection: Connection) -> None:
+        """One packet, from anybody: whatever it is, it disturbs nobody else."""
+        stats = self.stats
+        stats.received += 1
+        stats.received_bytes += len(data)
+        try:
+            packet = self.guard.open(data)
+        except RemoteError as error:
+            self._unauthentic(data, connection, error)
+            return
+        route = connection.route
+        if route is None or not packet.startswith(route.prefix):
+            route = self._route(packet, connection)
+            if route is None:
+                return
+        prefix, cluster, sender, target = route
+        node = self._nodes.get(cluster)
+        if node is None:
+            stats.no_cluster += 1
+        elif target is not None and target != node.me and not reaches(target, node.me):
+            stats.other_life += 1
+        else:
+            node.receive(sender, memoryview(packet)[len(prefix) :], target is not None, connection)
+            if node.waiting_bytes > INBOX_BYTES and not self._held:
+                self._hold(True)
+
+    def _unauthentic(self, data: bytes, connection: Connection, error: RemoteError) -> None:
+        self.stats.unauthentic += 1
+        if connection.streams and connection.peer is None:
+            connection.refuse("it greets without any protection" if _greets(data) else str(error))
+        elif connection.streams:  # whoever replays a greeting has nothing true to say after it
+            connection.forged += 1
+            if connection.forged >= MAX_FORGED:
+                connection.refuse(str(error))
+
+    def _route(self, packet: bytes, connection: Connection) -> Route | None:
+        """Where a packet goes that does not begin as the last one on its connection did; None: nowhere."""
+        stats, inner = self.stats, packet
+        try:
+            kind = packet[0] if packet else -1
+            if kind == HELLO:
+                self._hello(decode_hello(packet), connection)
+                return None
+            target = None
+            if kind == DIRECTED:
+                target, inner = read_direct(packet)
+            cluster, sender, body = read_header(inner)
+        except RemoteError as error:
+            stats.bad_packet += 1
+            if connection.streams and connection.peer is None:
+                connection.refuse(str(error))
+            connection.close()
+            return None
+        if connection.streams and (connection.peer is None or connection.peer != address_of(sender)):
+            stats.other_sender += 1
+            return None
+        if connection.urgent and target is None:  # gossip on the lane that is never held: no member sends it there
+            connection.urgent = False
+            stats.not_urgent += 1
+            connection.hold(self._held)
+        route = connection.route = Route(packet[: len(packet) - len(body)], cluster, sender, target)
+        return route
+
+    # -- hello --------------------------------------------------------------------------------------------------
+
+    def _greeting(self, urgent: bool) -> bytes:
+        """The first packet on a connection that this host opens."""
+        return self.guard.seal(encode_hello(Greeting(self.address, urgent)))
+
+    def _hello(self, hello: Hello, connection: Connection) -> None:
+        match hello:
+            case Greeting():
+                if connection.peer is None:
+                    if connection.name is not None:  # a certificate's: nobody speaks for somebody else's address
+                        self._claim(hello.address, connection.name)
+                    connection.peer = hello.address
+                    connection.urgent = hello.urgent
+            case Ask():
+                self._say(hello.address, self._answer(hello))
+            case Answer():
+                waiting = self._answers.get(hello.nonce)
+                if waiting is not None and not waiting.done():
+                    waiting.set_result(hello)
+            case Decide():
+                task = asyncio.ensure_future(self._decide(hello, connection.may_publish))
+                self._deciding.add(task)
+                task.add_done_callback(self._deciding.discard)
+            case Decided():
+                decision = self._decisions.get(hello.nonce)
+                if decision is not None and not decision.done():
+                    decision.set_result(hello.refused)
+
+    async def _decide(self, decide: Decide, may_publish: bool) -> None:
+        """Somebody with the cluster's keys wants its ring founded again (rule C0)."""
+        node, refused = self._nodes.get(decide.cluster), ""
+        if node is None:
+            refused = f"this process is not in {decide.cluster!r}"
+        elif not may_publish:
+            refused = "a member that may only receive cannot decide that"
+        elif len(self._deciding) > 1:
+            refused = "another decision is being carried out"
+        else:
+            log.warning("%s: %s says that the council is lost for good", decide.cluster, decide.address)
+            try:
+                await force_found(node, lease_ns())
+            except UsageError as error:
+                refused = str(error)
+        self._say(decide.address, Decided(decide.nonce, refused))
+
+    async def decide(self, address: str, cluster: str, timeout: float) -> str:
+        """Have the member at this address found the ring again; returns why it does not. Raises TimeoutError."""
+        nonce = _NONCES.getrandbits(48)
+        waiting = self._decisions[nonce] = asyncio.get_running_loop().create_future()
+        try:
+            self._say(address, Decide(cluster, self.address, nonce))
+            return await asyncio.wait_for(waiting, timeout)
+        finally:
+            del self._decisions[nonce]
+
+    def _claim(self, address: str, name: str) -> None:
+        try:
+            self._pins.claim(address, name)
+        except RemoteError:  # one of the two lies: whoever listens there can show who it is
+            self._say(address, Answer("-", 0))
+            raise
+
+    def _proved(self, address: str, name: str) -> None:
+        """This process has reached the address, and its listener shows the certificate of `name`."""
+        liar = self._pins.prove(address, name)
+        if liar and self._tcp is not None:
+            log.warning("%s has spoken for %s, which is %s's: its connections are closed", liar, address, name)
+            self._tcp.drop(address, liar)
+
+    def _closed(self, connection: Connection) -> None:
+        if connection.peer is not None and connection.name is not None:
+            self._pins.release(connection.peer, connection.name)
+
+    def _unreachable(self, address: str) -> None:
+        for node in list(self._nodes.values()):
+            node.feed(Unreachable(address))
+
+    def _say(self, address: str, hello: Hello) -> None:
+        if self._transport is not None:
+            self._send((address,), encode_hello(hello), True)
+            self._transport.flush()
+
+    def why_unreached(self, address: str) -> str:
+        """Why there is no answer from this address, as far as it is known."""
+        return "" if self._transport is None else self._transport.why_unreached(address)
+
+    def _answer(self, ask: Ask) -> Answer:
+        node = self._nodes.get(ask.cluster)
+        if node is None:
+            return Answer(ask.cluster, ask.nonce)
+        mine = self.settings(node)
+        self.differ(ask.cluster, mine, ask.settings, ask.address)
+        member = node.me if node.how is not None else ""
+        holding = holds(node, time.monotonic_ns())
+        return Answer(ask.cluster, ask.nonce, member, mine, node.remembers, holding, node.run if member else "")
+
+    def settings(self, node: Node) -> dict[str, str]:
+        """What has to be the same at all members."""
+        return settings_of(node.member.config, self._kind if isinstance(self._kind, str) else "memory")
+
+    def differ(self, cluster: str, mine: Mapping[str, str], theirs: Mapping[str, str], there: str) -> str:
+        """Log, once a peer, how its settings differ; returns that where the two cannot work together."""
+        said, decisive = differences(mine, theirs, there)
+        if said and (there, said) not in self._told and len(self._told) < MAX_TOLD:
+            self._told.add((there, said))
+            log.warning("%s: settings differ: %s; give all members the same", cluster, said)
+        return said if decisive else ""
+
+    async def ask(self, address: str, cluster: str, timeout: float) -> Answer | None:
+        """Who the host at this address is in the cluster (no `member`: it is not in it); None: there was no answer.
+        Raises UsageError if their settings cannot work together."""
+        nonce = _NONCES.getrandbits(48)
+        waiting: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._answers[nonce] = waiting
+        node = self._nodes.get(cluster)
+        mine = {} if node is None else self.settings(node)
+        try:
+            self._say(address, Ask(cluster, self.address, nonce, mine))
+            answer = await asyncio.wait_for(waiting, timeout)
+        except TimeoutError:
+            return None
+        finally:
+            del self._answers[nonce]
+        differ = self.differ(cluster, mine, answer.settings, address)
+        if differ:
+            raise UsageError(f"{cluster!r} cannot be joined: {differ}. Give all members the same settings")
+        return answer
+
+
+def _greets(data: bytes) -> bool:
+    """It is a greeting that nothing protects. One sealed packet in 256 begins with the same byte."""
+    try:
+        return data[:1] == bytes((HELLO,)) and isinstance(decode_hello(data), Greeting)
+    except RemoteError:
+        return False

@@ -1,0 +1,332 @@
+"""The keys of a cluster: made once by its operator (`init`), issued to each member (`issue`), read by it (`load`).
+
+    DIR/                      the operator's: whoever has ca.key decides who is a member
+        ca.crt  ca.key        the cluster's certificate authority (EC P-256)
+        secret.key            the shared secret, for clusters without TLS
+        publisher.pub  publisher.key
+        NAME/                 all that the member NAME needs, and no more: to be copied to its machine
+            ca.crt  NAME.crt  NAME.key  secret.key  publisher.pub
+            publisher.key     only for the role `publisher`
+
+Directories are 0700 and files 0600; private files that others can read are refused.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import re
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from whence.errors import KeysError, UsageError
+from whence.live.net.guard import decode_secret, encode_secret, master_key
+from whence.live.net.roles import PUBLISHER, ROLES, PublisherSeal
+
+if TYPE_CHECKING:
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey, EllipticCurvePublicKey
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+    from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+
+CA_DAYS: Final = 3650
+MEMBER_DAYS: Final = 365
+ROLE_URN: Final = "urn:whence:role:"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_RESERVED = ("ca", "secret", "publisher")
+
+
+@dataclass(frozen=True)
+class Keys:
+    """What one member was issued."""
+
+    directory: Path
+    name: str
+    role: str
+    ca: Path
+    certificate: Path
+    key: Path
+    secret: bytes
+    public: Ed25519PublicKey
+    private: Ed25519PrivateKey | None
+
+    def seal(self, cluster: str) -> PublisherSeal:
+        """The seal of this member's frames in this cluster."""
+        return PublisherSeal(self.private, self.public, cluster)
+
+
+def init(directory: str | os.PathLike[str], *, days: int = CA_DAYS) -> list[Path]:
+    """Make a cluster's keys in a directory that has none; returns the files."""
+    from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+
+    root = Path(directory)
+    _check_days(days)
+    names = ("ca.crt", "ca.key", "secret.key", "publisher.pub", "publisher.key")
+    there = [name for name in names if (root / name).exists()]
+    if there:
+        raise KeysError(
+            f"{root / there[0]} exists: new keys would lock out every member that holds the old ones. Take another "
+            "directory, or move the old keys away first"
+        )
+    _make_directory(root)
+    ca_key = ec.generate_private_key(ec.SECP256R1())
+    publisher = ed25519.Ed25519PrivateKey.generate()
+    secret = encode_secret(os.urandom(32)) + "\n"
+    contents = (
+        _pem(_ca_certificate(ca_key, days)),
+        _private_pem(ca_key),
+        secret.encode(),
+        _public_pem(publisher.public_key()),
+        _private_pem(publisher),
+    )
+    for name, content in zip(names, contents, strict=True):
+        _write(root / name, content)
+    return [root / name for name in names]
+
+
+def issue(
+    directory: str | os.PathLike[str], name: str, role: str = PUBLISHER, *, days: int = MEMBER_DAYS
+) -> list[Path]:
+    """Make what the member `name` needs in `directory/name`; returns the files."""
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    root = Path(directory)
+    _check_days(days)
+    if role not in ROLES:
+        raise KeysError(f"no such role: {role!r} (there are: {', '.join(ROLES)})")
+    if not _NAME.fullmatch(name) or name in _RESERVED:
+        raise KeysError(
+            f"not a member's name: {name!r} (want 1 .. 63 letters, digits, '.', '_' or '-', and none of "
+            f"{', '.join(_RESERVED)})"
+        )
+    bundle = root / name
+    if bundle.exists():
+        raise KeysError(f"{bundle} exists: {name!r} was issued keys before. Remove it to issue new ones")
+    ca = read_certificate(root / "ca.crt")
+    ca_key = _read_private(root / "ca.key")
+    if not isinstance(ca_key, ec.EllipticCurvePrivateKey) or ca.public_key() != ca_key.public_key():
+        raise KeysError(f"{root / 'ca.key'} is not the key of {root / 'ca.crt'}")
+    key = ec.generate_private_key(ec.SECP256R1())
+    files = {
+        "ca.crt": _pem(ca),
+        f"{name}.crt": _pem(_member_certificate(ca, ca_key, key.public_key(), name, role, days)),
+        f"{name}.key": _private_pem(key),
+        "secret.key": _read(root / "secret.key", private=True),
+        "publisher.pub": _read(root / "publisher.pub"),
+    }
+    if role == PUBLISHER:
+        files["publisher.key"] = _read(root / "publisher.key", private=True)
+    _make_directory(bundle)
+    try:
+        for file, content in files.items():
+            _write(bundle / file, content)
+    except KeysError:
+        for file in files:  # half of it would only be in the way of the next try
+            (bundle / file).unlink(missing_ok=True)
+        bundle.rmdir()
+        raise
+    return [bundle / file for file in files]
+
+
+def load(directory: str | os.PathLike[str]) -> Keys:
+    """What `issue` made, read and checked."""
+    from cryptography.hazmat.primitives.asymmetric import ed25519
+    from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+    bundle = Path(directory)
+    if not bundle.is_dir():
+        raise KeysError(f"{bundle} is no directory: give the one that `whence keys issue` made")
+    certificates = sorted(p for p in bundle.glob("*.crt") if p.name != "ca.crt")
+    if len(certificates) != 1:
+        found = ", ".join(p.name for p in certificates) or "none"
+        raise KeysError(f"{bundle} should hold one member's certificate, but holds {found}: see `whence keys issue`")
+    name, role = identity(read_certificate(certificates[0]), str(certificates[0]))
+    key = bundle / f"{certificates[0].stem}.key"
+    _read(key, private=True)
+    try:
+        public = load_pem_public_key(_read(bundle / "publisher.pub"))
+    except ValueError as error:
+        raise KeysError(f"{bundle / 'publisher.pub'} is no public key: {error}") from None
+    if not isinstance(public, ed25519.Ed25519PublicKey):
+        raise KeysError(f"{bundle / 'publisher.pub'} is no Ed25519 key")
+    private = _read_private(bundle / "publisher.key") if role == PUBLISHER else None
+    if private is not None and not isinstance(private, ed25519.Ed25519PrivateKey):
+        raise KeysError(f"{bundle / 'publisher.key'} is no Ed25519 key")
+    return Keys(
+        bundle, name, role, bundle / "ca.crt", certificates[0], key, read_secret(bundle / "secret.key"), public, private
+    )
+
+
+def read_secret(path: str | os.PathLike[str]) -> bytes:
+    """The shared secret in a file that `init` made."""
+    text = _read(Path(path), private=True).decode("ascii", "replace")
+    try:
+        secret = decode_secret(text)
+        master_key(secret)
+        return secret
+    except UsageError as error:
+        raise KeysError(f"{path}: {error}") from None
+
+
+def read_certificate(path: Path) -> x509.Certificate:
+    """The certificate in a PEM file."""
+    from cryptography import x509
+
+    try:
+        return x509.load_pem_x509_certificate(_read(path))
+    except ValueError as error:
+        raise KeysError(f"{path} is no certificate: {error}") from None
+
+
+def identity(certificate: x509.Certificate, where: str) -> tuple[str, str]:
+    """(name, role) that a certificate speaks for."""
+    from cryptography import x509
+
+    names = certificate.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
+    try:
+        alternative = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        raise KeysError(f"{where} names no role: it was not made by `whence keys issue`") from None
+    uris = alternative.get_values_for_type(x509.UniformResourceIdentifier)
+    roles = [uri.removeprefix(ROLE_URN) for uri in uris if uri.startswith(ROLE_URN)]
+    if len(names) != 1 or len(roles) != 1 or roles[0] not in ROLES:
+        raise KeysError(f"{where} names no role: it was not made by `whence keys issue`")
+    return str(names[0].value), roles[0]
+
+
+# -- certificates -----------------------------------------------------------------------------------------------
+
+
+def _ca_certificate(key: EllipticCurvePrivateKey, days: int) -> x509.Certificate:
+    from cryptography import x509
+    from cryptography.hazmat.primitives.hashes import SHA256
+
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, f"whence cluster CA {os.urandom(4).hex()}")])
+    start, end = _validity(days)
+    public = key.public_key()
+    return (
+        x509.CertificateBuilder(name, name, public, x509.random_serial_number(), start, end)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs_certificates=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+        .sign(key, SHA256())
+    )
+
+
+def _member_certificate(
+    ca: x509.Certificate,
+    ca_key: EllipticCurvePrivateKey,
+    public: EllipticCurvePublicKey,
+    name: str,
+    role: str,
+    days: int,
+) -> x509.Certificate:
+    from cryptography import x509
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.x509.oid import ExtendedKeyUsageOID
+
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    start, end = _validity(days)
+    if end > ca.not_valid_after_utc:
+        end = ca.not_valid_after_utc
+    if end <= datetime.datetime.now(datetime.UTC):
+        raise KeysError(f"the cluster's CA expired on {end:%Y-%m-%d}: it can issue nothing any more")
+    both = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]  # every member is both
+    issuer_id = ca.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    return (
+        x509.CertificateBuilder(ca.subject, subject, public, x509.random_serial_number(), start, end)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage(both), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(issuer_id), critical=False)
+        .add_extension(x509.SubjectAlternativeName([x509.UniformResourceIdentifier(ROLE_URN + role)]), critical=False)
+        .sign(ca_key, SHA256())
+    )
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    from cryptography import x509
+
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _validity(days: int) -> tuple[datetime.datetime, datetime.datetime]:
+    now = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
+    return now - datetime.timedelta(hours=1), now + datetime.timedelta(days=days)  # an hour for clocks that are behind
+
+
+def _check_days(days: int) -> None:
+    if not 1 <= days <= 36_500:
+        raise KeysError(f"certificates are valid for 1 .. 36500 days, not {days}")
+
+
+# -- files ------------------------------------------------------------------------------------------------------
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    return certificate.public_bytes(Encoding.PEM)
+
+
+def _public_pem(key: Ed25519PublicKey) -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+
+
+def _private_pem(key: EllipticCurvePrivateKey | Ed25519PrivateKey) -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def _make_directory(path: Path) -> None:
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise KeysError(f"cannot make the directory {path}: {error.strerror}") from None
+
+
+def _write(path: Path, content: bytes) -> None:
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(fd, "wb") as file:
+            file.write(content)
+    except OSError as error:
+        raise KeysError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _read(path: Path, *, private: bool = False) -> bytes:
+    try:
+        with path.open("rb") as file:
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            if private and mode & 0o077:
+                raise KeysError(f"{path} can be read by others (mode {mode:04o}): chmod 600 it, and think who has it")
+            return file.read(1 << 20)
+    except FileNotFoundError:
+        raise KeysError(f"{path} is missing: `whence keys init` and `whence keys issue` make the keys") from None
+    except OSError as error:
+        raise KeysError(f"cannot read {path}: {error.strerror}") from None
+
+
+def _read_private(path: Path) -> PrivateKeyTypes:
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    try:
+        return load_pem_private_key(_read(path, private=True), None)
+    except (ValueError, TypeError) as error:
+        raise KeysError(f"{path} is no private key without a password: {error}") from None

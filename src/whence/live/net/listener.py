@@ -1,0 +1,207 @@
+"""Accepts connections, and bounds those whose openers have not said who they are, before any handshake.
+
+asyncio's own server accepts whatever comes and begins a TLS handshake for each: a thousand idle connections take every
+file descriptor of the process. Here a stranger above the bound of its address makes that address's oldest stranger go,
+so honest peers behind the same address (NAT, loopback), which greet at once, still get in. Above the bound for all, the
+address with the most strangers loses one. Running out of descriptors is taken as passing: accepting pauses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import resource
+import socket
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Protocol, cast
+
+from whence.errors import UsageError
+from whence.live.net.transport import NetStats, show_address
+
+log = logging.getLogger("whence.live.net")
+
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+"""Errors that say: not now."""
+PAUSE_S = 0.5
+"""Seconds without accepting after the system has run out of something."""
+BATCH = 64
+"""Connections accepted in one turn of the loop."""
+
+
+def descriptor_share(parts: int, most: int) -> int:
+    """At most `most`, and one part of the file descriptors that this process may have. The others are for the disk,
+    the application and what else there is."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return most if soft == resource.RLIM_INFINITY else max(8, min(most, soft // parts))
+
+
+class Stranger(Protocol):
+    """The `asyncio.Protocol` of a connection that the listener may have to close."""
+
+    def close(self) -> None: ...
+
+
+class Listener:
+    """One listening port. `make` builds the protocol of an accepted connection, which calls `known` when its opener has
+    said who it is and `gone` when it ends. `refused` is told of handshakes that failed."""
+
+    def __init__(
+        self,
+        make: Callable[[], Stranger],
+        stats: NetStats,
+        *,
+        tls: ssl.SSLContext | None = None,
+        handshake_timeout: float = 5.0,
+        max_strangers: int = 128,
+        max_per_address: int = 64,
+        buffer: int = 0,
+        refused: Callable[[str, Exception], None] = lambda address, error: None,
+    ) -> None:
+        self.make = make
+        self.stats = stats
+        self.strangers: dict[Stranger, str] = {}
+        """Oldest first, with the IP address of each."""
+        self.address = ("", 0)
+        self._tls = tls
+        self._handshake_timeout = handshake_timeout
+        self._max_strangers = descriptor_share(8, max_strangers)
+        self._max_per_address = max_per_address
+        self._buffer = buffer
+        self._refused = refused
+        self._sockets: list[socket.socket] = []
+        self._opening: dict[Stranger, asyncio.Task[None]] = {}
+        self._unopened: dict[Stranger, socket.socket] = {}
+        self._loop: asyncio.AbstractEventLoop
+        self._pause: asyncio.TimerHandle | None = None
+
+    async def start(self, host: str, port: int) -> None:
+        """Listen. Raises UsageError if the address cannot be had."""
+        self._loop = asyncio.get_running_loop()
+        try:
+            for family, kind, proto, _, address in dict.fromkeys(await self._resolve(host, port)):
+                self._sockets.append(sock := socket.socket(family, kind, proto))
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                if self._buffer:
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._buffer)  # accepted ones inherit it
+                sock.setblocking(False)
+                sock.bind(address)
+                sock.listen(128)
+        except OSError as error:
+            for sock in self._sockets:
+                sock.close()
+            raise UsageError(f"cannot listen on {show_address(host, port)}: {error.strerror or error}") from None
+        self.address = (host, self._sockets[0].getsockname()[1])
+        self._resume()
+
+    async def _resolve(self, host: str, port: int) -> list[tuple[Any, ...]]:
+        """Only a name needs the resolver, which takes a thread, and the tables of international names."""
+        stream, passive = socket.SOCK_STREAM, socket.AI_PASSIVE
+        try:
+            return [*socket.getaddrinfo(host.encode(), port, type=stream, flags=passive | socket.AI_NUMERICHOST)]
+        except socket.gaierror:
+            return [*await self._loop.getaddrinfo(host, port, type=stream, flags=passive)]
+
+    def _resume(self) -> None:
+        for sock in self._sockets:
+            self._loop.add_reader(sock.fileno(), self._accept, sock)
+
+    def _accept(self, sock: socket.socket) -> None:
+        for _ in range(BATCH):
+            try:
+                connection, address = sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in EXHAUSTED:
+                    raise
+                self.stats.exhausted += 1
+                log.warning("no connections are accepted for %.1f s: %s", PAUSE_S, error.strerror)
+                self._suspend()
+                self._pause = self._loop.call_later(PAUSE_S, self._resume)
+                return
+            connection.setblocking(False)
+            self._admit(connection, str(address[0]))
+
+    def _admit(self, connection: socket.socket, address: str) -> None:
+        """A stranger more. Somebody makes room for it where there are too many."""
+        stranger = self.make()
+        self.strangers[stranger] = address
+        self._unopened[stranger] = connection
+        self._opening[stranger] = task = self._loop.create_task(self._open(stranger, address))
+        task.add_done_callback(lambda _: self._opened(stranger))
+        mine = [s for s, at in self.strangers.items() if at == address]
+        if len(mine) > self._max_per_address:
+            self._evict(mine[0])
+        elif len(self.strangers) > self._max_strangers:
+            addresses = list(self.strangers.values())
+            worst = max(addresses, key=addresses.count)
+            self._evict(next(s for s, at in self.strangers.items() if at == worst))
+
+    async def _open(self, stranger: Stranger, address: str) -> None:
+        connection = self._unopened.pop(stranger)
+        protocol = cast("asyncio.BaseProtocol", stranger)
+        timeout = None if self._tls is None else self._handshake_timeout
+        try:
+            await self._loop.connect_accepted_socket(
+                lambda: protocol, connection, ssl=self._tls, ssl_handshake_timeout=timeout
+            )
+        except (OSError, TimeoutError) as error:  # an ssl.SSLError is an OSError
+            self.gone(stranger)
+            self._refused(address, error)
+
+    def _opened(self, stranger: Stranger) -> None:
+        self._opening.pop(stranger, None)
+        connection = self._unopened.pop(stranger, None)
+        if connection is not None:  # the task ended before it began
+            connection.close()
+
+    def _evict(self, stranger: Stranger) -> None:
+        self.stats.refused += 1
+        self.gone(stranger)
+        task = self._opening.get(stranger)
+        if task is not None:
+            task.cancel()
+        stranger.close()
+
+    def known(self, stranger: Stranger) -> None:
+        """It has said who it is."""
+        self.strangers.pop(stranger, None)
+
+    gone = known
+
+    def _suspend(self) -> None:
+        for sock in self._sockets:
+            self._loop.remove_reader(sock.fileno())
+
+    def close(self) -> list[asyncio.Task[None]]:
+        """Stop listening. Returns the handshakes that were cut short, to be waited for."""
+        if self._pause is not None:
+            self._pause.cancel()
+        self._suspend()
+        for sock in self._sockets:
+            sock.close()
+        self._sockets = []
+        tasks = list(self._opening.values())
+        for task in tasks:
+            task.cancel()
+        return tasks
+
+
+def tune(transport: asyncio.BaseTransport, buffer: int, stall_timeout: float) -> None:
+    """Send at once, and find out when the other end has vanished. `buffer`: bytes that the kernel may hold; 0: as it
+    likes."""
+    sock = transport.get_extra_info("socket")
+    if sock is None:
+        return
+    with suppress(OSError):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if buffer:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(stall_timeout * 1000))

@@ -1,0 +1,400 @@
+"""What a process can be watched by: `GET /metrics` (Prometheus text) and `GET /health` (JSON; 200 or 503 with reasons).
+
+Names: every counter of `Cluster.stats()`, such as `order.delivered`, is `whence_order_delivered_total{cluster="..."}`;
+`GAUGES` are those that also fall, without `_total`. Besides, per cluster: `whence_info`, `whence_may_publish`,
+`whence_tickets_taken`, `whence_council_voters`, `whence_council_missing`, `whence_council_may_lose`,
+`whence_buffer_fill` and `whence_buffer_bound` (`{buffer="..."}`), and `whence_latency_seconds` where the process
+measures one. Once per process: `whence_healthy`, `process_cpu_seconds_total`,
+`process_max_resident_memory_bytes`, `process_start_time_seconds`. docs/live.md says what to look at.
+
+The server takes small requests, few at a time, each for a short time, and serves nothing else. It asks nobody for a
+name: bind it where only those who may know can reach it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import resource
+import sys
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import Final, Protocol, Self
+
+import whence
+from whence.errors import UsageError
+from whence.live.net.council import CouncilStatus
+from whence.live.net.transport import parse_address, show_address
+
+MAX_REQUEST_BYTES: Final = 4096
+MAX_REQUESTS: Final = 16
+"""Requests served at a time; more are closed at once. A few scrapers need no more, and idle connections cost memory."""
+PATIENCE_S: Final = 5.0
+"""Seconds for a request to arrive and for its answer to be taken."""
+
+TICKET_PATIENCE_S: Final = 15.0
+"""Seconds without a ticket, though one is wanted, after which a node calls itself unwell."""
+
+BUCKETS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+"""Upper bounds of the latency histogram, in seconds."""
+
+GAUGES: Final = frozenset(
+    ("members", "held", "cut_off", "order.held_peak", "net.backlog_events", "net.backlog_bytes", "guard.sessions")
+)
+"""Numbers of `Cluster.stats()` that are no counters."""
+
+_STARTED = time.time()
+
+
+class Measured(Protocol):
+    """What is asked of an (N, R, K) clock: `whence.Clock` is one."""
+
+    def measured(self) -> dict[str, float]: ...
+
+
+class Watched(Protocol):
+    """What is asked of a cluster: `whence.Cluster` is one."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def me(self) -> str: ...
+    @property
+    def order(self) -> str: ...
+    @property
+    def may_publish(self) -> bool: ...
+    @property
+    def silent_since(self) -> float | None: ...
+    @property
+    def clock(self) -> Measured | None: ...
+    @property
+    def council(self) -> CouncilStatus | None: ...
+    def members(self) -> list[str]: ...
+    def coordinators(self) -> dict[int, str]: ...
+    def stats(self) -> dict[str, int]: ...
+    def buffers(self) -> dict[str, tuple[int, int]]: ...
+
+
+Check = Callable[[], str | None]
+"""A reason why the process should not be relied on now, or None."""
+
+
+class Wishes:
+    """What a node wants and does not have: reasons for `/health`."""
+
+    def __init__(self, cluster: Watched, seeds: bool, ticket: bool) -> None:
+        self._cluster = cluster
+        self._seeds = seeds
+        self._ticket = ticket
+        self._began = time.monotonic()
+
+    @property
+    def checks(self) -> list[Check]:
+        return [check for check, on in ((self._alone, self._seeds), (self._silenced, self._ticket)) if on]
+
+    def _alone(self) -> str | None:
+        return None if len(self._cluster.members()) > 1 else f"{self._cluster.name}: knows no other member"
+
+    def _silenced(self) -> str | None:
+        if self._cluster.may_publish:
+            return None
+        without = time.monotonic() - (self._cluster.silent_since or self._began)
+        return f"{self._cluster.name}: no ticket for {without:.0f} s" if without > TICKET_PATIENCE_S else None
+
+
+class Latency:
+    """A histogram of seconds. The application measures: events carry no time of their own."""
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BUCKETS) + 1)
+        self.sum = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """One more measurement; clocks that disagree make it 0, not negative."""
+        self.counts[bisect_left(BUCKETS, seconds)] += 1
+        self.sum += max(0.0, seconds)
+
+    @property
+    def count(self) -> int:
+        return sum(self.counts)
+
+    def quantile(self, q: float) -> float | None:
+        """The upper bound of the bucket in which it lies; None without measurements, infinite beyond the buckets."""
+        left = q * self.count
+        if not self.count:
+            return None
+        for bound, count in zip((*BUCKETS, float("inf")), self.counts, strict=True):
+            left -= count
+            if left <= 0:
+                return bound
+        return float("inf")
+
+
+def exposition(
+    clusters: Iterable[Watched], checks: Iterable[Check] = (), latency: dict[str, Latency] | None = None
+) -> str:
+    """The metrics of these clusters in Prometheus' text format, version 0.0.4."""
+    clusters = {cluster.name: cluster for cluster in clusters}.values()
+    families: dict[str, tuple[str, str, list[str]]] = {}
+
+    def add(name: str, kind: str, help: str, value: float, suffix: str = "", **labels: str) -> None:
+        said = ",".join(f'{k}="{_escape(v)}"' for k, v in labels.items())
+        sample = f"{name}{suffix}{{{said}}} {+value!r}" if said else f"{name}{suffix} {+value!r}"
+        families.setdefault(name, (kind, help, []))[2].append(sample)
+
+    for cluster in clusters:
+        of = {"cluster": cluster.name}
+        add(
+            "whence_info",
+            "gauge",
+            "Always 1.",
+            1,
+            **of,
+            member=cluster.me,
+            order=cluster.order,
+            version=whence.__version__,
+        )
+        add("whence_may_publish", "gauge", "1 while this member holds a ticket.", cluster.may_publish, **of)
+        taken = len(cluster.coordinators())
+        add("whence_tickets_taken", "gauge", "Tickets whose owners are members, as far as known here.", taken, **of)
+        council = cluster.council
+        if council is not None:
+            add("whence_council_voters", "gauge", "Voters of the council.", len(council.voters), **of)
+            add("whence_council_missing", "gauge", "Voters that do not answer.", len(council.missing), **of)
+            add("whence_council_may_lose", "gauge", "Voters that may be lost at once.", council.may_lose, **of)
+        for key, number in cluster.stats().items():
+            name = "whence_" + "".join(c if c.isalnum() else "_" for c in key)
+            if key in GAUGES:
+                add(name, "gauge", f"{key} of Cluster.stats().", number, **of)
+            else:
+                add(f"{name}_total", "counter", f"{key} of Cluster.stats().", number, **of)
+        for key, measured in (cluster.clock.measured() if cluster.clock is not None else {}).items():
+            add(f"whence_clock_{key}", "gauge", f"{key} of Cluster.clock.measured().", measured, **of)
+        for buffer, (fill, room) in cluster.buffers().items():
+            add("whence_buffer_fill", "gauge", "How much is in a bounded buffer.", fill, **of, buffer=buffer)
+            add("whence_buffer_bound", "gauge", "How much fits into it.", room, **of, buffer=buffer)
+    for name, histogram in (latency or {}).items():
+        help, total = "Seconds from publish to delivery, as the application measures them.", 0
+        for bound, count in zip((*BUCKETS, float("inf")), histogram.counts, strict=True):
+            total += count
+            le = "+Inf" if bound == float("inf") else f"{bound:g}"
+            add("whence_latency_seconds", "histogram", help, total, "_bucket", cluster=name, le=le)
+        add("whence_latency_seconds", "histogram", help, histogram.sum, "_sum", cluster=name)
+        add("whence_latency_seconds", "histogram", help, total, "_count", cluster=name)
+    add("whence_healthy", "gauge", "1 when /health says so.", not any(reasons(clusters, checks)))
+    add("process_cpu_seconds_total", "counter", "User and system time.", time.process_time())
+    add("process_max_resident_memory_bytes", "gauge", "The most memory it ever had.", _max_rss())
+    add("process_start_time_seconds", "gauge", "When it started, in seconds since 1970.", _STARTED)
+    lines = []
+    for name, (kind, help, samples) in families.items():
+        lines += [f"# HELP {name} {help}", f"# TYPE {name} {kind}", *samples]
+    return "\n".join(lines) + "\n"
+
+
+def reasons(clusters: Iterable[Watched], checks: Iterable[Check] = ()) -> Iterator[str]:
+    """Why the process should not be relied on; nothing: it is well."""
+    for cluster in clusters:
+        fill, bound = cluster.buffers().get("backlog", (0, 1))
+        if fill >= bound:
+            yield f"{cluster.name}: the application is {fill} events behind: frames are shed"
+    for check in checks:
+        reason = check()
+        if reason:
+            yield reason
+
+
+def health(
+    clusters: Iterable[Watched], checks: Iterable[Check] = (), latency: dict[str, Latency] | None = None
+) -> dict[str, object]:
+    """What `/health` says: `ok`, `reasons`, and for people a few numbers of each cluster."""
+    clusters = {cluster.name: cluster for cluster in clusters}.values()
+    found = list(reasons(clusters, checks))
+    return {
+        "ok": not found,
+        "reasons": found,
+        "clusters": {c.name: _summary(c, (latency or {}).get(c.name)) for c in clusters},
+    }
+
+
+def _summary(cluster: Watched, latency: Latency | None) -> dict[str, object]:
+    stats = cluster.stats()
+    mine = [ticket for ticket, owner in cluster.coordinators().items() if owner == cluster.me]
+    return {
+        "me": cluster.me,
+        "order": cluster.order,
+        "members": len(cluster.members()),
+        "ticket": mine[0] if mine and cluster.may_publish else None,
+        "tickets_taken": len(cluster.coordinators()),
+        **{
+            name: stats.get(f"order.{name}", 0)
+            for name in ("published", "delivered", "delivered_over_gap", "recovered")
+        },
+        "held": stats.get("held", 0),
+        "backlog": stats.get("net.backlog_events", 0),
+        "p50_s": latency.quantile(0.5) if latency else None,
+        "p99_s": latency.quantile(0.99) if latency else None,
+        "cpu_s": round(time.process_time(), 3),
+    }
+
+
+class MetricsServer:
+    """`async with MetricsServer("127.0.0.1:9464", [cluster]) as server: ...`; port 0 takes a free one, see `address`.
+    `clusters` may be a list that grows and shrinks while it runs; of each cluster one member is shown."""
+
+    def __init__(
+        self,
+        listen: str,
+        clusters: Sequence[Watched],
+        checks: Sequence[Check] = (),
+        latency: dict[str, Latency] | None = None,
+    ) -> None:
+        self.listen = listen
+        self.clusters = clusters
+        self.checks = checks
+        self.latency = latency
+        self.refused = 0
+        """Connections closed at once: too many of them."""
+        self._at = parse_address(listen)
+        self._server: asyncio.Server | None = None
+        self._busy: set[asyncio.Task[None]] = set()
+
+    @property
+    def address(self) -> str:
+        """Where it listens."""
+        if self._server is None:
+            raise UsageError("the metrics server has not started")
+        host, port = self._server.sockets[0].getsockname()[:2]
+        return show_address(host, port)
+
+    async def start(self) -> None:
+        """Raises UsageError if the address cannot be had."""
+        try:
+            self._server = await asyncio.start_server(self._serve, *self._at, limit=MAX_REQUEST_BYTES)
+        except OSError as error:
+            raise UsageError(f"cannot serve metrics on {self.listen}: {error.strerror or error}") from None
+
+    async def close(self) -> None:
+        server, self._server = self._server, None
+        if server is None:
+            return
+        server.close()
+        for task in self._busy:
+            task.cancel()
+        if self._busy:
+            await asyncio.wait(list(self._busy), timeout=1.0)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._busy) >= MAX_REQUESTS:
+            self.refused += 1
+            writer.transport.abort()
+            return
+        task = asyncio.current_task()
+        assert task is not None
+        self._busy.add(task)
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                writer.write(self._answer(await _request(reader)))
+                await writer.drain()
+                writer.close()
+                await writer.wait_closed()
+        except (TimeoutError, OSError, EOFError, asyncio.CancelledError):
+            pass  # whoever asks slowly, or not at all, or when we close, gets no answer
+        finally:
+            self._busy.discard(task)
+            writer.transport.abort()
+
+    def _answer(self, request: tuple[str, str] | int) -> bytes:
+        if isinstance(request, int):
+            return _response(request, "text/plain", _PHRASES[request] + "\n")
+        method, path = request
+        if path not in ("/metrics", "/health"):
+            return _response(404, "text/plain", "there are /metrics and /health\n")
+        if method not in ("GET", "HEAD"):
+            return _response(405, "text/plain", "GET it\n", "Allow: GET, HEAD\r\n")
+        if path == "/metrics":
+            text = exposition(self.clusters, self.checks, self.latency)
+            answer = _response(200, "text/plain; version=0.0.4; charset=utf-8", text)
+        else:
+            found = health(self.clusters, self.checks, self.latency)
+            answer = _response(200 if found["ok"] else 503, "application/json", _json(found) + "\n")
+        return answer if method == "GET" else answer.partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
+
+
+_PHRASES: Final = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    431: "Request Header Fields Too Large",
+    503: "Service Unavailable",
+}
+
+
+async def _request(reader: asyncio.StreamReader) -> tuple[str, str] | int:
+    """Method and path, or the status that answers what is no request. A body is not read."""
+    try:
+        head = await reader.readuntil(b"\r\n\r\n")
+    except asyncio.LimitOverrunError:
+        return 431
+    first, *_ = head.split(b"\r\n", 1)
+    words = first.split(b" ")
+    if len(words) != 3 or not words[2].startswith(b"HTTP/1.") or not first.isascii():
+        return 400
+    return words[0].decode(), words[1].decode().partition("?")[0]
+
+
+def _response(status: int, kind: str, text: str, more: str = "") -> bytes:
+    body = text.encode()
+    head = (
+        f"HTTP/1.1 {status} {_PHRASES[status]}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n{more}"
+        "Cache-Control: no-store\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+async def ask(address: str, path: str = "/health", timeout: float = PATIENCE_S) -> tuple[int, str]:
+    """Status and body of a GET to such a server. Raises OSError or TimeoutError if there is none."""
+    async with asyncio.timeout(timeout):
+        host, port = parse_address(address)
+        reader, writer = await asyncio.open_connection(host, port, limit=1 << 22)
+        try:
+            writer.write(f"GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n".encode())
+            head = await reader.readuntil(b"\r\n\r\n")
+            return int(head.split(b" ", 2)[1]), (await reader.read(1 << 22)).decode()
+        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError, IndexError) as error:
+            raise ConnectionError(f"{address} gave no answer: {error}") from None
+        finally:
+            with contextlib.suppress(OSError):
+                writer.close()
+
+
+def _json(value: object) -> str:
+    """JSON has no infinity: beyond the last bucket is null."""
+    return json.dumps(_finite(value), separators=(",", ":"))
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    return None if value == float("inf") else value
+
+
+def _escape(text: str) -> str:
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
+def _max_rss() -> int:
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

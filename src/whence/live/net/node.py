@@ -1,0 +1,596 @@
+"""Drives one member: what has gathered goes in, what comes out is carried out, in order. No clock and no socket here.
+
+A **step** handles all that has gathered since the last one: publishes, commands, packets, time. So the cost per event
+falls as the rate rises: payloads that were published since the last step (a **batch**) share frames, a message for many
+is encoded once, and the trace and the network are written once.
+
+The application reads at its own pace from a bounded **backlog**. When it is behind, frames are shed before the member
+sees them (never the ring's news): the member recovers them later, when there is room.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from whence.core.cast.messages import Gossip, IHave
+from whence.core.clock import Incarnation, MemberId
+from whence.core.clock.event import fitting
+from whence.core.member import Member
+from whence.core.order.messages import AckRecover
+from whence.core.ports import (
+    Arrived,
+    BadBytes,
+    Contracted,
+    Copied,
+    CutOff,
+    Deliver,
+    Input,
+    InstallSnapshot,
+    Joined,
+    Left,
+    Moved,
+    Output,
+    Publish,
+    Published,
+    Received,
+    Refused,
+    Remember,
+    Send,
+    SnapshotTaken,
+    TakeSnapshot,
+    Ticket,
+    Wake,
+)
+from whence.core.recorder import Recorder
+from whence.core.ring.messages import RingMessage, by_receiver
+from whence.core.wire import Message, decode
+from whence.errors import ClusterClosed, RemoteError
+from whence.live.net.backlog import Backlog
+from whence.live.net.batch import Batch
+from whence.live.net.copies import CopyCounts
+from whence.live.net.counters import NodeStats
+from whence.live.net.early import split, without_frames
+from whence.live.net.parcels import Parcel, parcels
+from whence.live.net.scribe import RunJob, Scribe, inline
+from whence.live.net.signal import Signal
+from whence.live.net.transport import Connection
+from whence.live.net.votes import Votes
+
+if TYPE_CHECKING:
+    from whence.live.net.disk import Journal, Saved
+
+log = logging.getLogger("whence.live.net")
+
+STEP_PACKETS = 128
+"""Packets that are not urgent handled in one step. More: fewer, longer steps; what is urgent waits for one at most."""
+PACKET_BYTES = 128
+"""What a packet that waits costs beside its bytes."""
+URGENT_BYTES = 64 << 10
+"""Bytes of urgent packets of one connection that wait for a step before no more are read from it. A ring's messages
+are a few hundred bytes; a larger one is read alone."""
+WAITING_DIGESTS = 16
+"""Steps that wait for the disk, above which the digests of further rounds are dropped: each round has a newer one."""
+WAITING_STEPS = 1024
+"""Steps that wait for the disk, above which messages that wait with them are lost: a disk may stand still for hours."""
+UNWRITTEN_BYTES = 8 << 20
+"""Bytes that wait for the disk, above which frames are shed and publishing waits."""
+STEP_BYTES = 1024
+"""What a step that waits for the disk costs beside its bytes."""
+MAX_SHUT_OUT = 1024
+"""Certificates of peers cut off that are remembered; the oldest is forgotten first."""
+_ELSEWHERE = frozenset((Arrived, Published))
+"""Outputs that only the trace is about: with `Send` and `Deliver` the most frequent ones."""
+_KEPT = (Arrived, Deliver, Joined, Remember)
+"""Outputs after which the disk is to know of the step."""
+UNKNOWN = Connection()
+"""Where packets come from when nothing is known of it."""
+
+
+class MemberChange(msgspec.Struct, frozen=True):
+    """A member came or went, as far as this member knows."""
+
+    member: MemberId
+    change: Literal["joined", "gone"]
+    """`gone`: it left, was silent for too long, was cut off, or is there again as another life."""
+
+
+class Node:
+    """One member at work. `ship` is given the parcels of each step; `wanted` is called when a step is due."""
+
+    run = ""
+    """The run id of its cluster (`net.run`); empty until it starts."""
+    remembers = -1
+    """The highest epoch that its disk knows of; -1: it has none."""
+    founds_until = 0
+    """Until then whoever asks is told that it is about to found, so that nobody else does."""
+    wake_at: int | None = None
+    """When a step is due though nothing may have gathered; as of the last step."""
+    silent_since: int | None = None
+    """When it could last publish, in the member's time; None while it can, and until it first could."""
+    _could_publish = False
+    _unwritten = _promises = 0  # bytes, and steps of a voter, that wait for the disk
+    _stepping = False
+    _unsaved = _now = _view_changes = 0
+    _lost_at: int | None = None
+
+    def __init__(
+        self,
+        member: Member,
+        *,
+        ship: Callable[[list[Parcel]], None],
+        wanted: Callable[[], None] = lambda: None,
+        state: Callable[[], bytes] | None = None,
+        restore: Callable[[bytes], None] | None = None,
+        journal: Journal | None = None,
+        disk: RunJob = inline,
+        votes: Votes | None = None,
+        max_events: int = 65_536,
+        max_bytes: int = 64 << 20,
+    ) -> None:
+        self.member = member
+        self.me: MemberId = member.me
+        self.cluster = member.config.cluster
+        self.backlog = Backlog(max_events, max_bytes)
+        self.stats = NodeStats()
+        self.failure: Exception | None = None
+        self.how: str | None = None
+        """How it has joined: `genesis`, `snapshot`, `checkpoint`; None: not yet."""
+        self.left = self.closed = False
+        """It has left the cluster; it takes no step any more."""
+        self.lost = ""
+        """Why the ring took the last ticket away."""
+        self.refused = ""
+        """Why it will never join."""
+        self.watchers: list[Callable[[MemberChange], None]] = []
+        """Called for each member that comes or goes."""
+        self._view: dict[MemberId, None] = {}
+        self.contract: Contracted | None = None
+        """What was last said of the contract of a cluster without tickets."""
+        self.on_contract: Callable[[Contracted], None] | None = None
+        self.changed = Signal()
+        """Told after a step in which the member joined or left, its ticket or the view changed, or the backlog
+        moved."""
+        self._ship = ship
+        self._wanted = wanted
+        self._recorder: Recorder | None = None
+        self._flush_trace: Callable[[], None] | None = None
+        self._state = state
+        self._restore = restore
+        self.scribe = None if journal is None else Scribe(journal, self.fail, disk)
+        """Writes the journal, where there is one."""
+        self._unsettled: list[Batch] = []
+        self._votes = votes
+        self._commands: list[Input] = []
+        self.batch: Batch | None = None
+        """The events published since the last step; None: there are none, and `begin` opens one."""
+        self.copies = CopyCounts()
+        self.waiting_bytes = 0
+        """Bytes of packets that wait for a step."""
+        self._limits = member.config.limits
+        self._inbox: deque[tuple[MemberId, bytes | memoryview, Connection]] = deque()
+        self._urgent: list[tuple[MemberId, bytes | memoryview, Connection]] = []
+        self._shut_out: dict[str | None, None] = {}
+        """Certificates whose holders were cut off: under another address or in another life they stay so."""
+
+    # -- in: gathers until the next step ------------------------------------------------------------------------
+
+    def feed(self, command: Input) -> None:
+        """Something the application or the operator wants."""
+        self._commands.append(command)
+        self._wanted()
+
+    def begin(self, now: int) -> Batch | None:
+        """Open a batch, whose events are published at this time. Its frames leave in the next step, which is wanted
+        when this turn of the loop is over, and stamps them before the member handles anything else. None: the member
+        may not publish, or has to look at the time first (a step is wanted)."""
+        wake_at = self.wake_at
+        if wake_at is not None and wake_at <= now:  # perhaps the lease has expired
+            self._wanted()
+            return None
+        if not self.may_publish:
+            return None
+        self.batch = Batch(self.member.numbering(), now, self.backlog.room, self.scribe is not None)
+        self._wanted()
+        return self.batch
+
+    def receive(
+        self, sender: MemberId, body: bytes | memoryview, urgent: bool = False, connection: Connection = UNKNOWN
+    ) -> None:
+        """A message for this member, not yet decoded. Urgent ones, the ring's among them, do not wait behind gossip.
+        `connection`: where it came from, and what its certificate says."""
+        self.stats.packets += 1
+        if sender in self.member.cut_off or connection.name in self._shut_out:
+            self.stats.cut_off += 1
+            if connection.name is not None:
+                connection.close()
+            return
+        (self._urgent if urgent else self._inbox).append((sender, body, connection))
+        size = len(body) + PACKET_BYTES
+        self.waiting_bytes += size
+        if urgent:
+            connection.waiting += size
+            if connection.waiting > URGENT_BYTES:
+                connection.hold(True)
+        self._wanted()
+
+    @property
+    def open(self) -> bool:
+        """It takes part, or may come to: it has not left, failed or been abandoned."""
+        return not (self.left or self.closed or self.failure is not None)
+
+    @property
+    def full(self) -> bool:
+        """The application or the disk is behind: no room for more events."""
+        return self.backlog.full or self._unwritten > UNWRITTEN_BYTES
+
+    @property
+    def may_publish(self) -> bool:
+        """It holds a ticket and has caught up with the ticket's past, or needs none."""
+        gone = self.left or self.closed or self.failure is not None
+        return not gone and self.member.may_publish
+
+    @property
+    def ticket(self) -> int | None:
+        return self.member.ring.ticket
+
+    @property
+    def incarnation(self) -> Incarnation | None:
+        return self.member.ring.inc
+
+    # -- the step -----------------------------------------------------------------------------------------------
+
+    def step(self, now: int, wall: int) -> None:
+        """Handle all that has gathered; `now` in the member's time, `wall` for the trace."""
+        if self.failure is not None:
+            return
+        self.stats.steps += 1
+        self._now = now
+        out: list[Output] = []
+        batch, self.batch = self.batch, None
+        self._stepping = True
+        try:
+            if batch is not None:
+                self._unsettled.append(batch)
+                self._publish(batch, out)
+            commands, self._commands = self._commands, []
+            for command in commands:
+                out += self.member.handle(command, now)
+            self._take_packets(now, out)
+            wake_at = self.member.wake_at
+            if wake_at is not None and wake_at <= now:
+                out += self.member.handle(Wake(), now)
+                wake_at = self.member.wake_at
+            self.wake_at = wake_at
+            if self.scribe is None and self._recorder is None and self._votes is None:
+                self._finish(out, batch)
+            else:
+                self._carry_out(out, wall, batch)
+        except Exception as error:
+            self.fail(error)
+        self._stepping = False
+
+    def fail(self, error: Exception) -> None:
+        """The node stops: its state can no longer be trusted, or its disk."""
+        log.error("%s in %s stops: %s: %s", self.me, self.cluster, type(error).__name__, error)
+        self.failure = error
+        self.wake_at = None
+        self._refuse_batch()
+        self.changed.tell()
+
+    def _take_packets(self, now: int, out: list[Output]) -> None:
+        """What is urgent, then some of the others: a step is short, else the ring would think this member dead."""
+        urgent, self._urgent = self._urgent, []
+        for sender, body, connection in urgent:
+            self.waiting_bytes -= len(body) + PACKET_BYTES
+            held = connection.waiting > URGENT_BYTES
+            connection.waiting -= len(body) + PACKET_BYTES
+            if held and connection.waiting <= URGENT_BYTES:
+                connection.hold(False)
+            self._take(sender, body, connection, now, out)
+        inbox = self._inbox
+        for _ in range(min(len(inbox), STEP_PACKETS)):
+            sender, body, connection = inbox.popleft()
+            self.waiting_bytes -= len(body) + PACKET_BYTES
+            self._take(sender, body, connection, now, out)
+        if inbox:
+            self._wanted()
+
+    def _take(
+        self, sender: MemberId, body: bytes | memoryview, connection: Connection, now: int, out: list[Output]
+    ) -> None:
+        """One message: decoded, and handled unless there is no room for it."""
+        input: Input
+        try:
+            message = decode(body, self._limits)
+            if not connection.may_publish and isinstance(message, RingMessage):
+                message = by_receiver(message)
+            input = Received(sender, message)
+            if self.backlog.full or self._unwritten > UNWRITTEN_BYTES:
+                lighter = self._shed(message)
+                if lighter is None:
+                    return
+                input = Received(sender, lighter)
+        except RemoteError as error:
+            self.stats.bad_bytes += 1
+            input = BadBytes(sender, f"{type(error).__name__}: {error}")
+        steps = self.member.handle(input, now)
+        out += steps
+        if connection.name is not None and any(isinstance(o, CutOff) and o.peer == sender for o in steps):
+            self._shut_out[connection.name] = None
+            while len(self._shut_out) > MAX_SHUT_OUT:
+                del self._shut_out[next(iter(self._shut_out))]
+            connection.close()
+
+    def _shed(self, message: Message) -> Message | None:
+        """The message without its frames; the digest goes too, else the member would ask for what it cannot take."""
+        if isinstance(message, AckRecover):
+            self.stats.shed += len(message.frames)
+            return None if message.frames else message
+        if isinstance(message, IHave):  # it would ask for what it cannot take
+            return IHave()
+        if not isinstance(message, Gossip):
+            return message
+        lighter = without_frames(message)
+        self.stats.shed += len(message.items) - len(lighter.items)
+        return lighter
+
+    def take_frame(self) -> Deliver:
+        """The first item of the backlog, which is a frame; publishes that waited for room go on."""
+        was_full = self.backlog.full
+        item = self.backlog.take_frame()
+        if was_full and not self.backlog.full:
+            self.changed.tell()
+        return item
+
+    # -- publish ------------------------------------------------------------------------------------------------
+
+    def _publish(self, batch: Batch, out: list[Output]) -> None:
+        """Publish what was accepted, in as few frames as it fits into, as of the time when the batch was opened."""
+        payloads, start = batch.payloads, 0
+        while start < len(payloads):
+            end = len(payloads) if batch.one_frame else fitting(payloads, start)
+            steps = self.member.handle(Publish(tuple(payloads[start:end])), batch.now)
+            if Published not in map(type, steps):  # nothing was handled since it was opened: cannot be
+                why = next((o.reason for o in steps if isinstance(o, Refused)), "the cluster was left")
+                raise RuntimeError(f"{len(payloads) - start} accepted events are not published: {why}")
+            out += steps
+            start = end
+
+    def trace(self, recorder: Recorder, flush: Callable[[], None] | None = None) -> None:
+        """Record from now on. It is called before the member starts, when the run id is known."""
+        self._recorder, self._flush_trace = recorder, flush
+
+    def fault(self, what: str, wall: int) -> None:
+        """Something was done to it on purpose: the trace should tell."""
+        if self._recorder is not None:
+            self._recorder.row("fault", wall, reason=what)
+
+    def abandoned(self) -> None:
+        """It takes no step any more: whoever waits for something is told."""
+        self.closed = True
+        if self.backlog.read and not self.backlog.busy and self.failure is None:
+            self.save_state()
+        self._refuse_batch()
+        self.changed.tell()
+
+    def _refuse_batch(self) -> None:
+        batches = self._unsettled if self.batch is None else [*self._unsettled, self.batch]
+        self.batch, self._unsettled = None, []
+        why = f": {self.failure}" if self.failure is not None else ""
+        stopped = ClusterClosed(f"the node of {self.cluster} has stopped{why}")
+        for batch in batches:
+            batch.settle(stopped)
+        self.copies.close(stopped)
+
+    # -- out ----------------------------------------------------------------------------------------------------
+
+    def _carry_out(self, out: list[Output], wall: int, batch: Batch | None) -> None:
+        """At once, or when the disk has what has to be on it before anybody else knows of it."""
+        scribe = self.scribe
+        checkpoint = None
+        if scribe is not None and self.member.joined and any(isinstance(o, _KEPT) for o in out):
+            checkpoint = self.member.checkpoint(kept=False)
+        if self._recorder is not None:
+            self._recorder.record(out, wall)
+            if checkpoint is not None:
+                self._recorder.saving(checkpoint, wall)
+            if self._flush_trace is not None:
+                self._flush_trace()  # before anybody can know of it: a kill must not leave events nobody published
+        if self._votes is not None:
+            self._keep_vote(self._votes, out)
+        if scribe is not None:
+            scribe.watch(self._now)
+        if scribe is None or (checkpoint is None and not scribe.busy):
+            self._finish(out, batch)
+            return
+        promises, delivered = any(isinstance(o, Remember) for o in out), [o for o in out if isinstance(o, Deliver)]
+        self._promises += promises
+        size = 0 if checkpoint is None else STEP_BYTES + len(checkpoint) + sum(len(o.frame.body) for o in delivered)
+        self._unwritten += size
+        waits: list[Output] | None = out
+
+        def written() -> None:
+            nonlocal waits
+            late, waits = waits, None
+            self._unwritten -= size
+            self._promises -= promises
+            if late is not None and self.failure is None and not self.closed:
+                self._finish(late, batch)
+                if not self._stepping:
+                    self._wanted()  # what it ships is flushed with the next step
+
+        if checkpoint is not None:
+            installs = (o.state for o in out if isinstance(o, InstallSnapshot) and self._restore is not None)
+            sync = promises or any(isinstance(o, Published) for o in out)
+            arrived = [o.frame for o in out if isinstance(o, Arrived)]
+            if any(isinstance(o, Joined) for o in out):  # a snapshot, or the last life, has filled the recovery buffer
+                arrived = list(self.member.ordering.buffer)
+            scribe.save(checkpoint, delivered, arrived, next(installs, None), sync, written)
+        if waits is not None and self.failure is None:
+            early, waits = split(waits, self._promises > 0, scribe.waiting < WAITING_DIGESTS)
+            if scribe.waiting > WAITING_STEPS and batch is None:
+                held, waits = len(waits), [o for o in waits if not isinstance(o, Send)]
+                self.stats.unsent += held - len(waits)
+            if checkpoint is None and (waits or batch is not None):
+                scribe.after(written)
+            self._send(early)
+
+    def _finish(self, out: list[Output], batch: Batch | None) -> None:
+        """Carry out what nothing has to come before."""
+        delivered = sends = stands = False
+        for o in out:
+            kind = type(o)
+            if kind is Deliver:
+                self.backlog.add(o)  # type: ignore[arg-type]  # as its kind says
+                delivered = True
+            elif kind is Send:
+                sends = True
+            elif kind not in _ELSEWHERE:
+                stands |= self._say(o)
+        if self.backlog.unread > self.stats.unread:  # nobody reads: the disk must not keep them either
+            unread, self.stats.unread = self.backlog.unread - self.stats.unread, self.backlog.unread
+            self.done(unread)
+        if self._view_changes != self.member.cast.view.changes:
+            stands = True
+            self._view_changed()
+        if sends:
+            self._send(out)
+        if batch is not None:
+            self._unsettled.remove(batch)
+            batch.settle()
+        if stands or (delivered and not self._could_publish):  # perhaps it has caught up with its ticket's past
+            could, self._could_publish = self._could_publish, self.may_publish
+            if could != self._could_publish:
+                self.silent_since = None if self._could_publish else self._now
+        if delivered or stands:
+            self.changed.tell()
+
+    def _say(self, o: Output) -> bool:
+        """Outputs that are not frequent. Returns whether the standing of this member in the cluster has changed."""
+        match o:
+            case TakeSnapshot():
+                self._on_take_snapshot(o)
+            case InstallSnapshot() if self._restore is not None:
+                self._restore(o.state)
+            case Joined():
+                self.how = o.how
+            case Left():
+                self.left = True
+            case Ticket():
+                self._say_ticket(o)
+            case Refused(what="join"):
+                self.refused = o.reason
+            case Copied():
+                self.copies.tell(o)
+            case CutOff():
+                log.warning("%s: %s is cut off: %s", self.cluster, o.peer, o.error)
+            case Contracted():
+                self._say_contract(o)
+            case Moved():
+                log.info("%s in %s: generation of R = %d, K = %d", self.me, self.cluster, o.entries, o.keys)
+        return isinstance(o, Joined | Left | Ticket) or (isinstance(o, Refused) and o.what == "join")
+
+    def _say_contract(self, said: Contracted) -> None:
+        self.contract = said
+        log.log(
+            logging.WARNING if said.broken else logging.INFO,
+            "%s in %s: contract %s: error rate at most %.2e by formula, %.2e by alerts, promised %.2e; X = %.1f",
+            self.me,
+            self.cluster,
+            "broken" if said.broken else "kept again",
+            said.bound,
+            said.alerts,
+            said.promise,
+            said.in_flight,
+        )
+        if self.on_contract is not None:
+            self.on_contract(said)
+
+    def _view_changed(self) -> None:
+        self._view_changes = self.member.cast.view.changes
+        before, self._view = self._view, dict.fromkeys(self.member.cast.members())
+        changes = [MemberChange(m, "gone") for m in before if m not in self._view]
+        changes += [MemberChange(m, "joined") for m in self._view if m not in before]
+        for change in changes:
+            for tell in list(self.watchers):
+                tell(change)
+
+    def _say_ticket(self, said: Ticket) -> None:
+        """Log the loss of the right to publish, and its return: nothing else may show it to a silent application."""
+        self.founds_until = 0
+        if said.change == "lost":
+            self.lost = said.reason
+            if self._lost_at is None:
+                self._lost_at = self._now
+            text = "%s: ticket %d is lost (%s); publishing waits for another"
+            log.warning(text, self.cluster, said.ticket, said.reason, extra={"fields": {"ticket": None}})
+        elif said.change == "owner" and self._lost_at is not None:
+            after, self._lost_at = (self._now - self._lost_at) / 1e9, None
+            text = "%s: ticket %d after %.1f s without one; publishing goes on"
+            log.warning(text, self.cluster, said.ticket, after, extra={"fields": {"ticket": said.ticket}})
+        elif said.change == "released":
+            self._lost_at = None
+
+    def _send(self, out: Sequence[Output]) -> None:
+        if made := parcels(self.cluster, self.me, out, self._limits.max_message_bytes, self.stats):
+            self._ship(made)
+
+    # -- the disk -----------------------------------------------------------------------------------------------
+
+    def resume(self, saved: Saved) -> None:
+        """What the last life delivered and the application has not processed comes first."""
+        if saved.state is not None and self._restore is not None:
+            self._restore(saved.state)
+        for out in saved.queue:
+            self.backlog.add(out)
+        self.backlog.skip = saved.skip
+
+    def _keep_vote(self, votes: Votes, out: list[Output]) -> None:
+        """A voter's memory is safe before what it promised leaves the process (rule C3)."""
+        memory = self.member.ring.memory() if any(isinstance(o, Remember) for o in out) else None
+        if memory is not None:
+            votes.save(memory)
+        votes.check(self._now)
+
+    def done(self, events: int) -> None:
+        """The application is done with so many more events. What it keeps in memory is saved now and then: after a
+        restart it goes on from there, with exactly the events since."""
+        if self.scribe is None or self.failure is not None:
+            return
+        if self._state is None:
+            self.scribe.processed(events)
+        else:
+            self._unsaved += events
+            if self.scribe.state_due:
+                self.save_state()
+
+    def save_state(self) -> None:
+        """The application is between two events: its state can be kept."""
+        if self.scribe is not None and self._state is not None and self._unsaved:
+            unsaved, self._unsaved = self._unsaved, 0
+            try:
+                self.scribe.processed(unsaved, self._state())
+            except Exception as error:  # the application's
+                self.fail(error)
+
+    # -- the application's state ----------------------------------------------------------------------------------
+
+    def _on_take_snapshot(self, out: TakeSnapshot) -> None:
+        """Now, if the application has seen all that was delivered; else when it gets there."""
+        if self._state is None or (not self.backlog.items and not self.backlog.busy):
+            self.snapshot(out)
+        else:
+            self.backlog.items.append(out)
+
+    def snapshot(self, out: TakeSnapshot) -> None:
+        """The application is at this point of the delivery order."""
+        state = self._state() if self._state is not None else b""
+        if len(state) > self._limits.max_state_bytes:
+            log.error("%s: a state of %d bytes is too large to be given to a joiner", self.me, len(state))
+            return
+        self.feed(SnapshotTaken(out.token, state))

@@ -1,0 +1,555 @@
+"""Packets over TCP: whoever sends opens a connection and writes on it, whoever accepts one only reads.
+
+So there is no question whose a connection is. To each peer there are two lanes, each a connection of its own: the small
+reliable packets (the ring's, above all) do not wait behind gossip and snapshots, else a busy cluster would lose its
+tickets. The first packet on a connection is its opener's greeting; until that has passed the guard, a connection may
+send next to nothing and only for a short time. Records are as in `wire.stream`: four bytes of length, then the packet.
+
+What is bounded: what waits for a peer (datagram-class packets are dropped first, then the connection is given up), the
+connections that have not said who they are, all accepted connections, and the time any of them may stall. A host that
+cannot keep up stops reading what is not urgent, so its peers' publishers wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from struct import Struct
+from typing import Any, cast
+
+from whence.core.wire import Limits, StreamDecoder, frame_stream
+from whence.errors import RemoteError, UsageError
+from whence.live.net.bounds import TcpSettings as TcpSettings
+from whence.live.net.listener import Listener, descriptor_share, tune
+from whence.live.net.refusals import Refusals, failed_handshake, foreign_greeting
+from whence.live.net.roles import PUBLISHER
+from whence.live.net.tls import peer as tls_peer
+from whence.live.net.transport import Connection, NetStats, Received, parse_address, show_address
+
+log = logging.getLogger("whence.live.net")
+_LENGTH = Struct(">I")
+
+MAX_FAILURES = 256
+"""Peers of which it is remembered why they could not be reached."""
+
+Lane = tuple[str, bool]
+"""A peer's address, and whether it is the urgent lane to it."""
+
+
+class TcpTransport:
+    """One listener and a connection to each peer that is sent to."""
+
+    def __init__(
+        self,
+        listen: str,
+        stats: NetStats,
+        greeting: Callable[[bool], bytes],
+        limits: Limits,
+        *,
+        closed: Callable[[Connection], None] = lambda connection: None,
+        proved: Callable[[str, str], None] = lambda address, name: None,
+        unreachable: Callable[[str], None] = lambda address: None,
+        read: Callable[[], None] = lambda: None,
+        server_tls: ssl.SSLContext | None = None,
+        client_tls: ssl.SSLContext | None = None,
+        settings: TcpSettings | None = None,
+    ) -> None:
+        self.settings = settings or TcpSettings()
+        self.stats = stats
+        self.limits = limits
+        self.greeting = greeting
+        self.client_tls = client_tls
+        self.closed = closed
+        self.proved = proved
+        self.unreachable = unreachable
+        """Told of each address whose connection broke or could not be made."""
+        self.read = read
+        """Told when all packets of a chunk were passed on."""
+        self.reading = False
+        """The packets of a chunk are being passed on."""
+        self.loop: asyncio.AbstractEventLoop
+        self.received: Received
+        self.accepted: dict[_Accepted, None] = {}
+        self.refusals = Refusals()
+        """Whom this process has refused."""
+        self.failures: dict[str, str] = {}
+        """Why peers could not be reached, by address, as far as that can be said."""
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.closing = False
+        self.held = False
+        self.max_accepted = descriptor_share(3, self.settings.max_accepted)
+        self._max_peers = descriptor_share(3, self.settings.max_peers)
+        self._listen = parse_address(listen)
+        self.listener = Listener(
+            lambda: _Accepted(self),
+            stats,
+            tls=server_tls,
+            handshake_timeout=self.settings.greeting_timeout,
+            max_strangers=self.settings.max_strangers,
+            max_per_address=self.settings.max_per_address,
+            buffer=self.settings.kernel_buffer,
+            refused=self._failed_handshake,
+        )
+        self._peers: dict[Lane, Peer] = {}
+        self._written: dict[Lane, Peer] = {}
+        self.paused: dict[Peer, None] = {}
+        """Lanes whose peers do not read as fast as this process writes."""
+        self._waiters: list[asyncio.Future[None]] = []
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    @property
+    def address(self) -> str:
+        return show_address(*self._listen)
+
+    async def start(self, received: Received) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.received = received
+        await self.listener.start(*self._listen)
+        self._listen = self.listener.address
+        self._sweeper = self.loop.call_later(self.settings.sweep, self._sweep)
+
+    def send(self, to: Iterable[str], data: bytes, reliable: bool) -> None:
+        record = frame_stream(data, self.limits)
+        urgent = reliable and len(data) <= self.settings.urgent_bytes
+        for address in to:
+            lane = (address, urgent)
+            peer = self._peers.get(lane)
+            if peer is None:
+                peer = self._new_peer(lane)
+            if peer is not None:
+                self._written[lane] = peer
+                peer.put(record, reliable)
+
+    @property
+    def strangers(self) -> int:
+        """Connections that have not said who they are."""
+        return len(self.listener.strangers)
+
+    def _failed_handshake(self, address: str, error: Exception) -> None:
+        self.stats.unauthentic += 1
+        self.refusals.note(address, failed_handshake(error))
+
+    def why_unreached(self, address: str) -> str:
+        return self.failures.get(address, "")
+
+    def failed(self, address: str, why: str) -> None:
+        """A peer could not be reached, or does not want us."""
+        self.failures[address] = why
+        while len(self.failures) > MAX_FAILURES:
+            del self.failures[next(iter(self.failures))]
+
+    def _new_peer(self, lane: Lane) -> Peer | None:
+        try:
+            target = parse_address(lane[0])
+        except UsageError:  # an address that a peer has made up
+            self.stats.unsent += 1
+            return None
+        if len(self._peers) >= self._max_peers:
+            victim = min(self._peers.values(), key=lambda p: p.last_sent)
+            self._drop(victim)
+        peer = self._peers[lane] = Peer(self, lane, target)
+        return peer
+
+    def _drop(self, peer: Peer) -> None:
+        self._peers.pop(peer.lane, None)
+        self._written.pop(peer.lane, None)
+        self.paused.pop(peer, None)
+        peer.close()
+
+    def flush(self) -> None:
+        written, self._written = self._written, {}
+        for peer in written.values():
+            peer.flush()
+
+    # -- back pressure ------------------------------------------------------------------------------------------
+
+    def congested(self) -> bool:
+        return bool(self.paused) and any(peer.behind for peer in self.paused)
+
+    def eased(self) -> None:
+        """A peer reads again, or is gone."""
+        if self._waiters and not self.congested():
+            waiters, self._waiters = self._waiters, []
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+
+    async def drained(self, timeout: float) -> bool:
+        self.flush()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                while self.congested():
+                    waiter = self.loop.create_future()
+                    self._waiters.append(waiter)
+                    await waiter
+        return not self.congested()
+
+    def hold(self, held: bool) -> None:
+        self.held = held
+        for accepted in self.accepted:
+            if not accepted.urgent:
+                accepted.hold(held)
+
+    def drop(self, address: str, name: str) -> None:
+        """Close the connections that speak for this address under this certificate."""
+        for accepted in [a for a in self.accepted if a.peer == address and a.name == name]:
+            accepted.close()
+
+    # -- time-outs ----------------------------------------------------------------------------------------------
+
+    def _sweep(self) -> None:
+        now = self.loop.time()
+        for accepted in list(self.accepted):
+            accepted.sweep(now)
+        for peer in list(self._peers.values()):
+            if now - peer.last_sent > self.settings.idle_timeout:
+                self._drop(peer)
+            else:
+                peer.sweep(now)
+        self.eased()
+        self._sweeper = self.loop.call_later(self.settings.sweep, self._sweep)
+
+    async def close(self) -> None:
+        """What was sent goes out first, within a second."""
+        self.closing = True
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        opening = self.listener.close()
+        self.flush()
+        peers = list(self._peers.values())
+        ends = [peer.close() for peer in peers]
+        pending = [end for end in ends if end is not None]
+        if pending:
+            await asyncio.wait(pending, timeout=1.0)
+        for peer in peers:
+            peer.abort()
+        for accepted in list(self.accepted):
+            accepted.close()
+        tasks = [*opening, *self.tasks]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=1.0)
+        await asyncio.sleep(0)  # the transports' own last callbacks
+        self.eased()
+
+
+class Peer(asyncio.Protocol):
+    """One lane to a peer: dialled when there is something for it, again and again but ever more rarely."""
+
+    def __init__(self, owner: TcpTransport, lane: Lane, target: tuple[str, int]) -> None:
+        self.owner = owner
+        self.lane = lane
+        self.address = lane[0]
+        self.target = target
+        self.last_sent = owner.loop.time()
+        self._pending: list[bytes] = []
+        self._size = 0
+        self._transport: asyncio.WriteTransport | None = None
+        self._dialling = False
+        self._retry_at = 0.0
+        self._failures = 0
+        self._made_at = 0.0
+        self._short = 0  # connections in a row that ended soon after they began
+        self._paused_at: float | None = None
+        self._left_when_paused = 0
+        self._over: asyncio.Future[None] | None = None
+        self._closed = False  # by ourselves
+
+    @property
+    def behind(self) -> bool:
+        """It does not keep up, but there is hope."""
+        return self._paused_at is not None and self.owner.loop.time() - self._paused_at < self.owner.settings.patience
+
+    def put(self, record: bytes, reliable: bool) -> None:
+        settings, stats = self.owner.settings, self.owner.stats
+        if self._transport is None:
+            if not self._dialling and self.owner.loop.time() < self._retry_at:
+                self._lost(reliable)
+                return
+            if self._size + len(record) > settings.dial_bound + (settings.stream_bound if reliable else 0):
+                self._lost(reliable)
+                return
+        else:
+            waiting = self._size + len(record) + self._transport.get_write_buffer_size()
+            if not reliable and waiting > settings.datagram_bound:
+                stats.peer_full += 1
+                return
+            if waiting > settings.stream_bound:
+                stats.peer_broken += 1
+                log.warning("%s does not read: its connection is given up", self.address)
+                self.abort()
+                self._lost(reliable)
+                return
+        self._pending.append(record)
+        self._size += len(record)
+
+    def _lost(self, reliable: bool) -> None:
+        if reliable:
+            self.owner.stats.unsent += 1
+        else:
+            self.owner.stats.peer_full += 1
+
+    def flush(self) -> None:
+        """All that waits, in one write."""
+        if not self._pending:
+            return
+        self.last_sent = self.owner.loop.time()
+        if self._transport is None:
+            self._dial()
+            return
+        pending, self._pending, self._size = self._pending, [], 0
+        self._transport.write(pending[0] if len(pending) == 1 else b"".join(pending))
+
+    # -- the connection -----------------------------------------------------------------------------------------
+
+    def _dial(self) -> None:
+        if self._dialling or self.owner.closing:
+            return
+        self._dialling = True
+        task = self.owner.loop.create_task(self._connect())
+        self.owner.tasks.add(task)
+        task.add_done_callback(self.owner.tasks.discard)
+
+    async def _connect(self) -> None:
+        owner = self.owner
+        tls: dict[str, Any] = {}
+        if owner.client_tls is not None:
+            tls = {"ssl": owner.client_tls, "server_hostname": self.target[0]}
+        try:
+            async with asyncio.timeout(owner.settings.connect_timeout):
+                await owner.loop.create_connection(lambda: self, *self.target, **tls)
+        except (OSError, TimeoutError) as error:  # a refused certificate is an OSError, too
+            self._failures += 1
+            owner.stats.connect_failures += 1
+            wait = self._pause(self._failures)
+            self._retry_at = owner.loop.time() + wait
+            log.debug("%s cannot be reached (%s), not before %.2f s", self.address, error, wait)
+            owner.failed(self.address, self._why(error))
+            self._discard()
+            owner.unreachable(self.address)
+        finally:
+            self._dialling = False
+
+    def _pause(self, failures: int) -> float:
+        """Seconds until the next attempt after so many failures in a row."""
+        settings = self.owner.settings
+        return min(settings.max_backoff, settings.backoff * float(1 << min(failures - 1, 16)))
+
+    def _why(self, error: Exception) -> str:
+        if self.owner.client_tls is not None and isinstance(error, ssl.SSLError | ConnectionResetError):
+            return failed_handshake(error)
+        return getattr(error, "strerror", None) or str(error) or "no answer"
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        owner = self.owner
+        mine = cast("asyncio.WriteTransport", transport)
+        if owner.closing:
+            mine.abort()
+            return
+        owner.stats.connects += 1
+        self._failures = 0
+        self._made_at = owner.loop.time()
+        owner.failures.pop(self.address, None)
+        self._transport = mine
+        self._over = owner.loop.create_future()
+        mine.set_write_buffer_limits(high=owner.settings.high_water, low=owner.settings.high_water // 4)
+        tune(transport, owner.settings.kernel_buffer, owner.settings.stall_timeout)
+        tls = transport.get_extra_info("ssl_object")
+        if tls is not None:
+            with suppress(RemoteError):
+                owner.proved(self.address, tls_peer(tls).name)
+        mine.write(frame_stream(owner.greeting(self.lane[1]), owner.limits))
+        self.flush()
+
+    def data_received(self, data: bytes) -> None:
+        """Nobody answers on this connection, unless it refuses it."""
+        self.owner.stats.bad_stream += 1
+        self.owner.failed(self.address, foreign_greeting(data) or "it answers as no member does")
+        self.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        settings, now = self.owner.settings, self.owner.loop.time()
+        if now - self._made_at < settings.greeting_timeout:  # it does not want us: do not knock all the time
+            self.owner.failures.setdefault(self.address, self._why_closed(error))
+            self._short += 1
+        else:
+            self._short = 0
+        self._transport = None
+        self._paused_at = None
+        self.owner.paused.pop(self, None)
+        self._retry_at = now + self._pause(max(1, self._short))
+        self._discard()
+        if self._over is not None and not self._over.done():
+            self._over.set_result(None)
+        self.owner.eased()
+        if not self._closed:
+            self.owner.unreachable(self.address)
+
+    def _why_closed(self, error: Exception | None) -> str:
+        """It closed the connection soon after our greeting. Over TLS 1.3 that may be its verdict on our certificate."""
+        if isinstance(error, ssl.SSLError):
+            return failed_handshake(error)
+        return "it closed the connection on our greeting: its secret may be another, or it may use TLS"
+
+    def _discard(self) -> None:
+        self.owner.stats.unsent += len(self._pending)
+        self._pending, self._size = [], 0
+
+    def pause_writing(self) -> None:
+        self._paused_at = self.owner.loop.time()
+        self.owner.paused[self] = None
+        if self._transport is not None:
+            self._left_when_paused = self._transport.get_write_buffer_size()
+
+    def resume_writing(self) -> None:
+        self._paused_at = None
+        self.owner.paused.pop(self, None)
+        self.owner.eased()
+
+    def sweep(self, now: float) -> None:
+        """A peer that has read nothing for a long time is gone, though nobody said so."""
+        if self._paused_at is None or self._transport is None:
+            return
+        left = self._transport.get_write_buffer_size()
+        if left < self._left_when_paused:
+            self._left_when_paused = left
+            self._paused_at = max(self._paused_at, now - self.owner.settings.patience)
+        elif now - self._paused_at > self.owner.settings.stall_timeout:
+            self.owner.stats.peer_broken += 1
+            self.abort()
+
+    def close(self) -> asyncio.Future[None] | None:
+        """What is written goes out, then it is over; the future says when."""
+        self._closed = True
+        if self._transport is None:
+            self._discard()
+            return None
+        self._transport.close()
+        return self._over
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+
+class _Accepted(asyncio.Protocol, Connection):
+    """A connection that somebody opened to us. Until it has greeted it is a stranger's."""
+
+    __slots__ = ("_began", "_decoder", "_first", "_owner", "_transport")
+
+    def __init__(self, owner: TcpTransport) -> None:
+        Connection.__init__(self)
+        self._owner = owner
+        self._transport: asyncio.Transport | None = None
+        self._decoder = StreamDecoder(owner.limits)
+        self._first: bytearray | None = bytearray()  # the beginning of the first record
+        self._began: float | None = owner.loop.time()  # since when the record under way is
+
+    @property
+    def streams(self) -> bool:
+        return True
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        owner = self._owner
+        self._transport = cast("asyncio.Transport", transport)
+        if owner.closing or self not in owner.listener.strangers or len(owner.accepted) >= owner.max_accepted:
+            owner.stats.refused += 1
+            self.close()
+            return
+        owner.stats.accepted += 1
+        owner.accepted[self] = None
+        tls = transport.get_extra_info("ssl_object")
+        if tls is not None:
+            try:
+                self.name, role = tls_peer(tls)
+                self.may_publish = role == PUBLISHER
+            except RemoteError as error:
+                owner.stats.unauthentic += 1
+                self.refuse(str(error))
+                return
+        tune(transport, owner.settings.kernel_buffer, owner.settings.stall_timeout)
+
+    def data_received(self, data: bytes) -> None:
+        owner = self._owner
+        if self._transport is None or self._transport.is_closing():
+            return
+        owner.reading = True
+        try:
+            if self._first is not None:
+                data = self._greet(data)
+            for packet in self._decoder.feed(data) if data else ():
+                owner.received(packet, self)
+                if self._transport.is_closing():
+                    return
+        except RemoteError as error:
+            owner.stats.bad_stream += 1
+            log.debug("connection of %s closed: %s", self.peer or "a stranger", error)
+            if self._first is not None and not self._transport.is_closing():
+                self.refuse(foreign_greeting(bytes(self._first[:2])) or str(error))
+            self.close()
+            return
+        finally:
+            owner.reading = False
+            owner.read()
+        if self._first is None:
+            self._began = (self._began or owner.loop.time()) if self._decoder.begun else None
+
+    def _greet(self, data: bytes) -> bytes:
+        """The first record, which has to be short and in time; returns what follows it."""
+        assert self._first is not None
+        self._first += data
+        if len(self._first) < _LENGTH.size:
+            return b""
+        (length,) = _LENGTH.unpack_from(self._first)
+        end = _LENGTH.size + length
+        if length > self._owner.settings.greeting_bytes:
+            raise RemoteError(f"a first packet of {length} bytes is no greeting")
+        if len(self._first) < end:
+            return b""
+        first, rest = bytes(self._first[_LENGTH.size : end]), bytes(self._first[end:])
+        self._owner.received(first, self)
+        if self.peer is None:
+            raise RemoteError("the first packet is no greeting")
+        self._first = None
+        self._began = None
+        if not self.urgent:
+            self.hold(self._owner.held)
+        self._owner.listener.known(self)
+        return rest
+
+    def hold(self, held: bool) -> None:
+        """Read no more for a while, unless it is still a stranger's (whose time runs)."""
+        if self._transport is None or self._first is not None or self._transport.is_closing():
+            return
+        if held:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+
+    def sweep(self, now: float) -> None:
+        settings = self._owner.settings
+        if self._began is None or (self._owner.held and self._first is None):
+            return
+        if now - self._began > (settings.record_timeout if self._first is None else settings.greeting_timeout):
+            self._owner.stats.stale += 1
+            self.close()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._owner.accepted.pop(self, None)
+        self._owner.listener.gone(self)
+        self._owner.closed(self)
+
+    def refuse(self, why: str) -> None:
+        address = self._transport.get_extra_info("peername") if self._transport is not None else None
+        self._owner.refusals.note(str(address[0]) if address else "an unknown address", why)
+        self.close()
+
+    def close(self) -> None:
+        self._owner.accepted.pop(self, None)
+        self._owner.listener.gone(self)
+        if self._transport is not None:
+            self._transport.abort()

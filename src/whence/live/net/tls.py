@@ -1,0 +1,156 @@
+"""Mutual TLS 1.3 within a cluster: whoever holds a certificate of the cluster's CA is a member, nobody else is.
+
+No host names are checked: a member is who its certificate says, wherever it listens. No other CA counts, not even the
+system's. Sessions are not resumed, so every connection shows its certificates.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import ssl
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from whence.errors import KeysError, Unauthentic
+from whence.live.net.keys import identity, read_certificate
+
+MAX_PINS: Final = 65_536
+
+_VERIFY = {  # X509_V_ERR_*
+    9: "its certificate is not valid yet: compare the clocks",
+    10: "its certificate has expired",
+    18: "its certificate is self-signed",
+    19: "its certificate is of another CA",
+    20: "its certificate is of another CA",
+    21: "its certificate is of another CA",
+    26: "its certificate is not for members",
+    7: "its certificate's signature is wrong",
+}
+_REASONS = {
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it shows no certificate",
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "it wants a certificate of us and got none",
+    "TLSV1_ALERT_UNKNOWN_CA": "our certificate is of another CA than its",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "it says that our certificate has expired",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "it refuses our certificate",
+    "TLSV1_ALERT_DECRYPT_ERROR": "it refuses our certificate",
+    "TLSV1_ALERT_PROTOCOL_VERSION": "it does not speak TLS 1.3",
+    "UNSUPPORTED_PROTOCOL": "it does not speak TLS 1.3",
+    "WRONG_VERSION_NUMBER": "it does not speak TLS",
+    "HTTP_REQUEST": "it does not speak TLS",
+    "RECORD_LAYER_FAILURE": "it does not speak TLS",
+}
+
+
+class Peer(NamedTuple):
+    """Who is at the other end, by its certificate."""
+
+    name: str
+    role: str
+
+
+def contexts(
+    ca: str | os.PathLike[str], certificate: str | os.PathLike[str], key: str | os.PathLike[str]
+) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """(for accepted connections, for our own): both sides show a certificate of this CA. Raises `KeysError` for files
+    that no peer would accept."""
+    _check_own(Path(ca), Path(certificate))
+    made: list[ssl.SSLContext] = []
+    for protocol in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT):
+        context = ssl.SSLContext(protocol)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+        try:
+            context.load_verify_locations(ca)
+            context.load_cert_chain(certificate, key)
+        except ssl.SSLError as error:
+            raise KeysError(f"{key} is not the key of {certificate}, or is damaged ({error.reason})") from None
+        except OSError as error:
+            raise KeysError(f"cannot read {key}: {error.strerror}") from None
+        made.append(context)
+    server, client = made
+    server.num_tickets = 0
+    return server, client
+
+
+def peer(connection: ssl.SSLObject | ssl.SSLSocket) -> Peer:
+    """Who is at the other end (`transport.get_extra_info("ssl_object")`). Raises `Unauthentic` for a certificate that
+    names no member."""
+    from cryptography.x509 import load_der_x509_certificate
+
+    der = connection.getpeercert(binary_form=True)
+    if der is None:
+        raise Unauthentic("the peer shows no certificate")
+    try:
+        return Peer(*identity(load_der_x509_certificate(der), "the peer's certificate"))
+    except (KeysError, ValueError) as error:
+        raise Unauthentic(str(error)) from None
+
+
+def refusal(error: ssl.SSLError) -> Unauthentic:
+    """A failed handshake, or a connection that the peer ended after it, as a named error that says why."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return Unauthentic(f"peer refused: {_VERIFY.get(error.verify_code, error.verify_message)}")
+    reason = error.reason or str(error)
+    return Unauthentic(f"no connection with the peer: {_REASONS.get(reason, reason)}")
+
+
+class Pins:
+    """Which certificate speaks for which address. A connection that this process opened proves it: whoever listens at
+    an address shows its certificate. Until there is proof, the first that names an address speaks for it as long as it
+    is connected, and loses it to whoever listens there."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, tuple[str, int]] = {}
+        self._proved: dict[str, str] = {}
+
+    def prove(self, address: str, name: str) -> str:
+        """`name` listens at `address`. Returns who has claimed it wrongly; empty: nobody."""
+        self._proved.pop(address, None)
+        self._proved[address] = name
+        while len(self._proved) > MAX_PINS:
+            del self._proved[next(iter(self._proved))]
+        holder, _ = self._held.get(address, (name, 0))
+        if holder == name:
+            return ""
+        del self._held[address]
+        return holder
+
+    def claim(self, address: str, name: str) -> None:
+        """A connection of `name` speaks for `address`. Raises `Unauthentic` if another name does."""
+        holder, connections = self._held.get(address, (self._proved.get(address, name), 0))
+        if holder != name:
+            raise Unauthentic(f"{name!r} speaks for {address}, which is {holder!r}'s")
+        if not connections and len(self._held) >= MAX_PINS:
+            raise Unauthentic(f"more than {MAX_PINS} addresses at a time")
+        self._held[address] = (name, connections + 1)
+
+    def release(self, address: str, name: str) -> None:
+        """The connection is over."""
+        holder, connections = self._held.get(address, ("", 0))
+        if holder == name:
+            if connections > 1:
+                self._held[address] = (name, connections - 1)
+            else:
+                del self._held[address]
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+
+def _check_own(ca_path: Path, path: Path) -> None:
+    """What our peers would say about our own certificate is better said here."""
+    from cryptography.exceptions import InvalidSignature
+
+    ca, own = read_certificate(ca_path), read_certificate(path)
+    now = datetime.datetime.now(datetime.UTC)
+    if own.not_valid_after_utc <= now:
+        raise KeysError(f"{path} expired on {own.not_valid_after_utc:%Y-%m-%d}: issue a new one (`whence keys issue`)")
+    if own.not_valid_before_utc > now:
+        raise KeysError(f"{path} is valid from {own.not_valid_before_utc:%Y-%m-%d} only: is the clock right?")
+    try:
+        own.verify_directly_issued_by(ca)
+    except (InvalidSignature, ValueError, TypeError):
+        raise KeysError(f"{path} was not issued by {ca_path}: no other member would accept it") from None

@@ -1,0 +1,274 @@
+"""What moves bytes between hosts: the seam that TCP, UDP and memory implement.
+
+A transport knows addresses (`host:port`) and packets, nothing of what is in them. It promises little: a packet arrives
+whole or not at all; `reliable` ones in order, and not more than once, while the connection lasts. Every queue in it is
+bounded and every drop counted.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
+from typing import NamedTuple, Protocol
+
+from whence.core.clock import MemberId
+from whence.errors import UsageError
+
+
+class Route(NamedTuple):
+    """How the packets of one member begin, and what that says."""
+
+    prefix: bytes
+    cluster: str
+    sender: MemberId
+    target: MemberId | None
+    """The only member that they are for; None: whoever is in the cluster."""
+
+
+class Connection:
+    """Where a packet came from."""
+
+    __slots__ = ("forged", "may_publish", "name", "peer", "route", "urgent", "waiting")
+
+    def __init__(self, peer: str | None = None) -> None:
+        self.peer = peer
+        """The address of the other end: from its greeting; None for datagrams, which have no connection."""
+        self.name: str | None = None
+        """Who it is by its certificate, where there is one."""
+        self.may_publish = True
+        """Its certificate does not say that it only receives."""
+        self.urgent = False
+        """It is the lane for the small and reliable packets."""
+        self.forged = 0
+        """Packets on it that the guard refused."""
+        self.waiting = 0
+        """Bytes of its urgent packets that wait for a node."""
+        self.route: Route | None = None
+        """Of the last packet that came from it: the next one most likely begins in the same way."""
+
+    @property
+    def streams(self) -> bool:
+        """Its other end has to say who it is first."""
+        return False
+
+    def hold(self, held: bool) -> None:
+        """Read no more from it for a while, or go on."""
+
+    def refuse(self, why: str) -> None:
+        """Close it, and tell the operator why."""
+        self.close()
+
+    def close(self) -> None:
+        """Take no more from it."""
+
+
+Received = Callable[[bytes, Connection], None]
+"""Called with each packet that arrives."""
+
+
+@dataclass(slots=True)
+class NetStats:
+    """Counters of one host. Nothing is dropped without one of them rising."""
+
+    sent: int = 0
+    """Packets handed to the transport, one per target."""
+    sent_bytes: int = 0
+    received: int = 0
+    """Packets that arrived, before any check."""
+    received_bytes: int = 0
+    lost_on_purpose: int = 0
+    """By fault injection."""
+    peer_full: int = 0
+    """Datagram-class packets dropped because the peer reads too slowly, or cannot be reached."""
+    peer_broken: int = 0
+    """Connections given up because stream-class packets passed their bound."""
+    unsent: int = 0
+    """Stream-class packets lost with their connection, or that never had one."""
+    connects: int = 0
+    connect_failures: int = 0
+    accepted: int = 0
+    refused: int = 0
+    """Connections closed at once: too many of them."""
+    exhausted: int = 0
+    """Times that no connection could be accepted for a while: out of file descriptors or memory."""
+    stale: int = 0
+    """Connections closed because their peer did not say who it is in time, or stalled in the middle of a packet."""
+    held: int = 0
+    """Times that reading was stopped because the nodes were behind."""
+    not_urgent: int = 0
+    """Connections that sent gossip on the urgent lane, and are held like all others since."""
+    host_full: int = 0
+    """Datagrams dropped because the nodes were behind."""
+    bad_stream: int = 0
+    """Connections closed because of a length that cannot be."""
+    unauthentic: int = 0
+    """Packets that the guard refused: wrong key, forged, replayed, too old."""
+    bad_packet: int = 0
+    """Authentic packets without a header that can be read."""
+    other_sender: int = 0
+    """Packets whose header names another sender than the connection does."""
+    other_life: int = 0
+    """Packets directed to an earlier life of this member, or to another member."""
+    no_cluster: int = 0
+    """Packets for a cluster that nobody here is in."""
+
+    def asdict(self) -> dict[str, int]:
+        return {f"net.{f.name}": getattr(self, f.name) for f in fields(self)}
+
+
+class Transport(Protocol):
+    """Moves packets. `send` and `flush` never block and never raise for a peer's sake."""
+
+    @property
+    def address(self) -> str:
+        """Where it listens; known after `start`."""
+        ...
+
+    async def start(self, received: Received) -> None:
+        """Begin to listen. Raises UsageError if the address cannot be had."""
+        ...
+
+    def send(self, to: Iterable[str], data: bytes, reliable: bool) -> None:
+        """The same packet to each of these addresses, with the next `flush`."""
+        ...
+
+    def flush(self) -> None:
+        """Let go what has been sent since the last one, all packets of a peer together."""
+        ...
+
+    def hold(self, held: bool) -> None:
+        """Take no more than the urgent packets for a while: the nodes are behind. Or go on."""
+        ...
+
+    def why_unreached(self, address: str) -> str:
+        """Why nothing gets through to this address, as far as it is known; empty: nothing is known."""
+        ...
+
+    def congested(self) -> bool:
+        """A peer that reads at all is behind: publishing should wait for it."""
+        ...
+
+    async def drained(self, timeout: float) -> bool:
+        """Wait until nothing is queued and nobody congested; False if it takes longer."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Faults:
+    """Faults made on purpose, for tests and soaks: loss of datagram-class packets, and cut links."""
+
+    def __init__(self, drop: float = 0.0, seed: int = 0) -> None:
+        if not 0 <= drop < 1:
+            raise UsageError(f"drop must be at least 0 and below 1, not {drop}")
+        self.drop = drop
+        self.listeners: list[Callable[[str], None]] = []
+        """Who is told in words of what was done: hosts, which put it into the traces of their members."""
+        self._rng = random.Random(seed)
+        self._cut: dict[str, None] = {}
+
+    def cut(self, addresses: Iterable[str]) -> None:
+        """Nothing goes to these addresses any more: half a partition; the other side does the same."""
+        self._cut.update(dict.fromkeys(addresses))
+        self._tell(f"cut off from {len(self._cut)} addresses")
+
+    def heal(self) -> None:
+        """All links are back."""
+        self._cut.clear()
+        self._tell("all links are back")
+
+    def _tell(self, what: str) -> None:
+        for listener in self.listeners:
+            listener(what)
+
+    def lose(self, address: str, reliable: bool) -> bool:
+        """Whether the next packet to this address is lost."""
+        return address in self._cut or (not reliable and self.drop > 0 and self._rng.random() < self.drop)
+
+
+class Lossy:
+    """A transport with faults."""
+
+    def __init__(self, inner: Transport, faults: Faults, stats: NetStats) -> None:
+        self.inner = inner
+        self.faults = faults
+        self.stats = stats
+
+    @property
+    def address(self) -> str:
+        return self.inner.address
+
+    async def start(self, received: Received) -> None:
+        await self.inner.start(received)
+
+    def send(self, to: Iterable[str], data: bytes, reliable: bool) -> None:
+        wanted = list(to)
+        left = [a for a in wanted if not self.faults.lose(a, reliable)]
+        self.stats.lost_on_purpose += len(wanted) - len(left)
+        self.inner.send(left, data, reliable)
+
+    def flush(self) -> None:
+        self.inner.flush()
+
+    def hold(self, held: bool) -> None:
+        self.inner.hold(held)
+
+    def why_unreached(self, address: str) -> str:
+        return self.inner.why_unreached(address)
+
+    def congested(self) -> bool:
+        return self.inner.congested()
+
+    async def drained(self, timeout: float) -> bool:
+        return await self.inner.drained(timeout)
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """`host:port`, or `[v6]:port`, in its parts."""
+    host, colon, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise UsageError(f"not an address: {text!r} (write an IPv6 host in brackets: [::1]:7001)")
+    if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > 65_535:
+        raise UsageError(f"not an address: {text!r} (want host:port)")
+    if not _is_name(host):
+        raise UsageError(f"not an address: {text!r} ({host!r} is no host name: want parts of 1 to 63 letters)")
+    return host, int(port)
+
+
+def _is_name(host: str) -> bool:
+    """The resolver raises no OSError for what fails here, but a UnicodeError; and a peer may invent any name."""
+    try:
+        name = host if host.isascii() else host.encode("idna").decode()
+    except UnicodeError:
+        return False
+    return all(0 < len(part) < 64 for part in name.removesuffix(".").split("."))
+
+
+def show_address(host: str, port: int) -> str:
+    """The inverse of `parse_address`."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Nobody outside this machine can reach it."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def is_wildcard(host: str) -> bool:
+    """It means every address of this machine, so it is none that others could use."""
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False

@@ -1,0 +1,187 @@
+"""Packets over UDP, on the same port number as TCP: gossip goes as datagrams, what is large or reliable over TCP.
+
+A datagram holds records as a stream does, so that small packets for one peer share one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import socket
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import cast
+
+from whence.core.wire import StreamDecoder, frame_stream
+from whence.errors import RemoteError, UsageError
+from whence.live.net.tcp import TcpTransport
+from whence.live.net.transport import Connection, Received, is_loopback, parse_address
+
+log = logging.getLogger("whence.live.net")
+
+DATAGRAM = 60_000
+"""Bytes of a datagram at most; what is larger goes over TCP."""
+TOGETHER = 1_400
+"""Small packets share a datagram up to this size: one frame of an Ethernet. On loopback, up to `DATAGRAM`."""
+SOCKET_BUFFER = 4 << 20
+MAX_NAMES = 4096
+
+
+class UdpTransport(asyncio.DatagramProtocol):
+    """Datagrams beside a `TcpTransport`."""
+
+    def __init__(self, tcp: TcpTransport) -> None:
+        self.tcp = tcp
+        self.stats = tcp.stats
+        self._received: Received
+        self._transport: asyncio.DatagramTransport | None = None
+        self._out: dict[str, list[bytes]] = {}
+        self._resolved: dict[str, tuple[str, int, bool] | None] = {}
+        self._paused = False
+        self._connection = Connection()
+
+    @property
+    def address(self) -> str:
+        return self.tcp.address
+
+    async def start(self, received: Received) -> None:
+        self._received = received
+        await self.tcp.start(received)
+        host, port = parse_address(self.address)
+        try:
+            await self.tcp.loop.create_datagram_endpoint(lambda: self, (host, port))
+        except OSError as error:
+            await self.tcp.close()
+            raise UsageError(f"cannot listen on {self.address} (UDP): {error.strerror or error}") from None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.DatagramTransport", transport)
+        sock: socket.socket | None = transport.get_extra_info("socket")
+        if sock is not None:
+            for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
+                with suppress(OSError):
+                    sock.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER)
+
+    # -- out ----------------------------------------------------------------------------------------------------
+
+    def send(self, to: Iterable[str], data: bytes, reliable: bool) -> None:
+        if reliable or len(data) + 4 > DATAGRAM:
+            self.tcp.send(to, data, reliable)
+            return
+        record = frame_stream(data, self.tcp.limits)
+        for address in to:
+            self._out.setdefault(address, []).append(record)
+
+    def flush(self) -> None:
+        out, self._out = self._out, {}
+        for address, records in out.items():
+            target = self._target(address)
+            if target is None or self._transport is None:
+                self.stats.peer_full += len(records)
+                continue
+            host, port, near = target
+            for datagram, count in _together(records, DATAGRAM if near else TOGETHER):
+                if self._paused:  # the network card is behind; asyncio would queue without end
+                    self.stats.peer_full += count
+                else:
+                    self._transport.sendto(datagram, (host, port))
+        self.tcp.flush()
+
+    def _target(self, address: str) -> tuple[str, int, bool] | None:
+        """Where the datagram goes; a name is looked up in the background, what is for it meanwhile is lost."""
+        if address in self._resolved:
+            return self._resolved[address]
+        try:
+            host, port = parse_address(address)
+        except UsageError:  # made up by a peer
+            return None
+        while len(self._resolved) >= MAX_NAMES:
+            del self._resolved[next(iter(self._resolved))]
+        try:
+            ipaddress.ip_address(host)
+        except ValueError:
+            self._resolved[address] = None
+            task = self.tcp.loop.create_task(self._look_up(address, host, port))
+            self.tcp.tasks.add(task)
+            task.add_done_callback(self.tcp.tasks.discard)
+            return None
+        self._resolved[address] = (host, port, is_loopback(host))
+        return self._resolved[address]
+
+    async def _look_up(self, address: str, host: str, port: int) -> None:
+        family = socket.AF_UNSPEC
+        if self._transport is not None and (sock := self._transport.get_extra_info("socket")) is not None:
+            family = sock.family
+        try:
+            found = await self.tcp.loop.getaddrinfo(host, port, family=family, type=socket.SOCK_DGRAM)
+        except OSError as error:
+            log.debug("%s cannot be looked up: %s", host, error)
+            self.tcp.loop.call_later(self.tcp.settings.max_backoff, self._resolved.pop, address, None)
+            return
+        name = str(found[0][4][0])
+        self._resolved[address] = (name, port, is_loopback(name))
+
+    # -- in -----------------------------------------------------------------------------------------------------
+
+    def datagram_received(self, data: bytes, addr: object) -> None:
+        if self.tcp.held:
+            self.stats.host_full += 1
+            return
+        decoder = StreamDecoder(self.tcp.limits)
+        try:
+            packets = decoder.feed(data)
+        except RemoteError:
+            self.stats.bad_stream += 1
+            return
+        self.stats.bad_stream += bool(decoder.buffered)
+        for packet in packets:
+            self._received(packet, self._connection)
+
+    def error_received(self, error: Exception) -> None:
+        """Nobody listens there (ICMP): the core finds out by itself."""
+
+    # -- back pressure and end ----------------------------------------------------------------------------------
+
+    def hold(self, held: bool) -> None:
+        self.tcp.hold(held)
+
+    def pause_writing(self) -> None:
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        self._paused = False
+
+    def why_unreached(self, address: str) -> str:
+        return self.tcp.why_unreached(address)
+
+    def congested(self) -> bool:
+        return self._paused or self.tcp.congested()
+
+    async def drained(self, timeout: float) -> bool:
+        self.flush()
+        deadline = self.tcp.loop.time() + timeout
+        while self._paused and self.tcp.loop.time() < deadline:
+            await asyncio.sleep(0.001)
+        return await self.tcp.drained(max(0.0, deadline - self.tcp.loop.time()))
+
+    async def close(self) -> None:
+        self.flush()
+        if self._transport is not None:
+            self._transport.close()
+        await self.tcp.close()
+
+
+def _together(records: list[bytes], cap: int) -> list[tuple[bytes, int]]:
+    """The records in as few datagrams as `cap` allows, each with the number of its records."""
+    datagrams: list[tuple[bytes, int]] = []
+    group: list[bytes] = []
+    size = 0
+    for record in records:
+        if group and size + len(record) > cap:
+            datagrams.append((b"".join(group), len(group)))
+            group, size = [], 0
+        group.append(record)
+        size += len(record)
+    datagrams.append((b"".join(group), len(group)))
+    return datagrams

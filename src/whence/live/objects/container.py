@@ -1,0 +1,356 @@
+"""The objects of one cluster: routes events to replicas by kind and name, and takes one snapshot of all.
+
+Objects are not declared: an object exists, empty, from the first operation on it. It belongs to one cluster. To
+**move** it, a member closes it here and opens it, with its contents, in the next cluster. Each opening starts a new
+**life** of the object; operations on another life are stale, and dropped everywhere.
+
+Of competing openings the one with the greatest stamp wins, as with registers. A close ends the life it names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from whence.core.clock import EventId, Frame
+from whence.errors import UsageError
+from whence.live.objects.counter import Counter
+from whence.live.objects.document import Document
+from whence.live.objects.kernel import Full, Moved, Replica, Stamp, StampedEvent, events_of
+from whence.live.objects.operations import (
+    MAX_CONTENTS,
+    MAX_NAME,
+    UNREADABLE,
+    Add,
+    BadOperation,
+    Close,
+    Delete,
+    Open,
+    Operation,
+    Set,
+    Update,
+    decode,
+    encode,
+    is_operation,
+)
+from whence.live.objects.registers import Registers
+
+MAX_OBJECTS = 4096
+"""The most objects in one cluster. Operations on further ones are refused and counted."""
+MAX_CLOSED = 1024
+"""Closed objects (tombstones) that are remembered, to recognise operations from before the close as stale. Beyond this
+number the oldest is forgotten and counted: a late operation on an object that was never opened by `open` would then
+bring it back, at this replica only."""
+STATE_VERSION = 1
+
+_SLOT = 96  # bytes of an object's row in the state, beside its name
+
+R = TypeVar("R", Registers, Counter, Document)
+KINDS = {Set: "registers", Delete: "registers", Add: "counter", Update: "document"}
+
+
+class Change(NamedTuple):
+    """A change of an object's contents."""
+
+    kind: str
+    name: str
+    key: str
+    """The register; empty for other kinds, and when the whole object changed (opened, closed, restored)."""
+    event: EventId | None
+    """The event that did it; None for a restored snapshot."""
+
+
+@dataclass
+class Stats:
+    """Counters, in events."""
+
+    applied: int = 0
+    """Operations that a replica applied (winning or not)."""
+    foreign: int = 0
+    """Payloads that are not operations."""
+    malformed: int = 0
+    """Operations that raised `BadOperation`."""
+    stale: int = 0
+    """Operations on a life of an object that has ended or not started."""
+    refused: int = 0
+    """Operations beyond a hard bound. Only a publisher that ignores `Full` causes them."""
+    over_gap: int = 0
+    """Events delivered over a gap: this replica may lack an operation."""
+    forgotten: int = 0
+    """Closed objects beyond `MAX_CLOSED`."""
+    restored: int = 0
+    """Snapshots installed."""
+
+
+@dataclass
+class _Slot:
+    replica: Replica
+    opened: Stamp | None = None
+    size: int = 0
+
+
+class _Saved(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    kind: str
+    name: str
+    life: int
+    home: str | None
+    opened: Stamp | None
+    state: bytes
+
+
+class _State(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=STATE_VERSION):
+    objects: list[_Saved]
+
+
+class Objects:
+    """All replicated objects of one member in one cluster."""
+
+    def __init__(self, me: str = "", limit: int = 2 << 20) -> None:
+        """`me` is the member id, needed to edit documents. `limit` bounds `state()` in bytes: beyond it `check_room`
+        raises `Full`, and twice as much is a hard bound. The wire allows 3 MiB (`Limits.max_state_bytes`)."""
+        self._me = me
+        self.limit = limit
+        self.stats = Stats()
+        self.last_error: str = ""
+        self._slots: dict[tuple[str, str], _Slot] = {}
+        self._closed: dict[tuple[str, str], None] = {}  # oldest first
+        self._taken: dict[tuple[str, str, int], bytes] = {}
+        self._size = 0
+        self._listeners: list[Callable[[Change], None]] = []
+
+    # -- handles --------------------------------------------------------------------------------------------------
+
+    def registers(self, name: str) -> Registers:
+        """The register map of this name. The handle stays valid whatever happens to the object."""
+        return self._declared(Registers, name)
+
+    def counter(self, name: str) -> Counter:
+        """The counter of this name."""
+        return self._declared(Counter, name)
+
+    def document(self, name: str) -> Document:
+        """The shared text of this name (needs the extra `document`)."""
+        return self._declared(Document, name)
+
+    def names(self, kind: str) -> list[str]:
+        """The names of a kind's objects in this cluster, sorted."""
+        return sorted(n for (k, n), slot in self._slots.items() if k == kind and slot.replica.home is None)
+
+    @property
+    def me(self) -> str:
+        return self._me
+
+    @me.setter
+    def me(self, member: str) -> None:
+        self._me = member
+        for slot in self._slots.values():
+            if isinstance(slot.replica, Document):
+                slot.replica.me = member
+
+    def _declared(self, kind: type[R], name: str) -> R:
+        replica = self._replica(kind.kind, name)
+        assert isinstance(replica, kind)
+        return replica
+
+    def _replica(self, kind: str, name: str) -> Replica:
+        if not 1 <= len(name) <= MAX_NAME:
+            raise UsageError(f"an object's name has 1 to {MAX_NAME} characters, not {len(name)}")
+        slot = self._slot(kind, name)
+        if slot is None:
+            raise Full(f"{MAX_OBJECTS} objects are too many for one cluster")
+        return slot.replica
+
+    def _slot(self, kind: str, name: str) -> _Slot | None:
+        slot = self._slots.get((kind, name))
+        if slot is None and len(self._slots) - len(self._closed) < MAX_OBJECTS:
+            slot = self._slots[kind, name] = _Slot(self._make(kind, name))
+            self._weigh(slot)
+        return slot
+
+    def _weigh(self, slot: _Slot) -> None:
+        size = slot.replica.size + _SLOT + len(slot.replica.name)
+        self._size += size - slot.size
+        slot.size = size
+
+    def _make(self, kind: str, name: str) -> Replica:
+        match kind:
+            case "registers":
+                return Registers(name)
+            case "counter":
+                return Counter(name)
+            case "document":
+                return Document(name, self._me)
+        raise BadOperation(f"unknown kind of object: {kind!r}")
+
+    # -- events ---------------------------------------------------------------------------------------------------
+
+    def apply_frame(self, frame: Frame, over_gap: bool = False) -> None:
+        """Apply the events of a delivered frame."""
+        for event in events_of(frame, over_gap):
+            self.apply(event)
+
+    def apply(self, event: StampedEvent) -> bool:
+        """Apply a delivered event; False if it is not an operation. Errors of a peer are counted, never raised."""
+        self.stats.over_gap += event.over_gap
+        if not is_operation(event.payload):
+            self.stats.foreign += 1
+            return False
+        try:
+            self._route(event.stamp, decode(event.payload))
+        except BadOperation as error:
+            self.stats.malformed += 1
+            self.last_error = f"{event.stamp.event}: {error}"
+        return True
+
+    def _route(self, stamp: Stamp, operation: Operation) -> None:
+        kind = operation.kind if isinstance(operation, Open | Close) else KINDS[type(operation)]
+        if (kind, operation.name) not in self._slots and operation.life and not isinstance(operation, Open):
+            self.stats.stale += 1  # closed and forgotten
+            return
+        slot = self._slot(kind, operation.name)
+        if slot is None:
+            self.stats.refused += 1
+            return
+        replica = slot.replica
+        if isinstance(operation, Open):
+            self._open(slot, stamp, operation)
+        elif operation.life != replica.life or replica.home is not None:
+            self.stats.stale += 1
+        elif isinstance(operation, Close):
+            self._close(slot, stamp, operation)
+        elif self._size > 2 * self.limit and not isinstance(operation, Delete):
+            self.stats.refused += 1
+        else:
+            changed = replica.apply(stamp, operation)
+            self._weigh(slot)
+            self.stats.applied += 1
+            if changed:
+                self._tell(replica, getattr(operation, "key", ""), stamp)
+
+    def _open(self, slot: _Slot, stamp: Stamp, operation: Open) -> None:
+        if slot.opened is not None and slot.opened >= stamp:
+            self.stats.stale += 1
+            return
+        slot.replica.adopt(operation.contents, stamp)
+        slot.opened = stamp
+        slot.replica.life = _life(stamp)
+        slot.replica.home = None
+        self._weigh(slot)
+        self._closed.pop((operation.kind, operation.name), None)
+        self.stats.applied += 1
+        self._tell(slot.replica, "", stamp)
+
+    def _close(self, slot: _Slot, stamp: Stamp, operation: Close) -> None:
+        replica, key = slot.replica, (operation.kind, operation.name)
+        if stamp.owner == self._me:
+            self._taken[(*key, replica.life)] = replica.contents()
+            while len(self._taken) > MAX_CLOSED:
+                del self._taken[next(iter(self._taken))]
+        replica.adopt(b"", stamp)
+        replica.home = operation.target
+        self._weigh(slot)
+        self._closed[key] = None
+        while len(self._closed) > MAX_CLOSED:
+            oldest = next(iter(self._closed))
+            self._size -= self._slots[oldest].size
+            del self._closed[oldest], self._slots[oldest]
+            self.stats.forgotten += 1
+        self.stats.applied += 1
+        self._tell(replica, "", stamp)
+
+    # -- moving, to be published ------------------------------------------------------------------------------------
+
+    def close(self, replica: Replica, target: str = "") -> bytes:
+        """The operation that closes the object here; `target` names the cluster it moves to."""
+        if replica.home is not None:
+            raise Moved(f"{replica.kind} {replica.name!r} has moved to {replica.home or 'nowhere'!r}")
+        return encode(Close(replica.name, replica.life, replica.kind, target))
+
+    def take(self, replica: Replica) -> bytes | None:
+        """The contents at the delivery of the close, for the member that closed the object and only once; None before
+        that. To be opened in the next cluster."""
+        return self._taken.pop((replica.kind, replica.name, replica.life), None)
+
+    def open(self, kind: str, name: str, contents: bytes = b"") -> bytes:
+        """The operation that starts a new life of an object here, with the contents of one closed elsewhere (or of this
+        object, to repair replicas that lost something)."""
+        if len(contents) > MAX_CONTENTS:
+            raise UsageError(f"contents of {len(contents)} bytes; an object that moves has at most {MAX_CONTENTS}")
+        return encode(Open(name, self._replica(kind, name).life, kind, contents))
+
+    # -- snapshots ------------------------------------------------------------------------------------------------
+
+    def state(self) -> bytes:
+        """The state of all objects, for a joiner (`whence.join(..., state=objects.state)`) or the disk."""
+        rows = [
+            _Saved(kind, name, s.replica.life, s.replica.home, s.opened, s.replica.state())
+            for (kind, name), s in sorted(self._slots.items())
+        ]
+        return msgspec.msgpack.encode(_State(rows))
+
+    def restore(self, state: bytes) -> None:
+        """Install a `state()` of a peer or from disk; empty bytes are the state of a peer without objects. Raises
+        `BadOperation` for anything else."""
+        try:
+            rows = msgspec.msgpack.decode(state, type=_State).objects if state else []
+        except UNREADABLE as error:
+            raise BadOperation(f"not a state of objects: {error}") from None
+        if len(rows) > MAX_OBJECTS:
+            raise BadOperation(f"a state of {len(rows)} objects; at most {MAX_OBJECTS}")
+        for row in rows:
+            self._make(row.kind, row.name).restore(row.state)  # all or nothing
+        handles, self._slots = self._slots, {}
+        for row in rows:
+            fresh = handles.pop((row.kind, row.name), None) or _Slot(self._make(row.kind, row.name))
+            fresh.replica.restore(row.state)
+            fresh.replica.life, fresh.replica.home, fresh.opened = row.life, row.home, row.opened
+            self._slots[row.kind, row.name] = fresh
+        for key, slot in handles.items():  # unknown to the peer, so empty
+            slot.replica.restore(self._make(*key).state())
+            slot.replica.life, slot.replica.home, slot.opened = 0, None, None
+            self._slots[key] = slot
+        self._size = 0
+        for slot in self._slots.values():
+            slot.size = 0
+            self._weigh(slot)
+        self._closed = {key: None for key, slot in self._slots.items() if slot.replica.home is not None}
+        self.stats.restored += 1
+        for slot in self._slots.values():
+            self._tell(slot.replica, "", None)
+
+    # -- room ------------------------------------------------------------------------------------------------------
+
+    @property
+    def size(self) -> int:
+        """An upper bound of the bytes of `state()`."""
+        return self._size
+
+    def check_room(self, payload: bytes) -> bytes:
+        """Return the payload, or raise `Full` if there is no room. For publishers: the state must fit into a snapshot.
+        A replica applies whatever is delivered, so that it equals the others."""
+        if self._size + len(payload) > self.limit and len(self.state()) + len(payload) > self.limit:
+            raise Full(f"the objects of this cluster fill {self.limit} bytes: delete something first")
+        return payload
+
+    # -- changes ---------------------------------------------------------------------------------------------------
+
+    def listen(self, callback: Callable[[Change], None]) -> Callable[[], None]:
+        """Call `callback`, which must not raise, on every change. Returns a function that ends it."""
+        self._listeners.append(callback)
+        return lambda: self._listeners.remove(callback) if callback in self._listeners else None
+
+    def _tell(self, replica: Replica, key: str, stamp: Stamp | None) -> None:
+        if self._listeners:
+            change = Change(replica.kind, replica.name, key, stamp.event if stamp else None)
+            for callback in list(self._listeners):
+                callback(change)
+
+
+def _life(stamp: Stamp) -> int:
+    """A 63-bit id of an opening: a hash of the event's id."""
+    digest = hashlib.blake2b(str(stamp.event).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1 or 1

@@ -1,0 +1,156 @@
+"""Connects objects to a live cluster.
+
+    objects = Objects()
+    async with whence.join("lobby", ..., state=objects.state, restore=objects.restore) as cluster:
+        async with Live(objects, cluster) as live:
+            scores = objects.registers("scores")
+            async with cluster.publisher() as publisher:
+                await live.publish(publisher, scores.set("ann", 3))
+            async for change in live.changes(scores):
+                print(scores[change.key])
+
+`Live` reads the cluster's events; those that are not operations go to `other`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from whence.core.clock import EventId, Frame
+from whence.errors import ClusterClosed, UsageError
+from whence.live.objects.container import Change, Objects
+from whence.live.objects.kernel import Moved, Replica, StampedEvent, stamp
+
+if TYPE_CHECKING:
+    from whence.live import api
+    from whence.live.publisher import Publisher, Seat
+
+
+def as_event(event: api.Event) -> StampedEvent:
+    """Convert a delivered event for replicas."""
+    frame, seq = event.frame, event.seq
+    if not isinstance(frame, Frame):
+        raise UsageError("objects need causal or reliable order: a cluster without tickets gives neither")
+    at = stamp(EventId(frame.ticket, frame.inc, seq, frame.owner), frame.timestamp(seq))
+    return StampedEvent(at, event.payload, event.over_gap)
+
+
+class Live:
+    """Applies the events of a cluster to objects, inside an `async with` block."""
+
+    def __init__(
+        self, objects: Objects, cluster: api.Cluster, other: Callable[[api.Event], None] | None = None
+    ) -> None:
+        self.objects = objects
+        self.cluster = cluster
+        self.other = other
+        self.failure: BaseException | None = None
+        self.over = False
+        self._task: asyncio.Task[None] | None = None
+        self._waiting: dict[Changes, None] = {}
+
+    async def __aenter__(self) -> Self:
+        self.objects.me = self.cluster.me
+        self._task = asyncio.create_task(self._follow(), name=f"objects of {self.cluster.name}")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        assert self._task is not None
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
+
+    async def _follow(self) -> None:
+        try:
+            events = self.cluster.events()
+            while batch := await events.batch():
+                for event in batch:
+                    if not self.objects.apply(as_event(event)) and self.other is not None:
+                        self.other(event)
+        except Exception as error:
+            self.failure = error
+        finally:
+            self.over = True
+            for changes in list(self._waiting):
+                changes.wake.set()
+
+    async def publish(self, publisher: Publisher | Seat, *operations: bytes, copies: int = 1) -> Sequence[str]:
+        """Publish operations in this order, in few frames. Raises `Full` if there is no room. They take effect here
+        when they are delivered: await `changes`. `copies` as for any event (`Publisher.publish`)."""
+        self.objects.check_room(b"".join(operations))
+        return await publisher.publish_many(operations, copies=copies)
+
+    async def close(self, publisher: Publisher | Seat, replica: Replica, target: str = "") -> bytes:
+        """Close the object in this cluster and return its contents, to be opened in `target`. In between it is in
+        neither cluster; if opening fails, the caller still has the contents."""
+        changes, life = self.changes(replica), replica.life
+        try:
+            if not self.over:
+                await publisher.publish(self.objects.close(replica, target))
+            while (contents := self.objects.take(replica)) is None:
+                if replica.home is not None or replica.life != life:
+                    raise Moved(
+                        f"{replica.kind} {replica.name!r} was closed or opened by somebody else at the same time"
+                    )
+                await anext(changes)
+            return contents
+        except StopAsyncIteration:
+            raise ClusterClosed(f"the objects of {self.cluster.name!r} are no longer read") from None
+        finally:
+            changes.end()
+
+    async def open(self, publisher: Publisher | Seat, kind: str, name: str, contents: bytes = b"") -> None:
+        """Open an object in this cluster with these contents."""
+        await self.publish(publisher, self.objects.open(kind, name, contents))
+
+    def changes(self, replica: Replica | None = None, limit: int = 4096) -> Changes:
+        """The changes of one object, or of all, from now on."""
+        return Changes(self, replica, limit)
+
+
+class Changes(AsyncIterator[Change]):
+    """An async iterator of changes. A reader more than `limit` changes behind loses the oldest, counted in `missed`;
+    the contents are current anyway. Ends with the cluster, and raises the error that stopped it."""
+
+    def __init__(self, live: Live, replica: Replica | None, limit: int) -> None:
+        self.missed = 0
+        self.wake = asyncio.Event()
+        self._live = live
+        self._replica = replica
+        self._items: deque[Change] = deque(maxlen=limit)
+        self._stop = live.objects.listen(self._put)
+        live._waiting[self] = None
+
+    def _put(self, change: Change) -> None:
+        if self._replica is not None and (change.kind, change.name) != (self._replica.kind, self._replica.name):
+            return
+        if len(self._items) == self._items.maxlen:
+            self.missed += 1
+        self._items.append(change)
+        self.wake.set()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Change:
+        while not self._items:
+            if self._live.over:
+                self.end()
+                if self._live.failure is not None:
+                    raise self._live.failure
+                raise StopAsyncIteration
+            self.wake.clear()
+            await self.wake.wait()
+        return self._items.popleft()
+
+    def end(self) -> None:
+        """Stop collecting changes."""
+        self._stop()
+        self._live._waiting.pop(self, None)

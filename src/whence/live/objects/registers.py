@@ -1,0 +1,176 @@
+"""A map of registers: the last writer in causal order wins.
+
+The write with the greatest stamp wins. Stamps extend causal order, so a write wins over those its writer had seen; of
+concurrent writes one wins, the same everywhere. A deletion is a write of nothing. Taking the greatest is commutative,
+associative and idempotent, so replicas with the same operations agree, in whatever order these arrived.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+import msgspec
+
+from whence.live.objects.kernel import Moved, Stamp
+from whence.live.objects.operations import (
+    UNREADABLE,
+    BadOperation,
+    Delete,
+    Operation,
+    Set,
+    Value,
+    decode_value,
+    encode,
+    encode_value,
+)
+
+MAX_TOMBSTONES = 4096
+"""Tombstones: deletions that are remembered, to win over concurrent writes that arrive later. Beyond this number the
+oldest are forgotten (counted in `forgotten`): an older write would then bring the name back, at this replica only. Each
+tombstone takes some 50 bytes in every snapshot."""
+
+_ROW = 48  # bytes of a row of the state beside key, value and owner
+
+_Rows = list[tuple[str, Stamp, bytes | None]]
+_rows = msgspec.msgpack.Decoder(_Rows)
+_contents = msgspec.msgpack.Decoder(list[tuple[str, bytes]])
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Registers:
+    """The replica, and the operations on it."""
+
+    kind: ClassVar[str] = "registers"
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.life = 0
+        self.home: str | None = None
+        self.forgotten = 0
+        self._live: dict[str, tuple[Stamp, bytes]] = {}
+        self._dead: dict[str, Stamp] = {}
+        self._bytes = 0
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    def __getitem__(self, key: str) -> Value:
+        return decode_value(self._live[key][1])
+
+    def get(self, key: str, default: Value = None) -> Value:
+        """The value, or the default."""
+        return self[key] if key in self._live else default
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._live
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def __iter__(self) -> Iterator[str]:
+        """The names, sorted: the same at every replica."""
+        return iter(sorted(self._live))
+
+    def items(self) -> list[tuple[str, Value]]:
+        """Names and values, by name."""
+        return [(key, self[key]) for key in self]
+
+    def written(self, key: str) -> Stamp | None:
+        """The stamp of the last write or deletion."""
+        live = self._live.get(key)
+        return live[0] if live else self._dead.get(key)
+
+    # -- operations, to be published ------------------------------------------------------------------------------
+
+    def set(self, key: str, value: Value) -> bytes:
+        """The operation that writes a register."""
+        self._here()
+        return encode(Set(self.name, self.life, key, msgspec.Raw(encode_value(value))))
+
+    def delete(self, key: str) -> bytes:
+        """The operation that deletes a register."""
+        self._here()
+        return encode(Delete(self.name, self.life, key))
+
+    def _here(self) -> None:
+        if self.home is not None:
+            raise Moved(f"registers {self.name!r} have moved to {self.home or 'nowhere'!r}")
+
+    # -- Replica ------------------------------------------------------------------------------------------------
+
+    def apply(self, stamp: Stamp, operation: Operation) -> bool:
+        match operation:
+            case Set():
+                value: bytes | None = bytes(operation.value)
+                decode_value(bytes(operation.value))  # validate it now rather than at the first read
+            case Delete():
+                value = None
+            case _:
+                raise BadOperation(f"{type(operation).__name__} on registers")
+        return self._write(operation.key, stamp, value)
+
+    def _write(self, key: str, stamp: Stamp, value: bytes | None) -> bool:
+        live, dead = self._live.get(key), self._dead.get(key)
+        before = live[0] if live else dead
+        if before is not None and before >= stamp:
+            return False
+        if live is not None:
+            del self._live[key]
+            self._bytes -= len(live[1])
+        elif dead is not None:
+            del self._dead[key]
+        else:
+            self._bytes += _ROW + len(key.encode()) + len(stamp.owner)
+        if value is None:
+            self._dead[key] = stamp
+            self._forget()
+        else:
+            self._live[key] = (stamp, value)
+            self._bytes += len(value)
+        return live is not None or value is not None
+
+    def _forget(self) -> None:
+        if len(self._dead) <= MAX_TOMBSTONES + MAX_TOMBSTONES // 4:  # in batches: sorting costs
+            return
+        for key in sorted(self._dead, key=lambda k: self._dead[k])[:-MAX_TOMBSTONES]:
+            self._bytes -= _ROW + len(key.encode()) + len(self._dead.pop(key).owner)
+            self.forgotten += 1
+
+    def state(self) -> bytes:
+        rows: _Rows = [(key, *row) for key, row in self._live.items()]
+        rows += [(key, at, None) for key, at in self._dead.items()]
+        rows.sort(key=lambda row: row[0])
+        return _encode(rows)
+
+    def restore(self, state: bytes) -> None:
+        try:
+            rows = _rows.decode(state)
+        except UNREADABLE as error:
+            raise BadOperation(f"not a state of registers: {error}") from None
+        for _, _, value in rows:
+            if value is not None:
+                decode_value(value)
+        self._clear()
+        for key, at, value in rows:
+            self._write(key, at, value)
+
+    def contents(self) -> bytes:
+        return _encode([(key, self._live[key][1]) for key in self])
+
+    def adopt(self, contents: bytes, stamp: Stamp) -> None:
+        try:
+            rows = _contents.decode(contents) if contents else []
+        except UNREADABLE as error:
+            raise BadOperation(f"not the contents of registers: {error}") from None
+        for _, value in rows:
+            decode_value(value)
+        self._clear()
+        for key, value in rows:
+            self._write(key, stamp, value)
+
+    def _clear(self) -> None:
+        self._live, self._dead, self._bytes = {}, {}, 0
+
+    @property
+    def size(self) -> int:
+        return self._bytes

@@ -1,0 +1,491 @@
+"""Publishing: with a `Publisher`, which gets tickets by itself, or on a `Seat`, which is one ticket and ends with it.
+
+    async with cluster.publisher() as publisher:
+        await publisher.publish(b"hello")
+
+Rules of this file:
+
+1. An event is **accepted** when its id and its place in the order are fixed. Cancelled before that, a publish publishes
+   nothing; cancelled later, the event is out, and `published` counts it.
+2. A publisher's calls are accepted in the order in which they were made. A call that lost its ticket halfway goes on,
+   with what is left of it, before any later call.
+3. Publishing waits for slow peers, and for the own application to read (backpressure); but never for a reader that is
+   itself waiting for this publish.
+4. `copies=k` waits after that until k members hold the event (`order.copies`). The calls behind it do not wait for it.
+5. A publish that need not wait does not suspend: what is published in one turn of the loop leaves at its end, in frames
+   of many events. When a frame is full, the publisher lets the loop turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from whence.core.clock import Incarnation
+from whence.core.clock.event import FRAME_BYTES, FRAME_EVENTS, fitting
+from whence.core.ports import Coordinate, Resign
+from whence.core.ring.interface import State
+from whence.errors import ClusterClosed, LostTicket, NoTicket, NotPublished, TooFewCopies, UsageError
+from whence.live.events import reading
+from whence.live.net.batch import Batch, EventIds
+from whence.live.net.council import council_of
+from whence.live.net.host import Host, lease_ns
+from whence.live.net.node import Node
+from whence.live.net.signal import Signal
+from whence.live.net.standing import owners
+
+log = logging.getLogger("whence")
+
+RELEASE_TIMEOUT = 5.0
+"""Seconds to wait for the ring to take a ticket back."""
+COMPLAIN_EVERY = 10.0
+"""Seconds without a ticket after which a publisher logs the reason, and then again."""
+COPIES_TIMEOUT = 10.0
+"""Seconds to wait for copies."""
+PART_FRAMES = 8
+"""Full frames published at a time, so that backpressure works inside a large `publish_many`."""
+
+
+class Tickets:
+    """The right to publish of one member: who wants it, who waits for it, and why there is none."""
+
+    def __init__(self, node: Node, host: Host, founder: Callable[[], bool], receives_only: bool) -> None:
+        self.node = node
+        self.host = host
+        self._founder = founder
+        self._receives_only = receives_only
+        self._holders = 0
+
+    def acquire(self) -> None:
+        """Ask the ring for a ticket, and again after each loss, until everybody has released it."""
+        self.check_role()
+        self._holders += 1
+        if self._holders == 1:
+            self.node.feed(Coordinate())
+
+    async def release(self) -> None:
+        """The last to release gives the ticket back, except at the founder: without a coordinator there is no ring."""
+        self._holders -= 1
+        node = self.node
+        if self._holders or self._founder() or not node.open:
+            return
+        node.feed(Resign())
+        over = time.monotonic() + RELEASE_TIMEOUT
+        await node.changed.until(lambda: node.ticket is None or self._holders > 0 or not node.open, over)
+
+    def check_role(self) -> None:
+        if self._receives_only:
+            raise UsageError("this member may only receive: publishing needs the key that role 'publisher' is issued")
+
+    def check_open(self) -> None:
+        if not self.node.open:
+            raise ClusterClosed(f"cluster {self.node.cluster!r} was left, or its node has stopped")
+
+    async def wait(self, deadline: float | None) -> bool:
+        """Wait until this member may publish; False at the deadline. Logs the reason while there is no ticket."""
+        node = self.node
+        while True:
+            self.check_open()
+            if node.may_publish:
+                return True
+            now = time.monotonic()
+            if deadline is not None and now >= deadline:
+                return False
+            complain = now + COMPLAIN_EVERY
+            until = complain if deadline is None else min(complain, deadline)
+            if not await node.changed.until(lambda: node.may_publish or not node.open, until) and until == complain:
+                log.warning("%s: no ticket yet: %s", node.cluster, self.why_none())
+
+    def why_none(self) -> str:
+        """Why this member may not publish now, and what to do about it."""
+        node = self.node
+        ring, total = node.member.ring, node.member.config.tickets
+        if not node.member.joined:
+            return "this member has not joined yet"
+        if ring.may_publish:
+            return f"ticket {ring.ticket} is there, but its former owners' events are still being recovered"
+        if ring.state is State.FOUNDING:
+            return "the ring is being founded: it waits until every lease of an earlier one has expired"
+        council = council_of(node.member, lease_ns())
+        if council is not None and council.voters and not council.has_quorum:
+            return council.lacks()
+        known = owners(node.member)
+        if not known and node.lost and council is None:
+            return (
+                f"this member lost its ticket ({node.lost}), and no other coordinator is left. If all of the last ones "
+                "live and reach each other, the ring comes back by itself within a minute. Otherwise start one member "
+                "again with --found, or a listed one with --peers (docs/operations.md, a lost ring)"
+            )
+        if not known and council is not None and council.voters:
+            return "no coordinator is left; the council decides who founds the ring again, within some seconds"
+        if not known:
+            return (
+                "no coordinator is known yet. A new ring takes some seconds: if the founder runs, wait longer. If it "
+                "has left for good, one member has to found the ring again: whence.found(..., seeds=...), or whence "
+                "node --found"
+            )
+        named = ", ".join(sorted(set(known.values())))
+        if len(known) >= total:
+            return f"all {total} tickets are taken, by {named}: wait until one is given back, or found with more"
+        if council is not None:
+            return (
+                f"{len(known)} of {total} tickets are taken, by {named}, and the council has not granted one yet. It "
+                "grants none while it replaces a voter: wait longer. A voter whose disk stands still does not vote: "
+                "its log says so"
+            )
+        return (
+            f"{len(known)} of {total} tickets are taken, by {named}, and none of them has granted one yet. While they "
+            "replace a crashed coordinator they grant nothing: wait longer. If they have all stopped, found again"
+        )
+
+    def batch(self) -> Batch | None:
+        """Where to publish into without waiting. None: there is no ticket now, or no room."""
+        node = self.node
+        if node.batch is not None:
+            return None if node.batch.full else node.batch
+        if node.full or self.host.congested():
+            return None
+        return node.begin(lease_ns())
+
+    def check_copies(self, copies: int) -> None:
+        """Raise TooFewCopies if there can never be so many, before anything is published."""
+        if type(copies) is not int or copies < 1:
+            raise UsageError(f"copies is a number of members, 1 or more (this one counts), not {copies!r}")
+        members = len(self.node.member.members())
+        if copies > members:
+            raise TooFewCopies(
+                f"{copies} copies wanted, but this member knows only {members} member{'s' * (members > 1)} of "
+                f"{self.node.cluster!r}, itself included; nothing was published. Ask for fewer, or start more members"
+            )
+
+    async def copied(self, ids: Sequence[str], copies: int, timeout: float) -> None:
+        """Rule 4."""
+        self.check_open()
+        command, done = self.node.copies.ask(ids, copies, int(timeout * 1e9))
+        self.node.feed(command)
+        copied = await done
+        if not copied.enough:
+            error = TooFewCopies(
+                f"{copied.copies} of {copies} copies after {timeout:g} s: the event is published, and others may still "
+                "get it. Do not publish it again; wait longer (timeout=...), or see whether the other members are up"
+            )
+            error.published, error.copies = tuple(ids), copied.copies
+            raise error
+
+    async def room(self, for_reader: bool) -> Batch | None:
+        """Rule 3. Where to publish into, if there is room after one attempt to wait for it."""
+        node = self.node
+        if node.scribe is not None and not node.backlog.full and node.full:
+            await node.scribe.settled()
+        if node.backlog.full and for_reader and not reading(node):
+            await node.changed.until(lambda: not node.backlog.full or not node.open)
+        if self.host.congested():
+            await self.host.drained(1.0)
+        batch = node.batch or node.begin(lease_ns())
+        if batch is None or batch.full:
+            await asyncio.sleep(0)  # the step that is due: it takes what was published, and looks at the time
+            return None
+        return batch
+
+
+class Outlet:
+    """What a publisher and a seat have in common."""
+
+    published = 0
+    """Events stamped through it: they are out, whatever became of the call (rule 1)."""
+    waits_for_reader = True
+
+    def __init__(self, tickets: Tickets) -> None:
+        self._tickets = tickets
+        self._cap = tickets.node.member.config.limits.max_payload_bytes
+
+    async def publish(self, payload: bytes, *, copies: int = 1, timeout: float = COPIES_TIMEOUT) -> str:
+        """Publish one event; returns its id when it is on its way, and in the journal if there is one.
+
+        `copies`: return only when so many members hold the event, this one among them. With 2 it survives the crash of
+        any one member. Raises TooFewCopies after `timeout` seconds, which says how many hold it; it is published then.
+
+        Waits for slow peers and for the own application to read; else it returns at once, and the event leaves at the
+        end of this turn of the loop. Cancelled before the event is accepted, it publishes nothing; cancelled later, the
+        event is out: `published` tells the two apart."""
+        data = checked(payload, self._cap)
+        batch = self._batch() if copies == 1 else None
+        if batch is None:
+            return (await self.publish_many((data,), copies=copies, timeout=timeout))[0]
+        event_id = batch.add(data)
+        self.published += 1
+        if batch.full or batch.waits:
+            await self._turn_loop(batch)
+        return event_id
+
+    async def publish_many(
+        self, payloads: Sequence[bytes], *, copies: int = 1, timeout: float = COPIES_TIMEOUT
+    ) -> Sequence[str]:
+        """Publish events in this order, many in one frame. Returns their ids. An error that is a `NotPublished` has in
+        its `published` the ids of those that were published before it. `copies` and `timeout` as in `publish`, for all
+        of them."""
+        call = _Call(*self._checked(payloads))
+        if copies != 1:
+            self._tickets.check_copies(copies)
+        ids = await self._publish(call)
+        if copies > 1 and ids:
+            await self._tickets.copied(ids, copies, timeout)
+        return ids
+
+    async def _publish(self, call: _Call) -> EventIds:
+        """Have all of its events accepted."""
+        raise NotImplementedError
+
+    def _batch(self) -> Batch | None:
+        """Where to publish into at once; None: it has to wait."""
+        raise NotImplementedError
+
+    def _accept(self, batch: Batch, call: _Call) -> None:
+        """The next part of its events; their ids follow those of the parts before."""
+        part, size, ids = call.events, call.size, call.ids
+        if ids or size > FRAME_BYTES or len(part) > FRAME_EVENTS:
+            part = first_part(part, len(ids))
+            size = sum(map(len, part))
+        batch.add_all(part, size, ids)
+        self.published += len(part)  # rule 1
+
+    async def _turn_loop(self, batch: Batch) -> None:
+        """Rule 5; and where there is a journal, it has to have the events first."""
+        if batch.waits:
+            await batch.stored()
+        elif batch.full:
+            await asyncio.sleep(0)
+
+    def _checked(self, payloads: Sequence[bytes]) -> tuple[Sequence[bytes], int]:
+        """The payloads, if all of them can be published, and how many bytes they have together."""
+        if isinstance(payloads, str | bytes | bytearray | memoryview):
+            raise UsageError("publish_many takes a list of payloads; publish(payload) takes one")
+        events = list(payloads)
+        size = sum(map(len, events)) if set(map(type, events)) == {bytes} else self._cap + 1
+        if size > self._cap:  # one of them may be too large, or no bytes
+            events = [checked(payload, self._cap) for payload in events]
+            size = sum(map(len, events))
+        return events, size
+
+
+class Seat(Outlet):
+    """One ticket, for as long as the block lasts and the ring agrees. When the ring takes the ticket away, publishing
+    raises LostTicket, and goes on raising it: leave the block. A `Publisher` gets another ticket by itself."""
+
+    def __init__(self, tickets: Tickets) -> None:
+        super().__init__(tickets)
+        self.ended = False
+        self.ticket: int | None = tickets.node.ticket
+        """None in a cluster without tickets."""
+        self.inc: Incarnation | None = tickets.node.incarnation
+
+    async def _publish(self, call: _Call) -> EventIds:
+        events, ids = call.events, call.ids
+        self._check()
+        while len(ids) < len(events):
+            batch = self._tickets.batch() or await self._tickets.room(self.waits_for_reader)
+            try:
+                self._check()
+                if batch is None and not self._tickets.node.may_publish:
+                    raise LostTicket(f"not published: {self._tickets.why_none()}")
+            except NotPublished as error:
+                error.published = tuple(ids)
+                raise
+            if batch is not None:
+                self._accept(batch, call)
+                await self._turn_loop(batch)
+        return ids
+
+    def _batch(self) -> Batch | None:
+        self._check()
+        return self._tickets.batch()
+
+    def _check(self) -> None:
+        self._tickets.check_open()
+        if self.ended:
+            raise UsageError("this seat's block has ended: publish inside `async with cluster.coordinate() as seat`")
+        node = self._tickets.node
+        if (node.ticket, node.incarnation) != (self.ticket, self.inc):
+            why = f" ({node.lost})" if node.lost else ""
+            raise LostTicket(f"ticket {self.ticket} is lost{why}: leave the block and coordinate again")
+
+
+class Coordination:
+    """`async with cluster.coordinate() as seat`."""
+
+    def __init__(self, tickets: Tickets, timeout: float) -> None:
+        self._tickets = tickets
+        self._timeout = timeout
+        self._seat: Seat | None = None
+
+    async def __aenter__(self) -> Seat:
+        tickets = self._tickets
+        tickets.acquire()
+        try:
+            if not await tickets.wait(time.monotonic() + self._timeout):
+                reason = tickets.why_none()
+                raise NoTicket(f"no ticket of {tickets.node.cluster!r} within {self._timeout:g} s: {reason}")
+        except BaseException:
+            await finish(tickets.release())
+            raise
+        self._seat = Seat(tickets)
+        return self._seat
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        assert self._seat is not None
+        self._seat.ended = True
+        await finish(self._tickets.release())
+
+
+class _Call:
+    """A `publish_many` that is not accepted as a whole yet."""
+
+    __slots__ = ("batch", "events", "ids", "size")
+
+    def __init__(self, events: Sequence[bytes], size: int) -> None:
+        """`size`: of all of them, in bytes."""
+        self.events = events
+        self.size = size
+        self.ids = EventIds()
+        self.batch: Batch | None = None
+        """The last one that took events of it."""
+
+
+class Publisher(Outlet):
+    """`async with cluster.publisher() as publisher`: publishes events, and gets another ticket when it loses one.
+
+    Entering requests a ticket and does not wait for it; `publish` waits. After a loss it gets another ticket and
+    continues where it was: nothing is published twice, and nothing out of order. In a cluster without
+    tickets there is nothing to wait for. Loss and return of the ticket are logged (logger `whence.live.net`)."""
+
+    def __init__(self, tickets: Tickets, timeout: float | None, wait_for_reader: bool) -> None:
+        super().__init__(tickets)
+        self.waits_for_reader = wait_for_reader
+        self._timeout = timeout
+        self._entered = False
+        self._waiting: dict[_Call, None] = {}  # rule 2: the calls that are not accepted as a whole yet, in order
+        self._turn = Signal()
+
+    async def __aenter__(self) -> Self:
+        if self._entered:
+            raise UsageError("this publisher was entered already: call cluster.publisher() again")
+        self._tickets.acquire()
+        self._entered = True
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self._entered = False
+        await finish(self._tickets.release())
+
+    @property
+    def ticket(self) -> int | None:
+        """The ticket it holds now. None while it has none, and in a cluster without tickets."""
+        node = self._tickets.node
+        return node.ticket if node.may_publish else None
+
+    async def ready(self) -> None:
+        """Wait until it may publish. Raises NoTicket after the publisher's timeout."""
+        self._check()
+        if not await self._tickets.wait(self._deadline()):
+            reason = self._tickets.why_none()
+            raise NoTicket(f"no ticket of {self._tickets.node.cluster!r} within {self._timeout:g} s: {reason}")
+
+    async def _publish(self, call: _Call) -> EventIds:
+        self._check()
+        self._waiting[call] = None
+        try:
+            while call in self._waiting:
+                await self._go_on(call)
+            if call.batch is not None:
+                await self._turn_loop(call.batch)
+        except NotPublished as error:
+            error.published = tuple(call.ids)
+            raise
+        finally:
+            self._waiting.pop(call, None)
+            self._turn.tell()
+        return call.ids
+
+    def _batch(self) -> Batch | None:
+        self._check()
+        return None if self._waiting else self._tickets.batch()
+
+    async def _go_on(self, call: _Call) -> None:
+        """Rule 2: the first call that waits publishes for all of them, as much as there is room for in this turn."""
+        batch = self._tickets.batch() if self._first() is call else None
+        if batch is None:
+            await self.ready()
+            if self._first() is not call:
+                await self._turn.wait()
+                return
+            batch = await self._tickets.room(self.waits_for_reader)
+        if batch is not None:
+            self._accept_waiting(batch, call)
+            if call in self._waiting:
+                await self._turn_loop(batch)
+
+    def _first(self) -> _Call | None:
+        return next(iter(self._waiting), None)
+
+    def _accept_waiting(self, batch: Batch, mine: _Call) -> None:
+        """The calls that wait, in order, until the batch is full."""
+        for call in list(self._waiting):
+            try:
+                call.batch = batch
+                while len(call.ids) < len(call.events):
+                    self._accept(batch, call)
+                    if batch.full:
+                        break
+            except UsageError:
+                if call is mine:
+                    raise
+                break  # its own turn will tell it
+            if len(call.ids) == len(call.events):
+                del self._waiting[call]
+            if batch.full:
+                break
+        self._turn.tell()
+
+    def _deadline(self) -> float | None:
+        return None if self._timeout is None else time.monotonic() + self._timeout
+
+    def _check(self) -> None:
+        if not self._entered:
+            raise UsageError("publish inside the block: async with cluster.publisher() as publisher")
+
+
+def checked(payload: object, cap: int) -> bytes:
+    """The payload, if it can be published: bytes, and not too many."""
+    if type(payload) is bytes and len(payload) <= cap:  # as almost always
+        return payload
+    if not isinstance(payload, bytes | bytearray | memoryview):
+        kind = type(payload).__name__
+        how = "text.encode()" if isinstance(payload, str) else "json.dumps(value).encode(), for example"
+        raise UsageError(f"a payload is bytes, not {kind}: encode it first ({how})")
+    data = bytes(payload)
+    if len(data) > cap:
+        raise UsageError(f"an event holds at most {cap} bytes, not {len(data)}: split it, or publish where it is kept")
+    return data
+
+
+def first_part(events: Sequence[bytes], start: int) -> Sequence[bytes]:
+    """What is published next, from `start` on."""
+    return events[start : fitting(events, start, PART_FRAMES)]
+
+
+async def finish(ending: Coroutine[Any, Any, None]) -> None:
+    """Finish the cleanup even if the task is cancelled; a second cancellation interrupts it."""
+    task = asyncio.ensure_future(ending)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        task.cancel()
+        raise

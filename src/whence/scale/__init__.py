@@ -1,7 +1,0 @@
-"""The array engine: the decisions of the (N, R, K) clock for 10^4 processes and 10^9 deliveries."""
-
-from whence.scale.latencies import CITIES, read_latencies
-from whence.scale.network import Settings
-from whence.scale.run import Result, bound, run
-
-__all__ = ["CITIES", "Result", "Settings", "bound", "read_latencies", "run"]

@@ -1,0 +1,172 @@
+"""The levels: smallest examples, brute force over commit orders, and recorded histories of real databases."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.audit.history import cases, written
+from tests.long import few
+from whence.audit.history import History, check, read
+from whence.audit.history.dbcop import read_json
+from whence.audit.history.elle import read_array
+from whence.audit.history.levels import TRANSACTIONAL
+from whence.cli import main
+from whence.errors import HistoryError
+
+NUMBER = int(os.environ.get("WHENCE_HISTORIES", "3000"))
+"""Generated histories; `make histories-long` takes 100,000."""
+
+
+@pytest.mark.parametrize("pattern", cases.PATTERNS)
+def test_the_smallest_example_of_each_pattern(pattern: str) -> None:
+    text, weakest = cases.PATTERNS[pattern]
+    history = cases.history(text)
+    report = check(history, TRANSACTIONAL)
+    broken = TRANSACTIONAL[TRANSACTIONAL.index(weakest) :]  # type: ignore[arg-type]
+    assert report.levels == {level: level not in broken for level in TRANSACTIONAL}
+    assert pattern in report.patterns
+    cases.judged(history, report)
+
+
+def test_a_session_that_does_not_see_its_own_write() -> None:
+    report = check(cases.history("w(1,1,0,0) r(1,0,0,1)"))
+    assert report.levels == {"RC": True, "RA": False, "TCC": False, "CC": False, "CCv": False}
+    found = report.counterexample()
+    assert found is not None and found.pattern == "FracturedReadCO" and found.guarantee == "read your writes"
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("w(1,1,0,0) w(1,2,0,1) r(1,2,1,2) r(1,1,1,3)", "monotonic reads"),
+        ("w(1,1,0,0) w(2,1,0,1) r(2,1,1,2) r(1,0,1,3)", "monotonic writes"),
+        ("w(1,1,0,0) r(1,1,1,1) w(2,1,1,2) r(2,1,2,3) r(1,0,2,4)", "writes follow reads"),
+    ],
+)
+def test_session_guarantees_in_words(text: str, words: str) -> None:
+    found = check(cases.history(text)).counterexample()
+    assert found is not None and found.guarantee == words
+
+
+KNOWN = {
+    "a": ("w(1,1,0,0) r(1,2,0,1) w(1,2,1,2) r(1,1,1,3)", "CC CM"),
+    "b": ("w(3,1,0,0) w(1,1,0,1) w(2,1,0,2) w(1,2,1,3) r(3,0,1,4) r(2,1,1,5) r(1,2,1,6)", "CC CCv"),
+    "c": ("w(1,1,0,0) w(1,2,1,1) r(1,1,1,2) r(1,2,1,3)", "CC"),
+    "d": ("w(1,1,0,0) r(2,0,0,1) w(2,1,0,2) r(1,1,0,3) w(1,2,1,4) r(2,0,1,5) w(2,2,1,6) r(1,2,1,7)", "CC CM CCv"),
+    "e": ("w(1,1,0,0) w(2,1,0,1) r(2,1,1,2) w(1,2,1,3) r(1,2,2,4) r(1,1,2,5)", ""),
+}
+"""Figure 3 of Bouajjani et al. 2017."""
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_figure_3_of_bouajjani(name: str) -> None:
+    text, holds = KNOWN[name]
+    report = check(cases.history(text), ["CC", "CM", "CCv", "TCC"])
+    assert {level for level, good in report.levels.items() if good and level != "TCC"} == set(holds.split())
+    assert report.levels["CCv"] == report.levels["TCC"]
+
+
+def test_brute_force_agrees() -> None:
+    rng = Random(19)
+    seen = set()
+    for _ in range(NUMBER):
+        size = rng.choice((3, 4, 5)) if NUMBER < 50_000 else rng.choice((3, 4, 5, 6))
+        history = cases.generated(rng, size, rng.randint(1, 4), rng.randint(1, 3), rng.randint(1, 4))
+        report = check(history, TRANSACTIONAL)
+        wanted = {level: cases.brute(history, level) for level in TRANSACTIONAL}
+        assert report.levels == wanted, list(cases.rows(history))
+        cases.judged(history, report)
+        seen.add(tuple(wanted.values()))
+    assert len(seen) == 4, "every verdict occurs"
+
+
+def test_ccv_is_tcc_for_single_operations() -> None:
+    rng = Random(20)
+    verdicts = set()
+    for _ in range(1000):
+        history = cases.generated(rng, 7, 3, 2, single=True)
+        report = check(history, ["TCC", "CC", "CM", "CCv"])
+        assert report.levels["CCv"] == report.levels["TCC"]
+        assert report.levels["CC"] or not (report.levels["CM"] or report.levels["CCv"]), "CC is the weakest"
+        verdicts.add((report.levels["CM"], report.levels["CCv"]))
+    assert len(verdicts) >= 3
+
+
+def test_registers_are_refused_for_transactions() -> None:
+    with pytest.raises(HistoryError, match="CC is defined for single operations"):
+        check(cases.history("w(1,1,0,0) w(2,1,0,0)"), ["CC"])
+
+
+recorded = pytest.mark.skipif(cases.DATA is None, reason=cases.WHY_SKIPPED)
+
+
+@recorded
+@pytest.mark.parametrize("large", few([False, True], 1))
+def test_recorded_histories(large: bool) -> None:
+    """Every one at every level; counts of patterns are those of an independent reference."""
+    assert cases.DATA is not None
+    for each in cases.recorded(large):
+        path = cases.DATA / each["file"]
+        path = path / "history.bincode" if (path / "history.bincode").exists() else path
+        history = read(path)
+        report = check(history, list(each["expected"]))
+        assert report.levels == {k: v == "ok" for k, v in each["expected"].items()}, each["file"]
+        transactional = {k: v for k, v in report.patterns.items() if k not in REGISTER_PATTERNS}
+        assert transactional == each["patterns"], each["file"]
+        assert (report.sessions, report.transactions, report.operations) == (
+            each["sessions"],
+            each["txns"],
+            each["ops"],
+        )
+        cases.judged(history, report)
+
+
+REGISTER_PATTERNS = ("WriteCOInitRead", "WriteCORead", "CyclicCF", "WriteHBInitRead", "CyclicHB")
+
+
+def tiny() -> Iterator[tuple[dict[str, Any], History]]:
+    assert cases.DATA is not None
+    with gzip.open(cases.DATA / "tiny.jsonl.gz") as lines:
+        for line in lines:
+            each = json.loads(line)
+            reader = read_array if each["kind"] == "list-append" else read_json
+            yield each, reader(Path("tiny"), each["history"])
+
+
+@recorded
+def test_tiny_histories() -> None:
+    for each, history in tiny():
+        report = check(history, list(each["expected"]))
+        assert report.levels == {k: v == "ok" for k, v in each["expected"].items()}, each["id"]
+        cases.judged(history, report)
+
+
+@recorded
+@pytest.mark.parametrize("step", few([12, 1], 1))
+def test_tiny_histories_in_every_format(step: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As typed: the command reads each back from every format that can hold it, sessions in any order."""
+    expected: dict[str, dict[str, Any]] = {}
+    paths: dict[tuple[str, ...], list[str]] = {}
+    for each, history in tiny():
+        if each["id"] % step == 0:
+            made = written.write(history, tmp_path, f"{each['id']}", Random(each["id"]))
+            paths.setdefault(tuple(each["expected"]), []).extend(map(str, made))
+            expected |= {str(path): each for path in made}
+    assert len(expected) > 6 * 433 / step
+    for levels, those in paths.items():
+        asked = [word for level in levels for word in ("--level", level.lower())]
+        assert main(["history", *those, "--json", *asked]) == 1
+        told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert len(told) == len(those)
+        for each in told:
+            wanted = expected[each["file"]]
+            assert each["levels"] == {k: v == "ok" for k, v in wanted["expected"].items()}, each["file"]
+            assert bool(each["counterexample"]) == ("violated" in wanted["expected"].values())

@@ -1,0 +1,118 @@
+"""The page of a check, and input that is awkward."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.audit.history.cases import DATA, PATTERNS, WHY_SKIPPED
+from whence.audit.history import check
+from whence.audit.history.picture import page, svg
+from whence.audit.history.plain import read_text
+from whence.audit.history.story import shiviz
+from whence.cli import main
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_every_pattern_is_drawn_or_told(pattern: str) -> None:
+    history = read_text(Path("a.txt"), "\n".join(PATTERNS[pattern][0].split()))
+    report = check(history)
+    found = report.counterexample()
+    assert found is not None
+    text = page([report])
+    assert '<td class="violated">violated</td>' in text and found.pattern in text
+    if not found.edges:
+        assert "<svg" not in text
+        return
+    drawn = svg(report, found)
+    for t in found.nodes():
+        assert f">{report.name(t)}</text>" in drawn
+    ends = len(re.findall(r"marker-end", drawn))
+    assert ends >= len({(e.src, e.dst, e.kind) for e in found.edges})
+    numbers = [float(n) for n in re.findall(r'(?:x|y|x1|y1|x2|y2)="(-?[\d.]+)"', drawn)]
+    assert min(numbers) >= 0
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_a_log_for_shiviz(pattern: str) -> None:
+    """Vector clocks that know session order and reads-from, each event once."""
+    history = read_text(Path("a.txt"), "\n".join(PATTERNS[pattern][0].split()))
+    report = check(history)
+    found = report.counterexample()
+    assert found is not None
+    log = shiviz(report, found)
+    if pattern == "CyclicCO":
+        assert log is None, "there are no clocks of a causal cycle"
+        return
+    assert log is not None
+    lines = log.splitlines()
+    clocks = {}
+    for place, event in zip(lines[::2], lines[1::2], strict=True):
+        host, clock = place.split(" ", 1)
+        clocks[event.partition(":")[0]] = (host, json.loads(clock))
+    assert set(clocks) == {report.name(t) for t in found.nodes() if t >= 0}
+    for edge in found.edges:
+        if edge.kind in ("so", "wr") and edge.src >= 0:
+            (host, one), (_, other) = clocks[report.name(edge.src)], clocks[report.name(edge.dst)]
+            assert one[host] <= other[host] and one != other
+    assert ("must commit before" in log) == any(edge.kind == "co" for edge in found.edges)
+
+
+def test_a_page_holds_no_markup_of_the_history() -> None:
+    """Keys and file names come from the input."""
+    history = read_text(Path("<script>alert(1).txt"), "\n".join(PATTERNS["COConflictAO"][0].split()))
+    text = page([check(history)])
+    assert "<script>" not in text and "&lt;script&gt;" in text
+
+
+def test_the_command_writes_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "bad.txt").write_text(PATTERNS["COConflictAO"][0].replace(" ", "\n") + "\n")
+    (tmp_path / "good.txt").write_text("w(1,1,0,0)\nr(1,1,1,1)\n")
+    assert main(["history", str(tmp_path / "bad.txt"), str(tmp_path / "good.txt"), "--out", str(tmp_path / "out")]) == 1
+    assert "index.html" in capsys.readouterr().err
+    text = (tmp_path / "out" / "index.html").read_text()
+    assert text.count("<svg") == 1 and "2 histories, 1 violated." in text and "good.txt" in text
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_the_order_of_lines_of_different_sessions_does_not_matter(pattern: str) -> None:
+    lines = PATTERNS[pattern][0].split()
+    before = check(read_text(Path("a.txt"), "\n".join(lines)))
+    for seed in range(5):
+        rng = Random(f"{pattern}/{seed}")
+        sessions: dict[str, list[str]] = {}
+        for line in lines:
+            sessions.setdefault(line.rstrip(")").split(",")[2], []).append(line)
+        mixed = []
+        while sessions:
+            name = rng.choice(list(sessions))
+            mixed.append(sessions[name].pop(0))
+            if not sessions[name]:
+                del sessions[name]
+        after = check(read_text(Path("a.txt"), "\n".join(mixed)))
+        assert (after.levels, after.patterns) == (before.levels, before.patterns), mixed
+
+
+@pytest.mark.skipif(DATA is None, reason=WHY_SKIPPED)
+def test_awkward_files(capsys: pytest.CaptureFixture[str]) -> None:
+    assert DATA is not None
+    for case in json.loads((DATA / "hostile" / "expected.json").read_text()):
+        name, expected = case["file"], case.get("expected", {})
+        code = main(["history", str(DATA / name), "--json"])
+        told = capsys.readouterr()
+        if "bad-line" in name:
+            assert code == 2 and "line 3" in told.err and name in told.err
+            continue
+        if "empty" in name:
+            assert code == 2 and "holds no operation" in told.err and name in told.err
+            continue
+        report = json.loads(told.out)
+        assert code == (1 if "violated" in expected.values() else 0)
+        for level, verdict in expected.items():
+            assert report["levels"][level] is (verdict == "ok"), name
+        if "repeated" in name:
+            assert any("(1, 1) is written twice" in note for note in report["notes"])

@@ -1,0 +1,328 @@
+"""The batch form of the judge, without Spark."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from tests.audit.judge.batch.rows import HOSTILE, A, B, C, judge, spoiled, step, triangle, verdicts, violations
+from tests.audit.judge.traces import cut, trace
+from tests.lab.sim.runs import Run
+from tests.long import few
+from whence.audit.judge import Counts, Doubt, Finding, Follower
+from whence.audit.judge.batch import audited, kernel, tables
+from whence.audit.judge.findings import MISSING_STEPS, NO_TRACE, OPEN_END
+from whence.audit.judge.follow import step_of
+from whence.audit.judge.promises import AGREEMENT, SILENCE, SILENT
+from whence.audit.trace import Row
+from whence.errors import UnknownOrder
+from whence.lab.sim.scenario import Loaded, parse
+
+
+def agree(rows: list[Row], complete: bool = False) -> Counts:
+    """Every verdict, every finding, every doubt and every count of every member are those of the incremental judge."""
+    follower = Follower(complete)
+    rows = random.Random(len(rows)).sample(rows, len(rows))
+    judged = [*follower.feed((row.member, row.lseq, step_of(row)) for row in rows), *follower.settle()]
+    found = follower.findings()
+    a = judge(rows, complete)
+    pairs = (len(a.coded.members) + len(a.coded.tokens)) * len(a.coded.member_of)
+    for room in (0, pairs):  # as where a table of members and publishers would be too large; and whole vectors
+        other = audited.audited(a.coded, room)
+        assert (other.found.verdict == a.found.verdict).all() and (other.found.cause == a.found.cause).all()
+        assert (kernel.vectors(other.past) == kernel.vectors(a.past)).all()
+    wrong = {(f.member, f.step) for f in found if f.doubt is None}
+    expected = {
+        (j.member, j.step): (j.event, j.origin, j.seq, j.verdict.text, j.order, j.cause and j.cause.id, at in wrong)
+        for j in judged
+        for at in [(j.member, j.step)]
+    }
+    names = ("event", "origin", "seq", "verdict", "order", "cause_event", "violation")
+    table = tables.verdicts(a, "r", "c").to_pylist()
+    assert {(v["member"], v["lseq"]): tuple(v[name] for name in names) for v in table} == expected
+    assert len(table) == len(expected)
+    of_steps = _set(f for f in audited.found(a) if f.rule not in (AGREEMENT, SILENCE))
+    assert of_steps == _set(f for f in found if f.doubt is None)
+    report = follower.report(found)
+    assert audited.doubts(a) == report.doubts
+    assert [f for f in audited.found(a) if f.rule == SILENCE] == [f for f in report.findings if f.rule == SILENCE]
+    agreement = {f.sentence for f in audited.found(a) if f.rule == AGREEMENT}
+    assert {f.sentence for f in report.findings if f.rule == AGREEMENT} <= agreement
+    lacking = zip(a.losses.member.tolist(), a.losses.first.tolist(), a.losses.last.tolist(), strict=True)
+    lacked = Counter[bool]()
+    for m, first, last in lacking:
+        accused = complete and not a.found.ends.vague[m] and a.coded.order[m] == "reliable"
+        lacked[accused] += last - first + 1
+    assert report.broken.get(AGREEMENT, 0) == lacked[True]
+    for row in tables.members(a, "r", "c").to_pylist():
+        counts = report.members.get(row["member"], Counts())
+        for field in fields(Counts):
+            assert row[field.name] == getattr(counts, field.name), (row["member"], field.name)
+        assert row["in_order"] == counts.in_order
+        assert row["alive"] == (row["member"] in report.live)
+    return report.total
+
+
+def _set(found: Iterable[Finding]) -> list[Finding]:
+    return sorted(found, key=lambda f: (f.rule, f.member, f.step or 0, f.sentence))
+
+
+@pytest.mark.parametrize("part", few(range(4), 1))
+def test_batch_and_incremental_agree_on_generated_traces(part: int) -> None:
+    """1,000 traces each: runs with every kind of wrong, and correct ones; whole, and with parts cut out."""
+    total = Counts()
+    for seed in range(250 * part, 250 * (part + 1)):
+        rng = random.Random(seed)
+        for wrong in (True, False):
+            rows = trace(seed, wrong=wrong)
+            total += agree(rows, complete=seed % 2 == 0)
+            total += agree(cut(rows, rng), complete=seed % 4 == 0)
+    assert min(total.inverted, total.fifo_inverted, total.over_gap, total.after_gap, total.duplicates) > 100
+    assert min(total.unknown, total.gaps, total.lost, total.disagreements) > 100
+
+
+@pytest.mark.parametrize("part", few(range(4), 1))
+def test_a_correct_run_with_parts_cut_out_accuses_nobody(part: int) -> None:
+    for seed in range(500 * part, 500 * (part + 1)):
+        rng = random.Random(seed)
+        rows = cut(trace(seed, rng.choice([30, 60, 120]), wrong=False), rng)
+        assert [str(f) for f in audited.found(judge(rows))] == [], seed
+
+
+@pytest.mark.parametrize("part", few(range(4), 2))
+def test_batch_and_incremental_agree_on_simulated_runs(part: int) -> None:
+    """60 traces: 15 random runs with crashes, restarts, churn and snapshots, each as it was, and spoiled in 3 ways."""
+    total = Counts()
+    joined: set[str | None] = set()
+    for seed in range(part, 60, 4):
+        rows = Run(parse(HOSTILE), seed).rows
+        joined |= {row.reason for row in rows if row.kind == "join"}
+        total += agree(rows)
+        rng = random.Random(seed)
+        for _ in range(3):
+            total += agree(spoiled(rows, rng))
+    assert joined == {"genesis", "snapshot", "checkpoint"}
+    assert min(total.inverted, total.fifo_inverted, total.over_gap, total.after_gap, total.duplicates) > 100
+    assert min(total.unknown, total.gaps, total.lost, total.disagreements) > 10
+
+
+def test_the_packaged_hostile_scenario_is_clean() -> None:
+    loaded: Loaded = parse(
+        (Path(__file__).parents[4] / "src" / "whence" / "lab" / "scenarios" / "hostile.toml").read_text()
+    )
+    for seed in range(2):
+        rows = Run(loaded, seed).clean().rows
+        agree(rows)
+        assert not violations(rows)
+
+
+def test_an_effect_before_its_cause_is_explained() -> None:
+    rows = triangle(
+        step("q#1", 0, "join", order="causal", reason="genesis"),
+        step("q#1", 1, "deliver", B),
+        step("q#1", 2, "deliver", A),
+    )
+    first, second = verdicts(rows, "q#1")
+    assert (first["verdict"], first["cause_event"], first["violation"]) == ("over a gap", A, False)
+    assert (second["verdict"], second["cause_event"], second["cause_origin"]) == ("inverted", B, "b#1")
+    assert second["violation"] and second["cause_seq"] == 1 and second["origin"] == "a#1"
+    found = violations(rows)
+    assert [(v["rule"], v["member"], v["lseq"], v["event"]) for v in found] == [("causal", "q#1", 2, A)]
+    assert found[0]["witness"] == [A, B]
+    assert found[0]["detail"] == (
+        f"q#1 delivered {B} (b#1's 1st) and then {A} (a#1's 1st); "
+        "but b#1 published the former with the latter in its past"
+    )
+
+
+def test_an_unordered_member_promises_only_integrity() -> None:
+    rows = triangle(
+        step("q#1", 0, "join", order="unordered", reason="genesis"),
+        step("q#1", 1, "deliver", B),
+        step("q#1", 2, "deliver", A),
+        step("q#1", 3, "deliver", A),
+    )
+    assert [row["verdict"] for row in verdicts(rows, "q#1")] == ["over a gap", "inverted", "duplicate"]
+    assert [(v["rule"], v["lseq"]) for v in violations(rows)] == [("integrity", 3)]
+
+
+def test_the_past_is_the_true_one() -> None:
+    rows = triangle(step("q#1", 0, "join", order="causal", reason="genesis"))
+    a = judge(rows)
+    assert tables.origins_table(a, "r", "c")["member"].to_pylist() == ["a#1", "b#1"]
+    past = {
+        row["event"]: (row["origin"], row["seq"], row["vector"]) for row in tables.past_table(a, "r", "c").to_pylist()
+    }
+    assert past == {A: ("a#1", 1, [0, 0]), B: ("b#1", 1, [1, 0])}
+
+
+def test_missing_steps_are_counted_and_nobody_is_accused_for_them() -> None:
+    """q's step 1, which delivered A, is missing: B is not over a gap then. b's publish is missing: B is unknown, which
+    is no reproach, because b's rows are not all there."""
+    q = [step("q#1", 0, "join", order="reliable", reason="genesis"), step("q#1", 2, "deliver", B)]
+    assert [(row["verdict"], row["violation"]) for row in verdicts(triangle(*q), "q#1")] == [("in order", False)]
+    rows = [row for row in triangle(*q) if (row.member, row.kind) != ("b#1", "publish")]
+    assert [(row["verdict"], row["violation"]) for row in verdicts(rows, "q#1")] == [("unknown", False)]
+    found = tables.members(judge(rows), "r", "c").to_pylist()
+    assert {row["member"]: row["missing"] for row in found} == {"a#1": 0, "b#1": 1, "q#1": 1}
+
+
+def test_a_join_from_an_unknown_snapshot() -> None:
+    """What q began with is not known: what it skips first may have been in it, what it skips later was not."""
+    rows = triangle(
+        step("a#1", 3, "publish", C),
+        step("a#1", 4, "publish", "0:1.0.1:3@a#1"),
+        step("q#1", 0, "join", order="reliable", reason="snapshot", token="never taken"),
+        step("q#1", 1, "deliver", B),
+        step("q#1", 2, "deliver", "0:1.0.1:3@a#1"),
+    )
+    assert [row["verdict"] for row in verdicts(rows, "q#1")] == ["in order", "in order"]
+
+
+def test_a_trace_of_a_circle_does_not_hang() -> None:
+    """a publishes A after B, b publishes B after A."""
+    rows = [
+        step("a#1", 0, "deliver", B),
+        step("a#1", 1, "publish", A),
+        step("b#1", 0, "deliver", A),
+        step("b#1", 1, "publish", B),
+        step("q#1", 0, "deliver", A),
+        step("q#1", 1, "deliver", B),
+        step("x#1", 0, "deliver", "0:1.0.1:9@x#1"),
+        step("x#1", 1, "publish", "0:1.0.1:9@x#1"),
+        step("y#1", 0, "join", reason="checkpoint", peer="z#1"),
+        step("z#1", 0, "join", reason="checkpoint", peer="y#1"),
+    ]
+    a = judge(rows, complete=True)
+    assert a.circles == 3
+    found = {(row["member"], row["event"]): row["verdict"] for row in tables.verdicts(a, "r", "c").to_pylist()}
+    assert found["a#1", B] == "unknown" and found["b#1", A] == "in order"
+    assert found["x#1", "0:1.0.1:9@x#1"] == "unknown"
+    assert found["q#1", A] == "in order" and found["q#1", B] == "in order"
+
+
+def test_many_holes_cost_no_more_than_rows() -> None:
+    """One member gets 20,000 events in random order, another in reverse: linear, or this would not end."""
+    n = 20_000
+    ids = [f"0:1.0.1:{k + 1}@a#1" for k in range(n)]
+    order = random.Random(1).sample(ids, n)
+    rows = [step("a#1", k, "publish", event) for k, event in enumerate(ids)]
+    rows += [step("q#1", k, "deliver", event) for k, event in enumerate(order)]
+    rows += [step("s#1", k, "deliver", event) for k, event in enumerate(reversed(ids))]
+    rows += [
+        step("t#1", 0, "deliver", ids[-1]),
+        *(step("t#1", k + 1, "deliver", event) for k, event in enumerate(ids[:-1])),
+    ]
+    found = {row["member"]: row for row in tables.members(judge(rows), "r", "c").to_pylist()}
+    assert found["s#1"]["fifo_inverted"] == found["t#1"]["fifo_inverted"] == n - 1
+    assert (
+        found["q#1"]["inverted"] + found["q#1"]["over_gap"] + found["q#1"]["after_gap"] + found["q#1"]["in_order"] == n
+    )
+
+
+# -- two owners
+
+
+def tenure(member: str, lseq: int, t: int, change: str, incarnation: str) -> Row:
+    return Row("r", "c", member, lseq, t, "ticket", ticket=0, reason=f"{change} {incarnation}")
+
+
+def owners(*rows: Row) -> list[str]:
+    found = violations(rows)
+    return [f"{v['rule']} {v['member']}" for v in found]
+
+
+def test_two_owners_at_one_time() -> None:
+    first = tenure("a#1", 0, 100, "owner", "1.0.1")
+    second = tenure("b#1", 0, 200, "owner", "1.0.2")
+    assert owners(first, tenure("a#1", 1, 150, "released", "1.0.1"), second) == []
+    assert owners(first, tenure("a#1", 1, 250, "released", "1.0.1"), second) == ["two owners b#1"]
+    # Who loses it notices late; what counts is what it did.
+    assert owners(first, tenure("a#1", 1, 250, "lost", "1.0.1"), second) == []
+    late = Row("r", "c", "a#1", 1, 240, "publish", "0:1.0.1:1@a#1")
+    assert owners(first, late, second) == ["two owners b#1"]
+    # One incarnation is one owner's, whenever.
+    assert owners(first, tenure("a#1", 1, 150, "released", "1.0.1"), tenure("b#1", 0, 300, "owner", "1.0.1")) == [
+        "two owners b#1"
+    ]
+
+
+def test_clocks_that_differ_make_no_second_owner() -> None:
+    """By its own clock b began before a's last publish; but it had delivered that before."""
+    rows = [
+        tenure("a#1", 0, 100, "owner", "1.0.1"),
+        Row("r", "c", "a#1", 1, 240, "publish", A),
+        Row("r", "c", "b#1", 0, 190, "deliver", A),
+        tenure("b#1", 1, 200, "owner", "1.0.2"),
+    ]
+    assert owners(*rows) == []
+
+
+def test_an_owner_with_steps_missing_leaves_a_doubt() -> None:
+    """It may have delivered the other's last event in its step 1, which is missing."""
+    rows = [
+        tenure("a#1", 0, 100, "owner", "1.0.1"),
+        Row("r", "c", "a#1", 1, 240, "publish", A),
+        step("b#1", 0, "join", order="causal", reason="genesis"),
+        tenure("b#1", 2, 200, "owner", "1.0.2"),
+    ]
+    assert owners(*rows) == []
+    assert audited.doubts(judge(rows)) == [Doubt("b#1", MISSING_STEPS, 2)], "the step, and the second owner"
+
+
+def test_an_id_is_used_once() -> None:
+    rows = triangle(step("q#1", 0, "publish", "0:1.0.1:1@q#1"))
+    found = violations(rows)
+    assert {v["rule"] for v in found} == {"reused id", "two owners"}
+
+
+def test_an_unknown_order_is_a_named_error() -> None:
+    rows = triangle(step("q#1", 0, "join", order="casual", reason="genesis"), step("q#1", 1, "deliver", B))
+    with pytest.raises(UnknownOrder, match="casual"):
+        violations(rows)
+
+
+def test_a_publisher_without_a_trace_leaves_a_doubt() -> None:
+    """The file of b was not copied: what a and q delivered of b is counted once, and nobody is accused."""
+    rows = triangle(
+        step("a#1", 3, "deliver", B),
+        step("q#1", 0, "join", order="reliable", reason="genesis"),
+        step("q#1", 1, "deliver", A),
+        step("q#1", 2, "deliver", B),
+    )
+    left = [row for row in rows if row.member != "b#1"]
+    assert violations(left) == []
+    assert audited.doubts(judge(left)) == [Doubt("b#1", NO_TRACE, 2)]
+
+
+# -- what is missed easily
+
+
+def test_an_event_that_was_dropped_is_not_delivered() -> None:
+    q = [step("q#1", 0, "join", order="causal", reason="genesis"), step("q#1", 1, "drop", A, reason="late")]
+    rows = triangle(*q, step("q#1", 2, "deliver", A))
+    assert [(v["rule"], v["member"], v["lseq"], v["event"]) for v in violations(rows)] == [("drop", "q#1", 2, A)]
+    assert [(v["verdict"], v["violation"]) for v in verdicts(rows, "q#1")] == [("in order", True)]
+    assert violations(triangle(*q, step("q#1", 2, "deliver", B))) == []
+    again = triangle(*q, step("q#1", 2, "join", reason="snapshot", token="never taken"), step("q#1", 3, "deliver", A))
+    assert violations(again) == [], "it goes on from a state in which the event is still due"
+    torn = triangle(*q, step("q#1", 3, "deliver", A))
+    assert violations(torn) == [], "it may have gone on from such a state in step 2"
+
+
+def test_a_member_that_has_nothing_of_others() -> None:
+    ids = [f"0:1.0.1:{k + 1}@a#1" for k in range(SILENT)]
+    rows = [step(m, 0, "join", order="causal", reason="genesis") for m in ("a#1", "b#1", "q#1")]
+    rows += [step("a#1", k + 1, "publish", event) for k, event in enumerate(ids)]
+    rows += [step("b#1", k + 1, "deliver", event) for k, event in enumerate(ids)]
+    (found,) = violations(rows, complete=True)
+    assert (found["rule"], found["member"]) == ("silence", "q#1") and "20 events" in found["detail"]
+    assert violations(rows) == [] and audited.doubts(judge(rows)) == [Doubt("q#1", OPEN_END, 1)]
+    assert violations([*rows, step("q#1", 1, "deliver", ids[-1])], complete=True) == [], "causal may lose"
+    assert violations([*rows, step("q#1", 1, "leave")], complete=True) == []
+    assert violations([row for row in rows if row.event != ids[-1]], complete=True) == [], "too few to tell"

@@ -1,0 +1,133 @@
+"""The judge of a trace that comes in pieces: any order, any restart, and nobody accused for what is not there."""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+import pytest
+
+from tests.audit.judge.traces import cut, trace
+from whence.audit.judge import Finding, Follower, Judged, judge
+from whence.audit.judge.follow import Changes, step_of
+from whence.audit.judge.promises import TWO_OWNERS
+from whence.audit.judge.tickets import held_twice
+from whence.audit.trace import Row
+from whence.errors import UnknownOrder
+
+SEEDS = range(300)
+
+
+def follow(follower: Follower, rows: list[Row]) -> list[Judged]:
+    return follower.feed((row.member, row.lseq, step_of(row)) for row in rows)
+
+
+def key(one: Judged) -> tuple[str, int]:
+    return one.member, one.step
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_pieces_in_any_order_and_a_state_saved_between_them_change_nothing(seed: int) -> None:
+    rows = trace(seed)
+    every: list[Judged] = []
+    whole = judge(rows, each=every.append)
+    rng = random.Random(seed)
+    rng.shuffle(rows)
+    judged: list[Judged] = []
+    found: list[Finding] = []
+    saved = Follower(complete=True)
+    follower = Follower(complete=True)
+    while rows:
+        piece, rows = rows[:7], rows[7:]
+        judged += follow(follower, [*piece, *piece[:2]])  # some come twice
+        found += follower.findings()
+        data = msgspec.msgpack.encode(follower.changes())
+        saved.apply(msgspec.msgpack.decode(data, type=Changes))
+        if rng.random() < 0.3:  # it was killed, and goes on from what it has saved
+            follower, saved = saved, saved.copy()
+    end, rest = follower.settled()
+    assert sorted(judged + rest, key=key) == sorted(every, key=key)
+    report = end.report(found)
+    assert (report.members, report.broken) == (whole.members, whole.broken)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_correct_run_with_pieces_cut_out_accuses_nobody(seed: int) -> None:
+    rows = trace(seed, wrong=False)
+    assert judge(rows).ok, judge(rows)
+    rng = random.Random(seed)
+    for _ in range(8):
+        report = judge(cut(rows, rng), complete=False)
+        assert report.ok, str(report)
+
+
+def rows_of(*steps: tuple[str, int, str, str]) -> list[Row]:
+    return [Row("r", "c", m, n, i, kind, event=e) for i, (m, n, kind, e) in enumerate(steps)]
+
+
+def test_what_is_in_doubt_is_counted_once_for_each_absent_member() -> None:
+    """a's file is not there; b's is, and goes beyond what c says it delivered of b's."""
+    a = [("b#1", n, "deliver", f"0:0.0.1:{n + 1}@a#1") for n in range(3)]
+    rows = rows_of(*a, ("b#1", 3, "publish", "1:0.0.1:2@b#1"), ("c#1", 0, "deliver", "1:0.0.1:1@b#1"))
+    report = judge(rows, complete=False)
+    assert report.broken == {"integrity": 1} and report.findings[0].member == "c#1"
+    assert [str(d) for d in report.doubts] == ["3 cases cannot be judged: a#1: no row of it is here"]
+    assert judge(rows).broken == {"integrity": 4}, "nothing is missing in a trace that is complete"
+
+
+def test_an_end_that_may_be_cut_off_leaves_a_doubt() -> None:
+    rows = rows_of(("a#1", 0, "publish", "0:0.0.1:1@a#1"), ("b#1", 0, "deliver", "0:0.0.1:2@a#1"))
+    report = judge(rows, complete=False)
+    assert report.ok and "may end too early" in str(report.doubts[0])
+    assert judge([*rows, Row("r", "c", "a#1", 1, 9, "leave")], complete=False).broken == {"integrity": 1}
+
+
+def test_agreement_cannot_be_judged_where_the_end_may_be_missing() -> None:
+    rows = [
+        *(Row("r", "c", m, 0, 0, "join", reason="genesis", order="reliable") for m in ("a#1", "b#1", "c#1")),
+        Row("r", "c", "a#1", 1, 1, "publish", event="0:0.0.1:1@a#1"),
+        *(Row("r", "c", m, n, 2, "deliver", event="0:0.0.1:1@a#1") for m, n in (("a#1", 2), ("b#1", 1))),
+    ]
+    assert judge(rows).broken == {"agreement": 1}
+    report = judge(rows, complete=False)
+    assert report.ok and [d.member for d in report.doubts] == ["c#1"]
+
+
+def test_an_unknown_order_is_refused() -> None:
+    with pytest.raises(UnknownOrder, match="a#1: unknown order 'total'"):
+        judge([Row("r", "c", "a#1", 0, 0, "join", reason="genesis", order="total")])
+
+
+def test_two_owners_of_a_ticket() -> None:
+    def rows(second: int, knew: bool) -> list[Row]:
+        first = "0:1.0.1:1@a#1"
+        return [
+            Row("r", "c", "a#1", 0, 10, "ticket", ticket=0, reason="owner 1.0.1"),
+            Row("r", "c", "a#1", 1, 30, "publish", event=first, ticket=0),
+            Row("r", "c", "b#1", 0, 15, "deliver" if knew else "fault", event=first),
+            Row("r", "c", "b#1", 1, second, "ticket", ticket=0, reason="owner 1.0.2"),
+            Row("r", "c", "b#1", 2, second + 1, "publish", event="0:1.0.2:1@b#1", ticket=0),
+            Row("r", "c", "c#1", 0, 50, "deliver", event=first),
+        ]
+
+    (found,) = judge(rows(20, False)).findings
+    assert (found.rule, found.member, found.step, found.event) == ("two owners", "b#1", 1, "0:1.0.2:1@b#1")
+    assert found.witnesses == ("0:1.0.1:1@a#1", "0:1.0.2:1@b#1")
+    assert judge(rows(40, False)).ok, "one after the other"
+    assert judge(rows(20, True)).ok, "its clock is slow: it had delivered the last event of the one before"
+
+
+def test_a_ticket_held_twice_by_one_clock() -> None:
+    """The stricter form for processes with one clock: an owner that publishes nothing counts, too."""
+
+    def row(member: str, lseq: int, t: int, what: str) -> Row:
+        return Row("r", "c", member, lseq, t, "ticket", ticket=1, reason=what)
+
+    first, second = row("a#1", 0, 10, "owner 1.0.1"), row("b#1", 0, 21, "owner 1.0.2")
+    in_time, late = row("a#1", 1, 20, "lost 1.0.1 lease"), row("a#1", 1, 22, "lost 1.0.1 lease")
+    assert judge([first, second]).ok, "neither acted as the owner"
+    assert held_twice([first, in_time, second], {}) == []
+    (found,) = held_twice([first, late, second], {})
+    assert (found.rule, found.member, found.step) == (TWO_OWNERS, "b#1", 0)
+    assert len(held_twice([first, second], {})) == 1, "an owner that never lost the ticket still holds it"
+    assert held_twice([first, second], {"a#1": 15}) == [], "a killed owner does not"

@@ -1,0 +1,255 @@
+"""DataFrame in, DataFrames out: the audit of a table that somebody else has made, in a session of theirs."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tests.audit.judge.batch.rows import HOSTILE, spoiled
+from tests.audit.spark.session import spark  # noqa: F401
+from tests.audit.spark.traces import make, write
+from tests.lab.sim.runs import Run
+from whence.audit.spark import audit, audit_stream, register
+from whence.audit.spark.cost import Cost
+from whence.audit.spark.findings import TABLES
+from whence.audit.spark.job import audit_files
+from whence.audit.spark.tables import manifest, read_table, spark_schema
+from whence.audit.trace import Row, open_trace
+from whence.audit.trace.shiviz import EXPRESSION
+from whence.errors import UsageError
+from whence.lab.sim.scenario import parse
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+
+def in_order(df: DataFrame) -> list[dict[str, Any]]:
+    rows = (row.asDict(recursive=True) for row in df.collect())
+    return sorted(rows, key=lambda row: json.dumps(row, sort_keys=True))
+
+
+def trace(place: Path, seed: int = 1) -> Path:
+    """A run with wrongs, rows that are there twice, and a step that is told of in two ways; and a second run."""
+    rows = spoiled(Run(parse(HOSTILE), seed).rows, random.Random(seed))
+    rows += [*rows[:20], msgspec.structs.replace(rows[-1], t_ns=1)]
+    rows += [msgspec.structs.replace(row, run="again") for row in rows]
+    with open_trace(place) as out:
+        out.append_many(rows)
+    return place
+
+
+def test_one_pass_gives_all_tables(spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
+    """Of what Spark's own reader makes of our JSON lines: numbers are bigint, columns without values are not there. The
+    tables are those of the command, whether a run is judged at one place or spread; the session is as it was."""
+    file = trace(tmp_path / "in" / "t.jsonl")
+    before = dict(spark.sparkContext.getConf().getAll()), spark.conf.get("spark.sql.shuffle.partitions")
+    rows = spark.read.json(str(file))
+    assert dict(rows.dtypes)["ticket"] == "bigint"
+    audit_files(spark, [file], tmp_path / "out")
+    for giant in (None, 100):
+        with audit(rows, giant=giant) as found:
+            for name in TABLES:
+                mine = getattr(found, name)
+                assert mine.dtypes == [(f.name, f.dataType.simpleString()) for f in spark_schema(name).fields]
+                theirs = read_table(spark, tmp_path / "out", name)
+                if name == "quarantine":  # a DataFrame has no files
+                    mine, theirs = mine.select("reason"), theirs.select("reason")
+                assert in_order(mine) == in_order(theirs), (name, giant)
+            assert found.violations.count() and found.quarantine.count() == 4
+    after = dict(spark.sparkContext.getConf().getAll()), spark.conf.get("spark.sql.shuffle.partitions")
+    assert before == after
+
+
+def test_workers_without_our_package_are_named(
+    spark: SparkSession,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At once, and not as the JVM's stack when the first table is used."""
+    rows = spark.read.json(str(trace(tmp_path / "t.jsonl")))
+    bare = tmp_path / "python3"
+    bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "$@"\n')
+    bare.chmod(0o755)
+    for python in (str(bare), "no-such-python"):
+        monkeypatch.setattr(spark.sparkContext, "pythonExec", python)
+        with pytest.raises(UsageError, match=rf"run {python}, which has no whence: .*PYSPARK_PYTHON"):
+            audit(rows)
+
+
+@pytest.mark.parametrize("giant", [None, 100])
+def test_a_small_table_takes_few_tasks_in_a_session_with_200_partitions(
+    spark: SparkSession,  # noqa: F811
+    tmp_path: Path,
+    giant: int | None,
+) -> None:
+    """Each of 200 tasks would start a Python worker for nothing."""
+    theirs = spark.newSession()
+    theirs.conf.set("spark.sql.shuffle.partitions", "200")
+    rows = theirs.read.json(str(trace(tmp_path / "t.jsonl")))
+    tasks = theirs.sparkContext.statusTracker()
+    theirs.sparkContext.setJobGroup("few tasks", "")
+    try:
+        with audit(rows, giant=giant) as found:
+            assert found.violations.count()
+            stages = [
+                stage
+                for job in tasks.getJobIdsForGroup("few tasks")
+                for stage in tasks.getJobInfo(job).stageIds  # type: ignore[union-attr]
+            ]
+    finally:
+        theirs.sparkContext.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+    ran = [info.numTasks for stage in stages if (info := tasks.getStageInfo(stage)) is not None]
+    assert ran and max(ran) <= 16
+    assert theirs.conf.get("spark.sql.shuffle.partitions") == "200"
+
+
+def test_six_columns_are_enough(spark: SparkSession) -> None:  # noqa: F811
+    """Three processes, an effect before its cause; types as other sources have them."""
+    a, b = "0:1.0.1:1@a", "1:1.0.1:1@b"
+    said = [("a", 0, "publish", a), ("b", 0, "deliver", a), ("b", 1, "publish", b)]
+    said += [("c", 0, "deliver", b), ("c", 1, "deliver", a)]
+    rows = [(7, "x", member, lseq, kind, event, [1]) for member, lseq, kind, event in said]
+    df = spark.createDataFrame(
+        rows, "run int, cluster string, member string, lseq short, kind string, event string, more array<int>"
+    )
+    found = audit(df.withColumn("lseq", F.col("lseq").cast("decimal(20,0)")))
+    (violation,) = found.violations.collect()
+    assert (violation.run, violation.rule, violation.member, violation.event) == ("7", "causal", "c", a)
+    assert [row.verdict for row in found.verdicts.orderBy("member", "lseq").collect()] == [
+        "in order",
+        "over a gap",
+        "inverted",
+    ]
+    found.unpersist()
+
+
+def test_a_wrong_table_is_refused_at_once_with_all_that_is_wrong(spark: SparkSession) -> None:  # noqa: F811
+    df = spark.createDataFrame([("r", 1.5, {"a": 1})], "run string, lseq double, token map<string, int>")
+    with pytest.raises(UsageError) as refused:
+        audit(df)
+    said = str(refused.value)
+    assert "no column cluster, member, kind, event;" in said
+    assert "lseq is double, not bigint" in said and "token is map<string,int>, not string" in said
+    assert "\n" not in said and "Exception" not in said
+
+
+def test_rows_that_cannot_be_judged_are_in_quarantine(spark: SparkSession) -> None:  # noqa: F811
+    rows = [("r", "c", "a", 0, "join", None, "causal"), ("r", "c", "b", 0, "join", None, "casual")]
+    rows += [(None, "c", "a", 1, "publish", "e@a", None), ("r", "c", "a", -1, "publish", "f@a", None)]
+    df = spark.createDataFrame(
+        rows, "run string, cluster string, member string, lseq int, kind string, event string, order string"
+    )
+    with audit(df) as found:
+        reasons = {row.reason.partition(" (")[0]: (row.file, row.position) for row in found.quarantine.collect()}
+        members = [row.member for row in found.members.collect()]
+    refused = ("no value in column 'run'", "lseq is below 0", "unknown order 'casual'")
+    assert reasons == dict.fromkeys(refused, ("", -1)) and members == ["a"]
+
+
+def test_an_empty_table(spark: SparkSession) -> None:  # noqa: F811
+    df = spark.createDataFrame([], "run string, cluster string, member string, lseq long, kind string, event string")
+    with audit(df) as found:
+        assert [getattr(found, name).count() for name in TABLES] == [0] * 6
+
+
+def test_many_runs_in_one_table(spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
+    """Injected wrongs, by identity; some runs are spread, others not."""
+    made, injected = make(20_000, runs=4, origins=5, members=20, wrongs=8)
+    longer, _ = make(8_000, runs=1, origins=5, members=20, wrongs=0, seed=9)
+    at = longer[0].schema.get_field_index("run")
+    named = pa.array(["longer"] * longer[0].num_rows).cast(longer[0].schema.field(at).type)
+    longer[0] = longer[0].set_column(at, longer[0].schema.field(at), named)
+    write(made + longer, tmp_path / "in", layout="mixed", files=3)
+    rows = spark.read.parquet(str(tmp_path / "in"))
+    with audit(rows, complete=True, giant=6_000) as found:
+        wrong = found.violations.collect()
+        assert {row.run for row in found.members.select("run").distinct().collect()} >= {"longer"}
+    causal = {(row.run, row.member, row.event) for row in wrong if row.rule == "causal"}
+    twice = {(row.run, row.member, row.event) for row in wrong if row.rule == "integrity"}
+    assert causal == injected.inverted and twice == injected.duplicates
+
+
+# -- our own sources
+
+
+def test_the_source_whence(spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
+    """A partition for each piece; bad files and lines are rows with `bad`, and the audit puts them into quarantine as
+    the command does. A schema of one's own reads only its columns."""
+    register(spark)
+    place = trace(tmp_path / "in" / "t.jsonl").parent
+    write(make(2_000, runs=2, origins=3, members=5, wrongs=0)[0], place / "parquet")
+    (place / "noise.parquet").write_bytes(b"noise")
+    (place / "half.jsonl").write_text('{"run": "r"\n')
+    rows = spark.read.format("whence").load(str(place))
+    assert rows.rdd.getNumPartitions() == 5
+    audit_files(spark, [place], tmp_path / "out")
+    with audit(rows) as found:
+        for name in TABLES:
+            assert in_order(getattr(found, name)) == in_order(read_table(spark, tmp_path / "out", name)), name
+    few = spark.read.format("whence").schema("member string, lseq long").load(str(place / "parquet" / "*.parquet"))
+    assert few.columns == ["member", "lseq"] and few.where("member is null").count() == 0 < few.count()
+
+
+def test_the_source_shiviz(spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
+    register(spark)
+    (tmp_path / "a.log").write_text('noise\na {"a": 1}\nstarts\nb {"a": 1, "b": 1}\nhears\n')
+    logs = spark.read.format("shiviz").option("parser", EXPRESSION).load(str(tmp_path))
+    steps = logs.where("bad is null").orderBy("position").collect()
+    assert [(row.member, row.event, row.position, row.reason) for row in steps] == [
+        ("a", "a:1", 2, "starts"),
+        ("b", "b:1", 4, "hears"),
+    ]
+    (rest,) = logs.where("bad is not null").collect()
+    assert (rest.position, rest.raw) == (1, "noise")
+
+
+def test_a_stream_of_ones_own(spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
+    """Two queries one after the other, as after a kill: the second goes on from the state in the checkpoint. Together
+    they find what the audit finds, each verdict once."""
+    a, b = "0:1.0.1:1@a", "1:1.0.1:1@b"
+    said = [("a", 0, "publish", a), ("b", 0, "deliver", a), ("c", 0, "deliver", b), ("c", 1, "deliver", a)]
+    rows = [Row("wrong", "x", member, lseq, 0, kind, event) for member, lseq, kind, event in said]
+    rows += [*Run(parse(HOSTILE), 1).rows, Row("wrong", "x", "b", 1, 0, "publish", b)]
+    half = len(rows) // 2
+    schema = spark_schema("events")
+    for number, some in enumerate((rows[:half], rows[half:])):
+        with open_trace(tmp_path / "in" / f"{number}.jsonl") as out:
+            out.append_many(some)
+        steps = spark.readStream.schema(schema).json(str(tmp_path / "in"))
+        sink = audit_stream(steps).writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "saved"))
+        query = sink.trigger(availableNow=True).start(str(tmp_path / "out"))
+        query.awaitTermination()
+    found = spark.read.parquet(str(tmp_path / "out"))
+    with audit(spark.read.json(str(tmp_path / "in"))) as batch:
+        expected = in_order(batch.verdicts), {(row.rule, row.member, row.event) for row in batch.violations.collect()}
+    violations = found.where("violations is not null").select("violations.*").collect()
+    assert in_order(found.where("verdicts is not null").select("verdicts.*")) == expected[0]
+    assert {(row.rule, row.member, row.event) for row in violations} == expected[1] == {("causal", "c", a)}
+
+
+def test_the_manifest_tells_what_an_audit_took(spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
+    file = trace(tmp_path / "in" / "t.jsonl")
+    found = audit_files(spark, [file], tmp_path / "out")
+    said = manifest(tmp_path / "out")["cost"]
+    assert said["seconds"] > 0 and said["tasks"] >= said["stages"] >= 1
+    assert (said["rows"], said["bytes"]) == (found.rows, file.stat().st_size)
+
+
+def test_progress_is_told_by_tasks_and_rows(spark: SparkSession) -> None:  # noqa: F811
+    told: list[str] = []
+    cost = Cost(spark, 1_000, told.append)
+    with cost.open():
+        spark.range(0, 8, 1, 4).mapInArrow(lambda batches: batches, "id long").collect()
+        assert cost.told()["tasks"] == 4
+        cost.say()
+    assert "stage 1: 4 of 4 tasks, about 1,000 of 1,000 rows" in told
+    spark.range(1).collect()
+    assert cost.told()["tasks"] == 4  # not what others do

@@ -1,0 +1,299 @@
+"""Metrics against the same quantities computed in plain Python over the same rows."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.audit.spark.session import spark
+from tests.long import few
+from whence.audit.spark import audit, ingest
+from whence.audit.spark.job import audit_files
+from whence.audit.spark.measure import metrics
+from whence.audit.spark.tables import read_table, require, spark_schema
+from whence.audit.trace import Row, open_trace
+from whence.errors import UsageError
+from whence.lab.sim.run import run
+from whence.lab.sim.scenario import load
+
+__all__ = ["spark"]
+
+SCENARIOS = Path(__file__).parents[3] / "src" / "whence" / "lab" / "scenarios"
+SECOND = 10**9
+Scope = tuple[str, str, str | None, int | None]
+
+
+def events_of(spark: SparkSession, rows: Iterable[Row]) -> DataFrame:
+    schema = spark_schema("events")
+    dicts = ({**msgspec.structs.asdict(row), "file": "f"} for row in rows)
+    return spark.createDataFrame([tuple(d[f.name] for f in schema.fields) for d in dicts], schema)
+
+
+def hostile(seed: int) -> list[Row]:
+    rows: list[Row] = []
+    run(load(SCENARIOS / "hostile.toml"), seed, sink=rows.append)
+    return rows
+
+
+def judged(rows: Iterable[Row]) -> list[tuple[object, ...]]:
+    """A verdict for every delivery; which one does not matter here."""
+    kinds = ("in order", "inverted", "over a gap", "after a gap", "duplicate", "unknown")
+    return [
+        (r.run, r.cluster, r.member, r.lseq, r.event, r.origin, 1, kinds[r.lseq % 6], "causal", None, None, None, False)
+        for r in rows
+        if r.kind == "deliver"
+    ]
+
+
+def nearest_rank(values: list[float], q: float) -> float:
+    ordered = sorted(values)
+    return ordered[max(0, -int(-q * len(ordered) // 1) - 1)]
+
+
+class Plain:
+    """The independent account."""
+
+    def __init__(self, rows: list[Row], window: int | None) -> None:
+        self.rows, self.window = rows, window
+        self.values: dict[tuple[Scope, str], float] = {}
+        self.born: dict[tuple[str, str, str | None], int] = {}
+        for r in rows:
+            if r.kind == "publish":
+                key = (r.run, r.cluster, r.event)
+                self.born[key] = min(r.t_ns, self.born.get(key, r.t_ns))
+
+    def start(self, t: int) -> int | None:
+        return None if self.window is None else t // self.window * self.window
+
+    def scopes(self, r: Row, member: str, t: int) -> set[Scope]:
+        return {(r.run, r.cluster, m, w) for m in (None, member) for w in (None, self.start(t))}
+
+    def count(self) -> None:
+        groups: dict[Scope, list[Row]] = defaultdict(list)
+        for r in self.rows:
+            for scope in self.scopes(r, r.member, r.t_ns):
+                groups[scope].append(r)
+        for scope, mine in groups.items():
+            n = Counter(r.kind for r in mine)
+            put = {"published": n["publish"], "received": n["receive"], "delivered": n["deliver"]}
+            span = (max(r.t_ns for r in mine) - min(r.t_ns for r in mine)) / 1e9
+            seconds = span if scope[3] is None else (self.window or 0) / 1e9
+            if seconds:
+                put["publishes_per_s"] = n["publish"] / seconds
+                put["deliveries_per_s"] = n["deliver"] / seconds
+            drops = Counter(r.reason for r in mine if r.kind == "drop")
+            put |= {f"dropped_{x.replace('-', '_')}": drops[x] for x in ("late", "overflow", "invalid", "two-owners")}
+            sizes = [r.bytes for r in mine if r.kind == "publish" and r.bytes is not None]
+            clocks = [r.clock for r in mine if r.kind == "publish" and r.clock is not None]
+            if sizes:
+                put |= {"message_bytes_mean": sum(sizes) / len(sizes), "message_bytes_max": max(sizes)}
+            for kind, column, metric in (("publish", "control", "control_bytes"), ("receive", "held", "buffer_fill")):
+                found = [getattr(r, column) for r in mine if r.kind == kind and getattr(r, column) is not None]
+                if found:
+                    put |= {f"{metric}_mean": sum(found) / len(found), f"{metric}_max": max(found)}
+            if clocks:
+                put["control_entries_mean"] = sum(len([e for e in c.split() if e != "-"]) for c in clocks) / len(clocks)
+                put["control_chars_mean"] = sum(map(len, clocks)) / len(clocks)
+            if n["send"]:
+                put |= {"sends": n["send"], "send_bytes": sum(r.bytes or 0 for r in mine if r.kind == "send")}
+            asks = [r.reason or "" for r in mine if r.kind == "recover" and (r.reason or "").startswith("ask")]
+            gone = [r.reason or "" for r in mine if r.kind == "recover" and (r.reason or "").startswith("give")]
+            came = sum(r.kind == "receive" and r.reason == "recovered" for r in mine)
+            given_up = sum(map(self.size, gone))
+            put |= {"recovery_attempts": len(asks), "recovery_asked": sum(map(self.size, asks))}
+            put |= {"recovery_recovered": came, "recovery_given_up": given_up}
+            if came + given_up:
+                put["recovery_success"] = came / (came + given_up)
+            self.values |= {(scope, name): float(value) for name, value in put.items()}
+
+    @staticmethod
+    def size(reason: str) -> int:
+        found = re.search(r"[\d.]+:(\d+)-?(\d*)", reason)
+        assert found, reason
+        return int(found[2] or found[1]) - int(found[1]) + 1
+
+    def wait(self) -> None:
+        groups: dict[Scope, list[float]] = defaultdict(list)
+        for r in self.rows:
+            born = self.born.get((r.run, r.cluster, r.event))
+            if r.kind == "deliver" and r.member != r.origin and born is not None:
+                for scope in self.scopes(r, r.member, r.t_ns):
+                    groups[scope].append((r.t_ns - born) / 1e6)
+        for scope, ms in groups.items():
+            assert len(ms) < 10_000  # so that the approximation has to be exact
+            self.values |= {(scope, f"latency_p{p}_ms"): nearest_rank(ms, p / 100) for p in (50, 90, 99)}
+            self.values[scope, "latency_max_ms"] = max(ms)
+
+    def lose(self) -> None:
+        lives: dict[tuple[str, str, str], list[list[Row]]] = defaultdict(list)
+        by_life: dict[tuple[str, str, str], list[Row]] = defaultdict(list)
+        for r in self.rows:
+            by_life[r.run, r.cluster, r.member].append(r)
+        for (of, cluster, member), mine in sorted(by_life.items(), key=lambda x: min(r.t_ns for r in x[1])):
+            lives[of, cluster, member.partition("#")[0]].append(mine)
+        sums: dict[Scope, Counter[str]] = defaultdict(Counter)
+        for (of, cluster, _), each in lives.items():
+            if any(r.kind in ("leave", "crash") for r in each[-1]):
+                continue
+            seat: list[Row] = []
+            for mine in each:
+                joins = [r for r in mine if r.kind == "join"]
+                seat = (seat if any(r.reason == "checkpoint" for r in joins) else []) + mine
+            begun = max(r.t_ns for r in seat if r.kind == "join" and r.reason != "checkpoint")
+            have = {kind: {r.event for r in seat if r.kind == kind} for kind in ("deliver", "receive", "drop")}
+            late = {r.event for r in seat if r.kind == "drop" and r.reason == "late"}
+            for (o, c, event), t in self.born.items():
+                if (o, c) != (of, cluster) or t < begun:
+                    continue
+                for scope in self.scopes(each[-1][0], each[-1][0].member, t):
+                    what = sums[scope]
+                    what["due"] += 1
+                    if event in have["deliver"]:
+                        continue
+                    what["lost"] += 1
+                    held = event in have["receive"] or event in have["drop"]
+                    what["lost_late" if event in late else "lost_held" if held else "lost_never_received"] += 1
+        for scope, what in sums.items():
+            for name in ("due", "lost", "lost_late", "lost_held", "lost_never_received"):
+                self.values[scope, name] = float(what[name])
+            self.values[scope, "loss"] = what["lost"] / what["due"]
+
+    def spread(self) -> None:
+        there: dict[tuple[str, str, int | None], set[str]] = defaultdict(set)
+        load: dict[tuple[str, str, int | None], dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
+        names = {"publish": "published", "deliver": "delivered", "send": "sends"}
+        for r in self.rows:
+            for w in {None, self.start(r.t_ns)}:
+                there[r.run, r.cluster, w].add(r.member)
+                if r.kind in names:
+                    load[r.run, r.cluster, w][names[r.kind]][r.member] += 1
+                if r.kind == "receive" and r.peer:
+                    load[r.run, r.cluster, w]["served"][r.peer] += 1
+        for (of, cluster, w), members in there.items():
+            for name in ("published", "delivered", "sends", "served"):
+                xs = sorted(load[of, cluster, w][name][m] for m in members)
+                if name == "served":
+                    for m in members:
+                        self.values[(of, cluster, m, w), name] = float(load[of, cluster, w][name][m])
+                n, mean = len(xs), sum(xs) / len(xs)
+                if mean:
+                    scope = (of, cluster, None, w)
+                    self.values[scope, f"{name}_cv"] = (sum((x - mean) ** 2 for x in xs) / n) ** 0.5 / mean
+                    pairs = sum(abs(a - b) for a in xs for b in xs)  # the definition, not the shortcut
+                    self.values[scope, f"{name}_gini"] = pairs / (2 * n * n * mean)
+                    self.values[scope, f"{name}_max_over_mean"] = max(xs) / mean
+
+    def judge(self) -> None:
+        names = {0: "in_order", 1: "inverted", 2: "over_gap", 3: "after_gap", 4: "duplicate", 5: "unknown"}
+        for r in self.rows:
+            if r.kind == "deliver":
+                for scope in self.scopes(r, r.member, r.t_ns):
+                    for i, name in names.items():
+                        old = self.values.get((scope, name), 0.0)
+                        self.values[scope, name] = old + (r.lseq % 6 == i)
+
+
+def compare(spark: SparkSession, rows: list[Row], window: int | None) -> dict[tuple[Scope, str], float]:
+    """Every value of both accounts, and no value in one alone."""
+    plain = Plain(rows, window)
+    for part in (plain.count, plain.wait, plain.lose, plain.spread, plain.judge):
+        part()
+    verdicts = spark.createDataFrame(judged(rows), spark_schema("verdicts"))
+    table = require(metrics(events_of(spark, rows), verdicts, window), "metrics").collect()
+    ours = {((r.run, r.cluster, r.member, r.window_start_ns), r.name): r.value for r in table}
+    assert len(ours) == len(table), "a value is there twice"
+    assert ours.keys() == plain.values.keys()
+    wrong = {k: (ours[k], v) for k, v in plain.values.items() if ours[k] != pytest.approx(v, rel=1e-9, abs=1e-12)}
+    assert not wrong
+    return ours
+
+
+@pytest.mark.parametrize("seeds", few([[3], [3, 11]], 1), ids=len)
+def test_whole_runs_of_the_simulator(spark: SparkSession, seeds: Sequence[int]) -> None:
+    values = compare(spark, [row for seed in seeds for row in hostile(seed)], None)
+    whole = ("hostile-3", "main", None, None)
+    assert values[whole, "recovery_recovered"] > 0
+    assert values[whole, "buffer_fill_max"] > values[whole, "buffer_fill_mean"] >= 1
+    assert values[whole, "control_bytes_mean"] > 0
+
+
+def awkward() -> list[Row]:
+    """What those runs do not have: losses of every kind, a second life from a checkpoint, one from a snapshot, sends,
+    an id used twice, an event that nobody published, a window without anything."""
+    rows: list[Row] = []
+    steps: Counter[str] = Counter()
+
+    def add(member: str, t: float, kind: str, event: str | None = None, **more: object) -> None:
+        origin = event.partition("@")[2] if event else None
+        rows.append(
+            Row("r", "c", member, steps[member], int(t * SECOND), kind, event=event, origin=origin, **more)  # type: ignore[arg-type]
+        )
+        steps[member] += 1
+
+    for m in ("a#1", "b#1", "c#1", "d#1"):
+        add(m, 0, "join", reason="genesis", order="causal")
+    ids = [f"0:0.0.1:{s}@a#1" for s in range(1, 9)]
+    for i, e in enumerate(ids):
+        add("a#1", 1 + i, "publish", e, bytes=10 * (i + 1), control=27, clock=f"0.0.1:{i + 1} - -")
+        add("a#1", 1 + i, "deliver", e)
+        add("a#1", 1 + i, "send", peer="b#1", bytes=100)
+    for e in ids[:3]:
+        add("b#1", 4.5, "receive", e, peer="a#1", held=1)
+        add("b#1", 4.5, "deliver", e)
+    add("b#1", 4.6, "deliver", ids[0])  # twice
+    add("b#1", 4.7, "deliver", "9:9.9.9:9@nobody#1")
+    add("b#1", 5, "recover", ticket=0, reason="ask 0.0.1:4-6", peer="a#1 c#1")
+    add("b#1", 5.5, "receive", ids[5], reason="recovered", peer="c#1")
+    add("b#1", 6, "recover", ticket=0, reason="give up 0.0.1:4-5: nobody has it")
+    add("b#1", 6, "recover", ticket=0, reason="give up 0.0.1:7: nobody has it")
+    add("b#1", 6, "deliver", ids[5], reason="gap")
+    add("b#1", 6.1, "drop", ids[3], reason="late")
+    add("b#1", 6.2, "receive", ids[6], peer="a#1", held=2)  # held for ever
+    add("b#1", 6.3, "drop", ids[7], reason="overflow")
+    add("c#1", 2.5, "deliver", ids[0])
+    add("c#1", 2.6, "crash")
+    add("c#2", 4, "join", reason="checkpoint", peer="c#1", order="causal")
+    add("c#2", 4.2, "deliver", ids[1])
+    add("d#1", 2.5, "leave")
+    add("d#2", 5.5, "join", reason="snapshot", token="b#1/1", order="causal")
+    add("d#2", 60, "deliver", ids[6])
+    add("a#1", 61, "publish", ids[0], bytes=1)  # the id was used before
+    return rows
+
+
+def test_losses_restarts_windows(spark: SparkSession) -> None:
+    values = compare(spark, awkward(), 2 * SECOND)
+    b, c, d = (("r", "c", m, None) for m in ("b#1", "c#2", "d#2"))
+    assert [values[b, f"lost_{x}"] for x in ("late", "held", "never_received")] == [1, 2, 1]
+    assert (values[c, "due"], values[c, "lost"]) == (8, 6)
+    assert (values[d, "due"], values[d, "lost"]) == (3, 2)
+    assert (("r", "c", "c#1", None), "due") not in values, "its second life goes on from there"
+    assert values[b, "recovery_success"] == 0.25
+
+
+def test_the_table_of_an_audit(spark: SparkSession, tmp_path: Path) -> None:
+    """`audit_files(metrics=True)` writes what the functions give, and leaves the session's settings as they were."""
+    with open_trace(tmp_path / "trace" / "rows.jsonl") as trace:
+        trace.append_many(awkward())
+    names = ("spark.sql.adaptive.enabled", "spark.sql.shuffle.partitions", "spark.sql.codegen.wholeStage")
+    before = [spark.conf.get(name) for name in names]
+    audit_files(spark, [tmp_path / "trace"], tmp_path / "out", metrics=True)
+    assert [spark.conf.get(name) for name in names] == before
+    written = {tuple(row) for row in read_table(spark, tmp_path / "out", "metrics").collect()}
+    events = ingest.events(ingest.raw(spark, [tmp_path / "trace"]))
+    assert written == {tuple(row) for row in metrics(events, audit(events).verdicts).collect()}
+    assert ("r", "c", "b#1", None, "buffer_fill_max", 2.0) in written
+
+
+def test_a_window_of_nothing_is_refused(spark: SparkSession) -> None:
+    empty = spark.createDataFrame([], spark_schema("events"))
+    verdicts = spark.createDataFrame([], spark_schema("verdicts"))
+    with pytest.raises(UsageError, match="at least 1 ns"):
+        metrics(empty, verdicts, 0)
+    assert metrics(empty, verdicts, SECOND).collect() == []

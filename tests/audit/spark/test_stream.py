@@ -1,0 +1,595 @@
+"""The stream gives the verdicts of the batch: in whatever pieces the trace comes, and whatever is killed when."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.audit.spark.session import spark
+from tests.audit.spark.traces import make
+from tests.long import few
+from whence.audit.judge import Finding, Follower, Verdict
+from whence.audit.judge.batch import audited, tables
+from whence.audit.judge.batch.coding import code
+from whence.audit.judge.batch.compiled import interpreted
+from whence.audit.judge.batch.following import fed, verdict_table
+from whence.audit.judge.follow import CHECKPOINTS, Changes, Step, step_of
+from whence.audit.spark import blocks, stream
+from whence.audit.spark.growing import GrowingReader, reach, read
+from whence.audit.spark.stream import StreamAudit, read_mark, read_stream
+from whence.audit.spark.tables import arrow_schema
+from whence.audit.trace import JsonlTrace, Row
+from whence.cli import main
+from whence.errors import TraceError, UsageError, WhenceError
+from whence.lab.sim.run import run
+from whence.lab.sim.scenario import load
+
+__all__ = ["spark"]
+
+SCENARIOS = Path(__file__).parents[3] / "src" / "whence" / "lab" / "scenarios"
+Verdicts = dict[tuple[str, str, str, int], dict[str, Any]]
+
+
+@cache
+def _hostile(seed: int) -> list[Row]:
+    rows: list[Row] = []
+    run(load(SCENARIOS / "hostile.toml"), seed, sink=rows.append)
+    return rows
+
+
+def hostile(seed: int) -> list[Row]:
+    return _hostile(seed).copy()
+
+
+def as_table(rows: Iterable[Row]) -> pa.Table:
+    fields = [f for f in arrow_schema("events") if f.name != "file"]
+    columns = {f.name: [getattr(r, f.name) for r in rows] for f in fields}
+    return pa.Table.from_pydict(columns, schema=pa.schema(fields))
+
+
+def to_rows(table: pa.Table) -> list[Row]:
+    return [Row(**{k: v for k, v in row.items() if k in Row.__struct_fields__}) for row in table.to_pylist()]
+
+
+def batch(rows: list[Row]) -> tuple[Verdicts, list[dict[str, Any]]]:
+    """What the batch says of these rows."""
+    verdicts: Verdicts = {}
+    violations: list[dict[str, Any]] = []
+    for name in sorted({r.run for r in rows}):
+        judged = audited.audited(code(as_table([r for r in rows if r.run == name])))
+        assert judged.circles == 0
+        verdicts |= by_step(tables.verdicts(judged, name, "main").to_pylist())
+        violations += tables.violations(judged, name, "main").to_pylist()
+    return verdicts, violations
+
+
+def by_step(rows: Iterable[dict[str, Any]]) -> Verdicts:
+    found = list(rows)
+    out = {(r["run"], r["cluster"], r["member"], r["lseq"]): r for r in found}
+    assert len(out) == len(found), "a delivery was judged twice"
+    return out
+
+
+def streamed(spark: SparkSession, out: Path) -> Verdicts:
+    return by_step(r.asDict() for r in read_stream(spark, out, "verdicts").collect())
+
+
+# -- the audit alone
+
+
+def step(row: Row) -> tuple[str, int, Step | None]:
+    return row.member, row.lseq, step_of(row)
+
+
+def follow(rows: list[Row], rng: random.Random, few: int) -> tuple[Verdicts, set[tuple[Any, ...]]]:
+    """Feed them in pieces, with the state written down and read again in between; then say that this was all. `few`:
+    rows from which on they go through the compiled loop (which is interpreted here)."""
+    follower, saved = Follower(), list[bytes]()
+    verdicts: list[dict[str, Any]] = []
+    violations: list[Finding] = []
+    key = (rows[0].run, "main")
+    at = 0
+    while at < len(rows):
+        size = rng.randint(1, 700)
+        with interpreted():
+            table, found = fed(follower, as_table(rows[at : at + size]), *key, few)
+        verdicts += table.to_pylist()
+        violations += found
+        saved.append(msgspec.msgpack.encode(follower.changes()))
+        at += size
+        if rng.random() < 0.2:
+            follower = Follower()
+            for changes in saved:
+                follower.apply(msgspec.msgpack.decode(changes, type=Changes))
+    end, judged = follower.settled()
+    found = end.findings()
+    verdicts += verdict_table(*key, judged, found).to_pylist()
+    violations += found
+    return by_step(verdicts), {(f.rule, f.member, f.step, f.event) for f in violations if f.doubt is None}
+
+
+def all_but_agreement(violations: Iterable[dict[str, Any]]) -> set[tuple[Any, ...]]:
+    """What the stream tells of while it runs; that one rule needs the end of the trace."""
+    return {(v["rule"], v["member"], v["lseq"], v["event"]) for v in violations if v["rule"] != "agreement"}
+
+
+@pytest.mark.parametrize("few", [10**9, 0], ids=["by row", "by loop"])
+@pytest.mark.parametrize("seed", [3, 7, 11, 39])
+def test_verdict_by_verdict_as_the_batch_in_any_order(seed: int, few: int) -> None:
+    rows = hostile(seed)
+    verdicts, violations = batch(rows)
+    rng = random.Random(seed)
+    assert follow(rows, rng, few) == (verdicts, all_but_agreement(violations))
+    rng.shuffle(rows)
+    assert follow(rows + rows[:100], rng, few) == (verdicts, all_but_agreement(violations))
+
+
+def test_exceptions_alone() -> None:
+    """What `audit_stream(exceptions=True)` leaves out is in order, row by row and by the loop."""
+    rows = as_table(hostile(7))
+    for least in (0, 10**9):
+        with interpreted():
+            every, wrong = fed(Follower(), rows, "r", "main", least)
+            some, again = fed(Follower(), rows, "r", "main", least, exceptions=True)
+        kept = [row for row in every.to_pylist() if row["verdict"] != "in order"]
+        assert some.to_pylist() == kept and wrong == again
+        assert 0 < len(kept) < every.num_rows
+
+
+def test_injected_wrongs_are_all_found() -> None:
+    tables, injected = make(20_000, runs=2, origins=5, members=60, wrongs=8)
+    found: dict[str, set[tuple[str, str, str]]] = {}
+    claims: set[tuple[str, str, str]] = set()
+    for table in tables:
+        rows = to_rows(table)
+        random.Random(1).shuffle(rows)
+        verdicts, violations = batch(rows)
+        mine, told = follow(rows, random.Random(2), few=0)
+        assert mine == verdicts and told == all_but_agreement(violations)
+        claims |= {(v[0], rows[0].run, v[1] if v[0] == "two owners" else v[3]) for v in told}
+        for v in mine.values():
+            found.setdefault(v["verdict"], set()).add((v["run"], v["member"], v["event"]))
+    assert found["inverted"] == injected.inverted
+    assert found["over a gap"] == injected.openers
+    assert found["duplicate"] == injected.duplicates
+    assert {(of, again) for rule, of, again in claims if rule == "two owners"} == injected.owners
+    assert {(of, again) for rule, of, again in claims if rule == "reused id"} == {(w[0], w[2]) for w in injected.reused}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_is_missing_is_judged_as_the_batch_does_when_the_trace_is_complete(seed: int) -> None:
+    """Steps, publishes, snapshots and whole lives that never come: until then their effects wait, then they do not."""
+    rng = random.Random(seed)
+    rows = hostile((3, 11, 39)[seed % 3])
+    lost = rng.choice([r for r in rows if r.kind == "publish"])
+    tokens = [r for r in rows if r.kind == "snapshot"]
+    gone = {(r.member, r.lseq) for r in rng.sample(rows, 5)} | {(lost.member, lost.lseq)}
+    if seed % 2 and tokens:
+        gone.add((tokens[0].member, tokens[0].lseq))
+    late = rng.choice(sorted({r.member for r in rows})) if seed >= 4 else None
+    left = [r for r in rows if (r.member, r.lseq) not in gone and r.member != late]
+    verdicts, violations = batch(left)
+    follower = Follower()
+    judged = follower.feed(map(step, left))
+    assert follower.waiting and len(judged) < len(verdicts)
+    assert follow(left, rng, few=350) == (verdicts, all_but_agreement(violations))
+    # ... and as if nothing had been missing, when it comes after all.
+    follower.settled()
+    judged += follower.feed(map(step, [r for r in rows if (r.member, r.lseq) in gone or r.member == late]))
+    whole, _ = batch(rows)
+    assert {(j.member, j.step): j.verdict.text for j in judged} == {k[2:]: v["verdict"] for k, v in whole.items()}
+    assert not follower.waiting
+
+
+def test_state_does_not_grow_with_deliveries_or_checkpoints() -> None:
+    def steps(first: int, n: int) -> list[tuple[str, int, Step | None]]:
+        out: list[tuple[str, int, Step | None]] = []
+        for k in range(first, first + n, 2):
+            out += [
+                ("b#1", k, Step("deliver", "0:0.0.1:1@a#1")),
+                ("b#1", k + 1, Step("snapshot", token=f"checkpoint {k}")),
+            ]
+        return out
+
+    follower = Follower()
+    follower.feed([("a#1", 0, Step("join", reason="genesis")), ("a#1", 1, Step("publish", "0:0.0.1:1@a#1"))])
+    follower.feed(steps(0, 10 * CHECKPOINTS))
+    before = len(msgspec.msgpack.encode(follower.whole()))
+    assert len(follower.feed(steps(10 * CHECKPOINTS, 10_000))) == 5_000
+    assert len(msgspec.msgpack.encode(follower.whole())) < before + 100
+    follower.feed(
+        [("b#2", 0, Step("join", reason="checkpoint", peer="b#1", token=f"checkpoint {10 * CHECKPOINTS + 9_998}"))]
+    )
+    (judged,) = follower.feed([("b#2", 1, Step("deliver", "0:0.0.1:1@a#1"))])
+    assert judged.verdict is Verdict.DUPLICATE, "its last checkpoint was kept"
+
+
+# -- the source
+
+
+def test_the_source_takes_complete_lines_and_row_groups_only(tmp_path: Path) -> None:
+    rows = [Row("r", "main", "a#1", n, n, "fault") for n in range(5)]
+    text = b"".join(msgspec.json.encode(r) + b"\n" for r in rows)
+    one = len(text) // 5
+    file = tmp_path / "a.jsonl"
+    file.write_bytes(text[: 2 * one + 7])
+    (tmp_path / ".hidden.jsonl").write_bytes(text)
+    (tmp_path / "half.parquet").write_bytes(b"PAR1 and then nothing")
+    assert reach(tmp_path, {}, None) == {"a.jsonl": 2 * one}
+    file.write_bytes(text)
+    assert reach(tmp_path, {"a.jsonl": 2 * one}, None) == {"a.jsonl": 5 * one}
+    assert reach(tmp_path, {}, None, target={"a.jsonl": 3 * one}) == {"a.jsonl": 3 * one}
+    pq.write_table(as_table(rows), tmp_path / "b.parquet", row_group_size=2)
+    assert reach(tmp_path, {"a.jsonl": 5 * one}, None) == {"a.jsonl": 5 * one, "b.parquet": 3}
+    assert reach(tmp_path, {"a.jsonl": 5 * one}, 1) == {"a.jsonl": 5 * one, "b.parquet": 1}
+    assert read(str(tmp_path / "b.parquet"), 1, 3)["lseq"].to_pylist() == [2, 3, 4]
+    assert read(str(file), one, 3 * one)["lseq"].to_pylist() == [1, 2]
+    file.write_bytes(text[:one])
+    with pytest.raises(TraceError, match="a trace only grows"):
+        read(str(file), one, 3 * one)
+
+
+def test_the_source_in_blocks_has_the_same_rows(tmp_path: Path) -> None:
+    """Of two runs in one file, with a line that is no row; of a Parquet file, from its second row group on."""
+    rows = [Row(f"r{n % 2}", "main", "a#1", n, n, "publish", event=f"a#1/{n}") for n in range(6)]
+    lines = [msgspec.json.encode(row) + b"\n" for row in rows]
+    (tmp_path / "a.jsonl").write_bytes(b"".join([*lines[:3], b"no row\n", *lines[3:]]))
+    pq.write_table(as_table(rows), tmp_path / "b.parquet", row_group_size=2)
+    reader = GrowingReader(str(tmp_path), 1 << 20, blocks=True)
+    found: dict[str, list[tuple[str, int]]] = {}
+    for span in reader.partitions({"b.parquet": 1}, reach(tmp_path, {}, None)):
+        for batch in reader.read(span):
+            assert tuple(batch.schema.names) == blocks.BLOCK_COLUMNS
+            [one] = batch.to_pylist()
+            table = pa.ipc.open_stream(one["block"]).read_all()
+            where = table["position" if one["run"] == blocks.REFUSED else "lseq"].to_pylist()
+            names = [Path(str(file)).name for file in table["file"].to_pylist()]
+            found.setdefault(one["run"], []).extend(zip(names, where, strict=True))
+    assert {run: sorted(places) for run, places in found.items()} == {
+        blocks.REFUSED: [("a.jsonl", 4)],  # its line
+        "r0": [("a.jsonl", 0), ("a.jsonl", 2), ("a.jsonl", 4), ("b.parquet", 2), ("b.parquet", 4)],
+        "r1": [("a.jsonl", 1), ("a.jsonl", 3), ("a.jsonl", 5), ("b.parquet", 3), ("b.parquet", 5)],
+    }
+
+
+def test_rows_of_a_stream_need_the_required_columns_only() -> None:
+    """`audit_stream` sends no others through the JVM. A row without a value where one is needed is left out."""
+    table = pa.table(
+        {
+            "run": ["r", "r", None],
+            "cluster": ["main"] * 3,
+            "member": ["a#1"] * 3,
+            "lseq": [0, 1, 2],
+            "kind": ["join", "publish", "publish"],
+            "event": [None, "a#1/1", "a#1/2"],
+        }
+    )
+    good, refused = blocks.packed(iter(table.to_batches())), blocks.REFUSED
+    found = {one["run"]: one for batch in good for one in batch.to_pylist()}
+    assert sorted(found) == sorted(["r", refused]) and found["r"]["rows"] == 2
+    verdicts, wrong = fed(Follower(), blocks.unpacked([found["r"]["block"]]), "r", "main")
+    assert verdicts.num_rows == 0 and not wrong
+
+
+# -- with Spark
+
+
+def member_files(rows: list[Row]) -> dict[str, bytes]:
+    """A file per member, as a live cluster writes them."""
+    files: dict[str, bytes] = {}
+    for row in rows:
+        name = f"{row.run}-{row.member.replace('#', '_')}.jsonl"
+        files[name] = files.get(name, b"") + msgspec.json.encode(row) + b"\n"
+    return files
+
+
+def once(spark: SparkSession, trace: Path, out: Path, **options: Any) -> StreamAudit:
+    """Judge what there is, as a watcher that was started again."""
+    with StreamAudit(out) as audit:
+        stream.watch(spark, trace, audit, once=True, **options)
+    return audit
+
+
+@pytest.mark.parametrize("turns", few([3, 5], 1))
+def test_appended_in_awkward_pieces_and_started_again_in_between(
+    turns: int, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace, out = tmp_path / "trace", tmp_path / "out"
+    trace.mkdir()
+    monkeypatch.setattr(stream, "_FEW", 5_000)  # so that the whole state is written now and then
+    rows = hostile(3)
+    verdicts, violations = batch(rows)
+    files = member_files(rows)
+    done = dict.fromkeys(files, 0)
+    rng = random.Random(5)
+    last = sorted(files)[-1]
+    parquet = sorted(files)[0]  # one member writes Parquet: it appears at the end
+    for turn in range(turns):
+        for name, data in files.items():
+            if name == parquet or (name == last and turn < turns - 2):  # a file that comes late
+                continue
+            upto = (
+                len(data) if turn == turns - 1 else rng.randint(done[name], len(data))
+            )  # within a line, most of the time
+            with (trace / name).open("ab") as file:
+                file.write(data[done[name] : upto])
+            done[name] = upto
+        audit = once(spark, trace, out, max_bytes=100_000)
+        assert turn == turns - 1 or audit.waiting
+        (out / "state" / ".00000000.changes.partial").write_bytes(b"what a killed watcher may leave")
+    mine = [r for r in rows if f"{r.run}-{r.member.replace('#', '_')}.jsonl" == parquet]
+    pq.write_table(as_table(mine), trace / "late.parquet", row_group_size=50)
+    audit = once(spark, trace, out)
+    assert not audit.waiting
+    assert streamed(spark, out) == verdicts
+    assert audit.mark.sums.rows == len(rows) and audit.mark.batch > 6
+    assert audit.mark.base > 0 and min(int(f.stem) for f in (out / "state").glob("[0-9]*")) == audit.mark.base
+    found = [r.asDict() for r in read_stream(spark, out, "violations").collect()]
+    assert {(v["rule"], v["member"], v["lseq"], v["event"]) for v in found} == all_but_agreement(violations)
+
+
+def writes(monkeypatch: pytest.MonkeyPatch, fail_at: int) -> None:
+    """The process dies, in a way, at the n-th file that a batch puts in its place: before that, or just after it."""
+    count = iter(range(1_000))
+    replace = Path.replace
+
+    def dying(self: Path, target: str | os.PathLike[str]) -> Path:
+        n = next(count) if ".partial" in self.name and "watch" in str(self) else -1
+        if n == fail_at // 2 and fail_at % 2 == 0:
+            raise WhenceError("killed before")
+        done = replace(self, target)
+        if n == fail_at // 2:
+            raise WhenceError("killed after")
+        return done
+
+    monkeypatch.setattr(Path, "replace", dying)
+
+
+@pytest.mark.parametrize("kills", few([(0, 3, 6), range(7)], 1), ids=len)
+def test_killed_between_any_two_files_of_a_batch(
+    kills: Sequence[int], spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables, _ = make(3_000, runs=1, origins=3, members=20, wrongs=2)
+    rows = to_rows(tables[0])
+    verdicts, violations = batch(rows)
+    lines = [msgspec.json.encode(r) + b"\n" for r in rows]
+    trace, out = tmp_path / "trace", tmp_path / "watch"
+    trace.mkdir()
+    once(spark, trace, out)
+    cuts = [len(lines) * k // len(kills) for k in range(len(kills) + 1)]
+    for kill, (a, b) in zip(kills, pairwise(cuts), strict=True):
+        with (trace / "run.jsonl").open("ab") as file:
+            file.write(b"".join(lines[a:b]))
+        with monkeypatch.context() as patch:
+            writes(patch, kill)
+            with StreamAudit(out) as audit, pytest.raises(WhenceError, match="killed"):
+                stream.watch(spark, trace, audit, once=True)
+        once(spark, trace, out)
+    told: list[stream.Batch] = []
+    with StreamAudit(out, told.append) as audit:
+        end = audit.settle(trace)
+    assert streamed(spark, out) == verdicts
+    assert sum(end.sums.verdicts.values()) == len(verdicts) and end.sums.rows == len(rows)
+    assert sum(end.sums.violations.values()) == len(all_but_agreement(violations))
+
+
+def test_the_end_of_a_trace_can_be_said_and_taken_back(spark: SparkSession, tmp_path: Path) -> None:
+    trace, out = tmp_path / "trace", tmp_path / "out"
+    trace.mkdir()
+    rows = hostile(11)
+    verdicts, _ = batch(rows)
+    lines = [msgspec.json.encode(r) + b"\n" for r in rows]
+    lost = next(n for n, r in enumerate(rows) if r.kind == "publish" and n > len(rows) // 2)
+    (trace / "a.jsonl").write_bytes(
+        b"no row\n" + b"".join(lines[:lost] + lines[lost + 1 :])[:-1]
+    )  # no newline at the end
+    (trace / "b.parquet").write_bytes(b"PAR1 and then nothing")
+    once(spark, trace, out)
+    with StreamAudit(out) as audit:
+        end = audit.settle(trace)
+    left = rows[:lost] + rows[lost + 1 :]
+    assert streamed(spark, out) == batch(left)[0]
+    bad = {(Path(r.file).name, r.position): r.reason for r in read_stream(spark, out, "quarantine").collect()}
+    assert bad.keys() == {("a.jsonl", 1), ("b.parquet", -1)} and end.sums.bad == 2
+    assert end.sums.rows == len(left) and read_mark(out).settled == end.sums
+    with (trace / "a.jsonl").open("ab") as file:
+        file.write(b"\n" + lines[lost])
+    once(spark, trace, out)
+    assert streamed(spark, out) == verdicts and read_mark(out).settled is None
+
+
+def test_what_does_not_belong_together_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    trace, out = tmp_path / "trace", tmp_path / "out"
+    trace.mkdir()
+    (trace / "a.jsonl").write_bytes(msgspec.json.encode(Row("r", "main", "a#1", 0, 0, "fault")) + b"\n")
+    once(spark, trace, out)
+    with StreamAudit(out), pytest.raises(UsageError, match="somebody is watching"):
+        StreamAudit(out)
+    (out / "state" / "00000000.changes").write_bytes(b"\xc1")
+    with pytest.raises(TraceError, match="damaged"):
+        StreamAudit(out)
+    (out / "state" / "00000000.changes").unlink()
+    with pytest.raises(TraceError, match="missing"):
+        StreamAudit(out)
+    (out / stream.MARK).unlink()
+    (trace / "a.jsonl").write_bytes(msgspec.json.encode(Row("r", "main", "a#1", 0, 0, "fault")) * 2 + b"\n")
+    with StreamAudit(out) as audit, pytest.raises(TraceError, match="belong together"):
+        stream.watch(spark, trace, audit, once=True)
+    with pytest.raises(TraceError, match="no such directory"):
+        stream.start(spark, tmp_path / "nowhere", audit)
+
+
+def wait_for(happened: Callable[[], bool]) -> None:
+    for _ in range(3_000):
+        if happened():
+            return
+        time.sleep(0.1)
+    raise AssertionError("it did not happen")
+
+
+def test_a_watcher_that_is_killed_and_another_that_goes_on(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command itself, on a trace that is being written; kill -9 at whatever it is doing then."""
+    trace = tmp_path / "trace"
+    tables, injected = make(6_000, runs=1, origins=3, members=30, wrongs=3)
+    rows = to_rows(tables[0])
+    verdicts, violations = batch(rows)
+    trace.mkdir()
+    command = [
+        sys.executable,
+        "-m",
+        "whence",
+        "watch",
+        str(trace),
+        "--json",
+        "--memory",
+        "1g",
+        "--master",
+        "local[1]",
+    ]
+    with (tmp_path / "said").open("w") as said:
+        watcher = subprocess.Popen(command, stdout=said, stderr=subprocess.DEVNULL, start_new_session=True)
+    try:
+        with JsonlTrace(trace / "run.jsonl", batch=97) as writer:
+            writer.append_many(rows[: len(rows) // 3])
+            writer.flush()
+            wait_for(lambda: read_mark(trace / ".watch").batch >= 0)
+            for row in rows[len(rows) // 3 : len(rows) // 2]:
+                writer.append(row)
+            time.sleep(0.3)
+            os.killpg(watcher.pid, signal.SIGKILL)
+            watcher.wait()
+            writer.append_many(rows[len(rows) // 2 :])
+    finally:
+        if watcher.poll() is None:
+            os.killpg(watcher.pid, signal.SIGKILL)
+            watcher.wait()
+    first = json.loads((tmp_path / "said").read_text().splitlines()[0])
+    assert first.keys() & {"batch", "violation"}
+    handlers = [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)]
+    try:
+        assert main(["watch", str(trace), "--once", "--json"]) == 1
+    finally:
+        for number, handler in zip((signal.SIGINT, signal.SIGTERM), handlers, strict=True):
+            signal.signal(number, handler)
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert lines[-1]["summary"]["rows"] == len(rows)
+    assert lines[-1]["summary"]["inversions"] == len(injected.inverted)
+    assert sum(lines[-1]["violations"].values()) == len(all_but_agreement(violations))
+    assert streamed(spark, trace / ".watch") == verdicts
+
+
+KEYED = """
+import sys
+from whence.audit.spark import audit_stream, register
+from whence.audit.spark.session import session
+spark = session("local[1]", "1g")
+register(spark)
+steps = spark.readStream.format("whence").option("max_bytes", 100_000).option("blocks", sys.argv[4]).load(sys.argv[1])
+sink = audit_stream(steps).writeStream.format("parquet").option("checkpointLocation", sys.argv[2] + "/saved")
+trigger = {"availableNow": True} if sys.argv[3] == "once" else {"processingTime": "100 milliseconds"}
+sink.trigger(**trigger).start(sys.argv[2] + "/found").awaitTermination()
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["false", "true"], ids=["rows", "blocks"])
+def test_a_keyed_stream_that_is_killed_and_another_that_goes_on(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    """`audit_stream` in a process that is killed (-9) after some of its batches, whatever it is doing then. The next
+    one goes on from the state store: together each verdict once, those of the batch."""
+    trace = tmp_path / "trace"
+    trace.mkdir()
+    rows = [row for table in make(8_000, runs=2, origins=3, members=30, wrongs=3)[0] for row in to_rows(table)]
+    verdicts, violations = batch(rows)
+    lines = [msgspec.json.encode(row) + b"\n" for row in rows]
+    parts = [lines[k::8] for k in range(8)]  # out of order, so that much waits from one batch to the next
+    command = [sys.executable, "-c", KEYED, str(trace), str(tmp_path)]
+
+    def write(some: Iterable[int]) -> None:
+        for k in some:
+            (trace / f"{k}.jsonl").write_bytes(b"".join(parts[k]))
+
+    write(range(5))
+    with (tmp_path / "said").open("wb") as said:
+        first = subprocess.Popen([*command, "on", kind], stdout=said, stderr=said, start_new_session=True)
+    try:
+        wait_for((tmp_path / "saved" / "commits" / "1").exists)
+    finally:
+        os.killpg(first.pid, signal.SIGKILL)
+        first.wait()
+    write(range(5, 8))
+    done = subprocess.run([*command, "once", kind], capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()[-3000:]
+    found = spark.read.parquet(str(tmp_path / "found"))
+    assert by_step(r.asDict() for r in found.where("verdicts is not null").select("verdicts.*").collect()) == verdicts
+    wrong = found.where("violations is not null").select("violations.*").collect()
+    told = [(row.run, row.rule, row.member, row.lseq, row.event) for row in wrong]
+    expected = {(v["run"], v["rule"], v["member"], v["lseq"], v["event"]) for v in violations}
+    assert len(told) == len(set(told)) and set(told) == {one for one in expected if one[1] != "agreement"}
+
+
+def test_what_only_the_end_shows_counts(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unknown = Row("r", "main", "a#1", 0, 0, "deliver", event="0:0.0.1:1@b#1")
+    left = Row("r", "main", "b#1", 0, 0, "leave")  # its trace has an end, and no such event in it
+    (tmp_path / "a.jsonl").write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in (unknown, left)))
+    handlers = [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)]
+    try:
+        assert main(["watch", str(tmp_path), "--once"]) == 1
+    finally:
+        for number, handler in zip((signal.SIGINT, signal.SIGTERM), handlers, strict=True):
+            signal.signal(number, handler)
+    said = capsys.readouterr()
+    assert said.out.startswith("integrity: r, a#1 at step 0: a#1 delivered 0:0.0.1:1@b#1, which nobody has published")
+    assert "2 rows, 1 deliveries" in said.err and "broken: 1 integrity" in said.err
+
+
+def test_watch_says_what_is_wrong_with_its_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["watch", str(tmp_path / "nowhere")]) == 2
+    assert "no such directory" in capsys.readouterr().err
+    assert main(["watch", str(tmp_path), "--once"]) == 2
+    assert "no trace in this directory" in capsys.readouterr().err
+
+
+def test_two_owners_are_told_once_as_soon_as_they_overlap() -> None:
+    def owned(member: str, lseq: int, t: int, incarnation: str, change: str = "owner") -> tuple[str, int, Step]:
+        return member, lseq, Step("ticket", reason=f"{change} {incarnation}", ticket=3, t=t)
+
+    def published(member: str, lseq: int, t: int, event: str) -> tuple[str, int, Step]:
+        return member, lseq, Step("publish", event, t=t)
+
+    follower = Follower()
+    follower.feed([owned("a#1", 0, 10, "0.0.1"), published("a#1", 1, 20, "3:0.0.1:1@a#1")])
+    follower.feed([("b#1", 0, Step("deliver", "3:0.0.1:1@a#1")), owned("b#1", 1, 15, "0.0.2")])
+    assert follower.findings() == [], "by its clock it was early, but it had the last event of the other"
+    follower = follower.copy()
+    follower.feed([published("a#1", 2, 30, "3:0.0.1:2@a#1")])
+    (claim,) = follower.findings()
+    assert (claim.rule, claim.member, claim.step) == ("two owners", "b#1", 1)
+    assert "ticket 3 had two owners: a#1 as 0.0.1 from 10 to 30 ns" in claim.sentence
+    follower = follower.copy()
+    follower.feed([published("a#1", 3, 40, "3:0.0.1:3@a#1"), owned("a#1", 4, 50, "0.0.1", "released")])
+    follower.feed([owned("c#1", 0, 50, "0.0.3"), published("c#1", 1, 60, "3:0.0.3:1@c#1")])
+    assert follower.findings() == []
+    follower.feed([published("d#1", 0, 50, "3:0.0.4:1@d#1"), published("d#1", 1, 55, "3:0.0.4:2@d#1")])
+    assert [(c.member, c.step) for c in follower.findings()] == [("c#1", 0)], "they began in the same moment"
+    follower.feed([published("e#1", 0, 99, "3:0.0.3:1@e#1")])
+    assert {(c.rule, c.member) for c in follower.findings()} == {("two owners", "e#1"), ("reused id", "e#1")}

@@ -1,0 +1,364 @@
+"""The composition: real members over the real codec, with nothing in between but time."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from tests.core.member.net import MS, MemberNet
+from tests.core.wire.messages import KINDS, messages_of
+from whence.core import ports
+from whence.core.cast import Gossip
+from whence.core.clock import NEVER, EventId, Frame, Incarnation
+from whence.core.config import Requirements
+from whence.core.member import Member
+from whence.core.order import TICKET_ORDERS as ORDERS
+from whence.core.order.contract import Contract
+from whence.core.ring import State
+from whence.errors import ConfigError, UsageError
+
+
+def test_members_with_different_orders_share_a_cluster() -> None:
+    net = MemberNet(["unordered", "fifo", "causal", "reliable", "reliable"])
+    net.coordinators(0, 2, 3)
+    for i in range(30):
+        net.publish((0, 2, 3)[i % 3])
+        net.run(40 * MS)
+    net.run(3000 * MS)
+    for app in net.apps.values():
+        assert len(app.events) == len(set(app.events)) == 30
+
+
+def test_publish_without_a_ticket_is_refused_and_says_why() -> None:
+    net = MemberNet(["causal"] * 3)
+    (refused,) = net.feed("m1#1", ports.Publish((b"x",)))
+    assert refused == ports.Refused("publish", "no ticket")
+
+
+def test_resigning_gives_the_ticket_to_another_and_sequences_go_on() -> None:
+    """One ticket: the next owner's first event closes over the last owner's last."""
+    net = MemberNet(["causal"] * 3, tickets=1)
+    net.coordinators(0)
+    net.publish(0, b"a", b"b")
+    net.feed("m1#1", ports.Coordinate())
+    net.feed("m0#1", ports.Resign())
+    for _ in range(100):
+        net.run(100 * MS)
+        if net[1].member.ring.state is State.OWNER:
+            break
+    if net[1].member.ring.state is not State.OWNER:  # the last one left: the core is empty, and founded again by hand
+        net.feed("m1#1", ports.FoundRing())
+        net.run(2000 * MS)
+    assert net[1].member.may_publish
+    net.publish(1, b"c")
+    net.run(1000 * MS)
+    first = next(o.frame for o in net[1].outputs if isinstance(o, ports.Published))
+    old = next(o.frame for o in net[0].outputs if isinstance(o, ports.Published))
+    assert first.first == 1 and first.inc > old.inc and first.deps[0] == (old.inc, 2)
+    assert [EventId.parse(e).seq for e in net[2].events] == [1, 2, 1]
+
+
+def test_late_joiner_starts_at_one_point_of_a_peers_order() -> None:
+    net = MemberNet(["causal"] * 4)
+    net.coordinators(0, 1)
+    for i in range(20):
+        net.publish(i % 2)
+        net.run(15 * MS)
+    net.add("late#1", "causal")
+    net.feed("late#1", ports.Start(("m0#1",)))
+    for i in range(20):
+        net.publish(i % 2)
+        net.run(15 * MS)
+    net.run(3000 * MS)
+    late = net.apps["late#1"]
+    assert late.installed is not None and late.member.joined
+    assert len(late.events) == len(set(late.events)) == 40
+    assert set(late.events) == set(net[0].events)
+    assert "late#1" in net[2].member.members()
+
+
+def test_a_joiner_gets_its_ticket_only_when_it_has_a_clock() -> None:
+    net = MemberNet(["causal"] * 3)
+    net.coordinators(0)
+    net.publish(0)
+    net.add("late#1", "causal")
+    net.feed("late#1", ports.Start(("m0#1",)))
+    net.feed("late#1", ports.Coordinate())
+    late = net.apps["late#1"]
+    assert not late.member.joined and late.member.ring.state is State.OUT
+    net.run(5000 * MS)
+    kinds = [type(o) for o in late.outputs if isinstance(o, ports.Joined | ports.Ticket)]
+    assert kinds[0] is ports.Joined and late.member.may_publish
+
+
+def test_a_strong_joiner_is_not_served_by_a_weak_member_unless_there_is_no_other() -> None:
+    net = MemberNet(["fifo", "fifo", "reliable", "causal"])
+    net.coordinators(0)
+    net.publish(0)
+    net.run(500 * MS)
+    net.add("late#1", "reliable")
+    net.feed("late#1", ports.Start(("m0#1",)))
+    net.run(5000 * MS)
+    install = next(o for o in net.apps["late#1"].outputs if isinstance(o, ports.InstallSnapshot))
+    assert install.peer == "m2#1"
+    weak = MemberNet(["fifo"] * 3)
+    weak.coordinators(0)
+    weak.publish(0)
+    weak.run(500 * MS)
+    weak.add("late#1", "causal")
+    weak.feed("late#1", ports.Start(("m0#1",)))
+    weak.run(30_000 * MS)
+    assert weak.apps["late#1"].member.joined
+
+
+def test_restart_from_a_checkpoint_goes_on_where_it_stopped() -> None:
+    for order in ORDERS:
+        net = MemberNet([order] * 4)
+        net.coordinators(0, 1, 2)  # with three, one crash is survived (docs/ring.md, rule 8)
+        for i in range(10):
+            net.publish(i % 2)
+            net.run(30 * MS)
+        seen = list(net[1].events)
+        disk = net[1].member.checkpoint()
+        del net.apps["m1#1"]
+        for _ in range(10):
+            net.publish(0)
+            net.run(30 * MS)
+        again = net.add("m1#2", order, disk)
+        net.feed("m1#2", ports.Start(("m0#1", "m2#1")))
+        net.run(8000 * MS)
+        assert [o.how for o in again.seen(ports.Joined)] == ["checkpoint"]  # type: ignore[attr-defined]
+        everything = seen + again.events
+        assert len(everything) == len(set(everything)), order
+        assert set(everything) == set(net[2].events), order
+        assert not net[1 - 1].member.cut_off
+
+
+def test_a_second_crash_does_not_lose_the_unsent_tail_of_the_first() -> None:
+    """Found by a harsh soak: published, crashed, back, crashed again before a single message got out."""
+    net = MemberNet(["reliable"] * 4)
+    net.coordinators(0, 1, 2)
+    net.publish(1, b"last words")
+    net.heap.clear()
+    for life in (1, 2):
+        disk = net.apps.pop(f"m1#{life}").member.checkpoint()
+        net.add(f"m1#{life + 1}", "reliable", disk)
+        net.feed(f"m1#{life + 1}", ports.Start(("m0#1", "m2#1")))
+        if life == 1:
+            net.heap.clear()
+    net.run(8000 * MS)
+    assert [len(net[i].events) for i in (0, 2, 3)] == [1, 1, 1]
+
+
+def test_a_founder_remembers_an_epoch_nobody_published_under() -> None:
+    """Found by a harsh soak: founded, crashed before anything was published, founded again: under a higher epoch."""
+    net = MemberNet(["causal"] * 3)
+    net.coordinators(0)
+    first = net[0].member.ring.inc
+    disk = net.apps.pop("m0#1").member.checkpoint()
+    net.add("m0#2", "causal", disk)
+    net.feed("m0#2", ports.Start(("m1#1", "m2#1")))
+    net.feed("m0#2", ports.FoundRing())
+    net.run(5000 * MS)
+    second = net.apps["m0#2"].member.ring.inc
+    assert first is not None and second is not None and second.epoch > first.epoch
+
+
+def test_two_clusters_in_one_process_know_nothing_of_each_other() -> None:
+    one = MemberNet(["causal"] * 3, cluster="one")
+    two = MemberNet(["causal"] * 3, cluster="two")
+    for net in (one, two):
+        net.coordinators(0)
+        net.publish(0)
+        net.run(1000 * MS)
+    assert one[0].member.config.cluster != two[0].member.config.cluster
+    assert [len(net[2].events) for net in (one, two)] == [1, 1]
+
+
+def test_leaving_gives_the_ticket_back_and_unsubscribes() -> None:
+    net = MemberNet(["causal"] * 4)
+    net.coordinators(0, 1)
+    net.feed("m1#1", ports.Leave())
+    net.run(5000 * MS)
+    leaver = net.apps.pop("m1#1")
+    kinds = [o.change for o in leaver.seen(ports.Ticket)]  # type: ignore[attr-defined]
+    assert kinds[-1] == "released" and leaver.seen(ports.Left)
+    net.run(3000 * MS)
+    assert "m1#1" not in net[2].member.members()
+    net.feed("m3#1", ports.Coordinate())
+    net.run(5000 * MS)
+    assert net[3].member.may_publish
+
+
+def test_why_blocked_tells_what_is_missing() -> None:
+    net = MemberNet(["causal"] * 3)
+    net.coordinators(0, 1)
+    inc = net[0].member.ring.inc
+    assert inc is not None and net[0].member.ring.ticket is not None
+    ticket = net[0].member.ring.ticket
+    deps = [NEVER] * 3
+    deps[ticket] = (inc.packed, 2)
+    frame = Frame.of(ticket, inc.packed, 3, "m0#1", tuple(deps), [b"third"])
+    net.feed("m2#1", ports.Received("m1#1", Gossip((frame,), (1,))))
+    blocked = net[2].member.why_blocked(str(frame.ids()[0]))
+    assert blocked.state == "held" and [(m.first, m.last) for m in blocked.missing] == [(1, 2)]
+    assert "events 1..2" in str(blocked)
+    with pytest.raises(UsageError, match="not an event id"):
+        net[2].member.why_blocked("nonsense")
+    with pytest.raises(UsageError, match="the cluster has 3"):
+        net[2].member.why_blocked(f"9:{inc}:1@m0#1")
+
+
+def forged(net: MemberNet) -> Frame:
+    """A frame by m2, which holds no ticket, under m0's."""
+    inc, ticket = net[0].member.ring.inc, net[0].member.ring.ticket
+    assert inc is not None and ticket is not None
+    deps = [NEVER] * 3
+    deps[ticket] = (inc.packed, 1)
+    return Frame.of(ticket, inc.packed, 2, "m2#1", tuple(deps), [b"forged"])
+
+
+def absurd(net: MemberNet) -> Frame:
+    return Frame.of(2, Incarnation(1, 0, 9).packed, 1, "m2#1", (NEVER, (1 << 50, 1 << 31), NEVER), [b"absurd"])
+
+
+def unreadable(net: MemberNet) -> Frame:
+    """The body has the header of a list of one, and no payload in it."""
+    return replace(Frame.of(2, Incarnation(1, 0, 9).packed, 1, "m2#1", (NEVER, NEVER, NEVER), [b"x"]), body=b"\x91\xc1")
+
+
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [(forged, "ForgedTicket"), (absurd, "AbsurdClock"), (unreadable, "BadFrame")],
+    ids=["forged ticket", "absurd clock", "unreadable body"],
+)
+def test_a_lying_peer_is_cut_off_and_the_rest_is_undisturbed(make: object, error: str) -> None:
+    net = MemberNet(["causal"] * 4)
+    net.coordinators(0, 1)
+    net.publish(0)
+    net.run(1000 * MS)
+    lie = make(net)  # type: ignore[operator]
+    out = net.feed("m3#1", ports.Received("m2#1", Gossip((lie,), (1,))))
+    (cut,) = [o for o in out if isinstance(o, ports.CutOff)]
+    assert cut.peer == "m2#1" and cut.error.startswith(error)
+    assert "m2#1" not in net[3].member.cast.members()
+    assert net.feed("m3#1", ports.Received("m2#1", Gossip((lie,), (1,)))) == []
+    net.publish(1)
+    net.run(2000 * MS)
+    assert len(net[3].events) == 2 and len(net[0].events) == 2
+    assert not net[0].member.cut_off
+
+
+@pytest.mark.parametrize("mode", ["rounds", "eager", "tree"])
+def test_what_is_refused_is_not_forwarded(mode: str) -> None:
+    """Else whoever forwards a lie would be cut off by the next."""
+    net = MemberNet(["causal"] * 7, mode=mode, fanout=2, termination=5)
+    net.coordinators(0, 1)
+    net.publish(0)
+    net.run(1000 * MS)
+    for lie in (forged(net), absurd(net), unreadable(net)):
+        net.feed("m3#1", ports.Received("m2#1", Gossip((lie,), (1,))))
+        net.feed("m4#1", ports.Received("evil:1#1", Gossip((lie,), (1,), None, (("ghost:1#1", 0),))))
+    net.publish(1)
+    net.run(3000 * MS)
+    for app in net.apps.values():
+        assert len(app.events) == 2
+        assert not set(app.member.cut_off) - {"m2#1", "evil:1#1"}
+    assert net[3].member.cut_off and not net[5].member.cut_off
+    assert "ghost:1#1" not in net[4].member.members() or "evil:1#1" not in net[4].member.cut_off
+
+
+@pytest.mark.parametrize("settings", [{}, {"contract": Contract(entries=8, keys=2)}, {"mechanism": "vector"}], ids=str)
+@pytest.mark.parametrize("body", [b"\x91\xc1", b"\x91\x01", b"\x91\xa1x", b"\x91\xc4\x02x", b"\x91\xc4\x01xx"])
+def test_a_body_that_no_application_can_read_is_neither_delivered_nor_kept_nor_forwarded(
+    settings: dict[str, object], body: bytes
+) -> None:
+    order = "probabilistic" if "contract" in settings else "causal"
+    net = MemberNet([order] * 4, **settings)
+    if not settings:
+        net.coordinators(0)
+    (published,) = [o for o in net.feed("m0#1", ports.Publish((b"x",))) if isinstance(o, ports.Published)]
+    good = published.frame
+    bent = replace(good, body=body)
+    bent.check()  # the header of the list is right: the wire lets it pass
+    for name in ("m1#1", "m2#1"):
+        out = net.feed(name, ports.Received("m0#1", Gossip((bent,), (1,))))
+        assert [type(o) for o in out] == [ports.CutOff] and out[0].error.startswith("BadFrame: frame ")
+        assert good.key not in net.apps[name].member.ordering.buffer
+        assert [o for o in net.feed(name, ports.Received("m3#1", Gossip((good,), (1,)))) if type(o) is ports.Deliver]
+
+
+def test_a_frame_larger_than_peers_take_is_refused_here() -> None:
+    net = MemberNet(["causal"] * 3)
+    net.coordinators(0)
+    (refused,) = net.feed("m0#1", ports.Publish((b"x" * (2 << 20),)))
+    assert isinstance(refused, ports.Refused) and "bytes" in refused.reason
+    net.publish(0, b"x" * (1 << 20))
+
+
+@settings(max_examples=150)
+@given(data=st.data(), seed=st.integers(0, 1 << 32))
+def test_well_formed_nonsense_disturbs_nobody_else(data: st.DataObject, seed: int) -> None:
+    """A hostile peer sends messages that the codec accepts, of every kind, to one member. That member raises
+    nothing; at worst it cuts the peer off. The others deliver as before, in order. (Without signatures it can publish
+    under a tenure that nobody has seen yet: a known limit, docs/architecture.md. Those events are not counted.)"""
+    net = MemberNet(["causal", "reliable", "causal", "reliable"], seed=seed)
+    net.coordinators(0, 1)
+    rng = random.Random(seed)
+    for _ in range(6):
+        message = data.draw(messages_of(data.draw(st.sampled_from(KINDS))))
+        net.feed("m3#1", ports.Received("evil:1#1", message))
+        net.publish(rng.randrange(2))
+        net.run(50 * MS)
+    net.run(3000 * MS)
+    for i in (0, 1, 2):
+        honest = [event for event in net[i].events if event.endswith(("@m0#1", "@m1#1"))]
+        assert len(honest) == 6
+        assert not [p for p in net[i].member.cut_off if not p.startswith("evil")]
+    for name, (fill, bound) in net[3].member.buffers().items():
+        assert fill <= bound, name
+
+
+def test_bad_bytes_cut_the_peer_off() -> None:
+    net = MemberNet(["causal"] * 3)
+    (cut,) = net.feed("m0#1", ports.BadBytes("evil#1", "BadMessage: truncated"))
+    assert cut == ports.CutOff("evil#1", "BadMessage: truncated")
+    assert net.feed("m0#1", ports.BadBytes("evil#1", "again")) == []
+
+
+def test_same_seed_same_outputs() -> None:
+    def outputs() -> list[ports.Output]:
+        net = MemberNet(["causal", "reliable", "fifo"], seed=5)
+        net.coordinators(0, 1)
+        for i in range(20):
+            net.publish(i % 2)
+            net.run(25 * MS)
+        return [o for app in net.apps.values() for o in app.outputs]
+
+    assert outputs() == outputs()
+
+
+def test_settings_are_checked() -> None:
+    with pytest.raises(ConfigError, match="cluster name"):
+        Requirements(members=5).config(3, cluster="")
+    with pytest.raises(ConfigError, match="at least 1"):
+        Requirements(members=5).config(0)
+    with pytest.raises(ConfigError, match="order must be one of"):
+        Requirements(members=5).config(3, "total")  # type: ignore[arg-type]
+
+
+def test_a_handful_is_pushed_to_directly() -> None:
+    config = Requirements(members=5, loss=0.0).config(3)
+    assert config.cast.fanout == 4 and config.cast.termination == 1
+
+
+def test_wake_is_harmless_at_any_time() -> None:
+    member = Member("m#1", Requirements(members=5).config(3), random.Random(1))
+    assert member.handle(ports.Wake(), 0) == [] and member.wake_at is None
+    member.handle(ports.Start(), 0)
+    for now in (0, 0, 1, 10**9, 5, 10**12):
+        member.handle(ports.Wake(), now)

@@ -1,0 +1,99 @@
+"""Recovery and the recovery buffer as CCC11 prints them: requests once, and a buffer that ages and forgets."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.core.order.net import MS, Net, config
+from whence.core.clock import NEVER, Digest, Frame, Incarnation
+from whence.core.order.buffers import AgingBuffer, RecoveryBuffer
+from whence.core.order.messages import Recover
+from whence.core.order.outputs import OrderOutput, OrderSend
+from whence.core.order.recovery import Pursuits
+from whence.errors import ConfigError
+
+INC = Incarnation(1, 0, 1).packed
+
+
+def frame(ticket: int, seq: int) -> Frame:
+    return Frame.of(ticket, INC, seq, f"p{ticket}#1", (NEVER, NEVER), [b""])
+
+
+def test_the_oldest_by_age_leaves_a_full_buffer() -> None:
+    frames = [frame(0, seq) for seq in (1, 2, 3)]
+    born = (30, 10, 20)
+    for kind, gone in ((RecoveryBuffer, 0), (AgingBuffer, 1)):
+        buffer: RecoveryBuffer[int, Frame] = kind(2, 1 << 20)
+        for f, at in zip(frames, born, strict=True):
+            buffer.add(f.key, f, at)
+        assert [f.key in buffer for f in frames] == [i != gone for i in range(3)]
+        assert buffer.evicted == 1
+
+
+def test_what_is_stable_is_forgotten_from_the_oldest_on() -> None:
+    buffer: AgingBuffer[int, Frame] = AgingBuffer(10, 1 << 20)
+    for seq in (1, 2, 3):
+        buffer.add((0, INC, seq), frame(0, seq), born=seq)
+    buffer.forget(lambda f: f.first != 2)
+    assert [f.first for f in buffer] == [2, 3] and buffer.evicted == 0
+    assert buffer.find((0, INC, 1, 3)) == [frame(0, 2), frame(0, 3)]
+
+
+def test_an_event_is_stable_when_every_entry_of_the_clock_is_beyond_it() -> None:
+    net = Net(["causal"] * 3, 2, seed=1, replacement="age")
+    first = net.publish(0, 0, INC)
+    net.run(50 * MS, digests=None)
+    net.publish(1, 1, INC)
+    net.run(100 * MS, digests=None)
+    assert first.key in net[2].ordering.buffer  # T[0] is this event itself
+    net.publish(0, 0, INC)
+    net.publish(1, 1, INC)
+    net.run(200 * MS, digests=None)
+    net.publish(0, 0, INC)
+    net.run(300 * MS, digests=None)
+    assert first.key not in net[2].ordering.buffer
+
+
+def pursuits(recovery: str, once: bool) -> Pursuits[int]:
+    settings = config("causal", 2, recovery=recovery, once=once, k=2)
+    peers = ["a#1", "b#1", "c#1", "d#1"]
+    return Pursuits(settings, random.Random(1), lambda k: peers[: k + 2], lambda ticket, inc: "source#1")
+
+
+def ask(p: Pursuits[int], now: int) -> list[str]:
+    out: list[OrderOutput] = p.due(now, lambda t, i, upto: [(t, i, 1, upto)])
+    return [o.to for o in out if isinstance(o, OrderSend) and isinstance(o.message, Recover)]
+
+
+@pytest.mark.parametrize(("recovery", "asked"), [("R1", ["source#1"]), ("Rk", ["a#1", "b#1"])])
+def test_an_event_is_asked_for_once(recovery: str, asked: list[str]) -> None:
+    p = pursuits(recovery, once=True)
+    p.want(0, INC, 1, 0)
+    p.want(0, INC, 1, 0, holder="d#1")  # that d has it is not used
+    assert ask(p, 10**12) == asked
+    assert ask(p, 2 * 10**12) == []
+
+
+def test_ours_also_asks_a_member_known_to_have_it() -> None:
+    p = pursuits("Rk", once=False)
+    p.want(0, INC, 1, 0)
+    p.want(0, INC, 1, 0, holder="d#1")
+    assert ask(p, 10**12) == ["d#1", "a#1", "b#1"]
+
+
+@pytest.mark.parametrize("once", [True, False])
+def test_what_only_a_digest_shows_is_asked_for_by_ours(once: bool) -> None:
+    net = Net(["causal"] * 3, 2, seed=1, once=once)
+    net.publish(0, 0, INC, to=[1])
+    net.run(50 * MS, digests=None)
+    net[2].ordering.heard("p1#1", Digest(((INC, 1), NEVER)), net.now)
+    assert (net[2].ordering.wake_at is None) == once
+
+
+def test_modes_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(ConfigError, match="cannot ask only once"):
+        config("reliable", 2, once=True)
+    with pytest.raises(ConfigError, match="fifo, age"):
+        config("causal", 2, replacement="youngest")

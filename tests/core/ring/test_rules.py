@@ -1,0 +1,504 @@
+"""Each rule of docs/ring.md switched off alone: its scenario passes with the rule and fails without it.
+
+`RULES` maps the number of a rule to a scenario and a ring without the rule. A scenario takes the kind of ring to build
+it from and raises an AssertionError (a Violation, or a ring that does not get where it should) when it goes wrong.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+
+from tests.core.ring.chaos import Chaos
+from tests.core.ring.scenes import ask, build, from_widest
+from tests.core.ring.walks import walk
+from tests.core.ring.world import DELTA, ROUND, Make, World, config, without
+from whence.core.clock import MemberId
+from whence.core.ring import Ring, RingConfig, State
+from whence.core.ring.basic import BasicRing, Edges
+from whence.core.ring.config import between
+from whence.core.ring.context import Context, Timer
+from whence.core.ring.founding import told_epoch
+from whence.core.ring.interface import Excluded, Frozen, Granted, Lost, Released, Thawed
+from whence.core.ring.messages import (
+    AckCJoin,
+    AckExclude,
+    Alive,
+    CLeave,
+    Holder,
+    NewSucc,
+    ReqCoord,
+    Update,
+)
+from whence.core.ring.neighbourhood.admission import Admission
+from whence.core.ring.neighbourhood.exclusion import Exclusion
+from whence.core.ring.neighbourhood.neighbours import Neighbours
+from whence.core.ring.neighbourhood.reunion import Gathering, Reunion
+from whence.core.ring.neighbourhood.underway import Attempt
+from whence.core.ring.table import Table
+from whence.core.ring.tolerant import TolerantRing
+
+
+class Rule(NamedTuple):
+    scenario: Callable[[Make], None]
+    kept: Make
+    off: Make
+    fails: str
+    """What the failure says."""
+
+
+def basic(members: int, make: Make, tickets: int = 8) -> tuple[World, list[MemberId]]:
+    w = World(config(tickets), make=make, publish=False)
+    names = [w.add(f"p{i}") for i in range(members)]
+    w.found(names[0])
+    w.run(3)
+    w.settle(names[1:])
+    return w, names
+
+
+# --- 1: serves before ACKSUCC ---
+
+
+class ServesAtOnce(Edges):
+    def new_edge(self, succ: Holder) -> None:
+        super().new_edge(succ)
+        self.performing()
+
+
+def joins_and_leaves(make: Make) -> None:
+    walk(17, make)
+
+
+# --- 2: goes on publishing while it leaves ---
+
+
+class PublishesOn(BasicRing):
+    def owns_at(self, now: int) -> bool:
+        return self.ctx.state in (State.OWNER, State.LEAVING)
+
+
+def one_leaves(make: Make) -> None:
+    w, names = basic(3, make)
+    w.resign(names[1])
+    assert w.run(5, lambda: bool(w.said(Released, names[1])))
+
+
+# --- 3: forgets a NEWSUCC that comes before ACKCJOIN ---
+
+
+class ForgetsEarly(Edges):
+    def on_new_succ(self, sender: MemberId, m: NewSucc) -> None:
+        if self.ctx.state is not State.JOINING:
+            super().on_new_succ(sender, m)
+
+
+def newsucc_overtakes(make: Make) -> None:
+    w = World(config(8), make=make)
+    p, x, y = w.add("p"), w.add("x"), w.add("y")
+    w.found(p)
+    w.run(3)
+    w.delay = lambda a, b, m: 2 * ROUND if isinstance(m, AckCJoin) and b == x else 1000
+    ask(w, x, p, 3)
+    w.run(0.01)
+    ask(w, y, p, 6)  # served after x, so x is its successor, and NEWSUCC is there long before x's ACKCJOIN
+    w.run(1)
+    assert w.ring(x).state is State.JOINING
+    assert w.run(20, lambda: len(w.owners()) == 3), "one is not confirmed"
+
+
+# --- 4: takes any CLEAVE of a process for one of its present tenure ---
+
+
+class AnyTenure(Edges):
+    def on_cleave(self, sender: MemberId, m: CLeave) -> None:
+        holder, edge = self.ctx.holder, self.ctx.edge
+        if holder is not None and edge is not None and edge.succ.member == sender:
+            m = msgspec.structs.replace(m, mine=edge.succ.tenure, yours=holder.tenure)
+        super().on_cleave(sender, m)
+
+
+def old_cleave(make: Make) -> None:
+    w, (a, b) = basic(2, make)
+    old: list[CLeave] = []
+    w.delay = lambda x, y, m: old.append(m) if isinstance(m, CLeave) else None
+    w.resign(b)
+    w.run(2)
+    w.settle([b])
+    w.act(a, lambda ring, now: ring.receive(b, old[0], now))  # a copy of the CLEAVE of b's earlier tenure
+    assert len(w.owners()) == 2
+
+
+# --- 5: ignores the successor's CLEAVE while it leaves itself ---
+
+
+class IgnoresLeavers(Edges):
+    def on_cleave(self, sender: MemberId, m: CLeave) -> None:
+        if self.ctx.state is not State.LEAVING:
+            super().on_cleave(sender, m)
+
+
+def all_leave(make: Make) -> None:
+    w, names = basic(4, make)
+    w.delay = lambda a, b, m: 50_000
+    for m in names:
+        w.resign(m)
+    assert w.run(30, lambda: all(s is State.OUT for s in w.states().values())), "stuck"
+
+
+# --- 6: a CLEAVE without the table ---
+
+
+class WithoutTable(Edges):
+    def on_cleave(self, sender: MemberId, m: CLeave) -> None:
+        super().on_cleave(sender, msgspec.structs.replace(m, rows=()))
+
+
+def last_event_is_handed_on(make: Make) -> None:
+    w, (_, b, _) = basic(3, make)
+    ticket, inc, pred = w.ring(b).ticket, w.ring(b).inc, w.ring(b).ctx.pred.member
+    w.ring(b).published(7)
+    w.resign(b)
+    w.run(5)
+    d = w.add("d")
+    ask(w, d, pred, ticket)
+    w.run(5)
+    assert [g.closes for g in w.said(Granted, d)] == [(inc.packed, 7)], "the last event is forgotten"
+
+
+# --- 7: grants its own ticket ---
+
+
+class GrantsItsOwn(Context):
+    def free(self) -> list[int]:
+        return self.coordinated()
+
+
+def one_ticket(make: Make) -> None:
+    w = World(config(1), make=make)
+    a, b = w.add("a"), w.add("b")
+    w.found(a)
+    w.run(3)
+    ask(w, b, a)
+    w.run(3)
+    assert w.owners() == [a] and not w.said(Granted, b), "two hold the only ticket"
+
+
+# --- 8: half of the neighbours is enough to exclude ---
+
+
+class HalfAgrees(Exclusion):
+    def decide(self, attempt: Attempt) -> None:
+        if all(2 * sum(z in attempt.acks for z in R) >= len(R) - 1 for R in attempt.lists):
+            self._succeeded(attempt)
+
+
+def nobody_agrees(make: Make) -> None:
+    """p cannot reach its successor s, nor anybody to agree to its exclusion; s is well."""
+    w, ring = build(6, make=make)
+    w.cut[ring[1], ring[2]] = None
+    w.delay = lambda a, b, m: -1 if isinstance(m, ReqCoord) else None
+    w.run(10)
+    assert w.said(Frozen, ring[1]) and w.ring(ring[2]).state is State.OWNER
+
+
+# --- 9: a lease without slack for drift ---
+
+
+def no_slack(me: MemberId, settings: RingConfig, rng: Any) -> Ring:
+    return TolerantRing(me, msgspec.structs.replace(settings, lease=settings.round_ns + 1), rng)
+
+
+def drifting(make: Make) -> None:
+    w = World(config(8), drift=0, make=make)
+    w.delay = lambda a, b, m: int(0.95 * DELTA)
+    names = [w.add(f"p{i}", rate=1.01 if i % 2 else 0.99) for i in range(6)]
+    w.found(names[0])
+    w.run(3)
+    for m in names[1:]:
+        w.coordinate(m)
+    w.run(100)
+    assert not w.said(Lost), "a healthy ring loses tickets"
+
+
+# --- 10: an owner from the grant on ---
+
+
+class OwnsAtOnce(Admission):
+    def take_ticket(self, sender: MemberId, grant: AckCJoin) -> None:
+        super().take_ticket(sender, grant)
+        self.ctx.own()
+
+
+def a_newcomer(make: Make) -> None:
+    w, ring = build(1, make=make)
+    new = w.add("new")
+    ask(w, new, ring[0])
+    w.run(0.5)
+    assert not w.said(Lost, new), "lost at once"
+
+
+# --- 11: does not wait for the leases of the excluded ---
+
+
+class Hasty(RingConfig, frozen=True, kw_only=True):
+    """TempRounds = 0."""
+
+    def temp_ns(self, tenures: int) -> int:
+        return 1
+
+
+def hasty(me: MemberId, settings: RingConfig, rng: Any) -> Ring:
+    return TolerantRing(me, Hasty(**msgspec.structs.asdict(settings)), rng)
+
+
+def false_exclusion(make: Make) -> None:
+    """p cannot reach its successor s, which is well: s is excluded and stays an owner until its lease runs out."""
+    w, ring = build(6, make=make)
+    p, s = ring[1], ring[2]
+    w.cut[p, s] = None
+    assert w.run(4, lambda: bool(w.said(Excluded, p)))
+    new = w.add("new")
+    ask(w, new, p, w.ring(s).ticket if w.ring(s).ticket is not None else -1)
+    w.run(40)
+    (excluded,) = w.said(Excluded)
+    at = next(t for t, _, o in w.outputs if isinstance(o, Excluded))
+    granted = [t for t, _, o in w.outputs if isinstance(o, Granted) and o.ticket in excluded.tickets and t > at]
+    assert granted and min(granted) - at >= w.config.lease_ns
+
+
+# --- 12: an exclusion concerns whom one knows at the time, not the tickets ---
+
+
+class OnlyWhoIsKnown(Table):
+    def promise(self, excluder: Holder, nonce: int, tickets: Any, era: int) -> None:
+        super().promise(excluder, nonce, [t for t in tickets if self.owner[t]], era)
+
+    def out(self, ticket: int, floor: int, out_at: int) -> None:
+        if self.owner[ticket]:
+            super().out(ticket, floor, out_at)
+
+
+def admitted_while_excluded(make: Make) -> None:
+    """p is excluded by its predecessor and, before its lease runs out, admits a newcomer."""
+    for seed in range(6):
+        w, ring = build(6, seed=seed, make=make)
+        ring = from_widest(w, ring)
+        before, p = ring[-1], ring[0]
+        new = w.add("new")
+        w.news_loss = 1.0
+        w.cut[before, p] = None
+        assert w.run(4, lambda w=w, before=before: bool(w.said(Excluded, before)))
+        ask(w, new, p)
+        w.run(40)
+        assert w.said(Granted, new)  # the scenario did happen
+
+
+# --- 13: a quorum of the last list is enough ---
+
+
+class LastListOnly(Exclusion):
+    def decide(self, attempt: Attempt) -> None:
+        attempt.lists = attempt.lists[-1:]
+        super().decide(attempt)
+
+
+# --- 14: a lease starts when the ALIVE arrives ---
+
+
+class FreshOnArrival(Neighbours):
+    def on_alive(self, sender: MemberId, m: Alive) -> bool:
+        if self.ctx.addressed(m.yours):
+            self.lease._until[Holder(sender, *m.mine)] = self.ctx.now + self.lease.length
+        return super().on_alive(sender, m)
+
+
+def slower_and_slower(make: Make) -> None:
+    """The ALIVEs to s, but for those of its predecessor p, take longer and longer, each arriving within a lease of the
+    one before. Then p cannot reach s any more and excludes it."""
+    w, ring = build(6, make=make, news_loss=1.0)
+    p, s = ring[1], ring[2]
+    begin = w.now
+    w.delay = lambda a, b, m: int(0.15 * (w.now - begin)) if b == s and a != p and isinstance(m, Alive) else None
+    w.run(45)
+    w.cut[p, s] = None
+    w.run(20)
+    assert "lease ran out" in {lost.reason for lost in w.said(Lost)}
+
+
+# --- 15: everybody may call itself the predecessor ---
+
+
+class AnyPredecessor(Neighbours):
+    def _is_predecessor(self, p: Holder) -> bool:
+        return True
+
+
+def stale_update(make: Make) -> None:
+    """A newcomer p sits between far and s. A late UPDATE of far arrives at s; then p cannot reach s and excludes it."""
+    w, ring = build(6, make=make)
+    ring = from_widest(w, ring)
+    far, s = ring[0], ring[1]
+    R = tuple(w.ring(m).ctx.holder for m in (far, ring[-1], ring[-2]))
+    old = Update(1, R[0].tenure, w.ring(s).ctx.holder.tenure, 0, R, ())
+    p = w.add("p")
+    ask(w, p, far)
+    assert w.run(5, lambda: w.ring(s).ctx.pred.member == p)
+    w.run(3)
+    w.delay = lambda a, b, m: -1 if a == s and isinstance(m, Update | ReqCoord) else None  # others keep their lists
+    w.act(s, lambda ring, now: ring.receive(far, old, now))
+    w.cut[p, s] = w.cut[s, p] = None
+    w.run(10)
+    assert w.said(Excluded, p)
+
+
+# --- 17: disconnects after a failed exclusion ---
+
+
+class Disconnects(TolerantRing):
+    def _timer(self, timer: Timer) -> None:
+        super()._timer(timer)
+        if timer is Timer.ACKS and self.ctx.holder is not None:
+            self._lose("no quorum")
+
+
+def failed_exclusion(make: Make) -> None:
+    w, ring = build(6, make=make)
+    p, s = ring[1], ring[2]
+    w.cut[p, s] = None
+    w.delay = lambda a, b, m: -1 if isinstance(m, ReqCoord) else None
+    w.run(5)
+    w.heal()
+    w.delay = None
+    w.run(3)
+    assert len(w.owners()) == 6 and not w.said(Lost), "a ticket is lost"
+    assert w.said(Frozen, p) and w.said(Thawed, p)
+
+
+# --- 18: takes any ACKEXCLUDE for an answer to the present attempt ---
+
+
+class AnyReply(Exclusion):
+    def on_ack_exclude(self, sender: MemberId, m: AckExclude) -> None:
+        attempt = self.underway.attempt
+        if attempt is not None:
+            m = msgspec.structs.replace(m, nonce=attempt.nonce)
+            attempt.candidate = Holder(sender, *m.mine)
+        super().on_ack_exclude(sender, m)
+
+
+def late_reply(make: Make) -> None:
+    """s is dead. q1 answers only when p has given it up and asked q2."""
+    w, ring = build(8, k=2, make=make)
+    p, s, q1, q2 = ring[1:5]
+    w.crash(s)
+    late = w.config.answer_ns + DELTA // 2
+    w.delay = lambda a, b, m: (
+        late if a == q1 and isinstance(m, AckExclude) else DELTA if a == q2 and isinstance(m, AckExclude) else 1000
+    )
+    far = w.ring(q2).ticket
+    assert w.run(4, lambda: bool(w.said(Excluded, p)))
+    (excluded,) = w.said(Excluded, p)
+    assert excluded.tickets == tuple(between(w.ring(p).ticket, far, 12)), "mixed with the next candidate's"
+
+
+# --- 19: no graceful leave ---
+
+
+class JustStops(TolerantRing):
+    def _leave(self) -> None:
+        self._lose("stopped")
+
+
+def one_of_four_leaves(make: Make) -> None:
+    w, ring = build(4, make=make)
+    w.resign(ring[1])
+    w.run(5)
+    assert w.said(Released, ring[1]) and len(w.owners()) == 3, "not released"
+
+
+# --- 20: one series of epochs ---
+
+
+class OneSeries(Reunion):
+    def _next_epoch(self, gathering: Gathering) -> int:
+        return told_epoch(self.founding.epoch)
+
+
+def founded_unseen(make: Make) -> None:
+    """A ring of one is founded again by agreement, with itself, and crashes before anybody hears of it."""
+    w = World(config(2), make=make)
+    a, b = w.add("a"), w.add("b")
+    w.found(a)
+    w.run(4)
+    w.cut[a, b] = w.cut[b, a] = None
+    w.resign(a)
+    w.run(1)
+    w.coordinate(a)
+    assert w.run(30, lambda: a in w.owners())
+    w.run(1)
+    w.crash(a)
+    w.found(b, told_epoch(w.ring(b).epoch))
+    assert w.run(30, lambda: b in w.owners())
+
+
+def chaos(seed: int, dense: bool = False) -> Callable[[Make], None]:
+    return lambda make: Chaos(seed, dense, make).run()
+
+
+def of_basic(scenario: Callable[[Make], None], part: str, off: type, fails: str) -> Rule:
+    return Rule(scenario, BasicRing, without(part, off, BasicRing), fails)
+
+
+def of_tolerant(scenario: Callable[[Make], None], part: str, off: type, fails: str) -> Rule:
+    return Rule(scenario, TolerantRing, without(part, off), fails)
+
+
+RULES = {
+    1: of_basic(joins_and_leaves, "edges", ServesAtOnce, "I4"),
+    2: Rule(one_leaves, BasicRing, PublishesOn, "I2"),
+    3: of_basic(newsucc_overtakes, "edges", ForgetsEarly, "not confirmed"),
+    4: of_basic(old_cleave, "edges", AnyTenure, "I2"),
+    5: of_basic(all_leave, "edges", IgnoresLeavers, "stuck"),
+    6: of_basic(last_event_is_handed_on, "edges", WithoutTable, "forgotten"),
+    7: of_tolerant(one_ticket, "ctx", GrantsItsOwn, "only ticket"),
+    8: of_tolerant(nobody_agrees, "exclusion", HalfAgrees, "I[127]"),
+    9: Rule(drifting, TolerantRing, no_slack, "loses tickets"),
+    10: of_tolerant(a_newcomer, "admission", OwnsAtOnce, "lost at once"),
+    11: Rule(false_exclusion, TolerantRing, hasty, "I[12]"),
+    12: of_tolerant(admitted_while_excluded, "ctx.table", OnlyWhoIsKnown, "I[12]"),
+    13: of_tolerant(chaos(50, dense=True), "exclusion", LastListOnly, "I7"),
+    14: of_tolerant(slower_and_slower, "neighbours", FreshOnArrival, "I2"),
+    15: of_tolerant(stale_update, "neighbours", AnyPredecessor, "I7"),
+    17: Rule(failed_exclusion, TolerantRing, Disconnects, "ticket is lost"),
+    18: of_tolerant(late_reply, "exclusion", AnyReply, "mixed"),
+    19: Rule(one_of_four_leaves, TolerantRing, JustStops, "not released"),
+    20: of_tolerant(founded_unseen, "reunion", OneSeries, "I5"),
+}
+
+NO_SWITCH = {
+    16: "holds by construction: ALIVE answers a poll, and whoever is polled answers; there are no targets to displace",
+}
+"""Rules that cannot be switched off alone, and why."""
+
+
+@pytest.mark.parametrize("number", RULES)
+def test_with_the_rule_it_holds(number: int) -> None:
+    RULES[number].scenario(RULES[number].kept)
+
+
+@pytest.mark.parametrize("number", RULES)
+def test_without_the_rule_it_fails(number: int) -> None:
+    with pytest.raises(AssertionError, match=RULES[number].fails):
+        RULES[number].scenario(RULES[number].off)
+
+
+def test_every_rule_is_in_the_table() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "ring.md").read_text(encoding="utf-8")
+    rules = re.search(r"^## The rules\n(.*?)^## ", text, re.M | re.S)
+    assert rules is not None
+    assert {int(n) for n in re.findall(r"^(\d+)\. ", rules[1], re.M)} == set(RULES) | set(NO_SWITCH)

@@ -1,0 +1,372 @@
+"""Valid messages of every kind: one fixed example each, and Hypothesis strategies for all."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import msgspec
+from hypothesis import strategies as st
+
+from whence.core.cast.messages import (
+    MAX_AGE,
+    MAX_ROUNDS,
+    CastMessage,
+    Disconnect,
+    Gossip,
+    Graft,
+    IHave,
+    Neighbor,
+    NeighborReply,
+    News,
+    Prune,
+    Subscribe,
+    Welcome,
+)
+from whence.core.clock import NEVER, Digest, Frame, FreeFrame, Incarnation, Packed, StampedFrame, member_id
+from whence.core.clock.cct import MAX_SEQ
+from whence.core.order.messages import (
+    AckRecover,
+    FreeState,
+    GenerationState,
+    OrderMessage,
+    OwnerState,
+    Recover,
+    SavedState,
+    Snapshot,
+    SnapshotRefused,
+    SnapshotRequest,
+    StampedState,
+)
+from whence.core.ring import messages as ring
+from whence.core.ring.messages import Ballot, Council, Holder, Ledger, RingMessage, RingNews, Row, Tenure, Voter
+
+KINDS: list[type] = [*get_args(CastMessage), *get_args(RingMessage), *get_args(OrderMessage)]
+NEWS_KINDS: list[type] = list(get_args(RingNews))
+
+# ------------------------------------------------------------------------------------------------------ examples
+
+INC = Incarnation(1, 2, 3).packed
+FRAME = Frame.of(1, INC, 3, "b:1#2", ((5, 6), (INC, 2), NEVER), [b"x", b"yz"], ((0, 4, 9),), (0, 4, 2))
+FIRST = Frame.of(0, 7, 1, "a:1#2", (NEVER,), [b""])
+SEAT = Holder("a:1#2", 0, 7)
+T0, T1 = Tenure(0, 7), Tenure(1, INC)
+ROW = Row(1, "", 7, 3, (7, 0))
+VOTERS = (Voter("a:1#2", False), Voter("b:1#2", True))
+COUNCIL = Council(3, VOTERS, VOTERS[:1])
+BALLOT = Ballot(4, "b:1#2")
+LEDGER = Ledger(5, (SEAT,), (ROW,))
+CLOCK = SavedState(
+    ((5, 6), NEVER), (4, 0), ((0, 4, 8),), ((0, 4, 9),), ((5, 6), NEVER), ((0, 5, "a:1#2"),), ((1, 2, 3),)
+)
+
+FREE = FreeFrame(
+    "a:1#2", 3, 5, 2, 1 << 32, 2, (0, 2), Packed.of((4, 1, 300)), b"\x92\xc4\x01x\xc4\x01y", ((0, Packed.of((7,))),)
+)
+FREE_CLOCK = SavedState.of(
+    FreeState(
+        (
+            GenerationState(0, 1, Packed.of((7,)), past=Packed.of((8,))),
+            GenerationState(1 << 32, 2, Packed.of((4, 1, 9)), (1, 0, 0), (3, 0, 0)),
+        ),
+        (OwnerState("a:1#2", 2, 1 << 32, 2, (0, 2)),),
+        (FREE,),
+        (("a:1#2", 5, 6),),
+        1,
+    ),
+)
+
+STAMPED = StampedFrame("a:1#2", 3, 5, 2, ("b:1#2", "a:1#2"), b"\x92\x03\x92\x04\x03", b"\x92\xc4\x01x\xc4\x01y")
+STAMPED_CLOCK = SavedState.of(StampedState("vector", ("a:1#2", "b:1#2"), (3, 4), b"\x92\x03\x92\x03\x04"))
+
+EXAMPLES: list[Any] = [
+    Gossip((FRAME, News("a:1#2", 4, b"n")), (1, 2), Digest(((5, 6),), ((0, 4, 9),)), (("a:1#2", 3),), (("b:1#2", 0),)),
+    Subscribe(20),
+    Welcome((("a:1#2", 3),)),
+    IHave((FRAME.key, ("a:1#2", 0, 5), ("a:1#2", 4)), (1, 2, 3)),
+    Graft((FRAME.key, ("a:1#2", 4))),
+    Prune(("a:1#2", "")),
+    Neighbor(True),
+    NeighborReply(False),
+    Disconnect(),
+    ring.CJoin(9),
+    ring.Reject(9, "full", True, 5, ((0, "a:1#2"),)),
+    ring.AckCJoin(9, 10, T0, T1, SEAT, (SEAT,), ((SEAT,), ()), (ROW,)),
+    ring.Decline(9, T1),
+    ring.Who(9),
+    ring.Rally(9, 2, (SEAT,), ("a:1#2",)),
+    ring.Witness(9, False, 5, 2, ("a:1#2",), ((SEAT, SEAT),), (SEAT,)),
+    ring.NewSucc(T0, T1),
+    ring.AckSucc(T0, T1),
+    ring.CLeave(9, T0, T1, SEAT, 8, ((SEAT,),), (ROW,)),
+    ring.AckCLeave(9, T1),
+    ring.NackLeave(9, T1),
+    ring.Poll(9, T0, T1, 5, 6),
+    ring.Alive(9, T0, T1, 5, 8),
+    ring.Update(9, T0, T1, 5, (SEAT,), (T1,)),
+    ring.AckUpdate(9, T0, T1, 8, False),
+    ring.Exclude(9, T0, 2),
+    ring.AckExclude(9, T0, T1, 5, (SEAT,)),
+    ring.ReqCoord(9, T0, T1, 2, 5),
+    ring.AckCoord(9, T1, (ROW,)),
+    ring.NackCoord(9, T1, 5),
+    ring.Cancel(9, T0),
+    ring.Sit(3, 9, T1, 6),
+    ring.Vouch(3, 9, "a:1#2"),
+    ring.Read(3, 9),
+    ring.Seats(3, 9, "a:1#2", LEDGER),
+    ring.Claim(3, 9, 5, (1, 2)),
+    ring.Agree(3, 9, "a:1#2"),
+    ring.Vacate(T1, 6),
+    ring.Known(COUNCIL),
+    ring.Attend(3, "a:1#2", False),
+    ring.Volunteer(VOTERS[1]),
+    ring.Missing(3),
+    ring.Prepare(3, BALLOT),
+    ring.Promise(3, BALLOT, "a:1#2", (BALLOT, VOTERS), LEDGER),
+    ring.Higher(3, BALLOT),
+    ring.Accept(3, BALLOT, VOTERS),
+    ring.Accepted(3, BALLOT, "a:1#2"),
+    ring.Begin(COUNCIL, LEDGER),
+    Recover(9, ((0, 7, 1, 4),)),
+    AckRecover(9, (FRAME, FIRST), ((0, 7, 2, 4),)),
+    SnapshotRequest(9, 2, False),
+    SnapshotRefused(9, "busy"),
+    Snapshot(9, "a:1#2/1", CLOCK, ((0, "a:1#2"),), ("a:1#2", "b:1#2"), b"state"),
+]
+
+FREE_EXAMPLES: list[Any] = [
+    Gossip((FREE,), (1,), None, (("a:1#2", 3),), (), (("a:1#2", 3),)),
+    Recover(9, (), (("a:1#2", 1, 4),)),
+    AckRecover(9, (FREE,), (), (("a:1#2", 1, 4),)),
+    SnapshotRequest(9, 4, False, True),
+    Snapshot(9, "a:1#2/1", FREE_CLOCK, (), ("a:1#2", "b:1#2"), b"state"),
+]
+"""The same, in a cluster without tickets."""
+
+STAMPED_EXAMPLES: list[Any] = [
+    Gossip((STAMPED,), (1,), None, (("a:1#2", 3),), (), (("a:1#2", 3),)),
+    AckRecover(9, (STAMPED,), (), (("a:1#2", 1, 4),)),
+    SnapshotRequest(9, 2, False, True, "vector"),
+    Snapshot(9, "a:1#2/1", STAMPED_CLOCK, (), ("a:1#2", "b:1#2"), b"state"),
+]
+"""The same, in a cluster ordered by a mechanism of the survey."""
+
+NEWS_EXAMPLES: list[Any] = [
+    ring.JoinedNews(SEAT),
+    ring.GoneNews((1, 2), 8, "a:1#2"),
+    ring.ReleasedNews(SEAT, 6),
+]
+
+# ---------------------------------------------------------------------------------------------------- strategies
+
+u64 = st.one_of(st.integers(0, 200), st.integers(0, (1 << 64) - 1))
+incs = st.one_of(st.integers(1, 5), st.integers(1, (1 << 64) - 1))
+seqs = st.one_of(st.integers(1, 5), st.integers(1, MAX_SEQ))
+tickets = st.one_of(st.integers(0, 5), st.integers(0, 1023))
+addresses = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), min_size=1, max_size=30)
+members = st.builds(member_id, addresses, st.integers(0, 10**20 - 1))
+texts = st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), max_size=40)
+entries = st.one_of(st.just(NEVER), st.tuples(incs, seqs))
+vectors = st.lists(entries, max_size=6).map(tuple)
+
+
+def tuples_of(strategy: st.SearchStrategy[Any], most: int = 4) -> st.SearchStrategy[Any]:
+    return st.lists(strategy, max_size=most).map(tuple)
+
+
+def orphans_of(n: int) -> st.SearchStrategy[Any]:
+    return tuples_of(st.tuples(st.integers(0, n - 1), incs, seqs)) if n else st.just(())
+
+
+@st.composite
+def frames(draw: st.DrawFn) -> Frame:
+    deps = draw(st.lists(entries, min_size=1, max_size=6))
+    ticket = draw(st.integers(0, len(deps) - 1))
+    bodies = draw(st.lists(st.binary(max_size=40), min_size=1, max_size=20))
+    inc = draw(incs)
+    first = draw(st.one_of(st.integers(1, 4), st.integers(1, MAX_SEQ + 1 - len(bodies))))
+    if first > 1:
+        deps[ticket] = (inc, first - 1)
+    else:
+        before = draw(st.integers(0, inc - 1))
+        deps[ticket] = (before, draw(seqs)) if before else NEVER
+    prior = draw(st.one_of(st.none(), st.tuples(st.integers(0, len(deps) - 1), incs, seqs)))
+    return Frame.of(ticket, inc, first, draw(members), tuple(deps), bodies, draw(orphans_of(len(deps))), prior)
+
+
+packed = st.lists(st.integers(0, 1 << 40), min_size=1, max_size=6).map(Packed.of)
+
+
+@st.composite
+def free_frames(draw: st.DrawFn) -> FreeFrame:
+    vector = draw(packed)
+    keys = draw(st.lists(st.integers(0, vector.R - 1), min_size=1, unique=True))
+    bodies = draw(st.lists(st.binary(max_size=40), min_size=1, max_size=20))
+    number = draw(st.integers(1, 1 << 63))
+    generation = draw(st.sampled_from((0, 1 << 32, 2 << 32 | 5)))
+    older = ((0, draw(packed)),) if generation and draw(st.booleans()) else ()
+    first = draw(st.integers(1, MAX_SEQ + 1 - len(bodies)))
+    return FreeFrame(
+        draw(members),
+        number,
+        first,
+        len(bodies),
+        generation,
+        draw(st.integers(1, number)),
+        tuple(sorted(keys)),
+        vector,
+        msgspec.msgpack.encode(bodies),
+        older,
+        draw(st.binary(max_size=64)),
+    )
+
+
+@st.composite
+def stamped_frames(draw: st.DrawFn) -> StampedFrame:
+    bodies = draw(st.lists(st.binary(max_size=40), min_size=1, max_size=20))
+    return StampedFrame(
+        draw(members),
+        draw(st.integers(1, 1 << 63)),
+        draw(st.integers(1, MAX_SEQ + 1 - len(bodies))),
+        len(bodies),
+        draw(tuples_of(members)),
+        draw(st.binary(max_size=40)),
+        msgspec.msgpack.encode(bodies),
+        draw(st.booleans()),
+        draw(st.binary(max_size=64)),
+    )
+
+
+@st.composite
+def stamped_states(draw: st.DrawFn) -> StampedState:
+    processes = draw(tuples_of(members))
+    return StampedState(draw(texts), processes, tuple(draw(u64) for _ in processes), draw(st.binary(max_size=40)))
+
+
+runs = st.tuples(members, seqs, seqs).map(lambda r: (r[0], min(r[1:]), max(r[1:])))
+heads = st.lists(st.tuples(members, u64), max_size=4).map(tuple)
+
+
+@st.composite
+def free_states(draw: st.DrawFn) -> FreeState:
+    def generation(V: Packed) -> st.SearchStrategy[GenerationState]:
+        owed = st.lists(u64, min_size=V.R, max_size=V.R).map(tuple)
+        return st.one_of(
+            st.builds(GenerationState, u64, st.integers(0, V.R), st.just(V)),
+            st.builds(GenerationState, u64, st.integers(0, V.R), st.just(V), owed, owed, st.one_of(st.none(), packed)),
+        )
+
+    keys = st.lists(st.integers(0, 4095), max_size=4, unique=True).map(sorted).map(tuple)
+    return FreeState(
+        tuple(draw(st.lists(packed.flatmap(generation), min_size=1, max_size=4))),
+        draw(tuples_of(st.builds(OwnerState, members, u64, u64, u64, keys))),
+        draw(tuples_of(free_frames())),
+        draw(tuples_of(runs)),
+        draw(u64),
+    )
+
+
+@st.composite
+def digests(draw: st.DrawFn) -> Digest:
+    vector = draw(vectors)
+    return Digest(vector, draw(orphans_of(len(vector))))
+
+
+@st.composite
+def clocks(draw: st.DrawFn) -> SavedState:
+    n = draw(st.integers(1, 5))
+    vector = st.lists(entries, min_size=n, max_size=n).map(tuple)
+    owners = tuples_of(st.tuples(st.integers(0, n - 1), u64, members))
+    floor = st.lists(u64, min_size=n, max_size=n).map(tuple)
+    rows = orphans_of(n)
+    free = draw(st.one_of(st.none(), free_states()))
+    stamped = draw(st.one_of(st.none(), stamped_states()))
+    ahead = draw(rows)
+    return SavedState(
+        draw(vector), draw(floor), draw(rows), draw(rows), draw(vector), draw(owners), ahead, free, stamped
+    )
+
+
+@st.composite
+def gossips(draw: st.DrawFn) -> Gossip:
+    news = st.builds(News, members, u64, st.binary(max_size=40))
+    items = draw(tuples_of(st.one_of(frames(), free_frames(), stamped_frames(), news)))
+    ages = tuple(draw(st.integers(1, MAX_AGE)) for _ in items)
+    aged = tuples_of(st.tuples(members, st.integers(0, MAX_ROUNDS)))
+    return Gossip(items, ages, draw(st.one_of(st.none(), digests())), draw(aged), draw(aged), draw(heads))
+
+
+keys = st.one_of(st.tuples(tickets, u64, u64), st.tuples(members, u64, u64), st.tuples(members, u64))
+
+
+@st.composite
+def ihaves(draw: st.DrawFn) -> IHave:
+    known = draw(tuples_of(keys))
+    return IHave(known, tuple(draw(st.integers(1, MAX_AGE)) for _ in known))
+
+
+ranges = st.tuples(tickets, incs, seqs, seqs).map(lambda r: (*r[:2], min(r[2:]), max(r[2:])))
+tenures = st.builds(Tenure, tickets, u64)
+seats = st.builds(Holder, members, tickets, u64)
+rows = st.builds(Row, tickets, st.one_of(st.just(""), members), u64, u64, st.tuples(u64, st.integers(0, MAX_SEQ)))
+coordinators = tuples_of(st.tuples(tickets, members))
+
+voters = st.builds(Voter, members, st.booleans())
+ballots = st.builds(Ballot, st.integers(0, (1 << 62) - 1), st.one_of(st.just(""), members))
+councils = st.builds(Council, st.integers(0, (1 << 62) - 1), tuples_of(voters), tuples_of(voters))
+ledgers = st.builds(Ledger, u64, tuples_of(seats), tuples_of(rows))
+
+FIELDS: dict[str, st.SearchStrategy[Any]] = {
+    **dict.fromkeys(("nonce", "update", "answers", "adopted", "promised", "era", "floor", "rank"), u64),
+    **dict.fromkeys(("epoch", "pledged"), u64),
+    **dict.fromkeys(("mine", "yours", "tenure"), tenures),
+    **dict.fromkeys(("holder", "succ"), seats),
+    **dict.fromkeys(("L", "R", "cycle", "never"), tuples_of(seats)),
+    **dict.fromkeys(("inherited", "held", "ended"), tuples_of(tuples_of(seats))),
+    **dict.fromkeys(("founders", "to"), tuples_of(members)),
+    **dict.fromkeys(("ticket", "until"), tickets),
+    **dict.fromkeys(("reason", "token", "mechanism"), texts),
+    **dict.fromkeys(("owner", "confirmed", "last_resort", "free", "alive"), st.booleans()),
+    **dict.fromkeys(("ranges", "lacks"), tuples_of(ranges)),
+    **dict.fromkeys(("runs", "lacks_runs"), tuples_of(runs)),
+    **dict.fromkeys(("known", "coordinators"), coordinators),
+    "council": st.integers(0, (1 << 62) - 1),
+    "now": councils,
+    "voter": members,
+    "as_voter": voters,
+    "voters": tuples_of(voters),
+    "ballot": ballots,
+    "accepted": st.one_of(st.none(), st.tuples(ballots, tuples_of(voters))),
+    "table": ledgers,
+    "leaving": st.booleans(),
+    "seq": st.integers(0, MAX_SEQ),
+    "takeover": tuples_of(tenures),
+    "rows": tuples_of(rows),
+    "tickets": tuples_of(tickets),
+    "wish": st.one_of(st.just(-1), tickets),
+    "by": members,
+    "frames": tuples_of(st.one_of(frames(), free_frames(), stamped_frames())),
+    "clock": clocks(),
+    "members": tuples_of(members),
+    "state": st.binary(max_size=200),
+    "keys": tuples_of(keys),
+    "origins": tuples_of(st.one_of(st.just(""), members)),
+    **dict.fromkeys(("urgent", "linked"), st.booleans()),
+}
+
+
+def messages_of(kind: type) -> st.SearchStrategy[Any]:
+    """Valid messages of one kind."""
+    if kind is Gossip:
+        return gossips()
+    if kind is IHave:
+        return ihaves()
+    if kind is Subscribe:
+        return st.builds(Subscribe, u64)
+    if kind is Welcome:
+        return st.builds(Welcome, tuples_of(st.tuples(members, st.integers(0, MAX_ROUNDS))))
+    return st.builds(kind, **{f: FIELDS[f] for f in kind.__struct_fields__})  # type: ignore[attr-defined]
+
+
+messages = st.one_of([messages_of(kind) for kind in KINDS])
+news = st.one_of([messages_of(kind) for kind in NEWS_KINDS])

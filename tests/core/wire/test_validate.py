@@ -1,0 +1,375 @@
+"""What a message must be beyond its types: every rule broken once, and the error that says so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+
+from tests.core.wire.messages import CLOCK, FIRST, FRAME, INC, SEAT, T0, T1, frames
+from whence.core.cast.messages import Gossip, Graft, IHave, News, Prune, Subscribe, Welcome
+from whence.core.clock import NEVER, Digest, Frame, is_member_id
+from whence.core.clock.cct import MAX_SEQ
+from whence.core.order.messages import AckRecover, Recover, Snapshot, SnapshotRefused
+from whence.core.ring.messages import (
+    Accept,
+    Attend,
+    Ballot,
+    Begin,
+    CJoin,
+    Claim,
+    CLeave,
+    Council,
+    GoneNews,
+    Holder,
+    Ledger,
+    NewSucc,
+    Poll,
+    Prepare,
+    Promise,
+    Reject,
+    ReleasedNews,
+    Row,
+    Tenure,
+    Update,
+    Volunteer,
+    Voter,
+    Vouch,
+    check_message,
+    check_voter,
+)
+from whence.core.wire import Limits, decode, encode, is_name, validate
+from whence.core.wire.validate import check_frame
+from whence.errors import BadFrame, BadMessage, ConfigError, TooLarge
+
+SMALL = Limits(
+    max_items=2,
+    max_members=2,
+    max_tickets=3,
+    max_ranges=2,
+    max_tenures=2,
+    max_payload_bytes=10,
+    max_frame_bytes=40,
+    max_frame_events=3,
+    max_news_bytes=10,
+    max_name_bytes=10,
+    max_text_bytes=10,
+    max_state_bytes=10,
+)
+replace = msgspec.structs.replace
+
+
+def refused(message: Any, error: type[Exception], limits: Limits = SMALL) -> None:
+    """Both by the check itself and on its way through the bytes."""
+    with pytest.raises(error) as caught:
+        validate(message, limits)
+    assert type(caught.value) is error
+    if not isinstance(message, GoneNews | ReleasedNews):
+        with pytest.raises(error):
+            decode(encode(message), limits)
+
+
+# -------------------------------------------------------------------------------------------------------- frames
+
+LONG = Frame.of(0, 7, 1, "a#1", (NEVER,), [b"", b"", b"", b""])
+
+BAD_FRAMES = {
+    "count is zero": replace(FIRST, count=0),
+    "count is negative": replace(FIRST, count=-1),
+    "count is not that of the body": replace(FIRST, count=2),
+    "body is empty": replace(FIRST, body=b""),
+    "body is no list": replace(FIRST, body=b"\xc4\x01x"),
+    "ticket is negative": replace(FRAME, ticket=-2),  # deps[-2] would fit
+    "ticket is beyond the vector": replace(FRAME, ticket=3),
+    "no vector": replace(FIRST, deps=()),
+    "incarnation zero": replace(FIRST, inc=0),
+    "incarnation negative": replace(FIRST, inc=-5),
+    "first is zero": replace(FIRST, first=0),
+    "first is negative": replace(FIRST, first=-1),
+    "first does not follow its dependency": replace(FRAME, first=4),
+    "depends on a later event of its own": replace(FRAME, deps=((5, 6), (INC, 3), NEVER)),
+    "depends on another tenure in mid-tenure": replace(FRAME, deps=((5, 6), (INC - 1, 2), NEVER)),
+    "closes over its own tenure": replace(FIRST, deps=((7, 1),)),
+    "closes over a later tenure": replace(FIRST, deps=((8, 1),)),
+    "last is beyond the highest seq": replace(FRAME, first=MAX_SEQ, deps=((5, 6), (INC, MAX_SEQ - 1), NEVER)),
+    "a dependency of negative seq": replace(FRAME, deps=((5, -6), (INC, 2), NEVER)),
+    "a dependency of negative incarnation": replace(FRAME, deps=((-5, 6), (INC, 2), NEVER)),
+    "a dependency beyond the highest seq": replace(FRAME, deps=((5, MAX_SEQ + 1), (INC, 2), NEVER)),
+    "a dependency without incarnation": replace(FRAME, deps=((0, 6), (INC, 2), NEVER)),
+    "a dependency without event": replace(FRAME, deps=((5, 0), (INC, 2), NEVER)),
+    "an orphan of a ticket that is not there": replace(FRAME, orphans=((3, 4, 9),)),
+    "an orphan of a negative ticket": replace(FRAME, orphans=((-1, 4, 9),)),
+    "an orphan without incarnation": replace(FRAME, orphans=((0, 0, 9),)),
+    "an orphan without event": replace(FRAME, orphans=((0, 4, 0),)),
+    "an orphan beyond the highest seq": replace(FRAME, orphans=((0, 4, MAX_SEQ + 1),)),
+}
+
+
+@pytest.mark.parametrize("frame", BAD_FRAMES.values(), ids=BAD_FRAMES.keys())
+def test_frames_that_contradict_themselves(frame):
+    with pytest.raises(BadFrame):
+        check_frame(frame, SMALL)
+    refused(Gossip((frame,), (1,)), BadFrame)
+    refused(AckRecover(1, (frame,)), BadFrame)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        replace(FRAME, deps=(*FRAME.deps, NEVER)),
+        replace(FRAME, orphans=((0, 4, 9), (0, 3, 9), (0, 2, 9))),
+        LONG,
+        Frame.of(0, 7, 1, "a#1", (NEVER,), [b"x" * 9] * 4),
+        replace(FIRST, owner="address:1#1"),
+    ],
+    ids=["tickets", "orphans", "events", "bytes", "name"],
+)
+def test_frames_that_are_too_large(frame):
+    refused(Gossip((frame,), (1,)), TooLarge)
+    validate(Gossip((frame,), (1,)))
+
+
+@pytest.mark.parametrize("owner", ["", "a", "#1", "a#", "a#-1", "a#01", "a#1x", "a b#1", "a\n#1", "ä#1", "a#1 "])
+def test_owners_that_are_no_members(owner):
+    refused(Gossip((replace(FIRST, owner=owner),), (1,)), BadMessage)
+
+
+@given(frames())
+def test_valid_frames_are_accepted(frame):
+    check_frame(frame, Limits())
+    assert len(frame.payloads()) == frame.count
+
+
+def test_frames_at_the_very_edge_are_accepted():
+    top = Frame.of(0, (1 << 64) - 1, MAX_SEQ, "a#0", (((1 << 64) - 1, MAX_SEQ - 1),), [b"x"])
+    check_frame(top, Limits())
+    many = Frame.of(0, 1, 1, "a#0", (NEVER,), [b""] * 4096)
+    check_frame(many, Limits())
+    check_frame(replace(FRAME, deps=((5, 6), (INC, 2), (1, MAX_SEQ))), Limits())
+
+
+# ------------------------------------------------------------------------------------------------------ payloads
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"\xc1",
+        b"\x91",
+        b"\x91\xc4\x05x",
+        b"\x91\xc4\x01x\x00",
+        b"\x91\x01",
+        b"\x91\xa1x",
+        b"\x90",
+        b"\x92\xc4\x00\xc4\x00",
+        b"\x91" * 100_000,
+        b"\xdd\xff\xff\xff\xff",
+    ],
+    ids=lambda body: body[:8].hex() or "empty",
+)
+def test_bodies_that_are_not_what_the_frame_says(body):
+    with pytest.raises(BadFrame):
+        replace(FIRST, body=body).payloads()
+
+
+# ---------------------------------------------------------------------------------------------- the other fields
+
+AGED = ("a#1", 0)
+NEWS = News("a#1", 0, b"")
+
+BAD = {
+    "fewer ages": Gossip((FIRST,), ()),
+    "more ages": Gossip((), (1,)),
+    "negative age": Gossip((FIRST,), (-1,)),
+    "absurd age": Gossip((FIRST,), (1001,)),
+    "news of nobody": Gossip((News("nobody", 0, b""),), (1,)),
+    "news of negative number": Gossip((News("a#1", -1, b""),), (1,)),
+    "digest": Gossip(digest=Digest(((1, -1),))),
+    "digest's orphan": Gossip(digest=Digest(((1, 1),), ((1, 1, 1),))),
+    "member": Gossip(members=(("x", 0),)),
+    "member's age": Gossip(members=(("a#1", -1),)),
+    "left member": Gossip(unsubs=(("a#1", 1 << 40),)),
+    "wanted": Subscribe(-1),
+    "welcome": Welcome((("", 1),)),
+    "announcement without age": IHave(((0, 1, 1),), ()),
+    "announcement with an age too many": IHave((), (1,)),
+    "announcement's age": IHave(((0, 1, 1),), (0,)),
+    "key without parts": Graft(((),)),
+    "key of one part": Graft((("a#1",),)),
+    "key of four parts": Graft(((0, 1, 1, 1),)),
+    "key of a ticket beyond": Graft(((3, 1, 1),)),
+    "key of a negative number": Graft(((0, 1, -1),)),
+    "key of nobody": Graft((("nobody", 1),)),
+    "key of news without origin": Graft(((0, 1),)),
+    "key with a name for a number": Graft((("a#1", "a#1"),)),
+    "origin": Prune(("nobody",)),
+    "wish": CJoin(1, -2),
+    "wish beyond": CJoin(1, 3),
+    "nonce": CJoin(-1),
+    "reason": Reject(1, "new\nline", True, 1, ()),
+    "reason in other letters": Reject(1, "nö", True, 1, ()),
+    "known ticket": Reject(1, "", True, 1, ((-1, "a#1"),)),
+    "known member": Reject(1, "", True, 1, ((0, "a"),)),
+    "tenure's ticket": NewSucc(Tenure(3, 1), T1),
+    "tenure's incarnation": NewSucc(T0, Tenure(0, -1)),
+    "holder": CLeave(1, T0, T1, Holder("a", 0, 1), 0, (), ()),
+    "list of seats": CLeave(1, T0, T1, Holder("a#1", 0, 1), 0, ((Holder("a", 0, 1),),), ()),
+    "row's ticket": CLeave(1, T0, T1, Holder("a#1", 0, 1), 0, (), (Row(9, "", 0, 0, NEVER),)),
+    "row's owner": CLeave(1, T0, T1, Holder("a#1", 0, 1), 0, (), (Row(0, "x", 0, 0, NEVER),)),
+    "row's last": CLeave(1, T0, T1, Holder("a#1", 0, 1), 0, (), (Row(0, "", 0, 0, (1, -1)),)),
+    "seq": Poll(1, T0, T1, 0, MAX_SEQ + 1),
+    "range of ticket": Recover(1, ((-1, 1, 1, 1),)),
+    "range without incarnation": Recover(1, ((0, 0, 1, 1),)),
+    "range from zero": Recover(1, ((0, 1, 0, 1),)),
+    "range backwards": Recover(1, ((0, 1, 2, 1),)),
+    "range without end": Recover(1, ((0, 1, 1, MAX_SEQ + 1),)),
+    "lacks": AckRecover(1, (), ((0, 1, 2, 1),)),
+    "refusal": SnapshotRefused(1, "\x00"),
+}
+
+
+@pytest.mark.parametrize("message", BAD.values(), ids=BAD.keys())
+def test_bad_fields(message):
+    refused(message, BadMessage)
+
+
+def snapshot(**changes: Any) -> Snapshot:
+    own = {k: v for k, v in changes.items() if k in CLOCK.__struct_fields__}
+    rest = {k: v for k, v in changes.items() if k not in own}
+    return replace(Snapshot(9, "t", replace(CLOCK, **own), (), (), b""), **rest)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"T": ((1, -1), NEVER)},
+        {"past": ((0, 1), NEVER)},
+        {"past": (NEVER,)},
+        {"floor": (0,)},
+        {"floor": (0, -1)},
+        {"tails": ((2, 1, 1),)},
+        {"orphans": ((0, 1, 0),)},
+        {"ahead": ((0, 0, 1),)},
+        {"owners": ((0, 1, "x"),)},
+        {"owners": ((-1, 1, "a#1"),)},
+        {"coordinators": ((0, "x"),)},
+        {"members": ("a",)},
+        {"token": "\t"},
+        {"nonce": -1},
+    ],
+    ids=repr,
+)
+def test_bad_snapshots(changes):
+    validate(snapshot())
+    refused(snapshot(**changes), BadMessage)
+
+
+LARGE = {
+    "items": Gossip((NEWS,) * 3, (1,) * 3),
+    "news": Gossip((News("a#1", 0, b"x" * 11),), (1,)),
+    "digest": Gossip(digest=Digest((NEVER,) * 4)),
+    "digest's orphans": Gossip(digest=Digest((NEVER,), ((0, 1, 1),) * 3)),
+    "members": Gossip(members=(AGED,) * 3),
+    "left members": Gossip(unsubs=(AGED,) * 3),
+    "welcome": Welcome((AGED,) * 3),
+    "name": Welcome((("address:1#1", 0),)),
+    "announcements": IHave((("a#1", 1),) * 3, (1,) * 3),
+    "keys": Graft((("a#1", 1),) * 3),
+    "key's name": Graft((("address:1#1", 0),)),
+    "origins": Prune(("a#1",) * 3),
+    "reason": Reject(1, "x" * 11, True, 1, ()),
+    "known": Reject(1, "", True, 1, ((0, "a#1"),) * 4),
+    "R": Update(1, T0, T1, 0, (SEAT,) * 4, ()),
+    "takeover": Update(1, T0, T1, 0, (), (T0,) * 4),
+    "lists": CLeave(1, T0, T1, SEAT, 0, ((),) * 3, ()),
+    "seats in lists": CLeave(1, T0, T1, SEAT, 0, ((SEAT, SEAT), (SEAT,)), ()),
+    "rows": CLeave(1, T0, T1, SEAT, 0, (), (Row(0, "", 0, 0, NEVER),) * 4),
+    "ranges": Recover(1, ((0, 1, 1, 1),) * 3),
+    "frames": AckRecover(1, (FIRST,) * 3),
+    "state": snapshot(state=b"x" * 11),
+    "snapshot's members": snapshot(members=("a#1",) * 3),
+    "coordinators": snapshot(coordinators=((0, "a#1"),) * 4),
+    "owners": snapshot(owners=((0, 1, "a#1"),) * 3),
+    "tails": snapshot(tails=((0, 1, 1),) * 3),
+}
+
+
+@pytest.mark.parametrize("message", LARGE.values(), ids=LARGE.keys())
+def test_too_large(message):
+    refused(message, TooLarge)
+    validate(message)  # but not beyond the limits that a cluster has without saying any
+
+
+def test_news_are_checked_alike():
+    refused(GoneNews((0, 3), 1, "a#1"), BadMessage)
+    refused(GoneNews((0,) * 4, 1, "a#1"), TooLarge)
+    refused(ReleasedNews(SEAT, -1), BadMessage)
+
+
+# --------------------------------------------------------------------------------------------------------- names
+
+
+@pytest.mark.parametrize("name", ["a#0", "10.0.0.1:4000#17", "[::1]:80#1", "a#b#2", "#" * 9 + "1", "a#" + "9" * 20])
+def test_member_ids(name):
+    assert is_member_id(name)
+
+
+@pytest.mark.parametrize("name", ["", "#", "a", "a#", "#1", "a#00", "a#1.", "é#1", "a" * 254 + "#1", "a#" + "9" * 21])
+def test_no_member_ids(name):
+    assert not is_member_id(name)
+
+
+def test_names():
+    assert is_name("a") and is_name("!~") and is_name("x" * 255)
+    assert not (is_name("") or is_name("x" * 256) or is_name("a b") or is_name("a\n") or is_name("é"))
+
+
+# -------------------------------------------------------------------------------------------------------- limits
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{f: 0} for f in Limits.__struct_fields__]
+    + [{"max_name_bytes": 256}, {"max_frame_bytes": 100, "max_payload_bytes": 93}],
+    ids=repr,
+)
+def test_limits_that_make_no_sense(wrong):
+    with pytest.raises(ConfigError):
+        Limits(**wrong)
+
+
+# ------------------------------------------------------------------------------------------------------- council
+
+
+def test_councils_are_bounded():
+    small = Limits(max_voters=1, max_tickets=3)
+    voter, other = Voter("a#1", False), Voter("b#1", True)
+    table = Ledger(1, (), ())
+    validate(Begin(Council(1, (voter,), ()), table), small)
+    refused(Begin(Council(1, (voter, other), ()), table), TooLarge, small)
+    refused(Begin(Council(1, (voter,), (voter, other)), table), TooLarge, small)
+    refused(Accept(1, Ballot(1, "a#1"), (voter, other)), TooLarge, small)
+    refused(Promise(1, Ballot(1, "a#1"), "a#1", (Ballot(1, "a#1"), (voter, other)), table), TooLarge, small)
+    refused(Begin(Council(1, (Voter("a", False),), ()), table), BadMessage, small)
+    refused(Begin(Council(1 << 62, (voter,), ()), table), BadMessage, small)
+    refused(Prepare(1, Ballot(1 << 62, "a#1")), BadMessage, small)
+    refused(Begin(Council(1, (), ()), Ledger(1, (Holder("a", 0, 1),), ())), BadMessage, small)
+    refused(Begin(Council(1, (), ()), Ledger(1, (), (Row(3, "", 1, 1, (1, 1)),))), BadMessage, small)
+
+
+def test_nobody_speaks_for_a_voter_elsewhere():
+    check_voter("a#2", Vouch(1, 9, "a#1"))
+    for message in (Vouch(1, 9, "b#1"), Volunteer(Voter("b#1", True)), Attend(1, "b#1", False)):
+        with pytest.raises(BadMessage, match="speaks for b#1"):
+            check_voter("a#2", message)
+
+
+def test_claims_name_tickets_and_eras_that_exist():
+    check_message(Claim(1, 9, 5, (0, 2)), 3)
+    with pytest.raises(BadMessage, match="ticket 3"):
+        check_message(Claim(1, 9, 5, (3,)), 3)
+    assert check_message(Claim(1, 9, 1 << 40, (0,)), 3) == 1 << 40
+    assert check_message(Begin(Council(1, (), ()), Ledger(1 << 40, (), ())), 3) == 1 << 40

@@ -1,0 +1,248 @@
+"""P1-P4 over views: senders crash in the middle of a multicast, others join, and all who stay agree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tests.core.survey.net import Truth, mechanisms
+from whence.core.order.survey.base import Mechanism
+from whence.core.order.survey.counts import Id
+from whence.core.order.survey.vector import VectorClock
+from whence.errors import UsageError
+from whence.lab.paper.survey.reliable import (
+    Data,
+    Deliver,
+    Flush,
+    Install,
+    ReliableOutput,
+    ReliableProcess,
+    Send,
+    View,
+    Welcome,
+    Wire,
+)
+
+NAMES = ["first", "first-unstable", "identifiers", "vector", "compact-multicast", "compact-unicast", "interval"]
+
+
+class Group:
+    """A group over quasi-reliable links that reorder and duplicate, with a membership service that sees every crash."""
+
+    def __init__(
+        self, make: Callable[[int], Mechanism], n: int, rng: Random, uniform: bool = False, kind: type = ReliableProcess
+    ) -> None:
+        self.rng, self.make, self.uniform, self.kind = rng, make, uniform, kind
+        self.view = View(1, tuple(range(n)))
+        self.live: dict[int, ReliableProcess] = {p: kind(p, make(p), self.view, uniform) for p in range(n)}
+        self.under_way: list[tuple[int, int, Wire | View]] = []
+        self.truth = Truth()
+        for p in self.live:
+            self.truth.add(p)
+        self.crashed: list[int] = []
+        self.multicast_by: dict[int, list[Id]] = {p: [] for p in self.live}
+        self.asked: dict[int, int] = dict.fromkeys(self.live, 0)
+        self.snapshots: dict[tuple[int, int], tuple[set[Id], set[Id]]] = {}
+
+    def do(self, p: int, outputs: list[ReliableOutput]) -> None:
+        for output in outputs:
+            match output:
+                case Send(to, wire):
+                    if isinstance(wire, Data) and wire.message.id not in self.truth.past:
+                        self.truth.multicast(wire.message)  # before its first delivery
+                        self.multicast_by[p].append(wire.message.id)
+                    if isinstance(wire, Welcome):  # this is the moment of the snapshot
+                        self.snapshots[to, wire.view.number] = (set(self.truth.here[p]), set(self.truth.known[p]))
+                    self.under_way.append((p, to, wire))
+                case Deliver(message):
+                    if message.id not in self.truth.past:  # alone in its view
+                        self.truth.multicast(message)
+                        self.multicast_by[p].append(message.id)
+                    self.truth.deliver(p, message)
+                case Install(view, sponsor):
+                    if sponsor is not None:
+                        self.truth.start(p, *self.snapshots[p, view.number])
+
+    def multicast(self, p: int) -> None:
+        self.asked[p] += 1
+        self.do(p, self.live[p].multicast(b"%d" % self.asked[p], 0))
+
+    def step(self) -> None:
+        at = self.rng.randrange(len(self.under_way))
+        sender, to, wire = self.under_way[at]
+        if self.rng.random() >= 0.1 or isinstance(wire, View):
+            self.under_way.pop(at)
+        if to not in self.live:
+            return
+        if isinstance(wire, View):
+            if wire.number > newest(self.live[to]):  # the service skips views that are over
+                self.do(to, self.live[to].install_view(wire, 0))
+        else:
+            self.do(to, self.live[to].receive(sender, wire, 0))
+
+    def crash(self, p: int) -> None:
+        """It stops; of what it was sending any part arrives."""
+        del self.live[p]
+        self.crashed.append(p)
+        self.under_way = [x for x in self.under_way if x[0] != p or self.rng.random() < 0.5]
+        self.announce(tuple(m for m in self.view.members if m != p))
+
+    def announce(self, members: tuple[int, ...]) -> None:
+        self.view = View(self.view.number + 1, members)
+        self.under_way += [(-1, p, self.view) for p in members]
+
+    def settle(self) -> None:
+        while self.under_way:
+            self.step()
+
+    def check(self) -> None:
+        """P1-P4 among the correct processes (those alive at the end), and that all are in the last view."""
+        correct = sorted(self.live)
+        for p in correct:
+            assert self.live[p].view == self.view and self.live[p].change is None
+            assert set(self.multicast_by[p]) <= self.truth.here[p]  # P1
+            assert len(self.multicast_by[p]) == self.asked[p]
+        assert len({frozenset(self.truth.here[p]) for p in correct}) == 1  # P2; P3 is checked at each delivery
+        assert self.truth.inversions == []  # P4
+        assert not [p for p in correct if self.live[p].unstable]  # and nothing is held for ever
+
+
+def newest(process: ReliableProcess) -> int:
+    return process.change.view.number if process.change else process.view.number if process.view else 0
+
+
+def run(
+    make: Callable[[int], Mechanism], seed: int, uniform: bool = False, crashes: int = 2, kind: type = ReliableProcess
+) -> Group:
+    rng = Random(seed)
+    group = Group(make, 5, rng, uniform, kind)
+    when = sorted(rng.sample(range(20, 160), crashes))
+    for at in range(180):
+        if at in when:
+            group.crash(rng.choice(sorted(group.live)))
+        if rng.random() < 0.25 or not group.under_way:
+            group.multicast(rng.choice(sorted(group.live)))
+        else:
+            group.step()
+    group.settle()
+    return group
+
+
+@pytest.mark.parametrize("uniform", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=12)
+@given(seed=st.integers(0, 2**32))
+def test_all_who_stay_agree(name: str, uniform: bool, seed: int) -> None:
+    group = run(mechanisms(5)[name], seed, uniform)
+    group.check()
+    if uniform:
+        for p in group.crashed:
+            assert group.truth.here[p] <= group.truth.here[min(group.live)]
+
+
+def test_without_uniform_delivery_a_crashed_process_may_have_seen_more() -> None:
+    more = 0
+    for seed in range(40):
+        group = run(VectorClock, seed)
+        more += any(not group.truth.here[p] <= group.truth.here[min(group.live)] for p in group.crashed)
+    assert more > 0
+
+
+class NoRetransmission(ReliableProcess):
+    """Flushes without the messages."""
+
+    def _tell(self, view: View, wire: Wire) -> list[ReliableOutput]:
+        return super()._tell(view, Flush(wire.view, wire.stateful, ()) if isinstance(wire, Flush) else wire)
+
+
+class NoReady(ReliableProcess):
+    """Uniform delivery when the message is here, as if all had it."""
+
+    def _by_all(self, table: dict[int, dict[int, int]], sender: int) -> int:
+        return table.get(self.me, {}).get(sender, 0)
+
+
+def test_a_broken_rule_is_seen() -> None:
+    wrong = 0
+    for seed in range(40):
+        try:
+            run(VectorClock, seed, kind=NoRetransmission).check()
+        except AssertionError:
+            wrong += 1
+    assert wrong > 0
+    more = 0
+    for seed in range(40):
+        group = run(VectorClock, seed, uniform=True, kind=NoReady)
+        more += any(not group.truth.here[p] <= group.truth.here[min(group.live)] for p in group.crashed)
+    assert more > 0
+
+
+def joins(name: str, seed: int, uniform: bool) -> Group:
+    """Two join and three crash, whoever it is, at any time; everybody who has a state multicasts."""
+    rng = Random(seed)
+    group = Group(mechanisms(4)[name], 4, rng, uniform)
+    arrivals, crashes = rng.sample(range(200), 2), rng.sample(range(200), 3)
+    for at in range(200):
+        if at in arrivals:
+            joiner = len(group.live) + len(group.crashed)
+            group.live[joiner] = ReliableProcess(joiner, group.make(joiner), None, uniform)
+            group.multicast_by[joiner], group.asked[joiner] = [], 0
+            group.announce((*group.view.members, joiner))
+        stateful = [p for p, process in sorted(group.live.items()) if process.view]
+        if at in crashes:
+            victim = rng.choice(sorted(group.live))
+            if stateful != [victim]:  # the last one that has the state
+                group.crash(victim)
+        stateful = [p for p in stateful if p in group.live]
+        if rng.random() < 0.25 or not group.under_way:
+            group.multicast(rng.choice(stateful))
+        else:
+            group.step()
+    group.settle()
+    return group
+
+
+@pytest.mark.parametrize("uniform", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=6)
+@given(seed=st.integers(0, 2**32))
+@example(seed=7033)  # one joins, multicasts and crashes in views that another never installs
+@example(seed=20071)  # a joiner hears of messages of a process that was gone before it came
+def test_processes_join_while_others_crash(name: str, uniform: bool, seed: int) -> None:
+    group = joins(name, seed, uniform)
+    group.check()
+    reference = group.truth.here[min(group.live)]
+    assert not uniform or all(group.truth.here.get(p, set()) <= reference for p in group.crashed)
+
+
+def test_views_far_ahead_are_refused() -> None:
+    process = ReliableProcess(0, VectorClock(0), View(1, (0, 1)))
+    for number in (2, 2, 3, 10**9):
+        process.receive(1, Flush(number, True, ()), 0)
+    assert sorted(process.early) == [2, 3] and len(process.early[2]) == 1
+    assert process.stats.refused == 1
+
+
+def test_a_message_that_only_one_survivor_got_reaches_all() -> None:
+    a, b, c = (ReliableProcess(p, VectorClock(p), View(1, (0, 1, 2))) for p in range(3))
+    (data, *_), *_ = [[o.wire for o in a.multicast(b"x", 0) if isinstance(o, Send) and o.to == 1]]
+    assert [o for o in b.receive(0, data, 0) if isinstance(o, Deliver)]
+    view = View(2, (1, 2))  # 0 crashed before its message left for 2
+    flush = {p.me: [o.wire for o in p.install_view(view, 0) if isinstance(o, Send)] for p in (b, c)}
+    assert flush == {1: [Flush(2, True, (data,))], 2: [Flush(2, True, ())]}
+    out = c.receive(1, flush[1][0], 0)
+    assert [o.message.body for o in out if isinstance(o, Deliver)] == [b"x"]
+
+
+def test_misuse_is_named() -> None:
+    alone = ReliableProcess(0, VectorClock(0), View(3, (0, 1)), window=1)
+    alone.multicast(b"", 0)
+    alone.multicast(b"", 0)  # waits
+    with pytest.raises(UsageError, match="queued"):
+        alone.multicast(b"", 0)
+    with pytest.raises(UsageError, match="does not follow"):
+        alone.install_view(View(3, (0,)), 0)

@@ -1,0 +1,589 @@
+"""From rows to statistics: with good data the claims of an experiment hold, and bad data makes each of them fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from whence.core.order import MECHANISMS
+from whence.lab.paper.ccc11 import (
+    availability,
+    availability_live,
+    editing,
+    fig4,
+    fig4_live,
+    fig5,
+    fig5_live,
+    planner,
+    reach,
+    theorems,
+    world,
+)
+from whence.lab.paper.ccc11.evaluation import FAILED, PATIENT, VARIANTS
+from whence.lab.paper.claims import claims, judged
+from whence.lab.paper.pco17 import alerts, churn, fig3, headers, latencies, loss
+from whence.lab.paper.pco17 import fig4 as pco17_fig4
+from whence.lab.paper.pco17 import fig5 as pco17_fig5
+from whence.lab.paper.pco17 import fig6 as pco17_fig6
+from whence.lab.paper.survey import convoy, table1_claims
+from whence.lab.paper.survey.table1_claims import BLOCKING
+from whence.lab.plan import ERRORS
+
+Row = dict[str, Any]
+Change = Callable[[Row], object]
+
+
+def row(seeds: int = 4, **numbers: Any) -> Row:
+    """A row whose runs differ by a thousandth."""
+    plain = {k: v for k, v in numbers.items() if isinstance(v, float)}
+    runs = [{k: v * (1 + 0.001 * i) for k, v in plain.items()} for i in range(seeds)]
+    return {**numbers, "seeds": seeds, "runs": runs}
+
+
+def rates(value: float, seeds: int = 8) -> list[float]:
+    return [value * (1 + 0.002 * i) for i in range(seeds)]
+
+
+def fails(name: str, statistics: Any) -> set[str]:
+    """The claims that fail."""
+    return {j.key for j in judged(name, statistics) if j.status == "fails" and not j.earlier}
+
+
+def holds(name: str, statistics: Any) -> set[str]:
+    return {j.key for j in judged(name, statistics) if j.status == "holds" and not j.earlier}
+
+
+# -- Figure 4
+
+
+def fig4_rows(growing: float = 0.0, size: float = -1.0, uneven: float = 1.05) -> list[Row]:
+    """As the paper has them; latency grows by `growing` a member more, sizes by `size` bytes."""
+    found = []
+    for name, c in fig4.INSTANCES:
+        for n in (25, 50, 75, 100, 125):
+            full = c == 0
+            numbers = {
+                "latency_ms": n * 2.0 if full else 10 * (n**0.15) + growing * n,
+                "throughput": 1000 / n if full else 100.0,
+                "message_bytes": n * 50.0 if full else 1000 + size * n,
+                "busiest": uneven,
+                "failed": FAILED,
+            }
+            found.append(row(instance=name, members=n, shortest=1.0, **numbers))
+    return found
+
+
+def test_figure_4() -> None:
+    good = fig4.statistics(fig4_rows())
+    assert fails("ccc11/fig4", good) == set() and "log-5" in holds("ccc11/fig4", good)
+    assert {"log-5", "log-25", "growth-5"} <= fails("ccc11/fig4", fig4.statistics(fig4_rows(growing=1.0)))
+    assert {"size-5", "size-25"} == fails("ccc11/fig4", fig4.statistics(fig4_rows(size=1.0)))
+    assert fails("ccc11/fig4", fig4.statistics(fig4_rows(uneven=1.6))) == {"even"}
+    rows = fig4_rows()
+    rows[3]["failed"], rows[4]["shortest"] = 1.1 * FAILED, 0.9
+    assert fails("ccc11/fig4", fig4.statistics(rows)) == {"failed", "shortest"}
+    flat = [{**r, "runs": [{**run, "latency_ms": 5.0} for run in r["runs"]]} for r in fig4_rows()]
+    assert {"latency-all", "log-5", "growth-5"} <= fails("ccc11/fig4", fig4.statistics(flat))
+
+
+def fig4_live_rows(power: float, live: float = 1.0, lost: float = 0.0) -> list[Row]:
+    return [
+        row(where=where, instance=name, members=n, latency_rounds=2.0 * (live if where == "live" else 1.0),
+            bytes_a_round=100.0 * n ** (power if name == "all updaters" else 0.0), lost_ordered=lost, lost=0.0,
+            rounds=15, pairs=1000.0 * (n - 1))
+        for where in fig4_live.WHERE for name in ("5 updaters", "25 updaters", "all updaters") for n in (10, 40)
+    ]  # fmt: skip
+
+
+def test_figure_4_live() -> None:
+    def found(*args: float) -> dict[str, Any]:
+        return fig4_live.statistics([fig4_live._at_uplink(r) for r in fig4_live_rows(*args)])
+
+    name = "ccc11/fig4 --live"
+    assert fails(name, found(1.0)) == set() and len(holds(name, found(1.0))) == 5
+    assert fails(name, found(0.05)) == {"live-size", "live-latency"}
+    assert fails(name, found(-0.5)) == {"live-size", "live-latency", "live-throughput"}
+    assert fails(name, found(1.0, 1.5)) == {"live-rounds"}
+    assert fails(name, found(1.0, 1.0, 0.2)) == {"live-lost"}
+
+
+# -- Figure 5
+
+
+def fig5_rows(lost: float = 0.001, asking: float = 2.3, success: float = 98.0) -> list[Row]:
+    late = {"gossip": 2.0, "causal": 2.5, "R1": asking, "R4": asking, PATIENT: 2.9}
+    bad = {"gossip": 0.2, "causal": 0.01, "R1": lost, "R4": lost, PATIENT: 0.01}
+    found = []
+    causal = ("causal", "R1", "R4")
+    for setting, loads, variants in (("uplink", (0.1, 0.5), VARIANTS), ("top", (0.5,), (*causal, PATIENT)),
+                                     ("free", (0.5,), causal)):  # fmt: skip
+        for v in variants:
+            for p in loads:
+                one = row(setting=setting, variant=v, p=p, load=25 * p, predicted=0.99,
+                          latency_rounds=late[v] * (1 + p / 10), lost_ordered=bad[v] * p, pairs=10000.0,
+                          asked=200.0 * p, overtaken=0.0, answered=2 * success * p)  # fmt: skip
+                found.append(one)
+    return found
+
+
+def test_figure_5() -> None:
+    name = "ccc11/fig5"
+    good = fig5.statistics(fig5_rows())
+    assert fails(name, good) == set() and {"faster-uplink-R1", "faster-free-R4", "causal-halves"} <= holds(name, good)
+    assert "most-at-high" in holds(name, good)
+    assert "recovered" in fails(name, fig5.statistics(fig5_rows(lost=0.1)))
+    slower = fails(name, fig5.statistics(fig5_rows(asking=3.5)))
+    assert {"faster-uplink-R1", "faster-free-R1", "faster-patient-R4", "overhead"} <= slower
+    assert {"off-R1", "off-R4"} <= fails(name, fig5.statistics(fig5_rows(success=50.0)))
+    rows = fig5_rows()
+    for one in rows:
+        if one["variant"] == "causal":
+            one["runs"] = [{**run, "lost_ordered": one["p"]} for run in one["runs"]]
+    assert {"causal-halves", "most-at-high"} <= fails(name, fig5.statistics(rows))
+
+
+def test_an_even_comparison_is_not_decided() -> None:
+    rows = fig5_rows()
+    for one in rows:
+        noise = (0.3, -0.3, 0.2, -0.2) if one["variant"] == "R1" else (0.0, 0.0, 0.0, 0.0)
+        one["runs"] = [{**run, "latency_rounds": 2.5 + d} for run, d in zip(one["runs"], noise, strict=True)]
+    found = {j.key: j.status for j in judged("ccc11/fig5", fig5.statistics(rows))}
+    assert found["faster-uplink-R1"] == "not decided"
+
+
+def test_figure_5_as_published_is_drawn_beside_ours() -> None:
+    """The claims are about what is printed; ours is only drawn."""
+    printed = [{**one, "latency_ms": 100.0, "runs": [{**run, "latency_ms": 100.0} for run in one["runs"]]}
+               for one in fig5_rows()]  # fmt: skip
+    ours = [{**one, "setting": "ours"} for one in printed if one["setting"] == "uplink" and one["variant"] == "R1"]
+    assert fig5.statistics(printed + ours) == fig5.statistics(printed)
+
+    def labels(rows: list[Row]) -> list[str]:
+        return [str(label) for label in fig5.draw(rows).axes[0].get_legend_handles_labels()[1]]
+
+    assert "R1 recovery, ours" in labels(printed + ours) and "R1 recovery as printed" in labels(printed + ours)
+    assert labels(printed) == list(fig5.NAMES.values())
+
+
+def fig5_live_rows(**of: dict[str, float]) -> list[Row]:
+    lost = {"gossip": 0.2, "causal": 0.01, "R1": 0.0, "R4": 0.0} | of.get("lost", {})
+    live = of.get("live", {}).get("factor", 1.0)
+    return [
+        row(where=w, variant=v, p=p, members=8.0, pairs=5000.0, lost_ordered=lost[v] * p,
+            latency_rounds=2.0 * (live if w == "live" else 1.0))
+        for w in fig5_live.WHERE for v in VARIANTS for p in (0.1, 0.5)
+    ]  # fmt: skip
+
+
+def test_figure_5_live() -> None:
+    name = "ccc11/fig5 --live"
+    good = fig5_live.statistics(fig5_live_rows())
+    assert fails(name, good) == set() and len(holds(name, good)) == 5
+    assert {"live-halves", "live-recovered"} == fails(
+        name, fig5_live.statistics(fig5_live_rows(lost={"causal": 0.2, "R1": 0.5}))
+    )
+    assert fails(name, fig5_live.statistics(fig5_live_rows(live={"factor": 2.0}))) == {"live-rounds"}
+
+
+def test_availability_live() -> None:
+    def found(joined: float, rounds: float, after: float) -> Any:
+        run = {"joins": 6.0, "joined": joined, "rounds": rounds, "after": 4.0, "after_joined": after}
+        return availability_live.statistics([{"seeds": 5, "runs": [run] * 5}])
+
+    name = "ccc11/availability --live"
+    assert holds(name, found(6, 0.5, 0)) == {"live-served", "live-soon", "live-storm"}
+    assert fails(name, found(3, 5.0, 2)) == {"live-served", "live-soon", "live-storm"}
+
+
+# -- theorems, availability, the world, editing, the planner
+
+
+def theorem_rows(success: float = 90.0, least: float = 10.0, lost: float = 0.0, requests: float = 300.0) -> list[Row]:
+    common = {"members": 40, "variant": "R1", "k": 4, "crashed": 0.0, "pairs": 1000.0, "events": 100.0}
+    common |= {"asked": 100.0, "overtaken": 0.0, "inversions": 0.0, "lost": 0.0, "gossip_missed": 0.1}
+
+    def one(part: str, answered: float, **more: Any) -> Row:
+        return row(part=part, **{**common, "once": False, "aging": False, "buffer": 2.0, "requests": 100.0, **more},
+                   answered=answered)  # fmt: skip
+
+    return [
+        one("buffer", least, buffer=0.125),
+        one("buffer", success, buffer=2.0),
+        one("aging", 50.0, buffer=0.5),
+        one("aging", 70.0, buffer=0.5, aging=True),
+        *(one("asked", success, k=k, once=once) for k in (6, 8) for once in (True, False)),
+        one("requests", 80.0, once=True),
+        one("requests", 80.0, once=True, variant="R4", requests=requests),
+        one("calm", 0.0, lost=lost),
+    ]
+
+
+def test_theorems() -> None:
+    name = "ccc11/theorems"
+    good = theorems.statistics(theorem_rows())
+    assert {"lemma-5.1", "5.1-exact", "5.1-small", "5.2-lemma", "5.2-stated", "aging", "k-times"} <= holds(name, good)
+    assert {"5.1-protocol", "5.2-stated", "5.2-planner"} <= fails(name, theorems.statistics(theorem_rows(success=20.0)))
+    assert "5.1-small" in fails(name, theorems.statistics(theorem_rows(least=89.0)))
+    assert "lemma-5.1" in fails(name, theorems.statistics(theorem_rows(lost=0.1)))
+    assert "k-times" in fails(name, theorems.statistics(theorem_rows(requests=900.0)))
+
+
+def availability_rows(joined: float = 100.0, served: float = 98.0, quorum: float = 3.0, sent: float = 8.0) -> list[Row]:
+    common = {"tickets": 20, "alpha": 0.5, "founder": False, "reclaim_rounds": 2.5, "joins": 100.0, "died": 0.0}
+    common |= {"core_joins": 98.0, "core_joined": served, "lapsed": 3.0, "by_quorum": quorum, "joined": joined}
+    common |= {"alive_per_round": 4.0, "sent_per_round": sent}
+    many = [row(4, **common, k=k, failure=0.01, share_of_limit=0.04, by_quorums=0.99) for k in (1, 4)]
+    crashed = row(4, **{**common, "founder": True}, k=4, failure=0.01, share_of_limit=0.04, by_quorums=0.99)
+    quiet = [row(4, **common, k=k, failure=0.0, share_of_limit=0.0, by_quorums=1.0) for k in (1, 2)]
+    for one in (*many, crashed, *quiet):
+        for run in one["runs"]:
+            run.update({k: float(round(v)) for k, v in run.items() if k not in ("sent_per_round", "alive_per_round")})
+    return [*many, crashed, *quiet]
+
+
+def test_availability() -> None:
+    name = "ccc11/availability"
+    good = availability.statistics(availability_rows())
+    assert {"sentence", "where-quorums", "served", "derived", "founder", "first-lapse"} <= holds(name, good)
+    assert {"printed", "overhead", "overhead-algorithm-2"} <= fails(name, good)  # whatever is measured, or sent
+    bad = fails(name, availability.statistics(availability_rows(joined=10.0, served=8.0, quorum=1.0, sent=50.0)))
+    assert {"sentence", "where-quorums", "served", "for-want", "first-lapse", "founder", "overhead-ours"} <= bad
+    assert "half-crash" in holds(name, good)
+    slow = [{**r, "reclaim_rounds": 0.5} for r in availability_rows()]
+    assert "half-crash" in fails(name, availability.statistics(slow))
+    assert "half-crash" not in holds(name, {**good, "half-crash": []})  # no rows, no verdict
+
+
+def world_rows(asking: float = 1.4, lost: float = 0.0) -> list[Row]:
+    late = {"gossip": 1.3, "causal": 1.5, "R1": asking, "R4": asking}
+    bad = {"gossip": 0.2, "causal": 0.01, "R1": lost, "R4": lost}
+    return [
+        row(variant=v, load=load, pairs=9000.0, latency_rounds=late[v], latency_ms=400 * late[v], lost_ordered=bad[v])
+        for v in VARIANTS
+        for load in (2.0, 12.0)
+    ]
+
+
+def test_world() -> None:
+    assert fails("ccc11/world", world.statistics(world_rows())) == set()
+    assert {"world-recovered"} == fails("ccc11/world", world.statistics(world_rows(lost=0.1)))
+    slower = fails("ccc11/world", world.statistics(world_rows(asking=3.0)))
+    assert slower == {"world-overhead", "world-faster-R1", "world-faster-R4"}
+
+
+def editing_rows(**worse: float) -> list[Row]:
+    """As one would have them; `worse`: figures of R1 where messages are lost."""
+    found = []
+    for variant in editing.TRIED:
+        for part in (0.0, editing.USUAL):
+            numbers = {"written": 1.0, "lost": 0.0, "same_text": 1.0, "pairs": 9000.0}
+            if variant == "causal":
+                numbers |= {"written": 0.2, "same_text": 0.0}
+            numbers |= worse if variant == "R1" and part else {}
+            one = row(2, variant=variant, loss=part)
+            found.append({**one, **numbers, "runs": [dict(numbers), dict(numbers)]})
+    return found
+
+
+def test_editing() -> None:
+    name = "ccc11/editing"
+    assert fails(name, editing.statistics(editing_rows())) == set()
+    assert fails(name, editing.statistics(editing_rows(same_text=0.9))) == {"text-R1"}
+    assert fails(name, editing.statistics(editing_rows(same_text=0.9, lost=0.02, written=0.5))) == {
+        "text-R1", "in-order", "to-the-end"
+    }  # fmt: skip
+
+
+def test_planner() -> None:
+    def rows(measured: float) -> list[Row]:
+        one: Row = {"members": 20, "loss": 0.1}
+        for name in ERRORS:
+            one |= {f"{name}_predicted": 1.0, f"{name}_least": 0.9, f"{name}_most": 1.1}
+            one |= {f"{name}_measured": measured, f"{name}_low": measured - 0.01, f"{name}_high": measured + 0.01}
+        return [one]
+
+    assert holds("ccc11/planner", planner.statistics(rows(1.0))) == set(ERRORS)
+    assert fails("ccc11/planner", planner.statistics(rows(1.3))) == set(ERRORS)
+    assert not holds("ccc11/planner", planner.statistics(rows(1.095))) & set(ERRORS)  # half in: not decided
+
+
+# -- PCO17
+
+
+def fig3_rows(best: int, theory: float = 1.0) -> list[Row]:
+    found = []
+    for part, ks in (("all", fig3.KS), ("near", fig3.NEAR)):
+        for n in fig3.NS:
+            for k in ks:
+                rate = 1e-3 * (1 + abs(k - best))
+                numbers = {"exact_rate": rate, "eps_min": rate / 2, "eps_max": 2 * rate, "theory": theory}
+                one = {"part": part, "processes": n, "keys": k, "deliveries": 1e6, **numbers}
+                found.append(one | {f"{key}_runs": rates(value) for key, value in numbers.items()})
+    return found
+
+
+def test_figure_3_of_pco17() -> None:
+    name = "pco17/fig3"
+    good = holds(name, fig3.statistics(fig3_rows(4)))
+    assert {*(f"least-{n}" for n in fig3.NS), *(f"eps-{n}" for n in fig3.NS), "bound", "optimum"} <= good
+    bad = fails(name, fig3.statistics(fig3_rows(6, theory=1e-9)))
+    assert {*(f"least-{n}" for n in fig3.NS), *(f"eps-{n}" for n in fig3.NS), "bound"} <= bad
+    assert {f"flat-{n}" for n in fig3.NS} <= fails(name, fig3.statistics(fig3_rows(4)))
+
+
+def points(x: str, values: dict[Any, float], **more: Any) -> list[Row]:
+    return [
+        {x: at, "exact_rate": v, "exact_rate_runs": rates(v), "theory_runs": rates(1.0), "overtaken": 5,
+         "unalerted4": 0, **more}
+        for at, v in values.items()
+    ]  # fmt: skip
+
+
+def test_figures_4_to_6_of_pco17() -> None:
+    by_lambda = {ms: 1e-3 if ms >= 4000 else 2e-3 if ms >= 3000 else 2e-2 for ms in pco17_fig4.LAMBDAS}
+    assert fails("pco17/fig4", pco17_fig4.statistics(points("lambda_ms", by_lambda))) == set()
+    linear = {ms: 10.0 / ms if ms != 4000 else 1.0 for ms in pco17_fig4.LAMBDAS}
+    assert fails("pco17/fig4", pco17_fig4.statistics(points("lambda_ms", linear))) == {"stable", "fast", "steep"}
+    cubic = {n: (n / 1000) ** 3 for n in pco17_fig5.NS}
+    assert fails("pco17/fig5", pco17_fig5.statistics(points("processes", cubic))) == set()
+    root = {n: (n / 1000) ** 0.5 for n in pco17_fig5.NS}
+    assert fails("pco17/fig5", pco17_fig5.statistics(points("processes", root))) == {"fast", "bend"}
+    falling = {n: max(1.0, 1000 / n) for n in pco17_fig6.NS}
+    assert fails("pco17/fig6", pco17_fig6.statistics(points("processes", falling))) == set()
+    rising = {n: n / 1000 for n in pco17_fig6.NS}
+    assert fails("pco17/fig6", pco17_fig6.statistics(points("processes", rising))) == {"constant", "higher", "steady"}
+
+
+def test_loss_and_churn() -> None:
+    grows = {x: 1 + 300 * x for x in loss.LOSSES}
+    shrunk = [{**r, "exact_rate_runs": rates(r["exact_rate"] / 1000)} for r in points("loss", grows)]
+    assert fails("pco17/loss", loss.statistics(shrunk)) == set()
+    flat = [{**r, "unalerted4": 1, "exact_rate_runs": rates(9.0)} for r in points("loss", grows)]
+    assert fails("pco17/loss", loss.statistics(flat)) >= {"doubles", "bound", "unalerted"}
+    same = dict.fromkeys(churn.CHURN, 1e-3)
+    assert fails("pco17/churn", churn.statistics(points("churn", same))) == set()
+    worse = {**same, 100.0: 3e-3}
+    assert fails("pco17/churn", churn.statistics(points("churn", worse, unalerted4=2))) == {"churn", "unalerted"}
+
+
+def alert_rows(missed: int, alarms: float, unalerted: int = 0) -> list[Row]:
+    found = []
+    for part, key, values in (("keys", "keys", alerts.KS), ("length", "memory", alerts.LENGTHS)):
+        for value in values:
+            one: Row = {"part": part, "keys": 4, "memory": 40, key: value, "overtaken": 4000, "unalerted4": unalerted}
+            one |= {"unalerted5": missed if value == 40 else 400 // value if missed == 0 else missed * value}
+            for k, v in (("alerts4", alarms), ("alerts5", alarms / 5), ("overtaken", 1000.0)):
+                one[f"{k}_runs"] = rates(v, 4)
+            found.append(one)
+    return found
+
+
+def test_alerts() -> None:
+    good = alerts.statistics(alert_rows(0, 50_000.0))
+    assert {"unalerted", "over-estimates", "fewer-false", "two-times"} <= holds("pco17/alerts", good)
+    bad = fails("pco17/alerts", alerts.statistics(alert_rows(30, 5_000.0, 3)))
+    assert {"unalerted", "over-estimates", "two-times", "longer"} <= bad
+
+
+def test_recorded_latencies() -> None:
+    def rows(rate: Callable[[int], float], factor: float, overtaken: float) -> list[Row]:
+        found = []
+        for network, times, p in (("recorded", factor, overtaken), ("paper", 1.0, 0.01)):
+            for k in latencies.KS:
+                one = {"network": network, "keys": k, "in_flight": 17.0, "exact_rate": times * rate(k)}
+                one |= {"exact_rate_runs": rates(times * rate(k)), "p_nc_runs": rates(p), "theory_runs": rates(1.0)}
+                found.append(one)
+        return found
+
+    good = latencies.statistics(rows(lambda k: 1e-3 * (1 + abs(k - 4)), 0.9, 0.02))
+    assert fails("pco17/latencies", good) == set()
+    bad = latencies.statistics(rows(lambda k: 1e-3 * (11 - k), 4.0, 0.005))
+    assert fails("pco17/latencies", bad) == {"nearest-K", "no-more", "overtaken", "by-overtaken"}
+
+
+# -- bytes and errors of clocks
+
+
+def header_rows(exact: float = 0.0, errors: float = 1.0, small: int = 200, ticket: int = 13) -> list[Row]:
+    """Errors of exact clocks and of (N, 100, 4); the bytes of a (N, 100, 4) stamp at N = 3000, and of a ticket."""
+    found = []
+    for n in headers.NS:
+        for publishers in headers.PUBLISHERS:
+            rate = errors * (5e-3 if publishers == 25 else 1e-3)
+            some = [("(100, 4)", small if n == 3000 else 200, rate)] if n > 100 else []
+            some += [("vector clock", 2 * n, exact)]
+            some += [(f"{publishers} tickets", publishers * ticket, exact)] if publishers else []
+            for clock, size, errs in some:
+                one = {"clock": clock, "processes": n, "publishers": publishers, "bytes": size, "errors": errs}
+                one |= {
+                    "plain_bytes": size // 4 if "tickets" in clock else size,
+                    "deliveries": 10**6,
+                    "exact_rate_runs": rates(errs),
+                }
+                found.append(one)
+    return found
+
+
+def test_bytes_and_errors() -> None:
+    good = headers.statistics(header_rows())
+    assert holds("pco17/headers", good) == {c.key for c in claims("pco17/headers")}
+    assert "no-error" in fails("pco17/headers", headers.statistics(header_rows(exact=1.0)))
+    assert "errors" in fails("pco17/headers", headers.statistics(header_rows(errors=0.0)))
+    large = headers.statistics(header_rows(small=900))
+    assert fails("pco17/headers", large) == {"any-N", "of-vector-3000", "tickets-25-bytes"}
+    dear = headers.statistics(header_rows(ticket=60))
+    assert fails("pco17/headers", dear) == {"tickets-5", "tickets-25-counts"}
+    assert fails("pco17/headers", headers.statistics(header_rows(ticket=2))) == {"tickets-25-bytes"}
+
+
+def test_few_publishers_that_make_fewer_errors() -> None:
+    rows = header_rows()
+    for one in rows:
+        if one["publishers"] == 25:
+            one["exact_rate_runs"] = rates(1e-5)
+    assert fails("pco17/headers", headers.statistics(rows)) == {"few-publishers"}
+
+
+def test_a_vector_clock_that_is_small() -> None:
+    rows = header_rows()
+    for one in rows:
+        if one["clock"] == "vector clock":
+            one["bytes"] = 300
+    assert fails("pco17/headers", headers.statistics(rows)) == {"of-vector-1000", "of-vector-3000"}
+
+
+# -- alerts
+
+
+def test_a_longer_list_that_misses_more_fails_even_if_the_shorter_missed_nothing() -> None:
+    less, more = ({"memory": m, "unalerted5": n, "overtaken": 10**6} for m, n in ((40, 0), (80, 5000)))
+    assert alerts.less_missed(less, more, 6).high < 0
+    assert alerts.less_missed(more, less, 6).low > 0
+    assert alerts.less_missed(less, {**less, "memory": 80}, 6).value == 0
+
+
+# -- reach
+
+
+def reach_rows(printed: float, sized: float, missed: float) -> list[Row]:
+    common = {"members": 250, "events": 300.0}
+    found = [
+        row(in_step=step, fanout=4, termination=5, **common, reach=printed, gossip_missed=missed)
+        for step in (True, False)
+    ]
+    return [*found, row(in_step=False, fanout=3, termination=9, **common, reach=sized, gossip_missed=0.0)]
+
+
+def test_reach() -> None:
+    assert holds("ccc11/reach", reach.statistics(reach_rows(0.995, 0.997, 0.01))) == {
+        "reach-250",
+        "reach-sized",
+        "cover-250",
+    }
+    assert fails("ccc11/reach", reach.statistics(reach_rows(0.3, 0.9, 0.2))) == {
+        "reach-250",
+        "reach-sized",
+        "cover-250",
+    }
+
+
+# -- the survey
+
+
+def table_rows(**changed: float) -> list[Row]:
+    """Table 1 as the survey has it, but for what is changed."""
+    at = {"first": 10.0, "wait": 0.05, "unstable": 0.0, "grow": 1.0, "few": 0.2, "chain": 8.0, "chain_grows": 0.0}
+    at |= {"pause": 80.0, "square": 2.0, "stop": 0.0, "join": 8.0, "broken": 0.0, "inverted": 0.0} | changed
+    found: list[Row] = []
+
+    def add(order: str, n: int, senders: float = 1.0, **numbers: float) -> None:
+        common = {"order": order, "processes": n, "rate": 2.0, "senders": senders, "violation": ""}
+        found.append({**common, **row(**numbers)})
+
+    for n in (5, 10, 20, 40):
+        size = 2.0 * n if at["grow"] else 10.0
+        for order in (*BLOCKING, "first-unstable"):
+            carrying = order == "first-unstable"
+            control, blocked = (at["first"] * size, at["unstable"]) if carrying else (size, at["wait"])
+            add(order, n, control_bytes=control, blocked=blocked, fixed_bytes=4.0 * n)
+        if n > 5:
+            add("subgroups", n, control_bytes=at["chain"] + at["chain_grows"] * n)
+    for order, times in (("vector", 1.0), ("compact-multicast", at["few"])):
+        add(order, 40, 0.1, fixed_bytes=160.0 * times, control_bytes=1.0, blocked=0.0)
+    for n in (5, 10):
+        add("view: vector", n, pause_ms=at["pause"], change_messages=n ** at["square"])
+        for order in MECHANISMS:
+            add(f"join: {order}", n, change_messages=at["join"], pause_ms=at["stop"])
+    add("hostile: vector", 12, delivered=1000.0, inversions=at["inverted"])
+    if at["broken"]:
+        found[0]["violation"] = "lost"
+    return found
+
+
+def test_table_1() -> None:
+    good = table1_claims.statistics(table_rows())
+    assert holds("survey/table1", good) == {c.key for c in claims("survey/table1")}
+
+
+@pytest.mark.parametrize(
+    ("changed", "failed"),
+    [
+        ({"broken": 1.0}, {"promises"}),
+        ({"inverted": 1.0}, {"hostile"}),
+        ({"unstable": 0.01}, {"non-blocking"}),
+        ({"first": 2.0}, {"big"}),
+        ({"wait": 0.0}, {"block"}),
+        ({"grow": 0.0}, {"linear"}),
+        ({"few": 0.8}, {"compact"}),
+        ({"chain": 100.0}, {"interconnected"}),
+        ({"chain_grows": 1.0}, {"interconnected-any"}),
+        ({"pause": 5.0}, {"view-stops"}),
+        ({"square": 1.0, "join": 1.0}, {"view-square"}),
+        ({"stop": 30.0}, {"join-stops"}),
+        ({"join": 40.0}, {"join-messages"}),
+    ],
+    ids=str,
+)
+def test_each_claim_of_table_1_fails(changed: dict[str, float], failed: set[str]) -> None:
+    assert fails("survey/table1", table1_claims.statistics(table_rows(**changed))) == failed
+
+
+def convoy_rows(vector: float = 10.0, first: float = 4.0, carrying: float = 1.0, **changed: float) -> list[Row]:
+    """Latency grows by these many ms a subgroup."""
+    bursts, calm, price = (changed.get(key, usual) for key, usual in (("bursts", 6), ("calm", 1.0), ("price", 2.0)))
+    slope = {"vector": vector, "first": first, "first-unstable": carrying}
+    return [
+        {
+            "order": order,
+            "size": size,
+            "subgroup": group,
+            "mean_ms": (1 + slope[order] * (group - 1)) * (1 + 0.001 * seed),
+            "together": bursts if order == "vector" else calm,
+            "control_bytes": 100.0 * (price if size == 6 else 1) * (1 + 0.001 * seed),
+        }
+        for size in (3, 6)
+        for order in slope
+        for seed in range(4)
+        for group in (1, 2, 3, 4)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changed", "failed"),
+    [
+        ({}, set()),
+        ({"vector": 0.1, "first": 0.0, "carrying": 0.0}, {"convoy"}),
+        ({"bursts": 1.0}, {"bursts"}),
+        ({"first": 20.0}, {"less"}),
+        ({"carrying": 20.0}, {"removed"}),
+        ({"calm": 2.0}, {"no-bursts"}),
+        ({"price": 0.9}, {"price"}),
+    ],
+    ids=str,
+)
+def test_each_claim_of_the_convoy_fails(changed: dict[str, float], failed: set[str]) -> None:
+    found = convoy.statistics(convoy_rows(**changed))
+    assert fails("survey/convoy", found) == failed
+    assert holds("survey/convoy", found) == {c.key for c in claims("survey/convoy")} - failed

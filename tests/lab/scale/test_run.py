@@ -1,0 +1,99 @@
+"""`whence scale`, a run from settings to a result, and a point of a sweep."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from whence.cli import main
+from whence.errors import ConfigError
+from whence.lab.scale import Settings, bound, read_latencies, run
+from whence.lab.scale.sweep import point
+
+KEYS = ["deliveries", "errors", "exact_rate", "eps_min", "eps_max", "alerts4", "alerts5", "seconds", "deliveries_per_s"]
+SMALL = ["--processes", "60", "--entries", "20", "--keys", "2", "--deliveries", "2e4", "--rate", "150"]
+
+
+def figures(result: dict) -> dict:
+    """What does not depend on the machine."""
+    return {
+        key: value
+        for key, value in result.items()
+        if key not in ("seconds", "total_seconds", "threads", "deliveries_per_s")
+    }
+
+
+def test_scale_prints_one_object(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["scale", *SMALL, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert list(found)[: len(KEYS)] == KEYS
+    assert found["deliveries"] >= 2e4
+    assert found["exact_rate"] == found["errors"] / found["deliveries"]
+    assert 0 < found["eps_min"] <= found["eps_max"]
+    assert found["engine"] == "fast"
+    assert found["unalerted4"] == 0
+    assert main(["scale", *SMALL, "--json", "--engine", "general", "--threads", "1"]) == 0
+    other = json.loads(capsys.readouterr().out)
+    assert {**figures(other), "engine": "fast"} == figures(found)
+
+
+def test_scale_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["scale", *SMALL, "--loss", "0.1", "--churn", "5"]) == 0
+    assert "deliveries per second" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (["--keys", "200"], "keys"),
+        (["--processes", "1"], "processes"),
+        (["--rate", "0"], "rate"),
+        (["--threads", "0"], "threads"),
+        (["--engine", "fast", "--loss", "0.1"], "engine"),
+        (["--latencies", "nowhere.csv"], "latencies"),
+    ],
+)
+def test_wrong_arguments_have_a_name_and_exit_code_2(
+    arguments: list[str], name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["scale", *arguments]) == 2
+    assert f"whence: {name}: " in capsys.readouterr().err
+
+
+def test_latencies_are_read_by_name_and_used(tmp_path: Path) -> None:
+    file = tmp_path / "rtt.csv"
+    file.write_text(",B,A\nA,200,1\nB,1,200\n", encoding="utf-8")
+    assert read_latencies(file) == ((1.0, 200.0), (200.0, 1.0))
+    result = run(Settings(processes=40, entries=20, keys=2, deliveries=4000, latencies=read_latencies(file), skew=1.0))
+    assert result.engine == "general"
+    assert 0 < result.p_nc < 1
+    for bad in ("", ",A\n", ",A\nB,1\n", ",A\nA,x\n", ",A\nA,-1\n", ",A,B\nA,1,2\n"):
+        file.write_text(bad, encoding="utf-8")
+        with pytest.raises(ConfigError, match="latencies"):
+            read_latencies(file)
+
+
+def test_a_point_of_a_sweep_is_a_run() -> None:
+    settings = {"processes": 60, "entries": 20, "keys": 2, "deliveries": 20000, "rate": 150, "seed": 4}
+    found = point(settings)
+    same = msgspec.to_builtins(run(msgspec.convert(settings, Settings), threads=1))
+    assert {key: found[key] for key in figures(same)} == figures(same)
+    assert found["keys"] == 2
+    json.dumps(found)
+    with pytest.raises(ConfigError, match="unknown"):
+        point({"unknown": 1})
+
+
+def test_parts_add_up() -> None:
+    settings = Settings(processes=60, entries=20, keys=2, deliveries=20000, rate=150)
+    whole = run(settings)
+    parts = [run(settings, part=(i, 3)) for i in range(3)]
+    for name in ("deliveries", "errors", "alerts4", "alerts5", "overtaken"):
+        assert getattr(whole, name) == sum(getattr(part, name) for part in parts)
+
+
+def test_the_bound_is_the_papers() -> None:
+    assert bound(0.5, 100, 4, 20) == pytest.approx(0.5 * (1 - 0.99**80) ** 4)

@@ -1,0 +1,75 @@
+"""Same seed, same trace, byte for byte, whatever PYTHONHASHSEED is; and the trace says what the run saw."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.lab.sim.runs import Run
+from tests.long import few
+from whence.audit.judge import judge
+from whence.audit.judge.report import report
+from whence.audit.trace import by_member, in_causal_order
+from whence.lab.sim.scenario import load
+
+SCENARIOS = Path(__file__).parents[3] / "src" / "whence" / "lab" / "scenarios"
+
+
+def traced(scenario: str, seed: int, hashseed: str, out: Path) -> bytes:
+    """The trace of a run in a process of its own."""
+    command = [sys.executable, "-m", "whence", "sim", str(SCENARIOS / f"{scenario}.toml"), "--json"]
+    command += ["--seed", str(seed), "--trace", str(out), "--format", "jsonl"]
+    env = {**os.environ, "PYTHONHASHSEED": hashseed}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 1), done.stderr
+    (file,) = out.iterdir()
+    assert file.name == f"{scenario}-{seed}.jsonl"
+    return done.stdout.encode() + file.read_bytes()
+
+
+@pytest.mark.parametrize("scenario", ["hostile", "two-clusters", "latejoin"])
+def test_the_same_seed_gives_the_same_trace(scenario: str, tmp_path: Path) -> None:
+    one = traced(scenario, 3, "1", tmp_path / "a")
+    assert len(one) > 100_000
+    assert one == traced(scenario, 3, "2", tmp_path / "b")
+    assert one != traced(scenario, 4, "1", tmp_path / "c")
+
+
+@pytest.mark.parametrize("seed", few([1, 2, 3], 1))
+def test_the_trace_alone_leads_to_the_same_verdicts(seed: int) -> None:
+    """The judge of the run and one that only reads the trace agree in every count."""
+    run = Run(load(SCENARIOS / "hostile.toml"), seed)
+    live = report(run.world.checks.judges[0])
+    read = judge(run.rows)
+    assert (read.total, read.by_order, read.published) == (live.total, live.by_order, live.published)
+    assert read.total.deliveries > 500
+
+
+def test_rows_are_numbered_without_gaps_and_causes_come_first() -> None:
+    run = Run(load(SCENARIOS / "hostile.toml"), 5)
+    assert sum(map(len, by_member(run.rows).values())) == len(run.rows)
+    assert {r.kind for r in run.rows} >= {"join", "publish", "receive", "deliver", "recover", "ticket", "crash"}
+    times = [r.t_ns for r in run.rows]
+    assert times == sorted(times)
+    seen: set[str | None] = set()
+    for row in in_causal_order(run.rows):
+        if row.kind == "publish":
+            seen.add(row.event)
+        if row.kind in ("receive", "deliver"):
+            assert row.event in seen
+
+
+def test_a_recorder_costs_nothing_when_there_is_none() -> None:
+    """The run is the same with and without a trace."""
+    loaded = load(SCENARIOS / "demo.toml")
+    with_trace = Run(loaded, 1)
+    assert with_trace.rows
+    from whence.lab.sim.run import run
+
+    without = run(loaded, 1).report
+    assert msgspec.json.encode(with_trace.world.tally.report("demo", None)) == msgspec.json.encode(without)

@@ -1,0 +1,368 @@
+"""The publisher: tickets come and go, and every event is published once, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import whence
+from tests.live.net.live import LIMIT, assert_causal, collect, fast, run, say, until
+from whence.audit.trace import MemoryTrace
+from whence.core.clock.event import FRAME_EVENTS
+from whence.core.ports import Coordinate, Resign
+from whence.errors import ClusterClosed, NoTicket, UsageError
+from whence.live.publisher import PART_FRAMES
+from whence.testing import MemoryNetwork
+
+
+async def lose_ticket(net: MemoryNetwork, loser: whence.Cluster, *others: whence.Cluster) -> None:
+    """Cut it off until its lease has expired."""
+    net.cut([loser.address], [other.address for other in others])
+    await until(lambda: not loser.may_publish, "the lease expires")
+    net.heal()
+
+
+def test_it_survives_the_loss_of_its_ticket_and_publishes_each_event_once_in_order(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        net, trace = MemoryNetwork(), MemoryTrace()
+        common = {"transport": net, "settings": fast(), "trace": trace, "order": "reliable"}
+        async with (
+            whence.found("lobby", **common) as a,
+            whence.join("lobby", [a.address], **common) as b,
+            whence.join("lobby", [a.address], **common) as c,
+            b.publisher() as publisher,
+            c.publisher() as other,
+        ):
+            await other.ready()
+            ids: list[str] = []
+            for n in range(30):
+                if n in (10, 20):
+                    await lose_ticket(net, b, a, c)
+                ids.append(await publisher.publish(b"%d" % n))
+            for cluster in (a, c):
+                events = await collect(cluster, 30)
+                assert [e.payload for e in events] == [b"%d" % n for n in range(30)]
+                assert [e.id for e in events] == ids
+            assert len({(e.frame.ticket, e.frame.inc) for e in events}) == 3, "under three tickets, one after the other"
+            assert publisher.published == 30
+        assert_causal(trace)
+
+    with caplog.at_level(logging.WARNING, "whence"):
+        run(main())
+    said = [r.getMessage() for r in caplog.records]
+    assert sum("is lost" in s and "publishing waits for another" in s for s in said) >= 2
+    assert sum("publishing goes on" in s for s in said) >= 2
+
+
+def test_concurrent_calls_keep_their_order_across_a_loss() -> None:
+    async def main() -> None:
+        net = MemoryNetwork()
+        async with (
+            whence.found("lobby", transport=net, settings=fast()) as a,
+            whence.join("lobby", [a.address], transport=net, settings=fast()) as b,
+            b.publisher() as publisher,
+        ):
+            await publisher.ready()
+            many = [b"%d" % n for n in range(3 * PART_FRAMES * FRAME_EVENTS)]
+            calls = [asyncio.create_task(publisher.publish_many(many))]
+            await asyncio.sleep(0)  # its first part is accepted
+            b._node.feed(Resign())
+            single = [b"later %d" % n for n in range(20)]
+            calls += [asyncio.create_task(publisher.publish_many([payload])) for payload in single[:10]]
+            await until(lambda: b._node.ticket is None)
+            assert 0 < publisher.published < len(many)
+            b._node.feed(Coordinate())
+            calls += [asyncio.create_task(publisher.publish_many([payload])) for payload in single[10:]]
+            ids = [name for names in await asyncio.wait_for(asyncio.gather(*calls), LIMIT) for name in names]
+            events = await collect(a, len(many) + 20)
+            assert [e.payload for e in events] == [*many, *single]
+            assert [e.id for e in events] == ids
+
+    run(main())
+
+
+@pytest.mark.parametrize("order", ["unordered", "fifo", "causal", "reliable", "probabilistic"])
+def test_a_publish_that_need_not_wait_does_not_suspend_until_a_frame_is_full(order: str) -> None:
+    def turns(call: Coroutine[Any, Any, str]) -> tuple[int, str]:
+        """How often a call suspends if nothing else happens meanwhile; 0 or 1 are told apart."""
+        try:
+            call.send(None)
+        except StopIteration as done:
+            return 0, done.value
+        with pytest.raises(StopIteration) as over:
+            call.send(None)
+        return 1, over.value.value
+
+    async def main() -> None:
+        net = MemoryNetwork()
+        common = {"transport": net, "settings": fast(), "order": order}
+        async with (
+            whence.found("lobby", **common) as a,
+            whence.join("lobby", [a.address], **common) as b,
+            whence.join("lobby", [a.address], **common) as c,
+            b.publisher() as publisher,
+        ):
+            await publisher.ready()
+            ids, suspended = [], []
+            for n in range(3):
+                await asyncio.sleep(0.3)  # the lease is renewed, rounds pass
+                await publisher.publish(b"first of turn %d" % n)  # after a look at the time, which may take a turn
+                before = len(ids)
+                while not suspended or len(suspended) == n:
+                    times, name = turns(publisher.publish(b"%d" % len(ids)))
+                    ids.append(name)
+                    if times:
+                        suspended.append(len(ids) - before)
+                await asyncio.sleep(0)
+            assert suspended == [FRAME_EVENTS - 1] * 3, "only the one that filled the frame"
+            for cluster in (a, c):
+                events = [e for e in await collect(cluster, len(ids) + 3) if not e.payload.startswith(b"first")]
+                assert [e.id for e in events] == ids
+                assert len({e.frame for e in events}) == 3
+
+    run(main())
+
+
+def test_a_loop_of_publishes_leaves_turns_of_the_loop_to_others() -> None:
+    async def main() -> None:
+        async with (
+            whence.found("lobby", transport=MemoryNetwork(), settings=fast()) as a,
+            a.publisher() as publisher,
+        ):
+            await publisher.ready()
+            turns = 0
+
+            async def other() -> None:
+                nonlocal turns
+                while True:
+                    await asyncio.sleep(0)
+                    turns += 1
+
+            task = asyncio.create_task(other())
+            for n in range(20 * FRAME_EVENTS):
+                await publisher.publish(b"%d" % n)
+            assert turns >= 19, "one for each frame, after the first"
+            task.cancel()
+
+    run(main())
+
+
+def test_it_publishes_in_clusters_without_tickets() -> None:
+    async def main() -> None:
+        net = MemoryNetwork()
+        common = {"transport": net, "settings": fast(), "order": "probabilistic"}
+        async with (
+            whence.found("free", **common) as a,
+            whence.join("free", [a.address], **common) as b,
+            b.publisher() as publisher,
+        ):
+            assert publisher.ticket is None
+            first = await publisher.publish(b"hello")
+            assert [e.id for e in await collect(a, 1)] == [first]
+
+    run(main())
+
+
+def test_no_ticket_in_time_says_why_and_what_was_published() -> None:
+    async def main() -> None:
+        net = MemoryNetwork()
+        common = {"transport": net, "settings": fast(), "tickets": 1}
+        async with (
+            whence.found("lobby", **common) as a,
+            whence.join("lobby", [a.address], **common) as b,
+            b.publisher(timeout=0.5) as publisher,
+        ):
+            await until(b.coordinators)
+            with pytest.raises(NoTicket, match="all 1 tickets are taken"):
+                await publisher.publish(b"in vain")
+            assert publisher.published == 0
+
+    run(main())
+
+
+def test_a_payload_is_bytes() -> None:
+    async def main() -> None:
+        async with (
+            whence.found("lobby", transport=MemoryNetwork(), settings=fast()) as a,
+            a.publisher() as publisher,
+            a.coordinate() as seat,
+        ):
+            for outlet in (publisher, seat):
+                with pytest.raises(UsageError, match=r"not str.*encode\(\)"):
+                    await outlet.publish("text")  # type: ignore[arg-type]
+                with pytest.raises(UsageError, match="not dict"):
+                    await outlet.publish({"a": 1})  # type: ignore[arg-type]
+                with pytest.raises(UsageError, match="not int"):
+                    await outlet.publish(5)  # type: ignore[arg-type]
+                with pytest.raises(UsageError, match="list of payloads"):
+                    await outlet.publish_many(b"abc")  # type: ignore[arg-type]
+                await outlet.publish_many([bytearray(b"1"), memoryview(b"2")])  # type: ignore[list-item]
+            assert [e.payload for e in await collect(a, 4)] == [b"1", b"2", b"1", b"2"]
+
+    run(main())
+
+
+def test_outside_their_blocks_publisher_and_seat_are_errors_also_at_the_founder() -> None:
+    async def main() -> None:
+        async with whence.found("lobby", transport=MemoryNetwork(), settings=fast()) as a:
+            publisher = a.publisher()
+            with pytest.raises(UsageError, match="inside the block"):
+                await publisher.publish(b"too early")
+            async with publisher, a.coordinate() as seat:
+                await publisher.publish(b"1")
+                await seat.publish(b"2")
+            assert a.may_publish, "the founder keeps its ticket"
+            with pytest.raises(UsageError, match="inside the block"):
+                await publisher.publish(b"too late")
+            with pytest.raises(UsageError, match="block has ended"):
+                await seat.publish(b"too late")
+            async with a.publisher() as open_publisher:
+                pass_on = asyncio.create_task(open_publisher.publish_many([b"3"] * 10))
+                a.abandon()
+                with pytest.raises(ClusterClosed):
+                    await pass_on
+
+    run(main())
+
+
+def test_a_cancelled_publish_is_out_or_it_is_not_and_published_tells(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with (
+            whence.found("lobby", transport=MemoryNetwork(), settings=fast(), directory=tmp_path) as a,
+            a.publisher() as publisher,
+        ):
+            early = asyncio.create_task(publisher.publish(b"never"))
+            await asyncio.sleep(0)  # it waits for the ticket
+            early.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await early
+            assert publisher.published == 0
+            await publisher.ready()
+            late = asyncio.create_task(publisher.publish(b"out"))
+            while not publisher.published:
+                await asyncio.sleep(0)
+            late.cancel()  # it waits for the journal
+            with pytest.raises(asyncio.CancelledError):
+                await late
+            assert publisher.published == 1
+            await publisher.publish(b"next")
+            assert [e.payload for e in await collect(a, 2)] == [b"out", b"next"]
+
+    run(main())
+
+
+def test_the_ordinary_loop_with_a_burst_larger_than_the_queue() -> None:
+    """`async for event: await publish(answer)`: publishing must not wait for the reader that waits for it."""
+
+    async def main() -> None:
+        net, trace = MemoryNetwork(), MemoryTrace()
+        common = {"transport": net, "trace": trace, "order": "reliable"}
+        async with (
+            whence.found("lobby", settings=fast(), **common) as a,
+            whence.join("lobby", [a.address], settings=fast(queue_events=20), **common) as b,
+            whence.join("lobby", [a.address], settings=fast(), **common) as c,
+        ):
+
+            async def answer() -> None:
+                async with b.publisher() as publisher:
+                    answered = 0
+                    async for event in b.events():
+                        if event.origin == a.me:
+                            await asyncio.wait_for(publisher.publish(b"re " + event.payload), LIMIT)
+                            answered += 1
+                        if answered == 200:
+                            return
+
+            answering = asyncio.create_task(answer())
+            await say(a, *(b"%d" % n for n in range(200)))
+            await asyncio.wait_for(answering, LIMIT)
+            events = await collect(c, 400)
+            assert [e.payload for e in events if e.origin == b.me] == [b"re %d" % n for n in range(200)]
+        assert_causal(trace)
+
+    run(main())
+
+
+def test_waiting_for_an_event_with_a_time_limit_leaves_nothing_behind() -> None:
+    async def main() -> None:
+        async with whence.found("lobby", transport=MemoryNetwork(), settings=fast()) as a:
+            events = a.events()
+            for _ in range(50):
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(anext(events), 0.001)
+            assert len(a._node.changed) == 0
+
+    run(main())
+
+
+def test_reading_does_not_suspend_while_events_are_here_and_batches_hold_many_frames() -> None:
+    async def main() -> None:
+        net = MemoryNetwork()
+        async with (
+            whence.found("lobby", transport=net, settings=fast()) as a,
+            whence.join("lobby", [a.address], transport=net, settings=fast()) as b,
+            whence.join("lobby", [a.address], transport=net, settings=fast()) as c,
+            b.publisher() as publisher,
+        ):
+            readers, ids = [a.events(), c.events()], []  # from now on nothing is thrown away
+            for n in range(30):
+                ids.append(await publisher.publish(b"%d" % n))
+                if n % 3 == 2:
+                    await asyncio.sleep(0.01)  # three events a frame
+            await until(lambda: all(len(reader.waiting()) == 30 for reader in readers))
+            got = [(await anext(readers[0])).payload]  # may let the loop turn: it has not been asked for some time
+            for _ in range(29):
+                with pytest.raises(StopIteration) as done:
+                    readers[0].__anext__().send(None)
+                got.append(done.value.value.payload)
+            assert got == [b"%d" % n for n in range(30)]
+            first = await anext(readers[1])  # the batch begins within a frame
+            read, sizes = [first], []
+            async for batch in c.batches(frames=4):
+                sizes.append(len(batch))
+                assert batch.payloads == [event.payload for event in batch] and batch.origins() == [b.me]
+                read += batch
+                if len(read) == 30:
+                    break
+            assert sizes == [11, 12, 6] and batch[-1] == read[-1] and batch[1:3] == read[-5:-3]
+            assert [event.payload for event in read] == got
+            assert [event.id for event in read] == ids
+            with pytest.raises(UsageError, match="1 frame or more, not 0"):
+                c.batches(0)
+
+    run(main())
+
+
+def test_calls_that_wait_share_a_turn_of_the_loop() -> None:
+    """Ten tasks on one publisher fill frames as one does: no call waits for the turn of another."""
+
+    async def main() -> None:
+        net = MemoryNetwork()
+        async with whence.found("live", "a:1", transport=net, settings=fast()) as a, a.publisher() as publisher:
+            await publisher.ready()
+
+            async def read() -> None:
+                async for _ in a.events():
+                    pass
+
+            reader = asyncio.create_task(read())
+            ids: list[str] = []
+
+            async def speak(name: int) -> None:
+                for number in range(50):
+                    ids.extend(await publisher.publish_many([b"%d %d %d" % (name, number, i) for i in range(20)]))
+
+            before = a.stats()["net.steps"]
+            await asyncio.gather(*map(speak, range(10)))
+            assert len(set(ids)) == publisher.published == 10_000
+            assert a.stats()["net.steps"] - before < 40  # 10,000 events are 20 full frames
+            reader.cancel()
+
+    run(main())

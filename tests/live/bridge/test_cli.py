@@ -1,0 +1,156 @@
+"""`whence bridge` as people and scripts use it: keys of its own for each cluster, metrics, signals, what it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import whence
+from tests.cli.commands import LIMIT, Command, until
+from whence.cli import main
+from whence.cli.parser import parser
+from whence.live.bridge import everywhere
+from whence.live.bridge.envelope import Asked, wrap
+from whence.live.net import keys
+from whence.live.net.metrics import ask
+
+
+def payloads(node: Command) -> list[str]:
+    """The deliveries of `whence node --json`, which knows of bridges."""
+    return [json.loads(line)["payload"] for line in list(node.out)]
+
+
+async def speak(cluster: str, seed: str, payload: bytes, **security: Any) -> None:
+    """Publish one event for all clusters."""
+    async with whence.join(cluster, [seed], **security) as joined, joined.publisher() as publisher:
+        await publisher.publish(everywhere(payload))
+
+
+def test_a_bridge_with_keys_of_its_own_for_each_cluster(tmp_path: Path, start: Callable[..., Command]) -> None:
+    keys.init(tmp_path / "a")
+    for name in ("ann", "amy", "bridge"):
+        keys.issue(tmp_path / "a", name)
+    keys.init(tmp_path / "b")
+    secret = tmp_path / "b" / "secret.key"
+    lobby = ("--cluster", "lobby", "--tls", tmp_path / "a")
+    hall = ("--secret-file", secret)
+    ann = start("node", *lobby, "ann", "--coordinate", "--json")
+    bob = start("node", "--cluster", "hall", *hall, "--coordinate", "--json")
+    addresses = [json.loads(node.notice(r".*has (founded|joined) .*")[0])["address"] for node in (ann, bob)]
+    bridge = start(
+        *("bridge", "--json", "--directory", tmp_path / "bridge", "--probe", 0.2, "--metrics", "127.0.0.1:0"),
+        *("--every", 0.1),
+        *(*lobby, "bridge", "--join", addresses[0], "--to", "hall", *hall, "--join", addresses[1]),
+    )
+    bridge.notice("is open")
+    ann.say("only here", everywhere(b"typed").decode())  # lines of a node are local, whatever they look like
+    until(lambda: len(ann.out) == 2, "ann has read them")
+    asyncio.run(speak("lobby", addresses[0], b"hello", tls=tmp_path / "a" / "amy"))
+    until(lambda: "hello" in payloads(bob), "it has crossed")
+    asyncio.run(speak("hall", addresses[1], b"hello, too", secret=keys.read_secret(secret)))
+    until(lambda: "hello, too" in payloads(ann), "and back")
+    assert payloads(bob) == ["hello", "hello, too"]
+    assert payloads(ann) == ["only here", everywhere(b"typed").decode(), "hello", "hello, too"]
+    crossed = json.loads(bob.out[0])
+    born = next(row for row in map(json.loads, ann.out) if row["payload"] == "hello")
+    assert crossed["from"] == "lobby" and "from" not in born
+    assert (crossed["id"], crossed["origin"]) == (born["id"], born["origin"]), "the one name it has everywhere"
+
+    where = json.loads(bridge.notice(r".*has (founded|joined) .*")[0])["metrics"]
+    status, text = asyncio.run(ask(where, "/metrics", LIMIT))
+    assert status == 200
+    assert 'whence_bridge_forwarded_total{cluster="lobby"} 1' in text
+    assert 'whence_bridge_local_total{cluster="lobby"} 2' in text
+    status, text = asyncio.run(ask(where, "/health", LIMIT))
+    assert status == 200 and json.loads(text)["ok"], text
+    until(lambda: bridge.out and json.loads(bridge.out[-1])["hall"]["bridge.forwarded"] == 1, "it tells how much")
+    assert bridge.end(signal.SIGINT) == 0
+    told = json.loads(bridge.err[-1])
+    assert told["forwarded"] == {"lobby": 1, "hall": 1}
+    assert ann.end() == 0 and bob.end() == 0, "the tickets were given back: nobody waits for the bridge"
+
+
+def test_a_circle_ends_with_its_name(start: Callable[..., Command]) -> None:
+    first = [start("node", "--cluster", name, "--insecure", "--stay", "--json") for name in ("lobby", "hall")]
+    seeds = [json.loads(node.notice(r".*has (founded|joined) .*")[0])["address"] for node in first]
+    sides = ("--cluster", "lobby", "--join", seeds[0], "--insecure", "--to", "hall", "--join", seeds[1], "--insecure")
+    one = start("bridge", *sides, "--probe", 0.2)
+    one.notice("is open")
+    two = start("bridge", *sides, "--probe", LIMIT)
+    assert two.process.wait(LIMIT) == 2
+    until(lambda: any("circle: lobby - hall - lobby" in line for line in two.err), f"why: {two.err}")
+    assert one.process.poll() is None
+    assert one.end(signal.SIGTERM) == 0
+
+
+@pytest.mark.parametrize(
+    "args, why",
+    [
+        ("", "two clusters or more"),
+        ("--cluster a --join 127.0.0.1:1 --insecure", "two clusters or more"),
+        ("--cluster a --join 127.0.0.1:1 --to b", "founds no cluster"),
+        ("--cluster a --join 127.0.0.1:1 --insecure --to a --join 127.0.0.1:1 --insecure", "named once"),
+        ("--cluster a --join 127.0.0.1:1 --to b --join 127.0.0.1:1", "who may take part"),
+    ],
+)
+def test_what_makes_no_sense_is_said_in_one_line(args: str, why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bridge", *args.split()]) == 2
+    said = capsys.readouterr().err
+    assert why in said and len(said.splitlines()) == 1
+
+
+def test_options_belong_to_the_cluster_named_before(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "bridge --cluster a --join x:1 --join y:1 --udp --to b --join z:1 --tls d n --order causal --tickets 3"
+    a, b = parser().parse_args(words.split()).sides
+    assert (a.cluster, a.join, a.udp, a.tls, a.order, a.tickets) == ("a", ["x:1", "y:1"], True, None, "reliable", 8)
+    assert (b.cluster, b.join, b.udp, b.tls, b.order, b.tickets) == ("b", ["z:1"], False, ["d", "n"], "causal", 3)
+    with pytest.raises(SystemExit):
+        parser().parse_args(["bridge", "--join", "x:1"])
+    assert "--cluster NAME comes before it" in capsys.readouterr().err
+
+
+def test_whom_to_trust_can_be_said(start: Callable[..., Command]) -> None:
+    sides = (
+        parser()
+        .parse_args(
+            [
+                "bridge",
+                "--cluster",
+                "a",
+                "--trust",
+                "h:1",
+                "--trust",
+                "h:2",
+                "--join",
+                "x:1",
+                "--to",
+                "b",
+                "--join",
+                "x:2",
+            ]
+        )
+        .sides
+    )
+    assert [side.trust for side in sides] == [["h:1", "h:2"], []]
+    trusting, wary = (
+        start("node", "--cluster", name, "--insecure", "--coordinate", "--json", *trust)
+        for name, trust in (("one", ()), ("two", ("--trust", "127.0.0.1:1")))
+    )
+    for name, node in (("one", trusting), ("two", wary)):
+        address = json.loads(node.notice(r".*has founded .*")[0])["address"]
+        asyncio.run(forge(name, address))
+        until(lambda node=node: "mine" in payloads(node), "the last event is there")
+    assert payloads(trusting) == ["forged", "mine"] and payloads(wary) == ["mine"]
+
+
+async def forge(cluster: str, seed: str) -> None:
+    """An event with the heading of a door, and one of our own."""
+    async with whence.join(cluster, [seed], insecure=True) as joined, joined.publisher() as publisher:
+        await publisher.publish(wrap(Asked("somebody", 1, False), b"forged"))
+        await publisher.publish(b"mine")

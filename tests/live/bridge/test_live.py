@@ -1,0 +1,434 @@
+"""Bridges between live clusters: in one process over memory, and as a process that is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import whence
+from tests.live.bridge.world import Member, inversions, members
+from tests.live.net.live import LIMIT, enter, fast, run, until
+from tests.ports import free_ports
+from whence.audit.judge import judge
+from whence.audit.trace import read as read_trace
+from whence.core.clock import address_of
+from whence.errors import CyclicTopology, DiskError, TraceError, UsageError
+from whence.live.bridge import Bridge, Said, everywhere
+from whence.live.bridge.merge import CROSSINGS, copies_of, merge, merged
+from whence.live.net.memory import MemoryNetwork
+
+
+def answer(said: Said) -> bytes | None:
+    """A question from elsewhere is answered."""
+    return b"answer to " + said.payload if said.payload.startswith(b"question") and said.path else None
+
+
+class World:
+    """Clusters of three members each, over memory; the first founds."""
+
+    def __init__(self, stack: AsyncExitStack) -> None:
+        self.stack = stack
+        self.net = MemoryNetwork()
+        self.clusters: dict[str, list[Member]] = {}
+        self.trace: Path | None = None
+        self.settings = fast()
+        """For crashes: none. A busy machine that stops a process for as long as a fast ring's patience is a crash, too,
+        and the ring of three would not survive both (docs/ring.md)."""
+
+    async def cluster(self, name: str, count: int = 3) -> list[Member]:
+        joins = [
+            enter(
+                name,
+                [f"{name}0:1"] if n else [],
+                f"{name}{n}:1",
+                transport=self.net,
+                settings=self.settings,
+                trace=self.trace,
+            )
+            for n in range(count)
+        ]
+        self.clusters[name] = await members(self.stack, joins, [answer] * count)
+        return self.clusters[name]
+
+    def bridge(self, links: str, directory: Path | None = None, queue_events: int = 65_536, **more: Any) -> Bridge:
+        sides = {
+            name: {
+                "seeds": [f"{name}0:1"],
+                "listen": f"bridge{links}-{name}:1",
+                "transport": self.net,
+                "settings": {**self.settings, "queue_events": queue_events},
+            }
+            for name in links
+        }
+        return Bridge(sides, directory, probe=more.pop("probe", 0.1), trace=self.trace, **more)
+
+    async def start(self, bridge: Bridge) -> asyncio.Task[None]:
+        await self.stack.enter_async_context(bridge)
+        task = asyncio.create_task(bridge.run())
+        self.stack.push_async_callback(_stop, task)
+        await until(lambda: bridge.open or task.done(), "the bridge is open")
+        if task.done():
+            task.result()
+        return task
+
+    def everybody(self) -> list[Member]:
+        return [member for some in self.clusters.values() for member in some]
+
+
+async def _stop(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait([task])
+
+
+def in_world(main: Any) -> None:
+    async def world() -> None:
+        async with AsyncExitStack() as stack:
+            await main(World(stack))
+
+    run(world())
+
+
+def each_once(everybody: list[Member], payloads: list[bytes]) -> None:
+    for member in everybody:
+        found = Counter(member.payloads)
+        assert found == Counter(payloads), f"{member.cluster.me} in {member.cluster.name}"
+
+
+def healed(everybody: list[Member], bridges: set[str]) -> bool:
+    """The ring of each cluster has done with the last crash of a bridge (at one of these addresses): the next one may
+    come. A ring of few does not survive crashes in quick succession (docs/ring.md), which is no matter of bridges."""
+    owners = [list(member.cluster.coordinators().values()) for member in everybody]
+    dead = any(sum(address_of(owner) in bridges for owner in some) > 1 for some in owners)
+    return not dead and all(member.cluster.may_publish for member in everybody)
+
+
+async def all_read(everybody: list[Member], count: int) -> None:
+    await until(lambda: all(len(m.payloads) >= count for m in everybody), f"{count} events everywhere")
+
+
+def test_a_ledger_that_cannot_be_synced_is_not_put_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(fd: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    bridge = Bridge({name: {"insecure": True} for name in ("a", "b")}, tmp_path)
+    bridge._save()
+    before = (tmp_path / "ledger").read_bytes()
+    bridge.gateway.is_member("a", "m:1#1")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(DiskError, match=r"ledger\.new: No space left"):
+        bridge._save()
+    assert (tmp_path / "ledger").read_bytes() == before
+    monkeypatch.undo()
+    bridge._save()
+    assert (tmp_path / "ledger").read_bytes() != before
+
+
+def test_question_before_answer_in_a_chain_of_three(tmp_path: Path) -> None:
+    async def main(world: World) -> None:
+        world.trace = tmp_path
+        for name in "ABC":
+            await world.cluster(name)
+        first = world.bridge("AB")
+        await world.start(first)
+        await world.start(world.bridge("BC"))
+        for n in range(5):
+            world.clusters["A"][n % 3].say(everywhere(b"question %d" % n))
+            world.clusters["B"][n % 3].say(b"local %d" % n)
+        asked = [b"question %d" % n for n in range(5)]
+        answers = [
+            b"answer to question %d" % n for n in range(5) for _ in range(6)
+        ]  # of three members in B, three in C
+        everybody = world.everybody()
+        local = {"A": 0, "B": 5, "C": 0}
+        await until(
+            lambda: all(len(m.payloads) == 35 + local[m.cluster.name] for m in everybody), "all is read everywhere"
+        )
+        for member in everybody:
+            expected = [*asked, *answers, *([b"local %d" % n for n in range(5)] if member.cluster.name == "B" else [])]
+            assert Counter(member.payloads) == Counter(expected)
+        assert inversions([m.steps for m in everybody]) == []
+        c0 = world.clusters["C"][0]
+        crossed = [s for s in c0.steps if s[0] == "read" and s in world.clusters["A"][0].steps]
+        assert len(crossed) == 35, "an event has one name everywhere"
+        assert first.stats("A")["bridge.forwarded"] == 5 and first.stats("B")["bridge.local"] == 5
+        await until(lambda: len((tmp_path / CROSSINGS).read_text().splitlines()) == 70, "35 events over two bridges")
+
+    in_world(main)
+    audit_as_one(tmp_path)
+
+
+def audit_as_one(trace: Path) -> None:
+    """The oracle, which knows nothing of bridges, on the clusters as one; and on the same with two deliveries of a
+    member exchanged, which it has to see."""
+    rows = list(merged(read_trace(trace), copies_of(trace)))
+    for cluster in "ABC":
+        assert judge([row for row in read_trace(trace) if row.cluster == cluster]).ok
+    out = trace.with_name("all.jsonl")
+    assert merge(trace, out) == 70 and list(read_trace(out)) == rows
+    with pytest.raises(UsageError, match="there already"):
+        merge(trace, out)
+    assert not [row for row in rows if row.ticket is not None], "clusters have tickets of their own"
+    report = judge(rows)
+    assert report.ok and report.total.deliveries > 9 * 35, report
+    c0 = next(row.member for row in rows if row.member.startswith("C/C0"))
+    read = [n for n, row in enumerate(rows) if row.member == c0 and row.kind == "deliver"]
+    born = {row.event: row.member for row in rows if row.kind == "publish"}
+    question = next(n for n in read if born[rows[n].event or ""].startswith("A/"))
+    last = read[-1]
+    rows[question], rows[last] = (
+        msgspec.structs.replace(rows[question], event=rows[last].event, origin=rows[last].origin),
+        msgspec.structs.replace(rows[last], event=rows[question].event, origin=rows[question].origin),
+    )
+    assert judge(rows).total.inverted > 0
+
+
+def test_a_note_that_a_kill_has_cut_short(tmp_path: Path) -> None:
+    note = '{"cluster":"A","event":"e","to":"B","as":"f"}\n'
+    (tmp_path / CROSSINGS).write_text(note + '{"cluster":"A","ev')
+    assert copies_of(tmp_path) == {("B", "f"): ("A", "e")}
+    (tmp_path / CROSSINGS).write_text('{"cluster":"A","ev\n' + note)
+    with pytest.raises(TraceError, match=r":1: no crossing"):
+        copies_of(tmp_path)
+    assert copies_of(tmp_path / "nowhere") == {}
+
+
+def test_one_bridge_between_three() -> None:
+    async def main(world: World) -> None:
+        for name in "ABC":
+            await world.cluster(name, 2)
+        async with world.bridge("ABC") as bridge:
+            task = asyncio.create_task(bridge.run())
+            for name in "ABC":
+                world.clusters[name][1].say(everywhere(b"from " + name.encode()))
+            await all_read(world.everybody(), 3)
+            await _stop(task)
+            assert all(cluster.may_publish for cluster in bridge.clusters.values())
+        for cluster in bridge.clusters.values():
+            assert cluster._node.left and not cluster.may_publish, "the tickets are given back"
+        each_once(world.everybody(), [b"from A", b"from B", b"from C"])
+
+    in_world(main)
+
+
+def test_a_bridge_that_would_close_a_circle_is_refused_and_the_others_go_on() -> None:
+    async def main(world: World) -> None:
+        for name in "ABC":
+            await world.cluster(name, 2)
+        await world.start(world.bridge("AB"))
+        await world.start(world.bridge("BC"))
+        third = world.bridge("CA", probe=LIMIT)
+        with pytest.raises(CyclicTopology, match=r"C - B - A - C"):
+            async with third:
+                await third.run()
+        assert not third.open
+        second = world.bridge("BA", probe=LIMIT)
+        with pytest.raises(CyclicTopology, match=r"B - A - B"):
+            async with second:
+                await second.run()
+        world.clusters["A"][1].say(everywhere(b"still there"))
+        await all_read(world.everybody(), 1)
+        each_once(world.everybody(), [b"still there"])
+
+    in_world(main)
+
+
+def test_a_bridge_that_ends_and_comes_back_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    """Stopped in the middle of its work, again and again."""
+
+    async def main(world: World) -> None:
+        world.settings = {}
+        A, B = await world.cluster("A"), await world.cluster("B")
+        total = 0
+
+        def say(count: int) -> None:
+            nonlocal total
+            for n in range(total, total + count):
+                A[n % 3].say(everywhere(b"a%d" % n))
+                B[n % 3].say(everywhere(b"b%d" % n))
+            total += count
+
+        def crossed() -> int:
+            return sum(payload.startswith(b"a") for payload in B[0].payloads)
+
+        for life in range(3):
+            bridge = world.bridge("AB", tmp_path)
+            await bridge.__aenter__()
+            task = asyncio.create_task(bridge.run())
+            await until(lambda: bridge.open or task.done(), "open", 4 * LIMIT)  # noqa: B023
+            homes = {"bridgeAB-A:1", "bridgeAB-B:1"}
+            await until(lambda: healed(world.everybody(), homes), "the rings have healed", 4 * LIMIT)  # noqa: B023
+            before = crossed()
+            say(20)
+            await until(lambda: crossed() > before + 3, "some have crossed")  # noqa: B023
+            if life == 1:  # as Ctrl-C does; else without a word
+                await _stop(task)
+            else:
+                for cluster in bridge.clusters.values():
+                    cluster.abandon()
+                await asyncio.wait([task])
+            await bridge.__aexit__(None, None, None)
+            say(5)  # while it is away
+        await world.start(world.bridge("AB", tmp_path))
+        await all_read(world.everybody(), 2 * total)
+        each_once(world.everybody(), [b"%c%d" % (c, n) for n in range(total) for c in b"ab"])
+        assert inversions([m.steps for m in world.everybody()]) == []
+
+    in_world(main)
+
+
+def test_a_bridge_that_is_behind_on_both_sides_does_not_wait_for_itself() -> None:
+    """With room for a few events only, and more of them in both directions than that."""
+
+    async def main(world: World) -> None:
+        A, B = await world.cluster("A"), await world.cluster("B")
+        bridge = world.bridge("AB", queue_events=4, probe=0.5)
+        await bridge.__aenter__()
+        world.stack.push_async_exit(bridge)
+        for n in range(300):
+            A[n % 3].say(everywhere(b"a%d" % n))
+            B[n % 3].say(everywhere(b"b%d" % n))
+        await until(lambda: all(c.buffers()["backlog"][0] > 4 for c in bridge.clusters.values()), "both are behind")
+        task = asyncio.create_task(bridge.run())
+        world.stack.push_async_callback(_stop, task)
+        await all_read(world.everybody(), 600)
+        each_once(world.everybody(), [b"%c%d" % (c, n) for n in range(300) for c in b"ab"])
+
+    in_world(main)
+
+
+def test_events_can_be_looked_at_before_they_are_taken() -> None:
+    async def main(world: World) -> None:
+        async with whence.found("A", listen="A0:1", transport=world.net, settings=fast()) as cluster:
+            events = cluster.events()
+            async with cluster.coordinate() as seat:
+                for n in range(5):
+                    await seat.publish(b"%d" % n)
+                    await asyncio.sleep(0)  # a frame each
+            assert [event.payload for event in events.waiting()] == [b"0", b"1", b"2", b"3", b"4"]
+            assert [event.payload for event in await events.batch()] == [b"0"]
+            assert [event.payload for event in await events.batch(3)] == [b"1", b"2", b"3"]
+            assert [event.payload for event in events.waiting()] == [b"4"]
+            assert [event.payload for event in await events.batch(10)] == [b"4"]
+            assert events.waiting() == []
+
+    in_world(main)
+
+
+def test_what_a_bridge_cannot_keep_it_refuses(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="causal or reliable"):
+        Bridge({"A": {"order": "fifo"}, "B": {}})
+    with pytest.raises(UsageError, match="counts by tickets"):
+        Bridge({"A": {"contract": whence.Contract()}, "B": {}})
+    with pytest.raises(UsageError, match="two clusters"):
+        Bridge({"A": {}})
+
+
+# -- a process, killed ------------------------------------------------------------------------------------------------
+
+
+class Killable:
+    """`whence bridge` as a process."""
+
+    def __init__(self, directory: Path, seeds: dict[str, str], ports: dict[str, int]) -> None:
+        sides = [
+            ["--to", name, "--join", seed, "--listen", f"127.0.0.1:{ports[name]}", "--insecure", "--timeout", "60"]
+            for name, seed in seeds.items()
+        ]
+        self.log = directory / "stderr"
+        self._file = self.log.open("a")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "whence", "bridge", "--directory", str(directory / "bridge"), "--probe", "0.5"]
+            + [word for side in sides for word in side],
+            stdin=subprocess.DEVNULL,
+            stdout=self._file,
+            stderr=self._file,
+        )
+
+    @property
+    def said(self) -> str:
+        return self.log.read_text()
+
+    def end(self, how: signal.Signals) -> int:
+        self.process.send_signal(how)
+        code = self.process.wait(LIMIT)
+        self._file.close()
+        return code
+
+
+@pytest.mark.long  # the short forms: above in virtual time, and test_processes.py
+def test_a_bridge_killed_in_the_middle_of_load_and_started_again(tmp_path: Path) -> None:
+    """Two clusters of three members over loopback, load in both, `kill -9` twice: every global event is everywhere
+    once, and nothing before what it follows."""
+
+    async def main() -> None:
+        async with AsyncExitStack() as stack:
+            clusters: dict[str, list[Member]] = {}
+            for name in ("lobby", "hall"):
+                founder = await members(stack, [whence.found(name, insecure=True, order="reliable")])
+                seed = founder[0].cluster.address
+                joins = [whence.join(name, [seed], insecure=True, timeout=LIMIT, order="reliable") for _ in range(2)]
+                clusters[name] = [*founder, *await members(stack, joins, [answer, answer])]
+            seeds = {name: some[0].cluster.address for name, some in clusters.items()}
+            ports = dict(zip(clusters, free_ports(len(clusters)), strict=True))
+            lobby, hall = clusters.values()
+            everybody = [*lobby, *hall]
+            sent, running = 0, True
+
+            async def load() -> None:
+                nonlocal sent
+                while running:
+                    lobby[sent % 2].say(everywhere(b"question %d" % sent))
+                    hall[sent % 2].say(everywhere(b"hall %d" % sent))
+                    lobby[2].say(b"local %d" % sent)
+                    sent += 1
+                    await asyncio.sleep(0.02)
+
+            def crossed() -> int:
+                return sum(p.startswith(b"question") for p in hall[0].payloads)
+
+            homes = {f"127.0.0.1:{port}" for port in ports.values()}
+            loading = asyncio.create_task(load())
+            for life in range(3):
+                bridge = Killable(tmp_path, seeds, ports)
+                stack.callback(bridge.process.kill)
+                opened, before = bridge.said.count("is open"), crossed()
+                await until(lambda: bridge.said.count("is open") > opened, f"open: {bridge.said}", 60)  # noqa: B023
+                await until(lambda: crossed() > before + 20, f"questions cross: {bridge.said}", 60)  # noqa: B023
+                await until(lambda: healed(everybody, homes), "the rings have healed", 120)
+                if life < 2:
+                    assert bridge.end(signal.SIGKILL) == -signal.SIGKILL
+            running = False
+            await loading
+            due = {name: 4 * sent + (sent if name == "lobby" else 0) for name in clusters}  # two answers each
+            await until(
+                lambda: all(len(m.payloads) >= due[m.cluster.name] for m in everybody), "all is everywhere", 120
+            )
+            for member in everybody:
+                asked = [b"question %d" % n for n in range(sent)]
+                answers = [b"answer to " + question for question in asked for _ in range(2)]
+                local = [b"local %d" % n for n in range(sent)] if member in lobby else []
+                assert Counter(member.payloads) == Counter(
+                    [*asked, *answers, *local, *(b"hall %d" % n for n in range(sent))]
+                )
+            assert inversions([m.steps for m in everybody]) == []
+            assert bridge.end(signal.SIGTERM) == 0, bridge.said
+
+    asyncio.run(asyncio.wait_for(main(), 400))
+
+
+def test_the_judge_of_these_tests_can_fail() -> None:
+    said = [("say", "q"), ("read", "q"), ("read", "a")]
+    answered = [("read", "q"), ("say", "a"), ("read", "a")]
+    assert inversions([said, answered, [("read", "q"), ("read", "a")]]) == []
+    assert inversions([said, answered, [("read", "a"), ("read", "q")]]) == ["member 2 read q after a"]

@@ -1,0 +1,79 @@
+"""What the tests of live clusters share: short times, and waiting for conditions instead of for time."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+import whence
+from tests.live.net.virtual import runner
+from whence.audit.judge import judge
+from whence.audit.trace import MemoryTrace
+from whence.live.api import Join
+
+T = TypeVar("T")
+MS = 1_000_000
+
+FAST: dict[str, Any] = {"ring_round_ns": 400 * MS, "delta_ns": 190 * MS, "round_ns": 50 * MS, "time_to_recover": 20.0}
+"""A ring that is founded within two seconds, and whose owners keep their tickets though the machine stops them for
+half a second; recovery as patient as live. `run` takes no time for it: its time is virtual."""
+
+LIMIT = 120.0
+"""Seconds after which a condition counts as never to come true: far above what any of them takes."""
+
+
+def run(main: Coroutine[Any, Any, T], limit: float = 20 * LIMIT) -> T:
+    """`asyncio.run` in virtual time, with a limit in virtual seconds."""
+
+    async def limited() -> T:
+        return await asyncio.wait_for(main, limit)
+
+    with runner() as loop:
+        return loop.run(limited())
+
+
+async def until(
+    condition: Callable[[], object], what: str = "condition", limit: float = LIMIT, every: float = 0.005
+) -> None:
+    """Wait for it; look `every` so many seconds."""
+    deadline = time.monotonic() + limit
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: not within {limit} s"
+        await asyncio.sleep(every)
+
+
+async def collect(cluster: whence.Cluster, count: int, limit: float = LIMIT) -> list[whence.Event]:
+    """The next so many events."""
+    found: list[whence.Event] = []
+
+    async def read() -> None:
+        events = cluster.events()
+        while len(found) < count:
+            found.append(await anext(events))
+        events.done()
+
+    await asyncio.wait_for(read(), limit)
+    return found
+
+
+def enter(name: str, seeds: Sequence[str], listen: str = "127.0.0.1:0", **options: Any) -> Join:
+    """Join through the seeds; the first member, which has none, founds."""
+    return whence.join(name, seeds, listen, **options) if seeds else whence.found(name, listen, **options)
+
+
+async def say(cluster: whence.Cluster, *payloads: bytes) -> str:
+    """Publish events, and return the id of the last."""
+    async with cluster.publisher() as publisher:
+        return (await publisher.publish_many(payloads))[-1]
+
+
+def assert_causal(trace: MemoryTrace, settled: bool = True) -> None:
+    """The causal oracle has nothing to say against what was recorded."""
+    report = judge(trace.rows, complete=settled)
+    assert report.ok, report
+
+
+def fast(**more: Any) -> dict[str, Any]:
+    return {**FAST, **more}

@@ -1,0 +1,315 @@
+"""Live clusters over real sockets on loopback: TCP, UDP, a shared secret, TLS; with loss, cut links and restarts."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import whence
+from tests.live.net.live import assert_causal, collect, enter, fast, run, until
+from whence.audit.judge import judge
+from whence.audit.trace import MemoryTrace, read
+from whence.core.clock import EventId
+from whence.core.ports import Coordinate
+from whence.errors import LostTicket, NotJoined, UsageError
+from whence.live.net import keys
+from whence.testing import Faults
+
+SECRET = b"\x07" * 32
+
+
+async def converse(clusters: list[whence.Cluster], speakers: int, events: int, seed: int = 1) -> None:
+    """The first ones publish now and then, everybody reads, until all have all events."""
+    seen: dict[str, list[str]] = {c.me: [] for c in clusters}
+
+    async def listen(cluster: whence.Cluster) -> None:
+        async for event in cluster.events():
+            seen[cluster.me].append(event.id)
+
+    rng = random.Random(seed)
+    left = [[[b"%d/%d" % (i, n)] * rng.choice((1, 1, 3)) for n in range(events)] for i in range(speakers)]
+
+    async def speak(cluster: whence.Cluster, words: list[list[bytes]]) -> None:
+        while not done.is_set():
+            with suppress(LostTicket):  # the machine stopped us for too long: under another ticket, then
+                async with cluster.coordinate(timeout=20.0) as seat:
+                    while words:
+                        await seat.publish_many(words[0])
+                        del words[0]
+                        await asyncio.sleep(rng.choice((0, 0, 0.002)))
+                    await done.wait()
+
+    done = asyncio.Event()
+    listeners = [asyncio.create_task(listen(c)) for c in clusters]
+    talkers = [asyncio.create_task(speak(c, words)) for c, words in zip(clusters, left, strict=False)]
+
+    def published() -> int:
+        return sum(c.stats()["order.published"] for c in clusters[:speakers])
+
+    await until(lambda: not any(left) and all(len(s) == published() for s in seen.values()), "all have all")
+    done.set()
+    await asyncio.gather(*talkers)
+    for task in listeners:
+        task.cancel()
+    assert len({frozenset(s) for s in seen.values()}) == 1, "the same events"
+    assert all(len(s) == len(set(s)) for s in seen.values()), "each once"
+
+
+@pytest.mark.parametrize(
+    ("transport", "order", "drop"),
+    [("tcp", "causal", 0.0), ("tcp", "reliable", 0.05), ("udp", "reliable", 0.05), ("udp", "causal", 0.0)],
+)
+def test_a_real_cluster_passes_the_oracle(transport: str, order: str, drop: float) -> None:
+    async def main() -> None:
+        trace = MemoryTrace()
+        common: dict[str, Any] = {"transport": transport, "secret": SECRET, "order": order, "trace": trace}
+        async with AsyncExitStack() as stack:
+            clusters: list[whence.Cluster] = []
+            for i in range(4):
+                seeds = [c.address for c in clusters[:2]]
+                faults = Faults(drop=drop, seed=i)
+                joining = enter("live", seeds, faults=faults, settings=fast(), **common)
+                clusters.append(await stack.enter_async_context(joining))
+            await converse(clusters, 3, 120)
+            stats = [c.stats() for c in clusters]
+            assert not any(s["cut_off"] or s["net.unauthentic"] or s["net.bad_packet"] for s in stats), stats
+            if drop:
+                assert any(s["net.lost_on_purpose"] for s in stats) and any(s["order.recovered"] for s in stats)
+        assert_causal(trace)
+        assert judge(trace.rows).published >= 360
+
+    run(main())
+
+
+def test_members_of_all_orders_live_together() -> None:
+    async def main() -> None:
+        trace = MemoryTrace()
+        async with AsyncExitStack() as stack:
+            clusters: list[whence.Cluster] = []
+            for order in ("reliable", "causal", "fifo", "unordered"):
+                joining = enter(
+                    "live",
+                    [c.address for c in clusters[:1]],
+                    insecure=True,
+                    order=order,
+                    trace=trace,
+                    faults=Faults(drop=0.03, seed=len(clusters)),
+                    settings=fast(),
+                )
+                clusters.append(await stack.enter_async_context(joining))
+            async with clusters[0].coordinate() as one, clusters[3].coordinate() as two:
+                for n in range(100):
+                    await one.publish(b"1/%d" % n)
+                    await two.publish(b"2/%d" % n)
+                events = await collect(clusters[0], 200)
+                assert len({e.id for e in events}) == 200
+        assert_causal(trace, settled=False)
+
+    run(main())
+
+
+def test_tls_with_roles(tmp_path: Path) -> None:
+    keys.init(tmp_path)
+    for name, role in (("alice", "publisher"), ("bob", "publisher"), ("eve", "receiver")):
+        keys.issue(tmp_path, name, role)
+    other = tmp_path / "other"
+    keys.init(other)
+    keys.issue(other, "mallory", "publisher")
+
+    async def main() -> None:
+        common: dict[str, Any] = {"settings": fast()}
+        async with (
+            whence.found("live", tls=tmp_path / "alice", **common) as a,
+            whence.join("live", [a.address], tls=tmp_path / "bob", **common) as b,
+            whence.join("live", [a.address], tls=tmp_path / "eve", **common) as e,
+        ):
+            with pytest.raises(UsageError, match="may only receive"):
+                async with e.coordinate():
+                    pass
+            with pytest.raises(NotJoined):
+                async with whence.join("live", [a.address], tls=other / "mallory", timeout=0.5, **common):
+                    pass
+            async with a.coordinate() as one, b.coordinate() as two:
+                await one.publish(b"1")
+                await collect(b, 1)
+                await two.publish(b"2")
+                for cluster in (a, e):
+                    assert [x.payload for x in await collect(cluster, 2)] == [b"1", b"2"]
+                assert not any(cluster.stats()["cut_off"] for cluster in (a, b))
+                e._node.member.seal = None  # as if its program did not know what its certificate says
+                e._node.feed(Coordinate())
+                await until(lambda: a.stats()["cut_off"] + b.stats()["cut_off"], "who asks for a ticket is cut off")
+                assert e.me not in {**a.coordinators(), **b.coordinators()}.values()
+        with pytest.raises(UsageError, match="tcp"):
+            whence.found("live", tls=tmp_path / "alice", transport="udp")
+
+    run(main())
+
+
+def test_another_secret_learns_and_disturbs_nothing() -> None:
+    async def main() -> None:
+        async with (
+            whence.found("live", secret=SECRET, settings=fast()) as a,
+            whence.join("live", [a.address], secret=SECRET, settings=fast()) as b,
+        ):
+            with pytest.raises(NotJoined):
+                async with whence.join("live", [a.address], secret=b"\x08" * 32, timeout=0.5, settings=fast()):
+                    pass
+            assert a.stats()["net.unauthentic"] >= 1
+            async with a.coordinate() as seat:
+                await seat.publish(b"x")
+                assert [e.payload for e in await collect(b, 1)] == [b"x"]
+            assert len(a.members()) == 2 and not a.stats()["cut_off"]
+
+    run(main())
+
+
+def test_a_cut_cluster_merges_by_itself() -> None:
+    async def main() -> None:
+        trace = MemoryTrace()
+        faults = [Faults() for _ in range(5)]
+        # A view forgets whom it has not heard of soon enough for a test: rounds are short.
+        common: dict[str, Any] = {
+            "insecure": True,
+            "order": "reliable",
+            "trace": trace,
+            "settings": fast(round_ns=20_000_000, time_to_recover=20.0),
+        }
+        async with AsyncExitStack() as stack:
+            clusters: list[whence.Cluster] = []
+            for i in range(5):
+                seeds = [c.address for c in clusters[:2]]
+                joining = enter("live", seeds, faults=faults[i], **common)
+                clusters.append(await stack.enter_async_context(joining))
+            await until(lambda: all(len(c.members()) == 5 for c in clusters))
+            async with clusters[0].coordinate() as one:
+                await one.publish(b"before")
+                small, large = clusters[3:], clusters[:3]
+                for i, cluster in enumerate(clusters):
+                    faults[i].cut([c.address for c in (large if cluster in small else small)])
+                for n in range(20):
+                    await one.publish(b"during %d" % n)
+                await until(lambda: all(len(c.members()) == 2 for c in small), "the small part is alone")
+                assert all(c.stats()["order.delivered"] <= 1 for c in small)
+                for f in faults:
+                    f.heal()
+                await until(lambda: all(len(c.members()) == 5 for c in clusters), "merged unaided")
+                for cluster in small:
+                    events = await collect(cluster, 21)
+                    assert [e.payload for e in events] == [b"before", *(b"during %d" % n for n in range(20))]
+        assert_causal(trace)
+        told = Counter(row.reason for row in trace.rows if row.kind == "fault")
+        assert told == {"cut off from 2 addresses": 3, "cut off from 3 addresses": 2, "all links are back": 5}
+
+    run(main())
+
+
+def test_a_member_with_a_directory_goes_on_where_it_was(tmp_path: Path) -> None:
+    """Its process is killed between two events: it sees every event once, and publishes under no used id."""
+
+    async def main() -> None:
+        trace = MemoryTrace()
+        ids: list[str] = []
+        seen: list[bytes] = []
+        common: dict[str, Any] = {"insecure": True, "order": "reliable", "trace": trace, "settings": fast()}
+        async with whence.found("live", **common) as a, a.coordinate() as seat:
+            sent, listen = 0, "127.0.0.1:0"
+            for life in range(3):
+                for _ in range(10):
+                    await seat.publish(b"%d" % sent)
+                    sent += 1
+                joining = whence.join("live", [a.address], listen, directory=tmp_path / "b", **common)
+                b = await joining.__aenter__()
+                listen = b.address
+                async with b.coordinate() as own:
+                    ids.append(await own.publish(b"own %d" % life))
+                if life == 0:
+                    events = await collect(b, 1)
+                    assert events[0].payload == b"own 0", "a new member begins with the state of another"
+                else:
+                    events = await collect(b, 7)
+                    seen += [e.payload for e in events if not e.payload.startswith(b"own")]
+                b.abandon()  # no word to anybody
+                await joining._close()
+            async with whence.join("live", [a.address], listen, directory=tmp_path / "b", **common) as b:
+                seen += [e.payload for e in await collect(b, 22 - 14) if not e.payload.startswith(b"own")]
+        assert len(set(ids)) == 3
+        assert seen == [b"%d" % n for n in range(10, 30)]
+
+    run(main())
+
+
+def test_a_state_kept_in_memory_survives_with_exactly_its_events(tmp_path: Path) -> None:
+    async def main() -> None:
+        common: dict[str, Any] = {"insecure": True, "settings": fast()}
+        state: list[bytes] = []
+
+        def restore(data: bytes) -> None:
+            state[:] = data.split(b",") if data else []
+
+        keep: dict[str, Any] = {"state": lambda: b",".join(state), "restore": restore, "directory": tmp_path}
+        expected = [b"%d" % n for n in range(30)]
+        for life in range(3):
+            state.clear()
+            joining = whence.found("live", **keep, **common)
+            a = await joining.__aenter__()
+            async with a.coordinate() as seat:
+                await seat.publish_many(expected[10 * life : 10 * life + 10])
+            events = a.events()
+            while len(state) < 10 * life + 5:
+                state.append((await anext(events)).payload)
+            a.abandon()
+            await joining._close()
+        state.clear()
+        async with whence.found("live", **keep, **common) as a:
+            events = a.events()
+            while len(state) < 30:
+                state.append((await anext(events)).payload)
+        assert state == expected
+
+    run(main())
+
+
+def test_a_trace_directory_is_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WHENCE_RUN", "tuesday")
+
+    async def main() -> None:
+        async with (
+            whence.found("live", insecure=True, settings=fast(), trace=tmp_path) as a,
+            whence.join("live", [a.address], insecure=True, settings=fast(), trace=tmp_path) as b,
+            a.coordinate() as seat,
+        ):
+            event = await seat.publish(b"x")
+            await collect(b, 1)
+            assert EventId.parse(event).owner == a.me
+        rows = list(read(tmp_path))
+        assert len({r.member for r in rows}) == 2 and {r.run for r in rows} == {"tuesday"}
+        assert judge(rows).ok and judge(rows).published == 1
+        assert [r.event for r in rows if r.kind == "deliver"] == [event, event]
+
+    run(main())
+
+
+def test_uvloop_where_it_is_installed() -> None:
+    """Its transports are none of asyncio's classes; `whence.run` uses it when it can be had. Its time is real: a ticket
+    may be lost to a busy machine."""
+    uvloop = pytest.importorskip("uvloop", reason="uvloop is not installed")
+
+    async def main(transport: str) -> None:
+        assert isinstance(asyncio.get_running_loop(), uvloop.Loop)
+        async with (
+            whence.found("live", secret=SECRET, transport=transport, order="reliable") as a,
+            whence.join("live", [a.address], secret=SECRET, transport=transport, order="reliable") as b,
+            a.publisher() as publisher,
+        ):
+            await publisher.publish_many([b"x" * 1000] * 1000)
+            assert len(await collect(b, 1000)) == 1000
+
+    for transport in ("tcp", "udp"):
+        whence.run(main(transport))

@@ -1,0 +1,154 @@
+"""`whence keys`: what is made, for whom, and what is said when files are in the way, missing, open or wrong."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from whence.errors import KeysError, UsageError
+
+if importlib.util.find_spec("cryptography") is None:
+    pytest.skip("needs the cryptography package", allow_module_level=True)
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from whence.live.net import keys
+from whence.live.net.guard import SecretGuard
+from whence.live.net.roles import PublisherSeal
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    keys.init(tmp_path / "keys")
+    return tmp_path / "keys"
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_init_makes_all_and_keeps_it_private(tmp_path: Path) -> None:
+    old = os.umask(0)  # whatever the umask
+    try:
+        made = keys.init(tmp_path / "deep" / "keys")
+    finally:
+        os.umask(old)
+    assert [p.name for p in made] == ["ca.crt", "ca.key", "secret.key", "publisher.pub", "publisher.key"]
+    assert sorted(p.name for p in (tmp_path / "deep" / "keys").iterdir()) == sorted(p.name for p in made)
+    assert mode(tmp_path / "deep" / "keys") == 0o700 and {mode(p) for p in made} == {0o600}
+
+
+def test_init_never_overwrites(root: Path) -> None:
+    before = {p.name: p.read_bytes() for p in root.iterdir()}
+    with pytest.raises(KeysError, match=r"ca\.crt exists"):
+        keys.init(root)
+    (root / "ca.crt").unlink()
+    with pytest.raises(KeysError, match=r"ca\.key exists"):
+        keys.init(root)
+    assert {p.name: p.read_bytes() for p in root.iterdir()}.items() <= before.items()
+
+
+def test_two_clusters_share_nothing(tmp_path: Path) -> None:
+    one, two = keys.init(tmp_path / "1"), keys.init(tmp_path / "2")
+    assert all(a.read_bytes() != b.read_bytes() for a, b in zip(one, two, strict=True))
+
+
+def test_a_publisher_gets_all_and_a_receiver_no_signing_key(root: Path) -> None:
+    alice, bob = keys.issue(root, "alice"), keys.issue(root, "bob", "receiver")
+    assert {p.name for p in alice} - {p.name for p in bob} == {"alice.crt", "alice.key", "publisher.key"}
+    assert not {"ca.key", "publisher.key"} & {p.name for p in bob} and "ca.key" not in {p.name for p in alice}
+    assert {mode(p) for p in alice + bob} == {0o600} and mode(root / "alice") == mode(root / "bob") == 0o700
+    a, b = keys.load(root / "alice"), keys.load(root / "bob")
+    assert (a.name, a.role, b.name, b.role) == ("alice", "publisher", "bob", "receiver")
+    assert a.private is not None and b.private is None and a.secret == b.secret == keys.read_secret(root / "secret.key")
+    assert SecretGuard(a.secret).open(SecretGuard((root / "secret.key").read_text()).seal(b"x")) == b"x"
+    signature = a.seal("lobby").sign(b"frame")
+    assert b.seal("lobby").verify(b"frame", signature) and not b.seal("lobby").verify(b"fram3", signature)
+    with pytest.raises(UsageError, match="only receive"):
+        b.seal("lobby").sign(b"frame")
+
+
+def test_names_and_roles_are_checked(root: Path) -> None:
+    for name in ("", "a/b", "../up", "a b", ".hidden", "ca", "secret", "publisher", "x" * 64, "naïve"):
+        with pytest.raises(KeysError, match="name"):
+            keys.issue(root, name)
+    with pytest.raises(KeysError, match="no such role: 'king'"):
+        keys.issue(root, "alice", "king")
+    for days in (0, -1, 99_999):
+        with pytest.raises(KeysError, match="days"):
+            keys.issue(root, "alice", days=days)
+    assert not (root / "alice").exists()
+
+
+def test_issue_never_overwrites(root: Path) -> None:
+    keys.issue(root, "alice")
+    with pytest.raises(KeysError, match="issued keys before"):
+        keys.issue(root, "alice")
+
+
+@pytest.mark.parametrize("name", ["ca.crt", "ca.key", "secret.key", "publisher.pub", "publisher.key"])
+def test_issue_names_what_is_missing_and_leaves_nothing_half_made(root: Path, name: str) -> None:
+    (root / name).unlink()
+    with pytest.raises(KeysError, match=name):
+        keys.issue(root, "alice")
+    assert not (root / "alice").exists()
+
+
+@pytest.mark.parametrize("name", ["ca.crt", "alice.crt", "alice.key", "secret.key", "publisher.pub", "publisher.key"])
+def test_load_names_what_is_missing(root: Path, name: str) -> None:
+    from whence.live.net import tls
+
+    keys.issue(root, "alice")
+    (root / "alice" / name).unlink()
+    with pytest.raises(KeysError, match=name if name != "alice.crt" else "holds none"):
+        found = keys.load(root / "alice")
+        tls.contexts(found.ca, found.certificate, found.key)
+
+
+@pytest.mark.parametrize("name", ["ca.crt", "alice.crt", "alice.key", "secret.key", "publisher.pub", "publisher.key"])
+@pytest.mark.parametrize("content", [b"", b"garbage\n", b"\xff" * 100])
+def test_garbage_is_named(root: Path, name: str, content: bytes) -> None:
+    from whence.live.net import tls
+
+    keys.issue(root, "alice")
+    (root / "alice" / name).write_bytes(content)
+    with pytest.raises(UsageError, match=name):
+        found = keys.load(root / "alice")
+        tls.contexts(found.ca, found.certificate, found.key)
+        SecretGuard(found.secret)
+
+
+@pytest.mark.parametrize("name", ["alice.key", "secret.key", "publisher.key"])
+def test_private_files_that_others_can_read_are_refused(root: Path, name: str) -> None:
+    keys.issue(root, "alice")
+    (root / "alice" / name).chmod(0o640)
+    with pytest.raises(KeysError, match=rf"{name} can be read by others \(mode 0640\): chmod 600"):
+        keys.load(root / "alice")
+
+
+def test_keys_of_another_pair_are_refused(tmp_path: Path, root: Path) -> None:
+    other = keys.init(tmp_path / "other")[1]
+    (root / "ca.key").write_bytes(other.read_bytes())
+    with pytest.raises(KeysError, match=r"ca\.key is not the key of"):
+        keys.issue(root, "alice")
+    one, two = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
+    with pytest.raises(UsageError, match="does not belong"):
+        PublisherSeal(one, two.public_key())
+
+
+def test_no_directory_is_said(tmp_path: Path) -> None:
+    with pytest.raises(KeysError, match="is no directory"):
+        keys.load(tmp_path / "nowhere")
+    with pytest.raises(KeysError, match=r"ca\.crt is missing"):
+        keys.issue(tmp_path / "nowhere", "alice")
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(KeysError, match="cannot make the directory"):
+        keys.init(tmp_path / "file" / "keys")
+    with pytest.raises(KeysError, match=r"holds alice\.crt, bob\.crt"):
+        for name in ("alice", "bob"):
+            (tmp_path / f"{name}.crt").write_text("x")
+        keys.load(tmp_path)

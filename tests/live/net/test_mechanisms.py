@@ -1,0 +1,98 @@
+"""Mechanisms of the survey, live: the same member, over a network in memory (losses: test_sim_mechanisms.py)."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+import whence
+from tests.live.net.live import assert_causal, collect, fast, run, say, until
+from whence.audit.judge import judge
+from whence.audit.trace import MemoryTrace
+from whence.core.order import MECHANISMS, SurveyConfig
+from whence.errors import ConfigError, UsageError
+from whence.testing import MemoryNetwork
+
+PATIENT = {"time_to_recover": 400.0}
+"""Nothing is given up, however slow the machine is."""
+TIMES = SurveyConfig(delay=1_000_000_000, lifetime=60_000_000_000)
+"""Of those that go by clocks: what `physical` waits for everything, and `delta` at most."""
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_question_and_its_answers_among_three(mechanism: str) -> None:
+    async def main() -> None:
+        trace = MemoryTrace()
+        settings = fast(mechanism=mechanism, survey=TIMES, **PATIENT)
+        common = {"transport": MemoryNetwork(), "settings": settings, "trace": trace}
+        async with (
+            whence.found("m", **common) as a,
+            whence.join("m", [a.address], **common) as b,
+            whence.join("m", [a.address, b.address], **common) as c,
+        ):
+            assert a.may_publish and a.coordinators() == {} and a.clock is None and a.order == "causal"
+            first = await say(a, b"question")
+            [seen] = await collect(b, 1)
+            assert (seen.id, seen.payload, seen.origin, seen.sender_ticket) == (first, b"question", a.me, None)
+            second = await say(b, b"answer")
+            for cluster in (a, c):
+                assert [e.id for e in await collect(cluster, 2)] == [first, second]
+            await asyncio.gather(*(say(x, *(b"%d" % i for i in range(20))) for x in (a, b, c)))
+            for cluster in (a, b, c):
+                await collect(cluster, 60 + (cluster is b))
+            assert str(a.why_blocked(first)).endswith("delivered")
+        assert_causal(trace)
+        report = judge(trace.rows)
+        assert report.total.inverted == report.total.lost == 0 and report.published == 62
+
+    run(main())
+
+
+def test_a_member_goes_on_from_its_directory(tmp_path: Path) -> None:
+    """As another process with the state of the first; here of a mechanism that shares something out."""
+
+    async def main() -> None:
+        net, trace = MemoryNetwork(), MemoryTrace()
+        common = {"transport": net, "settings": fast(mechanism="interval"), "trace": trace}
+        async with whence.found("m", **common) as a:
+            async with whence.join("m", [a.address], directory=tmp_path, **common) as b:
+                await say(b, b"one")
+                await collect(a, 1)
+                await collect(b, 1)
+            async with whence.join("m", [a.address], directory=tmp_path, **common) as b:
+                await say(a, b"two")
+                assert [e.payload for e in await collect(b, 1)] == [b"two"]
+                await say(b, b"three")
+                assert [e.payload for e in await collect(a, 2)] == [b"two", b"three"]
+        with pytest.raises(UsageError, match="cluster with interval"):
+            async with whence.found("m", directory=tmp_path, transport=net, settings=fast(mechanism="vector")):
+                pass
+
+    run(main())
+
+
+def test_another_mechanism_is_not_let_in() -> None:
+    async def main() -> None:
+        net = MemoryNetwork()
+        async with whence.found("m", transport=net, settings=fast(mechanism="vector")) as a:
+            other = {"transport": net}
+            with pytest.raises(UsageError, match="mechanism is identifiers here and vector at"):
+                async with whence.join("m", [a.address], settings=fast(mechanism="identifiers"), **other):
+                    pass
+            await until(lambda: len(a.members()) == 1, "the stranger is gone")
+
+    run(main())
+
+
+def test_settings_that_make_no_sense_are_refused() -> None:
+    net = MemoryNetwork()
+    for order, settings, said in (
+        ("causal", {"mechanism": "sundial"}, "mechanism must be one of first,"),
+        ("causal", {"mechanism": "probabilistic"}, "mechanism must be one of"),
+        ("reliable", {"mechanism": "vector"}, "makes order causal"),
+        ("causal", {"mechanism": "vector", "contract": whence.Contract(entries=10, keys=2)}, "needs no contract"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            whence.found("m", transport=net, order=order, settings=fast(**settings))

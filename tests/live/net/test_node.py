@@ -1,0 +1,363 @@
+"""One node by hand: no loop, no socket, no clock. What it does in a step, and what it does not."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+
+from whence.audit.judge import judge
+from whence.audit.trace import MemoryTrace
+from whence.core.cast.messages import Gossip, Subscribe
+from whence.core.clock import address_of
+from whence.core.clock.event import FRAME_EVENTS
+from whence.core.member import Member
+from whence.core.order.messages import AckRecover
+from whence.core.ports import Coordinate, Deliver, FoundRing, Resign, Start, TakeSnapshot
+from whence.core.recorder import Recorder
+from whence.core.ring.messages import (
+    Ballot,
+    Begin,
+    CJoin,
+    Claim,
+    Council,
+    Known,
+    Ledger,
+    NackCoord,
+    Poll,
+    Prepare,
+    Reject,
+    RingMessage,
+    Sit,
+    Tenure,
+    Update,
+    Volunteer,
+    Voter,
+    Witness,
+)
+from whence.core.wire import encode, read_header, unpack
+from whence.errors import ClusterClosed, DiskError
+from whence.live.net.batch import EventIds
+from whence.live.net.entry import Settings
+from whence.live.net.hello import DIRECTED, read_direct
+from whence.live.net.node import Node
+from whence.live.net.parcels import Parcel
+from whence.live.net.scribe import Scribe
+from whence.live.net.transport import Connection
+
+MS = 1_000_000
+SETTINGS = {"ring_round_ns": 200 * MS, "delta_ns": 50 * MS, "round_ns": 50 * MS}
+
+
+class Wire:
+    """Nodes joined by hand: what one ships waits until it is carried."""
+
+    def __init__(self, *names: str, **options: Any) -> None:
+        self.now = 0
+        self.trace = MemoryTrace()
+        self.sent: list[tuple[str, Parcel]] = []
+        self.nodes: dict[str, Node] = {}
+        for name in names:
+            self.add(name, **options)
+
+    def add(self, name: str, order: str = "causal", **options: Any) -> Node:
+        me = f"{name}:1#1"
+        member = Member(me, Settings.of(SETTINGS).config(4, order, "c"), random.Random(name))
+
+        def ship(parcels: list[Parcel]) -> None:
+            self.sent += [(me, parcel) for parcel in parcels]
+
+        recorder = Recorder(self.trace.append, run="hand", cluster="c", member=me, order=order)
+        node = self.nodes[f"{name}:1"] = Node(member, ship=ship, **options)
+        node.trace(recorder)
+        return node
+
+    def step(self, node: Node) -> list[Parcel]:
+        """One step; what it ships."""
+        before = len(self.sent)
+        node.step(self.now, self.now)
+        return [parcel for _, parcel in self.sent[before:]]
+
+    def carry(self) -> None:
+        """All that was shipped arrives; everybody steps once."""
+        sent, self.sent = self.sent, []
+        for _, parcel in sent:
+            packet = parcel.packet
+            if packet[0] == DIRECTED:
+                _, packet = read_direct(packet)
+            header = read_header(packet)
+            for address in parcel.to:
+                self.nodes[address].receive(header.sender, header.body)
+        for node in self.nodes.values():
+            self.step(node)
+
+    def pass_time(self, ns: int, tick: int = 5 * MS) -> None:
+        for _ in range(ns // tick):
+            self.now += tick
+            self.carry()
+
+    def founded(self) -> Node:
+        """Everybody is there, and the first one may publish."""
+        first, *others = self.nodes.values()
+        first.feed(Start())
+        first.feed(FoundRing())
+        self.step(first)
+        for other in others:
+            other.feed(Start((first.me,)))
+        for _ in range(1000):
+            self.pass_time(5 * MS)
+            everybody = all(len(n.member.members()) == len(self.nodes) for n in self.nodes.values())
+            if everybody and first.member.may_publish:
+                return first
+        raise AssertionError("not founded")
+
+
+def accept(wire: Wire, node: Node, *payloads: bytes) -> list[str]:
+    """Publish; the ids that the application is told at once."""
+    batch = node.batch or node.begin(wire.now)
+    assert batch is not None
+    ids = EventIds()
+    batch.add_all(payloads, sum(map(len, payloads)), ids)
+    return list(ids)
+
+
+def delivered(node: Node) -> list[str]:
+    """The ids of all events that wait for the application."""
+    return [name for item in node.backlog.items if isinstance(item, Deliver) for name in item.frame.names()]
+
+
+def gossip(parcels: list[Parcel]) -> list[Parcel]:
+    return [p for p in parcels if p.packet[0] != DIRECTED and isinstance(unpack(p.packet).message, Gossip)]
+
+
+def test_all_publishes_of_a_step_share_a_frame_that_is_encoded_once() -> None:
+    wire = Wire("a", "b", "c", "d")
+    a = wire.founded()
+    ids = [accept(wire, a, b"%d" % i) for i in range(10)]
+    pushed = [p for p in gossip(wire.step(a)) if unpack(p.packet).message.items]  # type: ignore[union-attr]
+    assert len(pushed) == 1 and sorted(pushed[0].to) == ["b:1", "c:1", "d:1"] and not pushed[0].reliable
+    assert ids == [[f"0:1.0.1:{i}@a:1#1"] for i in range(1, 11)]
+    many = accept(wire, a, *[b"x"] * (2 * FRAME_EVENTS + 1))
+    pushed = [p for p in gossip(wire.step(a)) if unpack(p.packet).message.items]  # type: ignore[union-attr]
+    assert len(pushed) == 3 and delivered(a)[10:] == many
+    wire.carry()
+    for node in wire.nodes.values():
+        assert node.backlog.events == 10 + 2 * FRAME_EVENTS + 1
+    assert judge(wire.trace.rows).ok
+
+
+def test_what_is_for_one_life_is_directed_and_gossip_is_not() -> None:
+    wire = Wire("a", "b")
+    wire.founded()
+    kinds = set()
+    for _ in range(200):
+        wire.now += 5 * MS
+        for sender, parcel in wire.sent:
+            packet = parcel.packet
+            directed = packet[0] == DIRECTED
+            if directed:
+                target, packet = read_direct(packet)
+                assert [address_of(target)] == list(parcel.to)
+            message = unpack(packet).message
+            assert unpack(packet).sender == sender
+            assert directed == parcel.reliable
+            kinds.add((type(message).__name__, directed))
+            assert not (isinstance(message, RingMessage) and not directed)
+        wire.carry()
+    assert ("Gossip", False) in kinds and ("Gossip", True) not in kinds
+
+
+def test_without_a_ticket_nothing_is_accepted() -> None:
+    wire = Wire("a")
+    a = wire.founded()
+    a.feed(Resign())
+    wire.step(a)
+    assert a.begin(wire.now) is None and a.batch is None
+    assert not a.backlog.items
+
+
+def test_what_was_accepted_is_published_once_whatever_takes_the_ticket_before_the_step() -> None:
+    """The step stamps the batch before it handles anything else, as of the time when the batch was begun: neither a
+    command nor the end of the lease comes between."""
+    for loss in ("command", "time"):
+        wire = Wire("a", "b", "c")
+        a = wire.founded()
+        b = wire.nodes["b:1"]
+        b.feed(Coordinate())
+        while not b.may_publish:  # alone in its ring, nobody loses a ticket by time
+            wire.pass_time(50 * MS)
+        before = a.incarnation
+        if loss == "command":
+            a.feed(Resign())
+        ids = accept(wire, a, *(b"%d" % n for n in range(FRAME_EVENTS + 10)))
+        if loss == "time":
+            wire.now += 3600 * 1000 * MS
+        wire.step(a)
+        assert a.failure is None and delivered(a) == ids, loss
+        assert a.incarnation != before, "and then the ticket is gone"
+        wire.carry()
+        for node in wire.nodes.values():
+            assert delivered(node) == ids, loss
+        assert judge(wire.trace.rows).ok
+
+
+def test_a_batch_is_begun_only_after_a_look_at_the_time() -> None:
+    """Else events would be accepted under a lease that has expired since the last step."""
+    wanted: list[int] = []
+    wire = Wire("a", wanted=lambda: wanted.append(wire.now))
+    a = wire.founded()
+    wire.now += 3600 * 1000 * MS
+    wanted.clear()
+    assert a.begin(wire.now) is None and wanted == [wire.now]
+    wire.step(a)
+    batch = a.begin(wire.now)
+    assert (batch is None) == (not a.may_publish)
+
+
+def test_events_that_were_accepted_and_cannot_be_published_stop_the_node_loudly(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    wire = Wire("a", "b")
+    a = wire.founded()
+    accept(wire, a, b"x")
+    a.member.handle(Resign(), wire.now)  # behind the back of the node
+    assert wire.step(a) == []
+    assert a.failure is not None and "1 accepted events are not published" in caplog.text
+
+
+def test_a_full_backlog_sheds_frames_but_not_the_ring_and_recovers_later() -> None:
+    wire = Wire("a")
+    b = wire.add("b", order="reliable", max_events=8)
+    a = wire.founded()
+    b.backlog.read = True
+    for n in range(20):
+        accept(wire, a, b"%d" % n)
+        wire.step(a)
+        wire.carry()
+    assert b.backlog.full and b.backlog.events == 9 and b.stats.shed >= 11
+    answer = AckRecover(1, tuple(d.frame for d in a.backlog.items if isinstance(d, Deliver))[:3])
+    shed = b.stats.shed
+    b.receive(a.me, encode(answer))
+    wire.step(b)
+    assert b.stats.shed == shed + 3 and b.backlog.events == 9
+    wire.pass_time(1000 * MS)
+    assert b.backlog.events == 9 and a.me in b.member.members(), "it still takes part"
+    got: list[bytes] = []
+    for _ in range(400):
+        while b.backlog.items:
+            got += b.backlog.take_frame().frame.payloads()
+        wire.pass_time(5 * MS)
+    assert got == [b"%d" % n for n in range(20)]
+    assert judge(wire.trace.rows).ok
+
+
+def test_the_state_is_asked_for_between_the_right_events() -> None:
+    wire = Wire("a", state=lambda: b"state")
+    a = wire.founded()
+    b = wire.add("b")
+    accept(wire, a, b"1")
+    wire.step(a)
+    b.feed(Start((a.me,)))
+    wire.step(b)
+    wire.carry()
+    wire.carry()
+    assert [type(i) for i in a.backlog.items] == [Deliver, TakeSnapshot], "the application has not seen the event yet"
+    assert b.how is None
+    a.backlog.take_frame()
+    marker = a.backlog.items.popleft()
+    assert isinstance(marker, TakeSnapshot)
+    a.snapshot(marker)
+    wire.pass_time(20 * MS)
+    assert b.how == "snapshot"
+
+
+def test_bytes_that_are_no_message_cut_their_sender_off_and_nobody_else() -> None:
+    wire = Wire("a", "b", "c")
+    a = wire.founded()
+    a.receive("b:1#1", b"\xc1\xc1")
+    a.receive("c:1#1", encode(Subscribe(1)))
+    wire.step(a)
+    assert list(a.member.cut_off) == ["b:1#1"] and a.stats.bad_bytes == 1
+    a.receive("b:1#1", encode(Subscribe(1)))
+    assert a.stats.cut_off == 1
+    wire.pass_time(500 * MS)
+    assert "c:1#1" in a.member.members() and a.failure is None
+
+
+RECEIVERS_LIES: list[RingMessage] = [
+    Reject(1, "no", True, (1 << 40) - 1, ()),
+    Reject(1, "no", False, 1 << 24 | 5, ()),
+    Witness(1, True, (1 << 40) - 1, 5, ("b:1#1",), (), ()),
+    Poll(1, Tenure(1, 2), Tenure(0, 1 << 48), (1 << 40) - 1, 0),
+    Update(1, Tenure(1, 2), Tenure(0, 1 << 48), 9, (), (Tenure(0, (1 << 64) - 1),)),
+    NackCoord(1, Tenure(0, 1 << 48), (1 << 40) - 1),
+    CJoin(1),
+    Known(Council(9, (Voter("b:1#1", True),), ())),
+    Begin(Council(9, (Voter("b:1#1", True),), ()), Ledger(0, (), ())),
+    Prepare(1, Ballot(1 << 30, "b:1#1")),
+    Sit(1, 1, Tenure(0, 1 << 48), 0),
+    Claim(1, 1, 1 << 24, (0, 1, 2)),
+    Volunteer(Voter("b:1#1", True)),
+]
+
+
+@pytest.mark.parametrize("lie", RECEIVERS_LIES, ids=lambda lie: type(lie).__name__)
+def test_messages_of_the_ring_from_a_receiver_cost_nobody_a_ticket(lie: RingMessage) -> None:
+    wire = Wire("a", "b", "c")
+    a = wire.founded()
+    inc, era = a.incarnation, a.member.ring.ctx.table.era
+    receiver = Connection()
+    receiver.may_publish = False
+    a.receive("b:1#1", encode(lie), True, receiver)
+    wire.step(a)
+    assert a.incarnation == inc and a.member.ring.ctx.table.era == era
+    wire.pass_time(1000 * MS)
+    assert a.incarnation == inc and a.may_publish
+    answers = isinstance(lie, Reject | Witness | Known)
+    assert ("b:1#1" in a.member.cut_off) is not answers, "a receiver answers, and asks for nothing"
+
+
+def test_a_cut_off_is_by_certificate_logged_and_closes_the_connections(caplog: pytest.LogCaptureFixture) -> None:
+    wire = Wire("a", "b", "c")
+    a = wire.founded()
+    closed: list[Connection] = []
+
+    class Line(Connection):
+        def close(self) -> None:
+            closed.append(self)
+
+    lines = [Line("b:1"), Line("b:1"), Line("b:2"), Line("c:1")]
+    for line, name in zip(lines, ("bob", "bob", "bob", "carol"), strict=True):
+        line.name = name
+    a.receive("b:1#1", b"\xc1\xc1", False, lines[0])
+    wire.step(a)
+    assert closed == lines[:1] and "b:1#1 is cut off" in caplog.text
+    a.receive("b:1#1", encode(Subscribe(1)), False, lines[1])
+    a.receive("b:2#7", encode(Subscribe(1)), False, lines[2])  # in another life, under another address
+    a.receive("c:1#1", encode(Subscribe(1)), False, lines[3])
+    wire.step(a)
+    assert closed == lines[:3] and a.stats.cut_off == 2
+    assert list(a.member.cut_off) == ["b:1#1"] and "b:2#7" not in a.member.members()
+
+
+def test_a_disk_that_fails_stops_the_node_before_anything_leaves_it() -> None:
+    class Full:
+        rotates = False
+
+        def save(self, *_: object, **__: object) -> None:
+            raise DiskError("cannot write: no space left on device")
+
+    wire = Wire("a", "b")
+    a = wire.founded()
+    a.scribe = Scribe(Full(), a.fail)  # type: ignore[arg-type]
+    last = a.begin(wire.now)
+    assert last is not None and last.waits
+    last.add(b"x")
+    assert wire.step(a) == []
+    assert isinstance(a.failure, DiskError)
+    with pytest.raises(ClusterClosed, match="no space"):
+        asyncio.run(last.stored())
+    assert not a.backlog.items and a.wake_at is None
+    assert a.begin(wire.now) is None

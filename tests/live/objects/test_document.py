@@ -1,0 +1,308 @@
+"""The shared document without a network: drafts, positions, updates in any order, updates that are none."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from examples.document import VERSES, place
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.live.objects.events import at, event
+from whence.errors import UsageError
+from whence.live.objects import BadOperation, Document, Objects, document
+from whence.live.objects.operations import PREFIX, Update, decode, encode
+
+pytest.importorskip("pycrdt")
+
+
+def test_the_draft_shows_at_once_what_the_text_shows_when_delivered() -> None:
+    objects = Objects("a#1")
+    d = objects.document("notes")
+    first, second = d.insert(0, "hällo 😀"), d.splice(1, 1, "e")
+    assert (d.draft, d.text) == ("hello 😀", "")
+    objects.apply(event(first, 1))
+    assert (d.draft, d.text) == ("hello 😀", "hällo 😀")
+    objects.apply(event(second, 2))
+    objects.apply(event(d.delete(5, 2), 3))
+    assert d.draft == d.text == "hello"
+    objects.apply(event(d.splices([(0, 1, "J"), (5, 0, "!"), (6, 0, "")]), 4))
+    assert d.text == "Jello!" and d.unsent() is None
+    for bad in ((7, 0), (-1, 1), (0, 7), (0, -1)):
+        with pytest.raises(UsageError):
+            d.splice(*bad)
+    assert d.draft == "Jello!"
+
+
+def test_an_edit_of_nothing_is_an_operation_of_nothing() -> None:
+    objects = Objects("a#1")
+    d = objects.document("notes")
+    objects.apply(event(d.insert(0, "x"), 1))
+    objects.apply(event(d.splice(0), 2))
+    objects.apply(event(d.insert(1, "y"), 3))
+    assert d.text == "xy" and not objects.stats.malformed
+
+
+def test_whoever_edits_needs_an_identity() -> None:
+    objects = Objects()
+    d = objects.document("notes")
+    with pytest.raises(UsageError, match="member id"):
+        d.insert(0, "x")
+    objects.me = "a#1"
+    assert d.insert(0, "x") and d.client == Objects("a#1").document("notes").client
+    assert d.client != Objects("a#2").document("notes").client
+
+
+def test_a_publish_that_failed_is_made_good_by_the_next() -> None:
+    mine, theirs = Objects("a#1"), Objects("b#1")
+    d, e = mine.document("notes"), theirs.document("notes")
+    for n, payload in enumerate((d.insert(0, "one "), theirs.document("notes").insert(0, "zero ")), 1):
+        owner = "ab"[n - 1] + "#1"
+        for objects in (mine, theirs):
+            objects.apply(event(payload, n, owner=owner))
+    d.insert(len(d.draft), "lost ")
+    d.delete(0, 1)
+    again = d.unsent()
+    assert again is not None
+    after = d.insert(len(d.draft), "after")
+    for n, payload in enumerate((again, after), 3):
+        for objects in (mine, theirs):
+            objects.apply(event(payload, n))
+    assert e.text == d.text == d.draft and e.text.endswith("lost after") and not e.waiting
+    assert d.unsent() is None
+
+
+Log = list[tuple[str, bytes, int]]
+"""Of each update: its editor, the payload, and how many of the log its editor had seen."""
+
+
+def history(rng: random.Random, editors: int = 3, edits: int = 14) -> tuple[Log, list[Objects]]:
+    """What editors write, each seeing now and then what the others have written."""
+    all_ = [Objects(f"e{i}#1") for i in range(editors)]
+    log: Log = []
+    had = [0] * editors
+
+    def catch_up(j: int) -> None:
+        for n in range(had[j], len(log)):
+            all_[j].apply(event(log[n][1], n + 1, owner=log[n][0]))
+        had[j] = len(log)
+
+    for _ in range(edits):
+        i = rng.randrange(editors)
+        d = all_[i].document("d")
+        long = len(d.draft)
+        at_ = rng.randint(0, long)
+        cut = rng.randint(0, min(2, long - at_)) if rng.random() < 0.4 else 0
+        payload = d.splice(at_, cut, rng.choice(("", "é", "ab", "xyz")) if cut else "q😀")
+        log.append((all_[i].me, payload, had[i]))
+        if rng.random() < 0.6:
+            catch_up(rng.randrange(editors))
+    for j in range(editors):
+        catch_up(j)
+    return log, all_
+
+
+def causal_shuffle(log: Log, rng: random.Random) -> list[int]:
+    """Some order in which a causal member might deliver."""
+    order: list[int] = []
+    left = dict.fromkeys(range(len(log)))
+    while left:
+        ready = [n for n in left if not any(m < log[n][2] or log[m][0] == log[n][0] for m in left if m < n)]
+        order.append(rng.choice(ready))
+        del left[order[-1]]
+    return order
+
+
+@given(st.randoms(use_true_random=False))
+@settings(max_examples=100)
+def test_documents_converge_in_every_causal_order_with_a_snapshot_in_between(rng: random.Random) -> None:
+    log, editors = history(rng)
+    texts = {o.document("d").text for o in editors} | {o.document("d").draft for o in editors}
+    order = causal_shuffle(log, rng)
+    early, late = Objects("w#1"), Objects("v#1")
+    cut = rng.randint(0, len(order))
+    for n in order[:cut]:
+        early.apply(event(log[n][1], n + 1, owner=log[n][0]))
+    late.restore(early.state())
+    for n in order[cut:]:
+        late.apply(event(log[n][1], n + 1, owner=log[n][0]))
+    assert texts == {late.document("d").text} and not late.document("d").waiting
+
+
+@given(st.randoms(use_true_random=False))
+@settings(max_examples=100)
+def test_documents_converge_in_any_order_without_a_snapshot(rng: random.Random) -> None:
+    """The numbers do it: pycrdt alone does not (docs/objects.md)."""
+    log, editors = history(rng)
+    order = list(range(len(log)))
+    rng.shuffle(order)
+    watcher = Objects("w#1")
+    for n in order:
+        watcher.apply(event(log[n][1], n + 1, owner=log[n][0]))
+    assert watcher.document("d").text == editors[0].document("d").text and not watcher.document("d").waiting
+
+
+@given(st.randoms(use_true_random=False))
+@settings(max_examples=100)
+def test_lines_of_the_example_stay_whole_whoever_writes_first(rng: random.Random) -> None:
+    desks = [Objects(f"{name}#1") for name in VERSES]
+    rest = [[line[i : i + 8] for i in range(0, len(line), 8)] for line in VERSES.values()]
+    typed = [""] * len(desks)
+    log: list[tuple[str, bytes]] = []
+    had = [0] * len(desks)
+    while steps := [i for i, pieces in enumerate(rest) if pieces or had[i] < len(log)]:
+        i = rng.choice(steps)
+        if rest[i] and (had[i] == len(log) or rng.random() < 0.6):
+            page = desks[i].document("poem")
+            at_ = place(page.draft, typed[i])
+            typed[i] += rest[i][0]
+            log.append((desks[i].me, page.insert(at_, rest[i].pop(0))))
+        else:
+            owner, payload = log[had[i]]
+            had[i] += 1
+            desks[i].apply(event(payload, had[i], owner=owner))
+    (text,) = {objects.document("poem").text for objects in desks}
+    assert sorted(text.splitlines(True)) == sorted(VERSES.values())
+
+
+def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(document, "MAX_WAITING", 2)
+    d = Document("d", "a#1")
+    ops = [decode(d.insert(0, c)) for c in "abcde"]
+    w = Document("d")
+    for op in ops[1:]:
+        w.apply(at(1).stamp, op)
+    assert (w.waiting, w.dropped, w.text) == (2, 2, "")
+    w.apply(at(1).stamp, ops[0])
+    assert (w.waiting, w.text) == (0, "cba")
+
+
+def test_an_update_that_is_none_changes_nothing() -> None:
+    objects = Objects("a#1")
+    d = objects.document("d")
+    objects.apply(event(d.insert(0, "text"), 1))
+    before = objects.state()
+    for n, update in enumerate((b"\xff", b"\x01", decode(d.insert(0, "x")).update[:-3]), 1):  # type: ignore[union-attr]
+        objects.apply(event(encode(Update("d", 0, 9, 1, update)), n, owner=f"liar#{n}"))
+    assert objects.stats.malformed == 3 and objects.state() == before and d.text == "text"
+    with pytest.raises(BadOperation):
+        d.restore(b"\x93\x01\x02\x03")
+    with pytest.raises(BadOperation):
+        d.adopt(b"\xff", at(1).stamp)
+    assert d.text == "text"
+
+
+def test_random_damage_never_breaks_the_replica(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some of these make the library panic half way; the text is then as it was before."""
+    monkeypatch.setattr(document, "_LOG", 8)
+    rng = random.Random(5)
+    log, editors = history(rng, edits=60)
+    objects = Objects("w#1")
+    for n, (owner, payload, _) in enumerate(log, 1):
+        objects.apply(event(payload, n, owner=owner))
+    d, good = objects.document("d"), objects.state()
+    d.insert(0, "draft ")
+    for n in range(4000):
+        update = bytearray(decode(rng.choice(log)[1]).update)  # type: ignore[union-attr]
+        for _ in range(rng.randint(1, 3)):
+            update[rng.randrange(len(update))] = rng.randrange(256)
+        before = d.text
+        bad = objects.stats.malformed
+        objects.apply(event(encode(Update("d", 0, 1, 1, bytes(update))), n, owner=f"liar{n}#1"))
+        assert objects.stats.malformed == bad or d.text == before
+    assert objects.stats.malformed > 1000
+    assert isinstance(d.draft, str) and isinstance(objects.state(), bytes)
+    objects.restore(good)
+    assert d.text == editors[0].document("d").text
+
+
+@pytest.mark.parametrize("name", ["PanicException", "KeyboardInterrupt"])
+def test_a_half_applied_update_is_undone_but_an_interrupt_is_not_swallowed(name: str) -> None:
+    objects = Objects("a#1")
+    d = objects.document("d")
+    objects.apply(event(d.insert(0, "text"), 1))
+    error = type(name, (BaseException,), {}) if name == "PanicException" else KeyboardInterrupt
+
+    class Half:
+        """Applies half of an update, then breaks."""
+
+        def __init__(self, doc: object) -> None:
+            self.doc = doc
+
+        def apply_update(self, update: bytes) -> None:
+            d._text.insert(0, "half")
+            raise error
+
+    whole = d._doc
+    d._doc = Half(whole)  # type: ignore[assignment]
+    payload = encode(Update("d", 0, 9, 1, b"\0\0"))
+    if name == "KeyboardInterrupt":
+        with pytest.raises(KeyboardInterrupt):
+            objects.apply(event(payload, 2, owner="b#1"))
+        return
+    objects.apply(event(payload, 2, owner="b#1"))
+    assert objects.stats.malformed == 1 and d.text == "text"
+    objects.apply(event(d.insert(4, "!"), 3))
+    assert d.text == "text!"
+
+
+def test_a_document_moves_with_its_history() -> None:
+    here, there = Objects("a#1"), Objects("a#1")
+    d = here.document("d")
+    here.apply(event(d.insert(0, "moving"), 1))
+    here.apply(event(here.close(d, "there"), 2))
+    contents = here.take(d)
+    assert contents is not None
+    there.apply(event(there.open("document", "d", contents), 1))
+    e = there.document("d")
+    assert e.client != d.client
+    there.apply(event(e.insert(6, " on"), 2))
+    assert e.text == "moving on" and d.text == ""
+
+
+def test_a_lost_update_is_seen_and_repaired_by_opening_anew() -> None:
+    writer, lossy = Objects("a#1"), Objects("b#1")
+    d = writer.document("d")
+    payloads = [d.insert(i, c) for i, c in enumerate("abc")]
+    for n, payload in enumerate(payloads, 1):
+        writer.apply(event(payload, n))
+        if n != 2:
+            lossy.apply(event(payload, n)._replace(over_gap=n == 3))
+    assert lossy.document("d").text == "a" and lossy.document("d").waiting == 1 and lossy.stats.over_gap == 1
+    repair = event(writer.open("document", "d", d.contents()), 4)
+    for objects in (writer, lossy):
+        objects.apply(repair)
+    after = event(d.insert(3, "d"), 5)
+    for objects in (writer, lossy):
+        objects.apply(after)
+        assert objects.document("d").text == "abcd" and not objects.document("d").waiting
+
+
+def test_the_size_follows_the_document_not_its_updates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(document, "_LOG", 16)
+    objects = Objects("a#1")
+    d = objects.document("d")
+    sent = 0
+    for n in range(400):
+        payload = d.insert(0, "x") if n % 2 == 0 else d.delete(0)
+        sent += len(payload) - len(PREFIX)
+        objects.apply(event(payload, n + 1))
+    assert len(objects.state()) <= objects.size < sent / 2
+
+
+def test_a_draft_begun_anew_has_another_client_id() -> None:
+    """Yjs numbers what a client writes. Were numbers used twice, the two replicas would show different texts."""
+    mine, theirs = Objects("a#1"), Objects("b#1")
+    d = mine.document("d")
+    state = mine.state()
+    flying = d.insert(0, "published, not delivered yet")
+    before = d.client
+    mine.restore(state)
+    assert d.client != before and d.draft == ""
+    after = d.insert(0, "other")
+    for n, payload in enumerate((flying, after), 1):
+        for objects in (mine, theirs):
+            objects.apply(event(payload, n))
+    text = theirs.document("d").text
+    assert d.text == d.draft == text and "not delivered" in text and "other" in text

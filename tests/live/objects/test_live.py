@@ -1,0 +1,244 @@
+"""Objects in live clusters over the memory transport, and the replay of a recording over sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import whence
+from tests.live.net.live import enter, run
+from tests.live.objects.events import event
+from tests.live.objects.recordings import small
+from whence.errors import ClusterClosed
+from whence.live.objects import Full, Moved, Objects
+from whence.live.objects.live import Live
+from whence.testing import MemoryNetwork
+
+pytest.importorskip("pycrdt")
+
+FAST = {"round_ns": 50_000_000}
+"""Gossip is quicker than usual; the ring is not, for a busy machine must not cost a ticket."""
+
+
+@asynccontextmanager
+async def member(
+    network: MemoryNetwork | str, seeds: list[str], name: str = "lobby", objects: Objects | None = None, **options: Any
+) -> AsyncIterator[tuple[whence.Cluster, Objects, Live]]:
+    objects = objects or Objects()
+    options = {"insecure": True, "tickets": 4, "settings": FAST, **options}
+    if "host" in options:
+        del options["insecure"]
+    else:
+        options["transport"] = network
+    async with (
+        enter(name, seeds, state=objects.state, restore=objects.restore, **options) as cluster,
+        Live(objects, cluster) as live,
+    ):
+        yield cluster, objects, live
+
+
+async def until(live: Live, condition: Callable[[], bool]) -> None:
+    """Wait for changes until it holds."""
+    changes = live.changes()
+    try:
+        while not condition():
+            await anext(changes)
+    finally:
+        changes.end()
+
+
+def test_what_one_writes_the_others_see() -> None:
+    async def main() -> None:
+        network = MemoryNetwork(loss=0.1, seed=1)
+        async with AsyncExitStack() as stack:
+            a, oa, la = await stack.enter_async_context(member(network, [], order="reliable"))
+            _, _, lb = await stack.enter_async_context(member(network, [a.address], order="reliable"))
+            c, oc, lc = await stack.enter_async_context(member(network, [a.address], order="reliable"))
+            seat = await stack.enter_async_context(a.coordinate())
+            seen = lb.changes(lb.objects.registers("scores"))
+            await la.publish(seat, oa.registers("scores").set("ann", 3), oa.counter("hits").add(2))
+            change = await anext(seen)
+            assert (change.name, change.key) == ("scores", "ann") and change.event and change.event.owner == a.me
+            second = await stack.enter_async_context(c.coordinate())
+            await until(lc, lambda: oc.counter("hits").value == 2)
+            text = oc.document("notes")
+            await lc.publish(second, text.insert(0, "hello"), text.insert(5, " world"), oc.counter("hits").add(-5))
+            for live in (la, lb, lc):
+                o = live.objects
+                await until(live, lambda o=o: o.document("notes").text == "hello world")  # type: ignore[misc]
+                await until(live, lambda o=o: o.counter("hits").value == -3)  # type: ignore[misc]
+                assert o.registers("scores").items() == [("ann", 3)] and not o.stats.malformed
+
+    run(main())
+
+
+def test_a_newcomer_in_mid_stream_misses_nothing_and_sees_nothing_twice() -> None:
+    """Counters show both: the snapshot is taken where the application is, not where the member is."""
+
+    async def main() -> None:
+        network = MemoryNetwork(loss=0.1, seed=2)
+        async with AsyncExitStack() as stack:
+            a, oa, la = await stack.enter_async_context(member(network, [], order="reliable"))
+            b, ob, lb = await stack.enter_async_context(member(network, [a.address], order="reliable"))
+            seats = [await stack.enter_async_context(c.coordinate()) for c in (a, b)]
+
+            async def load(seat: whence.Seat, live: Live) -> None:
+                o = live.objects
+                for n in range(300):
+                    await live.publish(seat, o.counter("hits").add(1), o.registers("last").set(live.cluster.me, n))
+                    text = o.document("notes")
+                    await live.publish(seat, text.insert(len(text.draft) // 2, "x"))
+                    if n % 10 == 0:
+                        await asyncio.sleep(0)
+
+            async def come() -> list[Live]:
+                late = []
+                for _ in range(3):
+                    await until(la, lambda: len(late) * 100 <= oa.counter("hits").value)
+                    late.append((await stack.enter_async_context(member(network, [b.address], order="reliable")))[2])
+                return late
+
+            late, _, _ = await asyncio.gather(come(), load(seats[0], la), load(seats[1], lb))
+            for live in (la, lb, *late):
+                o = live.objects
+                await until(live, lambda o=o: o.counter("hits").value >= 600 and len(o.document("notes").text) >= 600)  # type: ignore[misc]
+                assert o.counter("hits").value == 600
+                assert o.registers("last").items() == sorted([(a.me, 299), (b.me, 299)])
+                assert o.document("notes").text == oa.document("notes").text == "x" * 600
+            assert any(live.objects.stats.restored for live in late)
+            assert ob.stats.applied == 1800
+
+    run(main())
+
+
+def test_an_object_moves_between_clusters_while_interest_changes() -> None:
+    """Two regions over one port; a walker takes its avatar along, leaves the first region, and comes back to it."""
+
+    async def main() -> None:
+        network = MemoryNetwork(seed=3)
+        async with AsyncExitStack() as stack:
+            west, ow, lw = await stack.enter_async_context(member(network, [], "west"))
+            east, oe, le = await stack.enter_async_context(member(network, [], "east"))
+            host = await stack.enter_async_context(whence.Host("127.0.0.1:0", transport=network, insecure=True))
+            there, back = Objects(), Objects()
+            async with member(network, [west.address], "west", host=host) as (c, o, live), c.coordinate() as seat:
+                avatar = o.registers("avatar")
+                await live.publish(seat, avatar.set("x", 99))
+                async with (
+                    member(network, [east.address], "east", there, host=host) as (c2, o2, live2),
+                    c2.coordinate() as seat2,
+                ):
+                    contents = await live.close(seat, avatar, "east")
+                    assert avatar.home == "east"
+                    with pytest.raises(Moved, match="east"):
+                        avatar.set("x", 0)
+                    await live2.open(seat2, "registers", "avatar", contents)
+                    await until(le, lambda: oe.registers("avatar").get("x") == 99)
+                    await until(lw, lambda: ow.names("registers") == [] and ow.registers("avatar").home == "east")
+                    await live2.publish(seat2, o2.registers("avatar").set("x", 100))
+                    await until(le, lambda: oe.registers("avatar").get("x") == 100)
+                    contents = await live2.close(seat2, o2.registers("avatar"), "west")
+            async with member(network, [west.address], "west", back, host=host) as (c, o, live), c.coordinate() as seat:
+                assert o.registers("avatar").home == "east", "the snapshot says where it went"
+                await live.open(seat, "registers", "avatar", contents)
+                await until(lw, lambda: ow.registers("avatar").get("x") == 100)
+                await until(le, lambda: oe.names("registers") == [])
+                assert ow.names("registers") == ["avatar"]
+
+    run(main())
+
+
+class Rival:
+    """Whoever publishes by it finds that another was first."""
+
+    def __init__(self, objects: Objects) -> None:
+        self.objects = objects
+
+    async def publish(self, payload: bytes) -> str:
+        self.objects.apply(event(payload, 10**6, owner="rival#1"))
+        return ""
+
+
+def test_changes_end_with_the_cluster_and_are_bounded() -> None:
+    async def main() -> None:
+        network = MemoryNetwork(seed=4)
+        others: list[bytes] = []
+        objects = Objects(limit=600)
+        async with whence.found("lobby", transport=network, insecure=True, tickets=2, settings=FAST) as cluster:
+            live = Live(objects, cluster, other=lambda e: others.append(e.payload))
+            async with live, cluster.coordinate() as seat:
+                slow = live.changes(limit=2)
+                await seat.publish_many([b"mine", *[objects.counter("c").add(1)] * 5])
+                await until(live, lambda: objects.counter("c").value == 5)
+                assert slow.missed == 3 and others == [b"mine"]
+                with pytest.raises(Full):
+                    await live.publish(seat, objects.registers("r").set("k", "v" * 600))
+                with pytest.raises(Moved, match="somebody else"):  # a close of another member is delivered first
+                    await live.close(Rival(objects), objects.counter("c"))  # type: ignore[arg-type]
+            assert [c.name async for c in slow] == ["c", "c"], "and then it ends"
+            with pytest.raises(ClusterClosed):
+                await live.close(seat, objects.counter("d"))
+
+    run(main())
+
+
+@pytest.mark.parametrize("order", ["reliable"])
+def test_a_member_goes_on_from_its_disk(tmp_path: Path, order: str) -> None:
+    """Killed without a word, it comes back with its objects, and then with what it has missed."""
+
+    async def main() -> None:
+        async with AsyncExitStack() as stack:
+            network = MemoryNetwork(seed=5)
+            a, oa, la = await stack.enter_async_context(member(network, [], order=order))
+            seat = await stack.enter_async_context(a.coordinate())
+            address = "127.0.0.1:9001"
+            options = {"listen": address, "order": order, "directory": tmp_path / "b"}
+            for life in range(3):
+                objects = Objects()
+                async with member(network, [a.address], objects=objects, **options) as (b, _, live):
+                    await until(live, lambda: objects.counter("hits").value == 10 * life)  # noqa: B023
+                    await la.publish(seat, *[oa.counter("hits").add(1)] * 5, oa.document("notes").insert(0, f"{life}"))
+                    await until(live, lambda: objects.document("notes").text.startswith(str(life)))  # noqa: B023
+                    assert objects.counter("hits").value == 10 * life + 5
+                    b.abandon()
+                await la.publish(seat, *[oa.counter("hits").add(1)] * 5)
+            await until(la, lambda: oa.counter("hits").value == 30)
+
+    run(main())
+
+
+def example() -> Any:
+    path = Path(__file__).parents[3] / "examples" / "replay_editing.py"
+    spec = importlib.util.spec_from_file_location("replay_editing", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("transport", ["tcp", "udp"])
+def test_the_replay_example(transport: str) -> None:
+    """The whole recording is a soak: `python examples/replay_editing.py PATH`."""
+    rows = run(example().replay(small(), drop=0.2, watchers=2, transport=transport, order="reliable"))
+    assert [r["role"] for r in rows] == ["author 0", "author 1", "author 2", "watcher", "watcher"]
+    assert all(r["same"] and r["operations"] == 6 for r in rows)
+
+
+def test_the_replay_example_says_when_a_text_is_not_the_recorded_one(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    txns = [{"parents": [], "agent": 0, "patches": [[0, 0, "a"]]}]
+    path.write_text(json.dumps({"endContent": "b", "numAgents": 1, "txns": txns}))
+    program = [sys.executable, str(Path(__file__).parents[3] / "examples" / "replay_editing.py")]
+    done = subprocess.run([*program, path, "--watchers", "1", "--json"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1, done.stderr
+    assert [json.loads(line)["same"] for line in done.stdout.splitlines()] == [False, False]
+    assert subprocess.run([*program, tmp_path / "none.json"], capture_output=True, timeout=120).returncode == 2
