@@ -1,4 +1,4 @@
-"""The options of `whence.found` and `whence.join`, by what they are about. All are given by name."""
+"""The options of `whence.create` and `whence.join`, by what they are about. All are given by name."""
 
 from __future__ import annotations
 
@@ -78,9 +78,9 @@ class Protocol(TypedDict, total=False):
     contract: Contract | None
     """Makes a cluster without tickets: what its (N, R, K) clock promises (docs/probabilistic.md). Order
     `probabilistic`, `fifo` or `unordered`."""
-    witness: bool
+    votes: bool
     """False: this member is not asked to vote on who may publish (docs/ring.md, rule C10). For a process that comes and
-    goes, as on a laptop. A founder votes until others do. True unless said otherwise."""
+    goes, as on a laptop. The creator votes until others do. True unless said otherwise."""
     on_alert: Callable[[Event], None] | None
     """Called before an event is delivered that is probably a cause of one delivered earlier."""
     on_contract: Callable[[Contracted], None] | None

@@ -272,7 +272,7 @@ def test_two_with_a_memory_and_a_decision(tmp_path: Path, caplog: pytest.LogCapt
     options: dict[str, Any] = {"transport": network, "settings": fast()}
 
     async def main() -> None:
-        first = whence.found("two", HOMES[0], memory=tmp_path / "a", **options)
+        first = whence.create("two", HOMES[0], memory=tmp_path / "a", **options)
         a = await first.__aenter__()
         async with whence.join("two", HOMES[0], HOMES[1], memory=tmp_path / "b", **options) as b:
             async with b.publisher() as publisher:
@@ -284,11 +284,11 @@ def test_two_with_a_memory_and_a_decision(tmp_path: Path, caplog: pytest.LogCapt
                     a.council.says()
                 )
                 with pytest.raises(UsageError, match="there is nothing to found again"):
-                    await b.found(force=True)
+                    await b.recreate(force=True)
                 a.abandon()
                 await first._close()
                 await until(lambda: not b.may_publish, "the loss")
-                first = whence.found("two", HOMES[0], memory=tmp_path / "a", **options)
+                first = whence.create("two", HOMES[0], memory=tmp_path / "a", **options)
                 a = await first.__aenter__()
                 await publisher.publish(b"two")
                 a.abandon()
@@ -297,7 +297,7 @@ def test_two_with_a_memory_and_a_decision(tmp_path: Path, caplog: pytest.LogCapt
             with pytest.raises(whence.NoTicket, match=r"1 of 2 voters does not answer, 127\.0\.0\.1:7001 .*--force"):
                 async with b.publisher(timeout=1) as publisher:
                     await publisher.publish(b"three")
-            await b.found(force=True)
+            await b.recreate(force=True)
             async with b.publisher() as publisher:
                 await publisher.publish(b"four")
             assert [v.member for v in b.council.voters] == [b.me] or len(b.council.voters) == 1
@@ -313,7 +313,7 @@ def test_a_memory_is_kept_where_the_address_was_chosen(tmp_path: Path, monkeypat
 
     async def main() -> None:
         for address, kept in (("127.0.0.1:0", False), (f"127.0.0.1:{port}", True)):
-            async with whence.found("x", address, insecure=True, settings=fast()) as cluster:
+            async with whence.create("x", address, insecure=True, settings=fast()) as cluster:
                 async with cluster.publisher() as publisher:
                     await publisher.publish(b"x")
                 assert (state_directory("x", cluster.address) / "vote").is_file() is kept

@@ -9,7 +9,8 @@ RING, AVAILABILITY = "ccc11/ring", "ccc11/availability"
 
 _OURS_BASIC = claim(
     "basic-ours",
-    'Algorithm 1 with rules 1 to 6 (`ring = "basic"`): tickets with two owners or two coordinators, random schedules',
+    "Algorithm 1 with rules 1 to 6 (`lab/paper/ccc11/basic.py`): tickets with two owners or two coordinators, "
+    "random schedules",
     date=SECOND,
     at_most=0,
 )
