@@ -14,8 +14,8 @@ TRACE_VERSION: Final = 2
 """Rises when a column is added or a kind gets a new meaning."""
 
 KINDS: Final = (
-    "join", "publish", "send", "receive", "deliver", "drop", "recover", "ticket", "clock", "snapshot", "cutoff", "leave",
-    "crash", "fault", "step",
+    "join", "publish", "send", "receive", "deliver", "drop", "recover", "ticket", "clock", "snapshot", "cutoff",
+    "leave", "crash", "fault", "step",
 )  # fmt: skip
 """The kinds of rows. Readers ignore kinds they do not know."""
 
