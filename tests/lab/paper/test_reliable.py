@@ -15,11 +15,11 @@ from whence.core.order.survey.counts import Id
 from whence.core.order.survey.vector import VectorClock
 from whence.errors import UsageError
 from whence.lab.paper.survey.reliable import (
-    Admission,
     Data,
     Flush,
     GroupView,
     Install,
+    JoinState,
     ReliableOutput,
     ReliableProcess,
     ToApplication,
@@ -55,7 +55,7 @@ class Group:
                     if isinstance(wire, Data) and wire.message.id not in self.truth.past:
                         self.truth.multicast(wire.message)  # before its first delivery
                         self.multicast_by[p].append(wire.message.id)
-                    if isinstance(wire, Admission):  # this is the moment of the snapshot
+                    if isinstance(wire, JoinState):  # this is the moment of the snapshot
                         self.snapshots[to, wire.view.number] = (set(self.truth.here[p]), set(self.truth.known[p]))
                     self.under_way.append((p, to, wire))
                 case ToApplication(message):

@@ -21,7 +21,7 @@ import msgspec
 from whence.audit.conform.messages import Envelope, decode
 from whence.audit.conform.process import Process
 from whence.audit.history import History
-from whence.audit.history.elle import read_array
+from whence.audit.history.formats import read_jepsen
 from whence.errors import AdapterError, UsageError
 
 DEFINITE: Final = frozenset({10, 11, 12, 14, 20, 21, 22, 30})
@@ -142,4 +142,4 @@ async def record(command: Sequence[str], load: Load) -> History:
             await asyncio.gather(*(store.client(n) for n in range(load.clients)))
         finally:
             await store.close()
-    return read_array(Path(" ".join(command)), store.rows)
+    return read_jepsen(Path(" ".join(command)), enumerate(store.rows, 1))

@@ -23,11 +23,11 @@ from typing import Any, Self, TextIO
 from whence.core.clock import EventId, Frame
 from whence.core.wire import DEFAULT
 from whence.errors import DiskError, UsageError
+from whence.files import write_whole
 from whence.live.api import LISTEN, Cluster, Join, create, join
 from whence.live.bridge.gateway import Forward, Gateway, GatewayOutput, Passed
 from whence.live.bridge.merge import CROSSINGS, Crossing, lines
 from whence.live.events import Event, Events
-from whence.live.net.disk import Files
 from whence.live.publisher import Publisher
 
 log = logging.getLogger("whence.live.bridge")
@@ -203,16 +203,10 @@ class Bridge:
         data = self.gateway.ledger()
         if self.directory is None:
             return
-        new = self.directory / "ledger.new"
         try:
-            with new.open("wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            new.replace(self.directory / "ledger")
-            Files().sync_directory(self.directory)
+            write_whole(self.directory / "ledger", data, sync=True)
         except OSError as error:
-            raise DiskError(f"cannot write {new}: {error.strerror or error}") from error
+            raise DiskError(f"cannot write {self.directory / 'ledger'}: {error.strerror or error}") from error
 
 
 def enter(name: str, options: dict[str, Any]) -> Join:

@@ -28,18 +28,18 @@ from whence.core.ring import CouncilRing, RingName
 from whence.core.ring.interface import Memory
 from whence.core.ring.messages import ERA_SHIFT, Voter
 from whence.errors import ConfigError, DiskError, NotJoined, UsageError
+from whence.files import write_whole
 from whence.live.net.bootstrap import meet
 from whence.live.net.hello import Answer
-from whence.live.net.host import Host, lease_ns
+from whence.live.net.host import Host
 from whence.live.net.node import Node
 from whence.live.net.run import run_of
 from whence.live.net.scribe import in_thread, inline
-from whence.live.net.votes import FileVotes, Votes, state_directory
+from whence.live.net.votes import Votes, state_directory
 
 if TYPE_CHECKING:
     from whence.audit.trace import TraceWriter
     from whence.live.net.disk import Journal, Saved
-    from whence.live.net.rows import Row
 
 log = logging.getLogger("whence.live.net")
 
@@ -145,7 +145,7 @@ class Entry:
     """Members that answered."""
     writer: TraceWriter | None = None
     """A trace writer of our own: to be closed."""
-    memory: str | os.PathLike[str] | Row | None = ""
+    memory: str | os.PathLike[str] | None = ""
     """Where a voter's memory is kept if there is no directory; empty: in the user's state directory; None: nowhere."""
     ballots: Votes | None = None
     """The voter's memory, where there is no directory."""
@@ -201,7 +201,9 @@ class Entry:
         if self.memory is None or (self.memory == "" and not self.host.stays_put):
             return None
         try:
-            self.ballots = self._open_votes(self.memory)
+            self.ballots = Votes(
+                Path(self.memory) if self.memory else state_directory(self.config.cluster, self.host.address)
+            )
         except DiskError as error:
             if self.memory != "":
                 raise
@@ -209,17 +211,10 @@ class Entry:
             return None
         return self.ballots.load()
 
-    def _open_votes(self, memory: str | os.PathLike[str] | Row) -> Votes:
-        if not isinstance(memory, str | os.PathLike) or (isinstance(memory, str) and "://" in memory):
-            from whence.live.net.rows import RowVotes, row_at  # lazily: it takes memory
-
-            return RowVotes(row_at(memory) if isinstance(memory, str) else memory, lease_ns)
-        return FileVotes(Path(memory) if memory else state_directory(self.config.cluster, self.host.address))
-
     @property
     def _home(self) -> Path | None:
         """Where the peers are written down."""
-        return self.ballots.directory if isinstance(self.ballots, FileVotes) else self.directory
+        return self.directory if self.ballots is None else self.ballots.directory
 
     def _load(self) -> Saved | None:
         if self.directory is None:
@@ -234,7 +229,7 @@ class Entry:
             checkpoint = msgspec.msgpack.decode(saved.checkpoint, type=Checkpoint)
             if checkpoint.order != self.config.order:
                 raise UsageError(f"{self.directory} is of a member in {checkpoint.order} order: join with that one")
-            state = checkpoint.clock.state()
+            state = checkpoint.clock
             if state.kind != self.config.ordering.kind:
                 raise UsageError(f"{self.directory} is of a cluster with {state.kind}")
             if isinstance(state, TicketState) and len(state.T) != self.config.tickets:
@@ -325,12 +320,8 @@ class Entry:
 
     def _write_peers(self, directory: Path, peers: list[str]) -> None:
         """Only hints: a loss of them costs nothing but time, so nothing is synced."""
-        new = directory / "peers.new"
-        with contextlib.suppress(OSError):
-            new.unlink(missing_ok=True)
-            new.touch(mode=0o600)  # where members are is nobody else's business
-            new.write_bytes(msgspec.json.encode(peers))
-            new.replace(directory / "peers")
+        with contextlib.suppress(OSError):  # private: where members are is nobody else's business
+            write_whole(directory / "peers", msgspec.json.encode(peers), private=True)
 
     def close(self) -> None:
         if self._peers_timer is not None:

@@ -66,7 +66,7 @@ class Ready(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=4):
     view: int
 
 
-class Admission(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=5):
+class JoinState(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=5):
     """The state of a member when it installed this view."""
 
     view: GroupView
@@ -74,7 +74,7 @@ class Admission(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=5):
     received: tuple[Id, ...]
 
 
-Wire = Data | Ack | Flush | Ready | Admission
+Wire = Data | Ack | Flush | Ready | JoinState
 
 
 class ToProcess(msgspec.Struct, frozen=True, gc=False):
@@ -161,7 +161,7 @@ class ReliableProcess:
         """Those of them without which a view is installed already."""
         self.change: _Change | None = None
         self.early: dict[int, list[tuple[ProcessId, Flush | Ready]]] = {}
-        self.welcome: tuple[ProcessId, Admission] | None = None
+        self.welcome: tuple[ProcessId, JoinState] | None = None
         for member in view.members if view else ():
             self.process.mechanism.join(member)
 
@@ -205,7 +205,7 @@ class ReliableProcess:
                 return self._take(wire.unstable, now) + self._marker(sender, wire, now) + self._progress(now)
             case Ready():
                 return self._marker(sender, wire, now) + self._progress(now)
-            case Admission():
+            case JoinState():
                 if self.view is None and (self.welcome is None or wire.view.number > self.welcome[1].view.number):
                     self.welcome = (sender, wire)
                 return self._progress(now)
@@ -399,7 +399,7 @@ class ReliableProcess:
         for sender, seq in self.unstable:  # of the new view, from a member that installed it earlier: not in the state
             received[sender] = min(received.get(sender, 0), seq - 1)
         return [
-            ToProcess(j, Admission(change.view, self.process.admit(j), tuple(sorted(received.items()))))
+            ToProcess(j, JoinState(change.view, self.process.admit(j), tuple(sorted(received.items()))))
             for j in joiners
         ]
 

@@ -299,7 +299,7 @@ def change(order: str, processes: int, seed: int = 0, delay: tuple[float, float]
     for p in sorted(nodes):
         do(p, nodes[p].install_view(rl.GroupView(2, (*group[:-1], processes)), now))
     settle()
-    states = [len(_encode(wire.state)) for wire in sent if isinstance(wire, rl.Admission)]
+    states = [len(_encode(wire.state)) for wire in sent if isinstance(wire, rl.JoinState)]
     return {
         **_bare(f"view: {order}", processes, 0.0, 1.0),
         "change_messages": len(sent),
