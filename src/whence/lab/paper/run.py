@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from whence.errors import ConfigError
 from whence.lab.paper import EXPERIMENTS, LIVE, Experiment
 from whence.lab.paper.claims import JudgedClaim, judged
-from whence.lab.paper.claims.page import Measured, Results, encode, page, rounded, stored
+from whence.lab.paper.claims.page import Results, StoredResult, encode, page, rounded, stored
 from whence.lab.paper.frame import Outcome, Row, RunOptions
 from whence.lab.stats import Estimate
 
@@ -86,7 +86,7 @@ def _add(results: Results, title: str, options: RunOptions, outcome: Outcome) ->
     if options.quick and known and not known.quick:
         return
     statistics = {key: rounded(found) for key, found in outcome.statistics.items()}
-    results.experiments[title] = Measured(quick=options.quick, seed=options.seed, statistics=statistics)
+    results.experiments[title] = StoredResult(quick=options.quick, seed=options.seed, statistics=statistics)
 
 
 # -- files

@@ -49,7 +49,7 @@ def _within(name: str, row: Row) -> Estimate:
 
 
 def draw(rows: list[Row]) -> Any:
-    """Measured against predicted; the band is the stated error."""
+    """StoredResult against predicted; the band is the stated error."""
     names = [(f"predicted: {name}", "measured") for name in SHOWN.values()]
     figure, axes = panels(
         f"whence plan at {len(rows)} random settings (band: stated error, from 20 members on)", *names

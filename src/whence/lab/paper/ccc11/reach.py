@@ -59,7 +59,7 @@ def _reached(row: Row, of: int) -> Estimate:
 
 
 def draw(rows: list[Row]) -> Any:
-    """Measured against the model of `cast.sizing`."""
+    """StoredResult against the model of `cast.sizing`."""
     figure, axes = panels(
         "CCC11: fanout 4, 5 hops, nothing lost",
         ("members", "events that reach all of them (%)"),

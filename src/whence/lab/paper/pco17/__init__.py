@@ -16,7 +16,7 @@ PAPER = {"processes": 1000, "entries": 100, "keys": 4, "rate": 200.0, "sample": 
 
 
 def curve(axes: Any, rows: Sequence[Row], x: str, label: str, index: int, bound: str = "") -> None:
-    """Measured error rates with their 95 % intervals, and the paper's bound with the measured P_nc."""
+    """StoredResult error rates with their 95 % intervals, and the paper's bound with the measured P_nc."""
     seen = [row for row in rows if row["exact_rate"] > 0]  # a logarithmic axis has no zero
     found = [mean("", rates(row)) for row in seen]
     error_bars(axes, [row[x] for row in seen], found, label, index, least=0.01)
