@@ -33,6 +33,8 @@ from whence.core.ports import (
     InstallSnapshot,
     Joined,
     Left,
+    MemberDown,
+    MemberUp,
     Moved,
     Output,
     Publish,
@@ -115,7 +117,7 @@ class Node:
     _could_publish = False
     _unwritten = _promises = 0  # bytes, and steps of a voter, that wait for the disk
     _stepping = False
-    _unsaved = _now = _view_changes = 0
+    _unsaved = _now = 0
     _lost_at: int | None = None
 
     def __init__(
@@ -148,7 +150,6 @@ class Node:
         """Why it will never join."""
         self.watchers: list[Callable[[MemberChange], None]] = []
         """Called for each member that comes or goes."""
-        self._view: dict[MemberId, None] = {}
         self.contract: Contracted | None = None
         """What was last said of the contract of a cluster without tickets."""
         self.on_contract: Callable[[Contracted], None] | None = None
@@ -455,9 +456,6 @@ class Node:
         if self.backlog.unread > self.stats.unread:  # nobody reads: the disk must not keep them either
             unread, self.stats.unread = self.backlog.unread - self.stats.unread, self.backlog.unread
             self.done(unread)
-        if self._view_changes != self.member.cast.view.changes:
-            stands = True
-            self._view_changed()
         if sends:
             self._send(out)
         if batch is not None:
@@ -483,6 +481,10 @@ class Node:
                 self.left = True
             case Ticket():
                 self._say_ticket(o)
+            case MemberUp() | MemberDown():
+                change = MemberChange(o.member, "joined" if isinstance(o, MemberUp) else "gone")
+                for tell in list(self.watchers):
+                    tell(change)
             case Refused(what="join"):
                 self.refused = o.reason
             case Copied():
@@ -493,7 +495,8 @@ class Node:
                 self._say_contract(o)
             case Moved():
                 log.info("%s in %s: generation of R = %d, K = %d", self.me, self.cluster, o.entries, o.keys)
-        return isinstance(o, Joined | Left | Ticket) or (isinstance(o, Refused) and o.what == "join")
+        changes = isinstance(o, Joined | Left | Ticket | MemberUp | MemberDown)
+        return changes or (isinstance(o, Refused) and o.what == "join")
 
     def _say_contract(self, said: Contracted) -> None:
         self.contract = said
@@ -510,15 +513,6 @@ class Node:
         )
         if self.on_contract is not None:
             self.on_contract(said)
-
-    def _view_changed(self) -> None:
-        self._view_changes = self.member.cast.view.changes
-        before, self._view = self._view, dict.fromkeys(self.member.cast.members())
-        changes = [MemberChange(m, "gone") for m in before if m not in self._view]
-        changes += [MemberChange(m, "joined") for m in self._view if m not in before]
-        for change in changes:
-            for tell in list(self.watchers):
-                tell(change)
 
     def _say_ticket(self, said: Ticket) -> None:
         """Log the loss of the right to publish, and its return: nothing else may show it to a silent application."""
