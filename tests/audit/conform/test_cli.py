@@ -156,7 +156,6 @@ def test_what_does_not_work_is_a_failure_of_the_system(manner: str, said: str, t
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        ((), "which system? Give the command"),
         (("--members", "2", "--", "x"), "nodes must be 3 to 100, not 2"),
         (("--only", "square", "--", "x"), "no scenario 'square': there are triangle,"),
         (("--hold", "0", "--", "x"), "want 0 < hold"),
