@@ -8,7 +8,7 @@ from typing import Final
 
 from whence.cli.connect import Notices, entered, joining, run_until_stopped, security, tell_council
 from whence.errors import UsageError
-from whence.live.net.force import PATIENCE
+from whence.live.net.council import PATIENCE
 from whence.live.net.host import Host
 
 ANSWER_S: Final = 3.0

@@ -30,12 +30,10 @@ from whence.core.ports import Coordinate, Resign
 from whence.core.ring.interface import State
 from whence.errors import ClusterClosed, NoTicket, NotPublished, TooFewCopies, UsageError
 from whence.live.events import reading
-from whence.live.net.batch import Batch, EventIds
-from whence.live.net.council import council_of
+from whence.live.net.council import council_of, owners
 from whence.live.net.host import Host, lease_ns
 from whence.live.net.node import Node
-from whence.live.net.signal import Signal
-from whence.live.net.standing import owners
+from whence.live.net.queues import Batch, EventIds, Signal
 
 log = logging.getLogger("whence")
 

@@ -39,11 +39,11 @@ from whence.core.ring.messages import (
 )
 from whence.core.wire import encode, read_header, unpack
 from whence.errors import ClusterClosed, DiskError
-from whence.live.net.batch import EventIds
 from whence.live.net.entry import Settings
 from whence.live.net.hello import DIRECTED, read_direct
 from whence.live.net.node import Node
 from whence.live.net.parcels import Parcel
+from whence.live.net.queues import EventIds
 from whence.live.net.scribe import Scribe
 from whence.live.net.transport import Connection
 

@@ -23,8 +23,7 @@ from whence.core.clock import MemberId, address_of, member_id, reaches
 from whence.core.ports import Unreachable
 from whence.core.wire import DEFAULT, read_header
 from whence.errors import RemoteError, UsageError
-from whence.live.net.agreement import differences, settings_of
-from whence.live.net.force import force_found
+from whence.live.net.council import force_found, holds
 from whence.live.net.guard import Guard, Plain, SecretGuard, TlsGuard
 from whence.live.net.hello import (
     DIRECTED,
@@ -36,13 +35,14 @@ from whence.live.net.hello import (
     Greeting,
     Hello,
     decode_hello,
+    differences,
     encode_hello,
     read_direct,
+    settings_of,
 )
 from whence.live.net.keys import Keys
 from whence.live.net.keys import load as load_keys
 from whence.live.net.memory import MemoryNetwork
-from whence.live.net.standing import holds
 from whence.live.net.tcp import TcpTransport
 from whence.live.net.tls import Pins, contexts
 from whence.live.net.transport import (

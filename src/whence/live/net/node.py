@@ -52,14 +52,11 @@ from whence.core.recorder import Recorder
 from whence.core.ring.messages import RingMessage, by_receiver
 from whence.core.wire import Message, decode
 from whence.errors import ClusterClosed, RemoteError
-from whence.live.net.backlog import Backlog
-from whence.live.net.batch import Batch
-from whence.live.net.copies import CopyCounts
 from whence.live.net.counters import NodeStats
 from whence.live.net.early import split, without_frames
 from whence.live.net.parcels import Parcel, parcels
+from whence.live.net.queues import Backlog, Batch, CopyCounts, Signal
 from whence.live.net.scribe import RunJob, Scribe, inline
-from whence.live.net.signal import Signal
 from whence.live.net.transport import Connection
 from whence.live.net.votes import Votes
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from whence.core.clock import AnyFrame
 from whence.core.ports import Deliver
-from whence.live.net.signal import Signal
+from whence.live.net.queues import Signal
 
 if TYPE_CHECKING:
     from whence.live.net.disk import Journal
