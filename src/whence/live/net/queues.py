@@ -23,14 +23,14 @@ class Signal:
     """Wakes every waiter, in the order they came. A cancelled waiter leaves nothing behind."""
 
     def __init__(self) -> None:
-        self._waiters: dict[asyncio.Future[None], None] = {}
+        self.waiting: dict[asyncio.Future[None], None] = {}
 
     def __len__(self) -> int:
-        return len(self._waiters)
+        return len(self.waiting)
 
     def tell(self) -> None:
         """Something changed: wake all that wait."""
-        waiters, self._waiters = self._waiters, {}
+        waiters, self.waiting = self.waiting, {}
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
@@ -38,11 +38,11 @@ class Signal:
     async def wait(self) -> None:
         """Until the next `tell`."""
         waiter = asyncio.get_running_loop().create_future()
-        self._waiters[waiter] = None
+        self.waiting[waiter] = None
         try:
             await waiter
         finally:
-            self._waiters.pop(waiter, None)
+            self.waiting.pop(waiter, None)
 
     async def until(self, condition: Callable[[], bool], deadline: float | None = None) -> bool:
         """Wait until the condition holds, or until `deadline` (of `time.monotonic`); returns whether it holds."""
