@@ -100,12 +100,12 @@ class CouncilStatus(msgspec.Struct, frozen=True):
         return (
             f"{len(self.missing)} of {len(self.voters)} voters {'does' if one else 'do'} not answer, {_and(who)}; "
             f"{'it' if one else 'they'} may live on the other side of a cut. {start}. If gone for good, a person "
-            f"has to say so: whence found {self.cluster} --force --join {self.here}"
+            f"has to say so: whence node --cluster {self.cluster} --force --contact {self.here}"
         )
 
     def _help(self) -> str:
         third = "a third" if len(self.voters) == 2 else "another"
-        return f"start {third} member or `whence witness {self.cluster}` anywhere"
+        return f"start {third} member anywhere: `whence node --cluster {self.cluster} --stay`"
 
     def _whose(self, voter: CouncilVoter) -> str:
         return "this process" if voter.member == self.me else f"{address_of(voter.member)}'s process"
@@ -168,7 +168,7 @@ async def force_found(node: Node, now: int) -> None:
     ring = node.member.ring
     council = council_of(node.member, now)
     if not isinstance(ring, CouncilRing) or council is None:
-        raise UsageError(f"{node.cluster!r} has no council: start one member again with --found (docs/operations.md)")
+        raise UsageError(f"{node.cluster!r} has no council: start one member again with --create (docs/operations.md)")
     if node.may_publish:
         raise UsageError(f"{node.me} publishes under ticket {node.ticket}: there is nothing to found again")
     if council.voters and council.has_quorum:
