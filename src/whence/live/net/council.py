@@ -7,7 +7,7 @@ import msgspec
 from whence.core.clock import MemberId, address_of
 from whence.core.member import Member
 from whence.core.ring import CouncilRing
-from whence.core.ring.council.known import quorum
+from whence.core.ring.council import quorum
 from whence.core.ring.messages import Voter
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from whence.core.clock import MemberId
 from whence.core.member import Member
-from whence.core.ring.interface import State
+from whence.core.ring.context import State
 from whence.live.net.node import Node
 
 

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from whence.core.clock import Incarnation
-from whence.core.clock.free import Packed
+from whence.core.clock.event import Packed
 from whence.lab.paper.frame import BEHIND, Context, Outcome, Row, around, error_bars, panels
 from whence.lab.paper.frame import measure as run_points
 from whence.lab.paper.pco17 import COLOURS, PAPER, SHARE, rates

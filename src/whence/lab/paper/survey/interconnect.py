@@ -30,8 +30,7 @@ from typing import TypeVar
 
 import msgspec
 
-from whence.core.order.survey.base import Mechanism
-from whence.core.order.survey.counts import ProcessId
+from whence.core.order.survey.base import Mechanism, ProcessId
 from whence.errors import BadMessage, ConfigError, CyclicTopology
 from whence.lab.paper.survey.reliable import View
 from whence.lab.paper.survey.subgroup import Global, GroupId, Have, Origin, Subgroup, counts_of, decode_body, have_of

@@ -17,8 +17,7 @@ from typing import TypeVar
 
 import msgspec
 
-from whence.core.order.survey.base import Mechanism, Message
-from whence.core.order.survey.counts import ProcessId
+from whence.core.order.survey.base import Mechanism, Message, ProcessId
 from whence.errors import BadMessage
 from whence.lab.paper.survey.reliable import (
     Deliver,
