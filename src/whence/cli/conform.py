@@ -24,14 +24,19 @@ STYLES: Final = {PASS: "green", FAIL: "bold red", NOT_SUPPORTED: "yellow"}
 
 def conform(args: argparse.Namespace) -> int:
     """Run the scenarios and say what came out."""
-    if args.list:
+    if args.adapter:
+        from whence.cli.adapter import Adapter
+
+        Adapter(args.order).run()
+        return 0
+    if not args.system:
         _teach(args.json)
         return 0
-    if args.timeout is None:
-        args.timeout, args.start = 10.0, 30.0 if args.start is None else args.start
+    start = 30.0 if args.timeout is None else args.timeout  # to start a process takes longer than anything later
+    args.timeout = args.timeout or 10.0
     if args.store is not None:
         return _store(args)
-    settings = Settings(args.nodes, args.timeout, args.hold, args.timeout if args.start is None else args.start)
+    settings = Settings(args.members, args.timeout, args.hold, start)
     report = asyncio.run(_until_terminated(run_suite(args.system, settings, args.only, args.trace, _progress)))
     if report is None:
         return TERMINATED
@@ -46,7 +51,7 @@ def conform(args: argparse.Namespace) -> int:
 
 def _store(args: argparse.Namespace) -> int:
     """Let clients use a store, and check their history at RC, RA and TCC."""
-    load = Load(nodes=args.nodes, lists=args.store == "list-append", timeout_s=args.timeout)
+    load = Load(nodes=args.members, lists=args.store == "list-append", timeout_s=args.timeout)
     report = check(asyncio.run(record(args.system, load)))
     print(json.dumps(report.as_dict(), default=str) if args.json else story(report))
     return 0 if report.holds else 1

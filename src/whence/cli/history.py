@@ -9,53 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whence.cli.later import later
 from whence.errors import HistoryError, UsageError
 
 if TYPE_CHECKING:
     from whence.audit.history import History, HistoryReport, Level
     from whence.audit.spark.histories import Checked
-
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
-
-EXAMPLES = """\
-examples:
-  whence history store/jepsen/history.edn            the story of the anomaly, if there is one
-  whence history logs/ --level tcc --json            every history in a folder, one JSON object a line
-  whence history run.txt --out out --certificate     tables, a page with the cycle, and a proof of what holds
-
-What each level promises, and how to read a story: docs/histories.md.
-"""
-
-
-def add(commands: Commands) -> None:
-    """Add the command."""
-    command = commands.add_parser(
-        "history",
-        help="did a database keep its promise to its clients",
-        description="Check client histories (reads and writes in transactions and sessions) for read committed, read "
-        "atomic and causal consistency. Exit code 0: every level holds, 1: one is violated, 2: bad input.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    command.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="histories, or folders of them")
-    command.add_argument(
-        "--level",
-        action="append",
-        choices=("rc", "ra", "tcc", "cc", "cm", "ccv"),
-        help="may be repeated (default: rc, ra, tcc; for histories of single operations cc and ccv, too)",
-    )
-    command.add_argument(
-        "--format",
-        choices=("auto", "text", "dbcop", "cobra", "elle", "json", "parquet"),
-        default="auto",
-        help="(default auto)",
-    )
-    command.add_argument("--master", metavar="URL", help="check with Spark at this master, such as local[*]")
-    command.add_argument("--out", type=Path, metavar="DIR", help="write verdicts, findings and a page there")
-    command.add_argument("--certificate", action="store_true", help="with --out: also the commit order as a proof")
-    command.add_argument("--json", action="store_true", help="print one JSON object a history")
-    command.set_defaults(call=later("history", "history", "scale"))
 
 
 def history(args: argparse.Namespace) -> int:
@@ -65,7 +23,8 @@ def history(args: argparse.Namespace) -> int:
 
     if args.certificate and args.out is None:
         raise UsageError("--certificate writes a file: say where with --out DIR")
-    levels = None if args.level is None else [parse_level(level) for level in args.level]
+    levels = [parse_level(level) for level in args.level] or None
+    args.out = None if args.out is None else Path(args.out)
     worst = 0
     found = discover(args.paths)
     if args.master is not None:

@@ -117,7 +117,7 @@ class Tickets:
             return (
                 f"this member lost its ticket ({node.lost}), and no other coordinator is left. If all of the last ones "
                 "live and reach each other, the ring comes back by itself within a minute. Otherwise start one member "
-                "again with --found, or a listed one with --peers (docs/operations.md, a lost ring)"
+                "again with --create, or a listed one with --bootstrap (docs/operations.md, a lost ring)"
             )
         if not known and council is not None and council.voters:
             return "no coordinator is left; the council decides who founds the ring again, within some seconds"
@@ -125,7 +125,7 @@ class Tickets:
             return (
                 "no coordinator is known yet. A new ring takes some seconds: if the founder runs, wait longer. If it "
                 "has left for good, one member has to create the ring again: "
-                "whence.create(..., contacts=...), or whence node --found"
+                "whence.create(..., contacts=...), or whence node --create"
             )
         named = ", ".join(sorted(set(known.values())))
         if len(known) >= total:

@@ -21,7 +21,7 @@ from whence.audit.trace import read
 ROOT = Path(__file__).parents[3]
 PYTHON = sys.executable
 EXAMPLE = [PYTHON, str(ROOT / "examples" / "conform_vector.py")]
-OURS = [PYTHON, "-m", "whence", "adapter"]
+OURS = [PYTHON, "-m", "whence", "conform", "--adapter"]
 
 PATIENT = Settings(timeout_s=90, hold_s=3, start_s=120)
 """For systems that pass. How busy the machine is must not matter."""

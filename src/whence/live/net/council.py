@@ -93,12 +93,12 @@ class CouncilStatus(msgspec.Struct, frozen=True):
         return (
             f"{len(self.missing)} of {len(self.voters)} voters {'does' if one else 'do'} not answer, {_and(who)}; "
             f"{'it' if one else 'they'} may live on the other side of a cut. {start}. If gone for good, a person "
-            f"has to say so: whence found {self.cluster} --force --join {self.here}"
+            f"has to say so: whence node --cluster {self.cluster} --force --contact {self.here}"
         )
 
     def _help(self) -> str:
         third = "a third" if len(self.voters) == 2 else "another"
-        return f"start {third} member or `whence witness {self.cluster}` anywhere"
+        return f"start {third} member anywhere: `whence node --cluster {self.cluster} --stay`"
 
     def _whose(self, voter: CouncilVoter) -> str:
         return "this process" if voter.member == self.me else f"{address_of(voter.member)}'s process"

@@ -22,7 +22,7 @@ async def force_found(node: Node, now: int) -> None:
     ring = node.member.ring
     council = council_of(node.member, now)
     if not isinstance(ring, CouncilRing) or council is None:
-        raise UsageError(f"{node.cluster!r} has no council: start one member again with --found (docs/operations.md)")
+        raise UsageError(f"{node.cluster!r} has no council: start one member again with --create (docs/operations.md)")
     if node.may_publish:
         raise UsageError(f"{node.me} publishes under ticket {node.ticket}: there is nothing to found again")
     if council.voters and council.has_quorum:
