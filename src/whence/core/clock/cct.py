@@ -1,4 +1,5 @@
-"""Vector timestamps (docs/protocols.md, "The model in words"), and the cct clock: one entry per ticket, each `(incarnation, seq)` (CCC11 section 5.1, docs/ring.md).
+"""Vector timestamps (docs/protocols.md, "The model in words"), and the cct clock: one entry per ticket, each
+`(incarnation, seq)` (CCC11 section 5.1, docs/ring.md).
 
 Its size is the number of tickets, not of members. An incarnation is one owner's tenure of a ticket; seq restarts with
 each, so an id is never used twice across owners or restarts.
