@@ -1,7 +1,7 @@
 """PrCast by trees, in two parts: the neighbours of a member, and the trees over them.
 
-**The neighbours** are HyParView's active view (Leitao, Pereira, Rodrigues: HyParView, a membership protocol for reliable
-gossip-based broadcast, DSN 2007).
+**The neighbours** are HyParView's active view (Leitao, Pereira, Rodrigues: HyParView, a membership protocol for
+reliable gossip-based broadcast, DSN 2007).
 
 A member keeps a few **links**, both ways: whoever is its neighbour has it as a neighbour. Links stay while both ends
 live, so trees can be built on them. Rules:
