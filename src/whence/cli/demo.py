@@ -86,14 +86,9 @@ def _can_audit() -> bool:
 
 def _audited(args: argparse.Namespace) -> int:
     """As `whence audit`, with its page. Members were killed, so something may be in doubt; that is no failure."""
-    audit = parser().parse_args(["audit", str(args.out / "trace"), "--out", str(args.out / "audit")])
-    code = call(audit)
-    _show(args.out / "audit" / "report.html")
+    code = call(parser().parse_args(["audit", str(args.out / "trace"), "--out", str(args.out / "audit")]))
+    print(f"\nlook at it: {(args.out / 'audit' / 'report.html').resolve().as_uri()}")
     return 0 if code == DOUBT else code
-
-
-def _show(page: Path) -> None:
-    print(f"\nlook at it: {page.resolve().as_uri()}")
 
 
 def _judged(args: argparse.Namespace) -> int:
@@ -101,7 +96,7 @@ def _judged(args: argparse.Namespace) -> int:
     rows = list(read(args.out / "trace", on_bad="collect"))  # a killed process may have left half a line
     page = args.out / "report.html"
     found = write_page(rows, page, title="whence demo", about=ABOUT, command="whence demo --engine local")
-    _show(page)
+    print(f"\nlook at it: {page.resolve().as_uri()}")
     return 1 if found.violations else 0
 
 

@@ -51,6 +51,16 @@ def console() -> Console:
     return Console(width=None if sys.stdout.isatty() else 160)
 
 
+def facts(title: str, values: Mapping[str, str], right: bool = False) -> Table:
+    """Names and values."""
+    table = Table(title=title or None, show_header=False)
+    table.add_column()
+    table.add_column(justify="right" if right else "left")
+    for name, value in values.items():
+        table.add_row(name, value)
+    return table
+
+
 Tick = Callable[[float, str], None]
 """How much of the work is done, 0 to 1, and what is being done (empty: as before)."""
 SAY_EVERY_S = 10.0
@@ -112,17 +122,13 @@ def report_tables(report: Report) -> Iterator[Table]:
     for title, field, form in (*_COSTS, *(_PROBABILISTIC if errs else ())):
         events.add_row(title, *(form.format(getattr(line, field)) for line in report.lines))
     yield events
-    rest = Table(show_header=False)
-    rest.add_column()
-    rest.add_column()
-    for title, counts in (
-        ("network", report.network),
-        ("tickets", report.tickets),
-        ("joined by", report.joined),
-        ("not published", report.not_published),
-        ("counters", {"steps": report.steps, **report.counters}),
-    ):
-        rest.add_row(title, ", ".join(f"{k} {v:,}" for k, v in counts.items() if v) or "-")
-    full = {k: v for k, v in report.buffers.items() if v[0]}
-    rest.add_row("fullest buffers", ", ".join(f"{k} {fill:,}/{bound:,}" for k, (fill, bound) in full.items()) or "-")
-    yield rest
+    counted = {
+        "network": report.network,
+        "tickets": report.tickets,
+        "joined by": report.joined,
+        "not published": report.not_published,
+        "counters": {"steps": report.steps, **report.counters},
+    }
+    said = {title: ", ".join(f"{k} {v:,}" for k, v in counts.items() if v) or "-" for title, counts in counted.items()}
+    full = ", ".join(f"{k} {fill:,}/{bound:,}" for k, (fill, bound) in report.buffers.items() if fill)
+    yield facts("", {**said, "fullest buffers": full or "-"})
