@@ -89,12 +89,13 @@ def _lines(what: str, every: float) -> Tick:
 
 @contextmanager
 def spinner(lines: bool = True) -> Iterator[Callable[[str], None]]:
-    """Says what is being done, of what nobody knows how long it takes; where standard error is no terminal, in `lines`."""
+    """Says what is being done, where nobody knows how long it takes; if standard error is no terminal, in `lines`."""
     began, err = time.monotonic(), Console(stderr=True)
-    with err.status("") as status:  # shows nothing where there is no terminal
+    with err.status("") as status:  # seen on a terminal only
 
         def say(what: str) -> None:
-            status.update(text := f"{time.monotonic() - began:.1f} s: {escape(what)}")
+            text = f"{time.monotonic() - began:.1f} s: {what}"
+            status.update(escape(text))
             if lines and not err.is_terminal:
                 print(f"whence: {text}", file=sys.stderr, flush=True)
 
