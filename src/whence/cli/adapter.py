@@ -25,7 +25,7 @@ from typing import Any
 import msgspec
 
 from whence.core.clock import MemberId, address_of, member_id, reaches
-from whence.core.config import Requirements
+from whence.core.config import Settings
 from whence.core.member import Member
 from whence.core.ports import (
     BadBytes,
@@ -165,7 +165,7 @@ class Adapter:
         self.disk.boot += 1
         self.save()
         me = member_id(self.node, self.disk.boot)
-        known = Requirements(
+        known = Settings(
             members=MEMBERS,
             loss=0.05,
             mode="eager",

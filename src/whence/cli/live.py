@@ -93,6 +93,7 @@ MEMORY = (
     "k8s://NAMESPACE/NAME, or none (default: the user's state directory, if --listen names a port)"
 )
 
+PROFILE = "other defaults: ccc11, the system of the paper; the same for all"
 SETTINGS = "a scenario file, such as `whence plan --toml` prints: its cluster's settings, the same for all"
 
 
@@ -167,6 +168,7 @@ def _add_how(how: argparse._ArgumentGroup) -> None:
         "--tickets", type=count, metavar="N", help="how many may publish at a time, the same for all (default 8)"
     )
     how.add_argument("--settings", type=Path, metavar="FILE", help=SETTINGS)
+    how.add_argument("--profile", default="", metavar="NAME", help=PROFILE)
     how.add_argument("--directory", type=Path, metavar="DIR", help="to go on from after kill -9")
     how.add_argument("--memory", default="", metavar="WHERE", help=MEMORY)
     how.add_argument(
@@ -248,6 +250,7 @@ def _up(command: argparse.ArgumentParser) -> None:
         "--order", choices=tuple(PROMISES), help="of deliveries (default causal, or what --settings says)"
     )
     command.add_argument("--settings", type=Path, metavar="FILE", help=SETTINGS)
+    command.add_argument("--profile", default="", metavar="NAME", help=PROFILE)
     command.add_argument("--drop", type=share, default=0.0, metavar="P", help="lose this share of gossip, on purpose")
     command.add_argument("--udp", action="store_true", help="gossip by datagrams")
     command.add_argument("--trace", type=Path, metavar="DIR", help="write every step into this directory")

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 import time
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from whence import lab
 from whence.audit.trace import Row, open_trace
 from whence.cli import INTERRUPTED
 from whence.cli.judged import write_page
@@ -29,28 +26,14 @@ from whence.lab.sim.run import Simulated, run, run_id
 from whence.lab.sim.scenario import Loaded, load
 from whence.lab.sim.shrink import Shrunk
 from whence.lab.sim.shrink import shrink as shrink_run
-from whence.lab.sim.sweep import changed
-
-
-def find(name: str, data: Path | None = None) -> Loaded:
-    """The scenario at a path, or the packaged one of that name."""
-    path = Path(name)
-    if path.suffix == ".toml" or path.exists():
-        return load(path, None if data is None else data.absolute())
-    place = Path(lab.__file__).parent / "scenarios"
-    if (place / f"{name}.toml").is_file():
-        return load(place / f"{name}.toml", None if data is None else data.absolute())
-    known = sorted(p.stem for p in place.glob("*.toml"))
-    raise ConfigError(f"no scenario {name!r}: give a .toml file or one of: {', '.join(known)}")
+from whence.lab.sim.soak import SUMS, SeedResult
+from whence.lab.sim.soak import soak as seeds
 
 
 def wanted(args: argparse.Namespace) -> Loaded:
     """The scenario of a command line, with what `--set` changes."""
-    loaded = find(args.scenario, args.data)
-    if not args.set:
-        return loaded
-    settings: dict[str, Any] = {} if args.data is None else {"network.file": loaded.scenario.network.file}
-    for given in args.set:
+    settings: dict[str, Any] = {}
+    for given in args.set or ():
         key, equals, value = given.partition("=")
         if not key or not equals:
             raise ConfigError(f"--set {given}: write it as KEY=VALUE, such as network.loss=0.2")
@@ -58,9 +41,9 @@ def wanted(args: argparse.Namespace) -> Loaded:
             settings[key] = tomllib.loads(f"value = {value}")["value"]
         except tomllib.TOMLDecodeError:
             settings[key] = value  # text need not be quoted
-    variant = "-".join(f"{key.rpartition('.')[2]}-{value}" for key, value in settings.items() if key != "network.file")
+    variant = "-".join(f"{key.rpartition('.')[2]}-{value}" for key, value in settings.items())
     safe = "".join(c if c.isalnum() or c in ".-_" else "_" for c in variant)
-    return msgspec.structs.replace(changed(loaded.path, settings), variant=safe)
+    return msgspec.structs.replace(load(args.scenario, args.data, settings), variant=safe)
 
 
 def sim(args: argparse.Namespace) -> int:
@@ -180,76 +163,34 @@ def _show_shrunk(args: argparse.Namespace, shrunk: Shrunk, out: Path | None) -> 
         print(f"# again: whence sim {out}")
 
 
-SUMS = ("published", "delivered", "lost", "over_gap", "inversions")
-"""What a soak adds up, per order: they promise different things."""
-
-
-def _one_seed(loaded: Loaded, seed: int) -> dict[str, Any]:
-    """In a worker process: what the summary needs of one run."""
-    began = time.perf_counter()
-    outcome = run(loaded, seed)
-    orders: dict[str, Counter[str]] = {}
-    for line in outcome.report.lines:
-        orders.setdefault(line.order, Counter()).update({f: getattr(line, f) for f in SUMS})
-    violation = outcome.violation
-    return {
-        "seed": seed,
-        "kind": violation.kind if violation else None,
-        "violation": str(violation) if violation else None,
-        "seconds": time.perf_counter() - began,
-        "orders": orders,
-    }
-
-
-def _ignore_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def _all_seeds(args: argparse.Namespace, loaded: Loaded) -> Iterator[dict[str, Any]]:
-    """The seeds' results as they come; a bounded number is handed out at a time."""
-    todo = iter(range(args.start, args.start + args.seeds))
-    pool = ProcessPoolExecutor(args.jobs, initializer=_ignore_interrupts)
-    pending: set[Future[dict[str, Any]]] = set()
-    try:
-        while True:
-            while len(pending) < 2 * args.jobs and (seed := next(todo, None)) is not None:
-                pending.add(pool.submit(_one_seed, loaded, seed))
-            if not pending:
-                return
-            done, pending = wait(pending, return_when=FIRST_COMPLETED)
-            yield from (f.result() for f in done)
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-
-
 def soak(args: argparse.Namespace) -> int:
     """Many seeds. Interrupted, it sums up those that are done."""
     loaded = wanted(args)
-    results: list[dict[str, Any]] = []
+    results: list[SeedResult] = []
     began = time.perf_counter()
     interrupted = False
     try:
         with progress(f"{args.seeds} seeds") as tick:
-            for result in _all_seeds(args, loaded):
+            for result in seeds(loaded, args.seeds, args.start, args.jobs):
                 results.append(result)
-                if result["kind"] and not args.json:
-                    print(f"seed {result['seed']}: {result['violation']}", flush=True)
+                if result.kind and not args.json:
+                    print(f"seed {result.seed}: {result.violation}", flush=True)
                 tick(len(results) / args.seeds, "")
     except KeyboardInterrupt:
         interrupted = True
         if not results:
             raise
-    results.sort(key=lambda r: int(r["seed"]))
-    failed = [r for r in results if r["kind"]]
+    results.sort(key=lambda r: r.seed)
+    failed = [r for r in results if r.kind]
     orders: dict[str, Counter[str]] = {}
     for result in results:
-        for order, sums in result["orders"].items():
+        for order, sums in result.orders.items():
             orders.setdefault(order, Counter()).update(sums)
     summary = {
         "scenario": args.scenario,
         "seeds": len(results),
-        "failed": [r["seed"] for r in failed],
-        "kinds": dict(sorted(Counter(r["kind"] for r in failed).items())),
+        "failed": [r.seed for r in failed],
+        "kinds": dict(sorted(Counter(r.kind for r in failed).items())),
         "published": sum(sums["published"] for sums in orders.values()),
         "delivered": sum(sums["delivered"] for sums in orders.values()),
         "seconds": round(time.perf_counter() - began, 1),
@@ -263,7 +204,7 @@ def soak(args: argparse.Namespace) -> int:
     if interrupted:
         return INTERRUPTED
     if failed and not args.no_shrink and not args.json:
-        seed = failed[0]["seed"]
+        seed = failed[0].seed
         shrunk = _shrunk(loaded, seed, run(loaded, seed), 300)
         _show_shrunk(args, shrunk, args.out / f"{Path(args.scenario).stem}-{seed}.toml")
     return 1 if failed else 0

@@ -1,7 +1,7 @@
 """The planner: from workload, network and target to settings and predictions.
 
 Every setting comes from the formulas that the members themselves are sized by (`cast.sizing`, `order.sizing`,
-`config.Requirements`), every message's size from the codec. The planner adds:
+`config.Settings`), every message's size from the codec. The planner adds:
 
 * **round**: ten times the network's latency, so that what arrives in a round is forwarded in the next; shorter if a
   message could not hold all live events (`max_bytes`), longer if the uplink could not carry a round's messages.
@@ -33,7 +33,7 @@ import msgspec
 from whence.core.cast import sizing as cast_sizing
 from whence.core.cast.messages import Gossip, IHave
 from whence.core.clock import Digest, Entry, Frame, Incarnation
-from whence.core.config import MS, Config, Mode, Requirements
+from whence.core.config import MS, Config, Mode, Settings
 from whence.core.order import sizing as order_sizing
 from whence.core.order.messages import AckRecover, Recover
 from whence.core.ring import messages as ring
@@ -290,7 +290,7 @@ def choose(question: Question) -> Plan:
 
 def configuration(q: Question, chosen: cast_sizing.Sizing, round_ns: int, load: float, k: int) -> Config:
     """The settings of a member."""
-    return Requirements(
+    return Settings(
         members=q.members,
         loss=q.swallowed,
         target=q.target,
@@ -307,7 +307,7 @@ def configuration(q: Question, chosen: cast_sizing.Sizing, round_ns: int, load: 
 
 
 def _prcast_rounds(config: Config) -> float:
-    """A PrCast's duration, as `Requirements` has it: without own time-outs, it is `time_to_terminate`."""
+    """A PrCast's duration, as `Settings` has it: without own time-outs, it is `time_to_terminate`."""
     return config.ordering.time_to_terminate_ns / config.round_ns
 
 

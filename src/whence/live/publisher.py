@@ -29,6 +29,7 @@ from whence.core.clock import Incarnation
 from whence.core.clock.event import FRAME_BYTES, FRAME_EVENTS, fitting
 from whence.core.ports import Coordinate, Resign
 from whence.core.ring.interface import State
+from whence.core.wire.limits import DEFAULT
 from whence.errors import ClusterClosed, LostTicket, NoTicket, NotPublished, TooFewCopies, UsageError
 from whence.live.events import reading
 from whence.live.net.batch import Batch, EventIds
@@ -201,7 +202,7 @@ class Outlet:
 
     def __init__(self, tickets: Tickets) -> None:
         self._tickets = tickets
-        self._cap = tickets.node.member.config.limits.max_payload_bytes
+        self._cap = DEFAULT.max_payload_bytes
 
     async def publish(self, payload: bytes, *, copies: int = 1, timeout: float = COPIES_TIMEOUT) -> str:
         """Publish one event; returns its id when it is on its way, and in the journal if there is one.
