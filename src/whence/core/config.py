@@ -129,8 +129,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename=_FILE_NAMES):
     """`reliable`: when what every known member lacks is given up: 100 times both time-outs. Longer: survives longer
     partitions. Shorter: unblocks sooner when the last holder is dead."""
     ring: RingName = DEFAULT_RING
-    """Who decides who may publish (docs/ring.md): `council`, `neighbours` (CCC11 Algorithms 2 to 4, corrected) or
-    `basic` (Algorithm 1: survives no failure)."""
+    """Who decides who may publish (docs/ring.md): `council`, or `neighbours` (CCC11 Algorithms 2 to 4,
+    corrected)."""
     ring_k: int = 3
     """Failures at a time that the ring survives, among 2k+1 voters or neighbours. More: more polls a ring round."""
     delta_ns: Duration | None = None

@@ -16,8 +16,8 @@ from whence.audit.report import Facts, Suspect, Verdicts, gather, render, write
 from whence.audit.report.charts import ticks
 from whence.audit.trace import Row
 from whence.cli.judged import found, write_page
-from whence.lab.sim.scenario import load
 from whence.errors import TraceError
+from whence.lab.sim.scenario import load
 
 
 def page(rows: list[Row], verdict: Verdicts | None = None) -> Facts:
