@@ -8,13 +8,13 @@ import msgspec
 from rich.table import Table
 
 from whence.cli.show import console, progress
-from whence.lab.scale import Settings, read_latencies, run
-from whence.lab.scale.run import Result
+from whence.lab.scale import ScaleSettings, read_latencies, run_scale
+from whence.lab.scale.run import ScaleResult
 
 
 def scale(args: argparse.Namespace) -> int:
     """One run."""
-    settings = Settings(
+    settings = ScaleSettings(
         processes=args.processes,
         entries=args.entries,
         keys=args.keys,
@@ -32,7 +32,7 @@ def scale(args: argparse.Namespace) -> int:
         alerts=args.alerts,
     )
     with progress("starting") as tell:
-        result = run(settings, args.threads, engine=args.engine, progress=tell)
+        result = run_scale(settings, args.threads, engine=args.engine, progress=tell)
     if args.json:
         print(msgspec.json.encode(result).decode())
     else:
@@ -40,7 +40,7 @@ def scale(args: argparse.Namespace) -> int:
     return 0
 
 
-def _show(settings: Settings, result: Result) -> None:
+def _show(settings: ScaleSettings, result: ScaleResult) -> None:
     s, r = settings, result
     table = Table(title=f"(N, R, K) = ({s.processes}, {s.entries}, {s.keys}), {s.rate:g} messages/s")
     table.add_column("")

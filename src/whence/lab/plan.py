@@ -196,7 +196,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-def make(question: Question, name_bytes: int = 18, seq: int = 10_000) -> Plan:
+def plan_cluster(question: Question, name_bytes: int = 18, seq: int = 10_000) -> Plan:
     """Settings for the question, and what they will do, where member ids are so long and events so many."""
     q = question
     chosen = cast_sizing.choose(q.members, q.swallowed, q.target, q.mode)
@@ -283,7 +283,7 @@ eager gossip's: with much loss, what a tree misses comes late."""
 
 def choose(question: Question) -> Plan:
     """The plan of the mode to use: `eager`, unless trees save most of the packets and little time is lost."""
-    eager, tree = (make(msgspec.structs.replace(question, mode=mode)) for mode in MODES[:2])
+    eager, tree = (plan_cluster(msgspec.structs.replace(question, mode=mode)) for mode in MODES[:2])
     saves = tree.packets_per_delivery <= FEWER * eager.packets_per_delivery
     return tree if saves and tree.latency_p99_ms <= LATER * eager.latency_p99_ms else eager
 
