@@ -65,8 +65,8 @@ drift = 5000
 [cluster]
 tickets = 3
 coordinators = 3
-ring_round = "1r"
-delta = "21ms"
+ring_round = "336ms"
+delta = "28ms"
 ring_k = 1
 order = "reliable"
 [cluster.workload]
