@@ -14,12 +14,12 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from whence.audit.conform.broadcast import read_histories
 from whence.audit.judge.batch.audited import warm as warm_kernel
 from whence.audit.spark.findings import Terms
 from whence.audit.spark.kept import kept_of
@@ -28,6 +28,8 @@ from whence.audit.spark.made import Planned, plan
 from whence.audit.spark.place import TraceFile, is_local, join, opened, parquet, place_of
 from whence.audit.spark.summary import Summary
 from whence.audit.spark.tables import table_files
+from whence.audit.trace import open_trace
+from whence.audit.trace.otel import read_spans
 from whence.audit.trace.read import SUFFIXES
 from whence.cli import CLEAN, DOUBT, VIOLATED
 from whence.cli.audit_page import write_audit_page
@@ -37,23 +39,34 @@ from whence.errors import TraceError, UsageError
 if TYPE_CHECKING:
     from whence.audit.spark.foreign import Summary as Logs
 
+REFUSALS = 10
+"""Refused parts of an import that are shown."""
 STARTING = "starting Spark (most of the time that a small audit takes)"
 
 
 def audit(args: argparse.Namespace) -> int:
     """0: clean, 1: violations found, 3: none, but some things cannot be judged. Raises TraceError where nothing could
     be read: that is not clean."""
-    if args.format == "whence" and (args.parser is not None or args.delimiter is not None):
-        raise UsageError("--parser and --delimiter are for --format shiviz: a whence trace needs none")
+    if args.once and not args.follow:
+        raise UsageError("--once is for --follow")
+    if args.format != "shiviz" and (args.parser is not None or args.delimiter is not None):
+        raise UsageError("--parser and --delimiter are for --format shiviz")
     if args.format == "shiviz" and args.error_rate is not None:
         raise UsageError("--error-rate is for whence traces: a log with vector clocks does not tell what was delivered")
     if args.format == "shiviz" and not all(map(is_local, [*args.paths, args.out])):
         raise UsageError("--format shiviz reads and writes on this machine only: copy the logs here first")
     if is_local(args.out) and Path(args.out).is_file():
         raise UsageError(f"--out {args.out} is a file; name a directory")
-    if args.engine == "local" and (args.format != "whence" or args.metrics or args.master):
-        raise UsageError("--engine local audits whence traces, without --metrics and --master: these need Spark")
+    if args.engine == "local" and (args.format == "shiviz" or args.measure or args.master or args.follow):
+        raise UsageError("--format shiviz, --measure, --master and --follow need Spark: leave --engine local out")
     Terms(args.complete, args.error_rate)
+    if args.follow:
+        from whence.cli.watch import watch
+
+        if args.format != "whence":
+            raise UsageError("--follow reads whence traces")
+        return watch(args)
+    refused = args.format in ("otel", "broadcast") and _import(args)
     page: str | None = None
     with ExitStack() as stack:
         say = stack.enter_context(_Says())
@@ -80,7 +93,26 @@ def audit(args: argparse.Namespace) -> int:
         _show(said, args.out, took)
         if page is not None:
             console().print(f"the page: {escape(str(page))}", soft_wrap=True)
-    return VIOLATED if not clean else CLEAN if sure else DOUBT
+    return VIOLATED if not clean else CLEAN if sure and not refused else DOUBT
+
+
+def _import(args: argparse.Namespace) -> int:
+    """What another system recorded, as a trace in --out, which is then audited; returns how much was refused."""
+    reader = read_spans if args.format == "otel" else read_histories
+    made = reader(list(map(Path, args.paths)), order=args.order)
+    for refused in made.refused[:REFUSALS]:
+        print(f"whence: {refused}", file=sys.stderr)
+    if len(made.refused) > REFUSALS:
+        print(f"whence: and {len(made.refused) - REFUSALS:,} more", file=sys.stderr)
+    if not made.rows:
+        why = f"; the first reason: {made.refused[0]}" if made.refused else ""
+        raise TraceError(f"nothing to import in {' '.join(args.paths)}{why}")
+    trace = Path(args.out) / "imported.parquet"
+    trace.unlink(missing_ok=True)
+    with open_trace(trace) as file:
+        file.append_many(made.rows)
+    args.paths = [str(trace)]
+    return len(made.refused)
 
 
 # pyspark is imported only where it is used.
@@ -94,7 +126,7 @@ def _logs(args: argparse.Namespace, say: _Says) -> Logs:
     foreign.check(args.parser, args.delimiter)
     _check_logs(logs_here, args.parser)
     say(STARTING)
-    spark = session(args.master, args.memory, args.verbose)
+    spark = session(args.master, args.memory, args.talk > 0)
     say("reading logs")
     logs = foreign.audit_logs(spark, args.paths, args.parser, args.out, args.delimiter)
     _need(logs.events, logs.quarantined, args)
@@ -104,12 +136,10 @@ def _logs(args: argparse.Namespace, say: _Says) -> Logs:
 def _unchanged(args: argparse.Namespace, planned: Planned) -> bool:
     """The tables are there already: Spark need not be started."""
     kept = kept_of(planned, Terms(args.complete, args.error_rate), args.verdicts != "all")
-    return not args.fresh and not args.metrics and kept.finished(args.out)
+    return not args.measure and kept.finished(args.out)
 
 
 def _here(args: argparse.Namespace, planned: Planned, say: _Says) -> Summary:
-    if args.alone:
-        _spare_pandas()
     sparse = args.verdicts != "all"
     return audit_here(
         args.paths,
@@ -119,25 +149,7 @@ def _here(args: argparse.Namespace, planned: Planned, say: _Says) -> Summary:
         complete=args.complete,
         error_rate=args.error_rate,
         sparse=sparse,
-        fresh=args.fresh,
     )
-
-
-def _spare_pandas() -> None:
-    """pyarrow imports pandas with the first array it makes, if it is installed, which takes as long as a small audit.
-    It tries once, so it finds none that time. Nothing in this process needs it."""
-
-    class Hidden:
-        @staticmethod
-        def find_spec(name: str, path: object = None, target: object = None) -> None:
-            if name == "pandas":
-                raise ModuleNotFoundError(f"{name} is not needed here", name=name)
-
-    sys.meta_path.insert(0, Hidden)
-    try:
-        pa.array([0])
-    finally:
-        sys.meta_path.remove(Hidden)
 
 
 def _with_spark(args: argparse.Namespace, planned: Planned, say: _Says) -> Summary:
@@ -148,7 +160,7 @@ def _with_spark(args: argparse.Namespace, planned: Planned, say: _Says) -> Summa
     if warm is not None:
         warm.start()
     say(STARTING)
-    spark = session(args.master, args.memory, args.verbose, planned.rows, queries=args.metrics)
+    spark = session(args.master, args.memory, args.talk > 0, planned.rows, queries=args.measure)
     if warm is not None:
         warm.join()
     return audit_files(
@@ -157,11 +169,10 @@ def _with_spark(args: argparse.Namespace, planned: Planned, say: _Says) -> Summa
         args.out,
         planned=planned,
         progress=say,
-        metrics=args.metrics,
+        metrics=args.measure,
         complete=args.complete,
         error_rate=args.error_rate,
-        sparse=args.verdicts != "all" and not args.metrics,
-        fresh=args.fresh,
+        sparse=args.verdicts != "all" and not args.measure,
     )
 
 

@@ -67,7 +67,7 @@ class Kept:
                         made.add(summary)
         if self.taken:
             runs = "all" if len(self.taken) == len(self.groups) else f"{len(self.taken):,} of {len(self.groups):,}"
-            progress(f"{runs} runs are as in an earlier audit, and are not judged again (--fresh: judge them)")
+            progress(f"{runs} runs are as in an earlier audit, and are not judged again")
 
     def finished(self, out: Anywhere) -> bool:
         """The tables in `out` are those that an audit would write now."""
