@@ -234,8 +234,7 @@ gives it back after a silence.
         "node",
         "take part in a cluster: lines in, deliveries out",
         f"cluster! listen=127.0.0.1:0 advertise contact create bootstrap timeout {_SECURITY} order tickets settings "
-        "profile "
-        "directory udp trust publish stay open client-secret-file force metrics trace json",
+        "profile directory udp trust publish stay open client-secret-file force metrics trace json",
         """\
   whence node --cluster lobby --listen 127.0.0.1:7001 --insecure --publish
   whence node --cluster lobby --contact 127.0.0.1:7001 --insecure --publish
