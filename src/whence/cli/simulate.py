@@ -12,9 +12,9 @@ from pathlib import Path
 
 import msgspec
 
+from whence.audit.report.judged import write_page
 from whence.audit.trace import Row, open_trace
 from whence.cli import INTERRUPTED
-from whence.cli.judged import write_page
 from whence.cli.show import console, progress, report_tables, soak_table
 from whence.core.recorder import Sink
 from whence.errors import UsageError
