@@ -25,23 +25,19 @@ from whence.core.config import Config
 from whence.core.member import Member
 from whence.core.order import MECHANISMS
 from whence.core.order.survey.base import Stamp, control_bytes
-from whence.core.order.survey.delta import DeltaStamp
 from whence.core.order.survey.first import FirstStamp
-from whence.core.order.survey.identifiers import IdStamp
-from whence.core.order.survey.interval import IntervalStamp
-from whence.core.order.survey.physical import TimeStamp
 from whence.core.order.survey.registry import make
-from whence.core.order.survey.vector import CompactStamp, VectorStamp
+from whence.core.order.survey.timed import DeltaStamp, TimeStamp
+from whence.core.order.survey.vector import CompactStamp, IdStamp, IntervalStamp, VectorStamp
 from whence.lab.paper.frame import Row as Point
 from whence.lab.paper.frame import RunOptions, Statistics, Study, run_all, summary
 from whence.lab.paper.plots import panels
 from whence.lab.paper.survey import reliable as rl
 from whence.lab.paper.survey.convoy import ConvoySetting
 from whence.lab.paper.survey.convoy import simulate as chain
-from whence.lab.sim.mechanisms import hostile
 from whence.lab.sim.run import run as simulate
-from whence.lab.sim.scenario import parse
-from whence.lab.sim.sweep import changed
+from whence.lab.sim.scenario import load, parse
+from whence.lab.sim.soak import with_mechanism
 from whence.lab.stats import exact, means, quotient, ratio
 
 MS = 1_000_000
@@ -213,10 +209,10 @@ def in_hostile(order: str, quick: bool, seed: int = 0) -> Point:
     """The cost of an order in the hostile world."""
     short: Mapping[str, Any] = {"duration": "50r", "settle": "50r"} if quick else {}
     if order in MECHANISMS:
-        loaded = hostile(order, short)
+        loaded = with_mechanism(order, short)
     else:
-        name = "hostile-free" if order == "probabilistic" else "hostile"
-        loaded = changed(name, {**short, "cluster.order": "causal" if order == "tickets" else order})
+        name = "hostile-free" if order == "probabilistic" else "hostile-ccc11"
+        loaded = load(name, settings={**short, "cluster.order": "causal" if order == "tickets" else order})
     done = simulate(loaded, seed + 1)
     lines, report = done.report.lines, done.report
     weights = {by: [getattr(line, by) for line in lines] for by in ("published", "delivered")}
@@ -375,7 +371,7 @@ def note(rows: list[Point]) -> str:
     shown = ("inversions", "undelivered", "control_bytes", "name_bytes", "blocked", "blocked_ms", "latency_ms")
     lines = [
         "Costs in the hostile world (`whence sim hostile-survey --set cluster.mechanism=...`; tickets: "
-        "`hostile`, all causal; (N, R, K): `hostile-free`):",
+        "`hostile-ccc11`, all causal; (N, R, K): `hostile-free`):",
         f"{'':30}" + "".join(f"{column:>15}" for column in shown),
     ]
     for row in (row for row in rows if row["order"].startswith("hostile: ")):
