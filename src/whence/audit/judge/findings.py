@@ -67,6 +67,9 @@ MISSING_STEPS: Final = "steps are missing in its trace"
 OPEN_END: Final = "its trace may end too early: it has no `leave` or `crash` at its end"
 UNKNOWN_START: Final = "the state that it began with is not in the trace"
 
+NOBODY: Final = "a member that the id does not name"
+"""In the place of a member's name."""
+
 
 # -- the sentences: the same ones for the incremental and for the batch form
 
@@ -130,9 +133,9 @@ def after_drop(member: str, step: int | None, event: str) -> Finding:
     return Finding(rule=DROP, member=member, step=step, event=event, witnesses=(event,), sentence=said)
 
 
-def reused(member: str, step: int | None, event: str, used: str) -> Finding:
-    """A publish under an id that was used before."""
-    said = f"{member} published {event}, but {used} was used before"
+def reused(member: str, step: int | None, event: str) -> Finding:
+    """A publish under an id that was used before, by whatever owner."""
+    said = f"{member} published {event}, but the id {event.partition('@')[0]} was used before"
     return Finding(rule=REUSED_ID, member=member, step=step, event=event, witnesses=(event,), sentence=said)
 
 

@@ -19,7 +19,7 @@ from whence.audit.judge import findings, report
 from whence.audit.judge.causality import IN_ORDER, UNKNOWN, Causality, DeliveredState, Life, News, UnitId
 from whence.audit.judge.findings import Doubt, Event, Finding
 from whence.audit.judge.promises import Verdict
-from whence.audit.judge.tickets import At, Holding, Pair, Tickets, doubtful, parse_id, two_owners
+from whence.audit.judge.tickets import At, Holding, Pair, Tickets, doubtful, owner_of, parse_id, two_owners
 from whence.audit.trace import Row, by_member
 from whence.errors import TraceError
 
@@ -131,8 +131,7 @@ class Follower:
         self._used: dict[str, Use] = {}  # id without its owner -> its first use by time
         self._reused: dict[str, None] = {}
         self._waiting: dict[Cause, list[str]] = {}
-        self.ready: list[str] = []
-        """Members that may go on."""
+        self._ready: list[str] = []  # members that may go on
         self._released: set[tuple[str, str, str]] = set()
         self._settled = False
         self._out: list[Judged] = []
@@ -147,22 +146,17 @@ class Follower:
     def feed(self, rows: Iterable[tuple[str, int, Step | None]]) -> list[Judged]:
         """(member, step number, step; None: a row of another kind) -> verdicts on what does not have to wait."""
         for member, number, step in rows:
-            queue = self.queue(member)
+            self._dirty[member] = None
+            queue = self.queues.get(member)
+            if queue is None:
+                queue = self.queues[member] = Queue(member)
             if number < queue.next or number in queue.ahead:
                 self.repeated += 1
                 continue
             queue.ahead[number] = step
             if number == queue.next:
-                self.ready.append(member)
+                self._ready.append(member)
         return self._run()
-
-    def queue(self, member: str) -> Queue:
-        """The steps of a member that wait, which are about to change."""
-        self._dirty[member] = None
-        queue = self.queues.get(member)
-        if queue is None:
-            queue = self.queues[member] = Queue(member)
-        return queue
 
     @property
     def waiting(self) -> dict[str, tuple[int, str]]:
@@ -181,7 +175,7 @@ class Follower:
     def settle(self) -> list[Judged]:
         """No more rows will come: nobody waits for what no row gives, and steps that are missing are missing."""
         self._settled = True
-        self.ready = sorted(self.queues)
+        self._ready = sorted(self.queues)
         out = self._run()
         while stuck := sorted(q.name for q in self.queues.values() if q.blocked):
             given = {cause for q in self.queues.values() for step in q.ahead.values() for cause in _gives(step)}
@@ -200,19 +194,16 @@ class Follower:
             self._released.add((queue.name, *queue.blocked))
             self._waiting[queue.blocked].remove(queue.name)
             queue.blocked = None
-            self.ready.append(queue.name)
+            self._ready.append(queue.name)
 
     def _run(self) -> list[Judged]:
-        while self.ready:
-            self.go_on(self.queues[self.ready.pop()])
-        return self.taken()
-
-    def taken(self) -> list[Judged]:
-        """The verdicts since this was asked last."""
+        """The verdicts on what does not have to wait any longer."""
+        while self._ready:
+            self._go_on(self.queues[self._ready.pop()])
         out, self._out = self._out, []
         return out
 
-    def go_on(self, queue: Queue) -> None:
+    def _go_on(self, queue: Queue) -> None:
         """All steps of the member that do not have to wait."""
         ahead = queue.ahead
         self._dirty[queue.name] = None
@@ -236,7 +227,7 @@ class Follower:
     def _happened(self, cause: Cause) -> None:
         for member in self._waiting.pop(cause, ()):
             self.queues[member].blocked = None
-            self.ready.append(member)
+            self._ready.append(member)
 
     def _step(self, queue: Queue, step: Step) -> Cause | None:
         """Carry out a step, or say what it has to wait for."""
@@ -316,7 +307,7 @@ class Follower:
         else:  # an id, whoever its owner is, is used once more; the first use by time was right
             self._used[bare], (_, member, step, again) = min(first, use), max(first, use)
             self._reused[bare] = None
-            self._findings.append(findings.reused(member, step, again, f"the id {bare}"))
+            self._findings.append(findings.reused(member, step, again))
         unit = self.causality.published(queue.name, event)
         if unit is None:
             return
@@ -375,7 +366,7 @@ class Follower:
         """The member in whose trace the publish of this event may be missing; None: nobody has published it."""
         if step.event is None:
             return None
-        owner = owner_of(step.event) or step.origin or "a member that the id does not name"
+        owner = owner_of(step.event) or step.origin or findings.NOBODY
         if owner in self.torn:
             return owner
         if self.complete:
@@ -476,13 +467,6 @@ def _gives(step: Step | None) -> list[Cause]:
     if step is not None and step.kind == "snapshot":
         return [("token", step.token or "")]
     return []
-
-
-def owner_of(event: str | None) -> str | None:
-    """Whose event this is, by its id: `ticket:incarnation:seq@owner`, or `owner/seq` without tickets."""
-    if event is None:
-        return None
-    return event.partition("@")[2] or event.rpartition("/")[0] or None
 
 
 def step_of(row: Row, used: bool = True) -> Step | None:

@@ -133,7 +133,8 @@ def _judge_run(run: pa.Table) -> pa.Table:
     columns = (ordered[name].to_pylist() for name in ("member", "clock", "lseq", "line"))
     clocked = ((member, _clock(clock), lseq, line) for member, clock, lseq, line in zip(*columns, strict=True))
     found = judge(Step(host, clock[host], clock, lseq, line) for host, clock, lseq, line in clocked)
-    return violations_table(found, run["run"][0].as_py() if len(run) else "", "")
+    whose = (str(run["run"][0].as_py()) if len(run) else "", "")
+    return violations_table(((0, finding) for finding in found), [whose])
 
 
 # -- the whole job

@@ -32,13 +32,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from whence.audit.judge import Follower
-from whence.audit.judge.batch.following import fed, verdict_table
-from whence.audit.judge.batch.tables import violations_table
+from whence.audit.judge.batch.tables import told, violations_table
 from whence.audit.judge.findings import Finding
 from whence.audit.judge.follow import Changes
 from whence.audit.spark import ingest
 from whence.audit.spark.blocks import by_run
 from whence.audit.spark.growing import BATCH_BYTES, growing_files, is_parquet, read
+from whence.audit.spark.keyed import fed
 from whence.audit.spark.place import found as files_at
 from whence.audit.spark.sources import register
 from whence.audit.spark.tables import MANIFEST, arrow_schema, disk_errors, require, spark_schema
@@ -307,16 +307,16 @@ def _judge(
 
     def hear(run: str, cluster: str, verdicts: pa.Table, found: list[Finding]) -> int:
         judged.append(verdicts)
-        broken.append(violations_table([finding for finding in found if finding.doubt is None], run, cluster))
+        broken.append(violations_table(((0, one) for one in found if one.doubt is None), [(run, cluster)]))
         return sum(finding.doubt is not None for finding in found)
 
     for run, cluster, rows in by_run(good):
         follower = followers.setdefault((run, cluster), Follower())
-        doubts += hear(run, cluster, *fed(follower, rows, run, cluster))
+        doubts += hear(run, cluster, *fed(follower, rows, (run, cluster)))
     for (run, cluster), follower in followers.items() if settle else ():
         end, some = follower.settled()
         found = end.findings()
-        doubts += hear(run, cluster, verdict_table(run, cluster, some, found), found) + sum(end.torn.values())
+        doubts += hear(run, cluster, told(some, found, (run, cluster)), found) + sum(end.torn.values())
     verdicts, violations = pa.concat_tables(judged), pa.concat_tables(broken)
     newest: int = pc.max(good["t_ns"]).as_py() or 0
     sums = Sums(
