@@ -18,7 +18,7 @@ from whence.core.wire.limits import DEFAULT
 from whence.errors import UsageError
 from whence.live.api import Cluster, Event
 from whence.live.bridge import Door, Reader, Said, local
-from whence.live.net.force import PATIENCE
+from whence.live.net.council import PATIENCE
 from whence.live.net.host import Host
 from whence.live.net.keys import read_secret
 from whence.live.net.metrics import Wishes

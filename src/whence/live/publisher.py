@@ -27,15 +27,13 @@ from typing import Any, Self
 
 from whence.core.clock.event import FRAME_BYTES, FRAME_EVENTS, fitting
 from whence.core.ports import Coordinate, Resign
-from whence.core.ring.interface import State
+from whence.core.ring.context import State
 from whence.errors import ClusterClosed, NoTicket, NotPublished, TooFewCopies, UsageError
 from whence.live.events import reading
-from whence.live.net.batch import Batch, EventIds
-from whence.live.net.council import council_of
+from whence.live.net.council import council_of, owners
 from whence.live.net.host import Host, lease_ns
 from whence.live.net.node import Node
-from whence.live.net.signal import Signal
-from whence.live.net.standing import owners
+from whence.live.net.queues import Batch, EventIds, Signal
 
 log = logging.getLogger("whence")
 
@@ -259,7 +257,9 @@ class Publisher:
         end of this turn of the loop. Cancelled before the event is accepted, it publishes nothing; cancelled later, the
         event is out: `published` tells the two apart."""
         data = checked(payload, self._cap)
-        batch = self._batch() if copies == 1 else None
+        if not self._entered:
+            self._check()
+        batch = self._tickets.batch() if copies == 1 and not self._waiting else None
         if batch is None:
             return (await self.publish_many((data,), copies=copies, timeout=timeout))[0]
         event_id = batch.add(data)
@@ -297,10 +297,6 @@ class Publisher:
             self._waiting.pop(call, None)
             self._turn.tell()
         return call.ids
-
-    def _batch(self) -> Batch | None:
-        self._check()
-        return None if self._waiting else self._tickets.batch()
 
     async def _go_on(self, call: _Call) -> None:
         """Rule 2: the first call that waits publishes for all of them, as much as there is room for in this turn."""

@@ -23,7 +23,7 @@ if importlib.util.find_spec("cryptography") is None:
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from whence.live.net.roles import PublisherSeal
+from whence.live.net.keys import PublisherSeal
 
 PRIVATE = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 PUBLIC = PRIVATE.public_key()
