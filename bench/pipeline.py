@@ -261,7 +261,7 @@ def stream_case(_: str, folder: Path) -> Row:
     """A trace that comes in pieces of 5,000 rows: from the piece's appearance to its verdicts on disk."""
     import pyarrow.parquet as pq
 
-    from whence.audit.spark.stream import Batch, StreamAudit, start
+    from whence.audit.spark.stream import StreamAudit, WatchedBatch, start
 
     table = pq.read_table(folder)
     trace, out = folder / "growing", folder / "watch"
@@ -269,7 +269,7 @@ def stream_case(_: str, folder: Path) -> Row:
     seen = threading.Condition()
     rows, batches = 0, 0
 
-    def told(batch: Batch) -> None:
+    def told(batch: WatchedBatch) -> None:
         nonlocal rows, batches
         with seen:
             rows, batches = batch.sums.rows, batches + 1

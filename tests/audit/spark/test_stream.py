@@ -27,7 +27,7 @@ from tests.long import few
 from whence.audit.judge import Finding, Follower, Verdict
 from whence.audit.judge.batch import audited, tables
 from whence.audit.judge.batch.coding import code
-from whence.audit.judge.follow import CHECKPOINTS, Changes, Step, step_of
+from whence.audit.judge.follow import CHECKPOINTS, StateChanges, TraceStep, step_of
 from whence.audit.spark import blocks, stream
 from whence.audit.spark.growing import GrowingReader, reach, read
 from whence.audit.spark.keyed import fed
@@ -87,7 +87,7 @@ def streamed(spark: SparkSession, out: Path) -> Verdicts:
 # -- the audit alone
 
 
-def step(row: Row) -> tuple[str, int, Step | None]:
+def step(row: Row) -> tuple[str, int, TraceStep | None]:
     return row.member, row.lseq, step_of(row)
 
 
@@ -108,7 +108,7 @@ def follow(rows: list[Row], rng: random.Random) -> tuple[Verdicts, set[tuple[Any
         if rng.random() < 0.2:
             follower = Follower()
             for changes in saved:
-                follower.apply(msgspec.msgpack.decode(changes, type=Changes))
+                follower.apply(msgspec.msgpack.decode(changes, type=StateChanges))
     end, judged = follower.settled()
     found = end.findings()
     verdicts += tables.told(judged, found, key).to_pylist()
@@ -187,25 +187,25 @@ def test_what_is_missing_is_judged_as_the_batch_does_when_the_trace_is_complete(
 
 
 def test_state_does_not_grow_with_deliveries_or_checkpoints() -> None:
-    def steps(first: int, n: int) -> list[tuple[str, int, Step | None]]:
-        out: list[tuple[str, int, Step | None]] = []
+    def steps(first: int, n: int) -> list[tuple[str, int, TraceStep | None]]:
+        out: list[tuple[str, int, TraceStep | None]] = []
         for k in range(first, first + n, 2):
             out += [
-                ("b#1", k, Step("deliver", "0:0.0.1:1@a#1")),
-                ("b#1", k + 1, Step("snapshot", token=f"checkpoint {k}")),
+                ("b#1", k, TraceStep("deliver", "0:0.0.1:1@a#1")),
+                ("b#1", k + 1, TraceStep("snapshot", token=f"checkpoint {k}")),
             ]
         return out
 
     follower = Follower()
-    follower.feed([("a#1", 0, Step("join", reason="genesis")), ("a#1", 1, Step("publish", "0:0.0.1:1@a#1"))])
+    follower.feed([("a#1", 0, TraceStep("join", reason="genesis")), ("a#1", 1, TraceStep("publish", "0:0.0.1:1@a#1"))])
     follower.feed(steps(0, 10 * CHECKPOINTS))
     before = len(msgspec.msgpack.encode(follower.whole()))
     assert len(follower.feed(steps(10 * CHECKPOINTS, 10_000))) == 5_000
     assert len(msgspec.msgpack.encode(follower.whole())) < before + 100
     follower.feed(
-        [("b#2", 0, Step("join", reason="checkpoint", peer="b#1", token=f"checkpoint {10 * CHECKPOINTS + 9_998}"))]
+        [("b#2", 0, TraceStep("join", reason="checkpoint", peer="b#1", token=f"checkpoint {10 * CHECKPOINTS + 9_998}"))]
     )
-    (judged,) = follower.feed([("b#2", 1, Step("deliver", "0:0.0.1:1@a#1"))])
+    (judged,) = follower.feed([("b#2", 1, TraceStep("deliver", "0:0.0.1:1@a#1"))])
     assert judged.verdict is Verdict.DUPLICATE, "its last checkpoint was kept"
 
 
@@ -370,7 +370,7 @@ def test_killed_between_any_two_files_of_a_batch(
             with StreamAudit(out) as audit, pytest.raises(WhenceError, match="killed"):
                 stream.watch(spark, trace, audit, once=True)
         once(spark, trace, out)
-    told: list[stream.Batch] = []
+    told: list[stream.WatchedBatch] = []
     with StreamAudit(out, told.append) as audit:
         end = audit.settle(trace)
     assert streamed(spark, out) == verdicts
@@ -563,15 +563,15 @@ def test_watch_says_what_is_wrong_with_its_input(tmp_path: Path, capsys: pytest.
 
 
 def test_two_owners_are_told_once_as_soon_as_they_overlap() -> None:
-    def owned(member: str, lseq: int, t: int, incarnation: str, change: str = "owner") -> tuple[str, int, Step]:
-        return member, lseq, Step("ticket", reason=f"{change} {incarnation}", ticket=3, t=t)
+    def owned(member: str, lseq: int, t: int, incarnation: str, change: str = "owner") -> tuple[str, int, TraceStep]:
+        return member, lseq, TraceStep("ticket", reason=f"{change} {incarnation}", ticket=3, t=t)
 
-    def published(member: str, lseq: int, t: int, event: str) -> tuple[str, int, Step]:
-        return member, lseq, Step("publish", event, t=t)
+    def published(member: str, lseq: int, t: int, event: str) -> tuple[str, int, TraceStep]:
+        return member, lseq, TraceStep("publish", event, t=t)
 
     follower = Follower()
     follower.feed([owned("a#1", 0, 10, "0.0.1"), published("a#1", 1, 20, "3:0.0.1:1@a#1")])
-    follower.feed([("b#1", 0, Step("deliver", "3:0.0.1:1@a#1")), owned("b#1", 1, 15, "0.0.2")])
+    follower.feed([("b#1", 0, TraceStep("deliver", "3:0.0.1:1@a#1")), owned("b#1", 1, 15, "0.0.2")])
     assert follower.findings() == [], "by its clock it was early, but it had the last event of the other"
     follower = follower.copy()
     follower.feed([published("a#1", 2, 30, "3:0.0.1:2@a#1")])

@@ -26,7 +26,7 @@ from typing import NamedTuple
 import msgspec
 
 from whence.audit.judge import findings
-from whence.audit.judge.findings import Event, Finding
+from whence.audit.judge.findings import EventName, Finding
 from whence.audit.judge.promises import DEFAULT, INVERSIONS, UNTOLD, Verdict, declared, promise
 from whence.errors import UsageError
 
@@ -409,10 +409,10 @@ class Causality:
 
     # -- in words
 
-    def event(self, unit: UnitId) -> Event:
+    def event(self, unit: UnitId) -> EventName:
         """As a sentence names it."""
         origin = self.origins[unit[0]]
-        return Event(str(origin.keys[unit[1] - 1]), origin.name, unit[1])
+        return EventName(str(origin.keys[unit[1] - 1]), origin.name, unit[1])
 
     def explained(
         self, member: str, step: int | None, key: Key, verdict: Verdict, doubt: str | None = None

@@ -12,7 +12,7 @@ import msgspec
 from whence.audit.judge.promises import AGREEMENT, DROP, GAP, INTEGRITY, RATE, REUSED_ID, SILENCE
 
 
-class Event(NamedTuple):
+class EventName(NamedTuple):
     """An event, as sentences name it."""
 
     id: str
@@ -85,19 +85,19 @@ def unknown(member: str, step: int | None, event: str | None, doubt: str | None 
     )
 
 
-def duplicate(member: str, step: int | None, event: Event) -> Finding:
+def duplicate(member: str, step: int | None, event: EventName) -> Finding:
     """A second delivery."""
     said = f"{member} delivered {event} a second time"
     return Finding(rule=INTEGRITY, member=member, step=step, event=event.id, witnesses=(event.id,), sentence=said)
 
 
-def skipped(member: str, step: int | None, event: Event, missing: Event) -> Finding:
+def skipped(member: str, step: int | None, event: EventName, missing: EventName) -> Finding:
     """A delivery without something in its past."""
     said = f"{member} delivered {event} without {missing} before it"
     return Finding(rule=GAP, member=member, step=step, event=event.id, witnesses=(missing.id, event.id), sentence=said)
 
 
-def inverted(rule: str, member: str, step: int | None, cause: Event, effect: Event) -> Finding:
+def inverted(rule: str, member: str, step: int | None, cause: EventName, effect: EventName) -> Finding:
     """An effect delivered before its cause: who published the cause, who published the effect knowing it, who saw them
     the wrong way round."""
     said = (
@@ -107,7 +107,7 @@ def inverted(rule: str, member: str, step: int | None, cause: Event, effect: Eve
     return Finding(rule=rule, member=member, step=step, event=cause.id, witnesses=(cause.id, effect.id), sentence=said)
 
 
-def missed(member: str, first: Event, more: int, holder: str | None, doubt: str | None = None) -> Finding:
+def missed(member: str, first: EventName, more: int, holder: str | None, doubt: str | None = None) -> Finding:
     """A live member never delivered `first`, nor `more` events after it. `holder`: a live member that has it; None: its
     publisher is alive."""
     rest = f" nor the {more} after it" if more else ""

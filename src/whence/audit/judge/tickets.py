@@ -31,7 +31,7 @@ LASTS: Final = 1 << 62
 """The end of a tenure that has none in the trace."""
 
 
-class EventId(NamedTuple):
+class ParsedId(NamedTuple):
     """An event id of a cluster with tickets, taken apart: `ticket:incarnation:seq@owner`."""
 
     ticket: int
@@ -40,10 +40,10 @@ class EventId(NamedTuple):
     owner: str
 
 
-def parse_id(event: str) -> EventId | None:
+def parse_id(event: str) -> ParsedId | None:
     """None: an id of another form."""
     found = _ID.match(event)
-    return EventId(int(found[1]), found[2], int(found[3]), event[found.end() :]) if found else None
+    return ParsedId(int(found[1]), found[2], int(found[3]), event[found.end() :]) if found else None
 
 
 def owner_of(event: str | None) -> str | None:
@@ -134,7 +134,7 @@ class At(NamedTuple):
     have: DeliveredState
 
 
-class Tickets:
+class Tenures:
     """The tenures of one run of one cluster, as its rows come."""
 
     def __init__(self) -> None:

@@ -254,7 +254,7 @@ def _judged(out: Out, complete: bool) -> Any:
     return lambda batches: out.emit(judged(batches))
 
 
-def _found(run: Run, table: pa.Table, piece: pieces.Judged, shared: Shared) -> Judged:
+def _found(run: Run, table: pa.Table, piece: pieces.JudgedPiece, shared: Shared) -> Judged:
     """The tables of these members, except what needs all members; and the input of that."""
     a = piece.audited._replace(coded=piece.audited.coded._replace(runs=[run]))
     wrong, members = tables.violations(a), tables.members(a)

@@ -20,7 +20,7 @@ import pyarrow as pa
 from whence.audit.judge import Finding, Follower, Verdict
 from whence.audit.judge.batch.coding import Run
 from whence.audit.judge.batch.tables import told, violations_table
-from whence.audit.judge.follow import KINDS, Changes, Step
+from whence.audit.judge.follow import KINDS, StateChanges, TraceStep
 from whence.audit.spark import gate
 from whence.audit.spark.blocks import BLOCK_COLUMNS, BLOCKS, REFUSED, pack, packed, unpacked
 from whence.audit.spark.tables import arrow_schema, spark_schema
@@ -69,14 +69,14 @@ def fed(follower: Follower, table: pa.Table, run: Run, exceptions: bool = False)
     return told(judged, found, run), found
 
 
-def _steps(table: pa.Table) -> Iterator[tuple[str, int, Step | None]]:
+def _steps(table: pa.Table) -> Iterator[tuple[str, int, TraceStep | None]]:
     """As the follower wants them."""
     there = set(table.column_names)
     texts = [table[name].to_pylist() if name in there else [None] * table.num_rows for name in _TEXTS]
     named = [table[name].to_pylist() for name in ("member", "lseq", "kind")]
     numbers = [table[name].to_pylist() for name in ("ticket", "t_ns")]
     for member, lseq, kind, *rest in zip(*named, *texts, *numbers, strict=True):
-        yield member, lseq, Step(kind, *rest) if kind in KINDS else None
+        yield member, lseq, TraceStep(kind, *rest) if kind in KINDS else None
 
 
 def _judged(exceptions: bool, key: Any, batches: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
@@ -84,7 +84,7 @@ def _judged(exceptions: bool, key: Any, batches: Iterable[pd.DataFrame], state: 
 
     follower = Follower()
     if state.exists:
-        follower.apply(msgspec.msgpack.decode(state.get[0], type=Changes))
+        follower.apply(msgspec.msgpack.decode(state.get[0], type=StateChanges))
     run = str(key[0]), str(key[1])
     rows = unpacked(block for batch in batches for block in batch["block"])
     verdicts, found = fed(follower, rows, run, exceptions)

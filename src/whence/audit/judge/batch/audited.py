@@ -15,7 +15,7 @@ from whence.audit.judge import findings, tickets
 from whence.audit.judge.batch import kernel
 from whence.audit.judge.batch.coding import Coded, code
 from whence.audit.judge.batch.compiled import Bytes, Ints, Longs
-from whence.audit.judge.findings import MISSING_STEPS, NO_TRACE, OPEN_END, UNKNOWN_START, Doubt, Event, Finding
+from whence.audit.judge.findings import MISSING_STEPS, NO_TRACE, OPEN_END, UNKNOWN_START, Doubt, EventName, Finding
 from whence.audit.judge.promises import SILENT, Verdict, promise
 from whence.audit.judge.rates import ABOVE, Rate, rate
 from whence.audit.judge.tickets import Holding, Pair, owner_of, parse_id
@@ -30,7 +30,7 @@ class Audited(NamedTuple):
     """Runs, and what was found in them."""
 
     coded: Coded
-    found: kernel.Verdicts
+    found: kernel.Outcome
     lacks: kernel.Lacks
 
     @property
@@ -226,11 +226,11 @@ def _of_deliveries(a: Audited) -> Iterator[Found]:
             yield run, findings.inverted(rule, member, step, event, _event(a, cause))
 
 
-def _event(a: Audited, e: int) -> Event:
+def _event(a: Audited, e: int) -> EventName:
     """Event number e."""
     o = int(a.coded.known.origin[e])
     name = str(a.coded.members[int(a.coded.member_of[o])])
-    return Event(str(a.coded.events[int(a.coded.ids[e])]), name, e - int(a.coded.known.base[o]) + 1)
+    return EventName(str(a.coded.events[int(a.coded.ids[e])]), name, e - int(a.coded.known.base[o]) + 1)
 
 
 def _of_drops(a: Audited) -> Iterator[Found]:
@@ -257,8 +257,8 @@ class Everybody(NamedTuple):
     """Steps of each member that are not here."""
     member_of: Ints
     ids: pa.Array[Any]
-    events: kernel.Events
-    found: kernel.Verdicts
+    events: kernel.EventTable
+    found: kernel.Outcome
     lacks: kernel.Lacks
     complete: bool
 
@@ -276,7 +276,7 @@ def of_losses(a: Everybody) -> Iterator[Found]:
     for m, first, last, holder in zip(*(column.tolist() for column in a.lacks), strict=True):
         if a.complete and not a.found.vague[m]:
             o = int(a.events.origin[first])
-            event = Event(str(a.ids[first]), str(a.members[int(a.member_of[o])]), first - int(a.events.base[o]) + 1)
+            event = EventName(str(a.ids[first]), str(a.members[int(a.member_of[o])]), first - int(a.events.base[o]) + 1)
             whose = None if holder == kernel.NEVER else str(a.members[holder])
             yield int(a.run_of[m]), findings.missed(str(a.members[m]), event, last - first, whose)
     for m, events in _silent(a):

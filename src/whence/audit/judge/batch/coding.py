@@ -42,7 +42,7 @@ Run = tuple[str, str]
 """A run and its cluster."""
 
 
-class Tickets(NamedTuple):
+class TicketRows(NamedTuple):
     """The `ticket` rows, by member and step."""
 
     member: list[int]
@@ -52,7 +52,7 @@ class Tickets(NamedTuple):
     reason: list[str | None]
 
 
-class Known(NamedTuple):
+class KnownRun(NamedTuple):
     """What is known of a run of which only some members are here (`pieces`)."""
 
     ids: pa.Array[Any]
@@ -72,7 +72,7 @@ class Known(NamedTuple):
     """Members that another one continues."""
 
 
-class Said(NamedTuple):
+class JoinSaid(NamedTuple):
     """What a `join` row says of the state that the member begins with."""
 
     reason: str | None
@@ -104,7 +104,7 @@ class Coded(NamedTuple):
     """By row of the input."""
     event: Ints
     """The id on each step; -1: none."""
-    known: kernel.Events
+    known: kernel.EventTable
     ids: Ints
     """Event's number -> its id."""
     member_of: Ints
@@ -127,9 +127,9 @@ class Coded(NamedTuple):
     """Steps that publish an id (whoever its owner is) once more."""
     dropped: Longs
     """Steps that deliver what the member has dropped."""
-    tickets: Tickets
+    tickets: TicketRows
     apart: bool
-    """The rest of the run is elsewhere (`Known`). What concerns several members (what they lack, ids that are used
+    """The rest of the run is elsewhere (`KnownRun`). What concerns several members (what they lack, ids that are used
     twice, owners of one ticket) is not looked for here."""
     repeated: int
     """Rows that were there twice, and alike."""
@@ -327,7 +327,7 @@ class _Rows(NamedTuple):
     joins: _Joins
 
 
-def code(table: pa.Table, known: Known | None = None, *, complete: bool = False) -> Coded:
+def code(table: pa.Table, known: KnownRun | None = None, *, complete: bool = False) -> Coded:
     """The rows (in any order, columns `READ`; without run and cluster they are one run) as the kernel wants them. They
     are whole runs, or those of some members of one, with what is `known` of all. `complete`: what no row tells of did
     not happen."""
@@ -360,7 +360,7 @@ def code(table: pa.Table, known: Known | None = None, *, complete: bool = False)
         lseq=lseq,
         t=rows.t,
         event=event,
-        known=kernel.Events(base, np.repeat(np.arange(len(base) - 1, dtype=np.int32), np.diff(base))),
+        known=kernel.event_table(base),
         ids=published,
         member_of=member_of,
         joins=rows.joins.joins,
@@ -408,7 +408,7 @@ def _runs(table: pa.Table) -> tuple[Ints, list[Run]]:
     return rank[number] if len(names) else number, [names[k] for k in order]
 
 
-def _rows(table: pa.Table, known: Known | None, complete: bool) -> _Rows:
+def _rows(table: pa.Table, known: KnownRun | None, complete: bool) -> _Rows:
     run, runs = _runs(table)
     found, names = codes(table["member"])
     if known is None:
@@ -456,7 +456,7 @@ class _Joins:
         run_of: Ints,
         runs: int,
         closed: NDArray[np.bool_],
-        known: Known | None,
+        known: KnownRun | None,
         complete: bool,
     ) -> None:
         self.rows = np.flatnonzero(kind == kernel.JOIN)
@@ -465,7 +465,7 @@ class _Joins:
         names = [str(name) for name in members.take(member[self.rows]).to_pylist()]
         said = picked(table.select(["reason", "peer", "order", "token"]), self.rows)
         self.orders = {m: declared(s["order"], name) for m, name, s in zip(of, names, said, strict=True)}
-        self._said = [Said(s["reason"], s["peer"], s["token"]) for s in said]
+        self._said = [JoinSaid(s["reason"], s["peer"], s["token"]) for s in said]
         gone_on = {(k, str(s.peer)) for k, name, s in zip(where, names, self._said, strict=True) if s.goes_on(name)}
         place: dict[tuple[int, str], int] = {}
         if gone_on:
@@ -568,9 +568,9 @@ def _alive(kind: Small, begin: Longs, superseded: Bytes) -> Bytes:
     return alive
 
 
-def _tickets(rows: _Rows, mine: Longs) -> Tickets:
+def _tickets(rows: _Rows, mine: Longs) -> TicketRows:
     said = picked(rows.table.select(["ticket", "reason"]), mine)
-    return Tickets(
+    return TicketRows(
         rows.member[mine].tolist(),
         rows.lseq[mine].tolist(),
         rows.t[mine].tolist(),

@@ -70,7 +70,7 @@ class Joins(NamedTuple):
     """The state it begins with; -1: none. Who goes on after all of a previous life has a token for the end of it."""
 
 
-class Events(NamedTuple):
+class EventTable(NamedTuple):
     """All events that were published."""
 
     base: Longs
@@ -123,7 +123,7 @@ class States(NamedTuple):
     """How many skipped ones, of all states; an array of one."""
 
 
-class Verdicts(NamedTuple):
+class Outcome(NamedTuple):
     """What was found in all runs."""
 
     verdict: Small
@@ -159,6 +159,11 @@ def cell(base: Longs) -> Cells:
     """An array of the type that holds the longest publisher's count."""
     longest = int(np.diff(base).max()) if len(base) > 1 else 0
     return np.empty(0, np.uint8 if longest < 1 << 8 else np.int32)
+
+
+def event_table(base: Longs) -> EventTable:
+    """The events that these origins have."""
+    return EventTable(base, np.repeat(np.arange(len(base) - 1, dtype=np.int32), np.diff(base)))
 
 
 @compiled
@@ -295,7 +300,7 @@ def _places(steps: Steps, joins: Joins, block: Block, todo: Bytes) -> tuple[Ints
 
 @compiled
 def rebuild(
-    steps: Steps, joins: Joins, events: Events, block: Block, todo: Bytes, past: Cells, early: Bytes
+    steps: Steps, joins: Joins, events: EventTable, block: Block, todo: Bytes, past: Cells, early: Bytes
 ) -> int:  # fmt: skip
     """The past of every event of a run, into the rows of `past`. `todo`: the members to follow, all who publish or give
     a state that is used. Marks which rows are `early`; returns how often a member was let go."""
@@ -438,7 +443,7 @@ def _save(s: States, k: int, life: MemberArrays, first: int) -> States:
 
 
 @compiled
-def _load(life: MemberArrays, s: States, k: int, events: Events, low: int, mine: bool) -> None:
+def _load(life: MemberArrays, s: States, k: int, events: EventTable, low: int, mine: bool) -> None:
     """Go on from state k. What it lacks is still due to the member if it is `mine`: its own, from before."""
     _begin(life, int(s.vague[k]))
     life.X[:] = s.X[k]
@@ -488,7 +493,7 @@ def _above(past: Cells, x: Any, first: int, end: int) -> bool:
 
 
 @compiled
-def _early(life: MemberArrays, events: Events, block: Block, past: Cells, e: int) -> tuple[int, int]:
+def _early(life: MemberArrays, events: EventTable, block: Block, past: Cells, e: int) -> tuple[int, int]:
     """e is not in the past of what was delivered: X rises to it, and what that skips becomes holes. Verdict and cause,
     as far as these columns tell. Of several causes that of its own origin is named, or else the first by origin."""
     low, first, o = block.low, events.base[block.low], events.origin[e]
@@ -521,7 +526,7 @@ def _early(life: MemberArrays, events: Events, block: Block, past: Cells, e: int
 
 @compiled
 def _in_order(
-    row: int, end: int, steps: Steps, early: Bytes, events: Events, block: Block, past: Cells, X: Cells, last: Ints,
+    row: int, end: int, steps: Steps, early: Bytes, events: EventTable, block: Block, past: Cells, X: Cells, last: Ints,
     unsure: Bytes, verdict: Small,
 ) -> int:  # fmt: skip
     """The way that nearly every row takes, by itself: deliveries in order, of a member without holes, up to the first
@@ -570,7 +575,7 @@ def _told(verdict: Small, cause: Ints, r: int, v: int, why: int, own: bool) -> N
 
 @compiled
 def judge(
-    steps: Steps, joins: Joins, events: Events, block: Block, past: Cells, early: Bytes, todo: Bytes, given: States,
+    steps: Steps, joins: Joins, events: EventTable, block: Block, past: Cells, early: Bytes, todo: Bytes, given: States,
     verdict: Small, cause: Ints, unmet: Bytes,
 ) -> tuple[States, States]:  # fmt: skip
     """Adds what these columns tell to the verdict on every delivery of the members `todo`. `given`: states under tokens
@@ -643,7 +648,7 @@ def judge(
 
 
 @compiled
-def had(events: Events, low: int, high: int, who: Ints, ends: States, alive: Bytes, some: Bytes) -> None:
+def had(events: EventTable, low: int, high: int, who: Ints, ends: States, alive: Bytes, some: Bytes) -> None:
     """Marks what the live ones of these members have."""
     first, stamp = events.base[low], np.full(len(some), -1, np.int32)
     for k in range(len(who) if high > low else 0):
@@ -657,7 +662,7 @@ def had(events: Events, low: int, high: int, who: Ints, ends: States, alive: Byt
 
 @compiled
 def lacking(
-    events: Events, low: int, high: int, who: Ints, ends: States, alive: Bytes, superseded: Bytes, member_of: Ints,
+    events: EventTable, low: int, high: int, who: Ints, ends: States, alive: Bytes, superseded: Bytes, member_of: Ints,
     agreement: Bytes, some: Bytes, lost: Longs,
 ) -> Lacks:  # fmt: skip
     """Adds to `lost` what these members lack, and returns the ranges. `superseded`: they live on in another, whose gaps
@@ -700,7 +705,7 @@ def lacking(
 
 
 @compiled
-def holders(events: Events, low: int, who: Ints, ends: States, alive: Bytes, lacks: Lacks) -> None:
+def holders(events: EventTable, low: int, who: Ints, ends: States, alive: Bytes, lacks: Lacks) -> None:
     """Looks for those that have what others lack among these members."""
     for j in range(len(lacks.first)):
         e = lacks.first[j]
@@ -714,7 +719,7 @@ def holders(events: Events, low: int, who: Ints, ends: States, alive: Bytes, lac
 
 
 @compiled
-def heard(low: int, who: Ints, ends: States, alive: Bytes, member_of: Ints, found: Verdicts) -> None:
+def heard(low: int, who: Ints, ends: States, alive: Bytes, member_of: Ints, found: Outcome) -> None:
     """Adds who has something of others, and the most that live members have of each origin."""
     for k in range(len(who)):
         m = who[k]
@@ -730,10 +735,10 @@ def heard(low: int, who: Ints, ends: States, alive: Bytes, member_of: Ints, foun
 
 
 @compiled
-def blank(steps: Steps, runs: int, members: int, origins: int) -> Verdicts:
+def blank(steps: Steps, runs: int, members: int, origins: int) -> Outcome:
     """Nothing found yet."""
     rows = len(steps.kind)
-    return Verdicts(
+    return Outcome(
         np.full(rows, -1, np.int8), np.full(rows, -1, np.int32), np.zeros(rows, np.uint8), np.zeros(runs, np.int64),
         np.zeros(members, np.uint8), np.zeros((members, 4), np.int64), np.zeros(members, np.uint8),
         np.zeros(origins, np.int64),
@@ -751,9 +756,9 @@ def may_be_vague(steps: Steps, joins: Joins, block: Block) -> bool:
 
 @compiled
 def judged(
-    steps: Steps, joins: Joins, events: Events, runs: Runs, member_of: Ints, todo: Bytes, there: Bytes, alive: Bytes,
-    superseded: Bytes, agreement: Bytes, proto: Cells, room: int,
-) -> tuple[Verdicts, Lacks]:  # fmt: skip
+    steps: Steps, joins: Joins, events: EventTable, runs: Runs, member_of: Ints, todo: Bytes, there: Bytes,
+    alive: Bytes, superseded: Bytes, agreement: Bytes, proto: Cells, room: int,
+) -> tuple[Outcome, Lacks]:  # fmt: skip
     """Whole runs. `todo`: see `rebuild`; `there`: members with rows; `room`: see `ROOM`."""
     found = blank(steps, len(runs.member) - 1, len(there), len(member_of))
     lacks = Lacks(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.int32))
@@ -787,14 +792,14 @@ def judged(
     return found, lacks
 
 
-def whole(runs: Runs, events: Events, k: int) -> Block:
+def whole(runs: Runs, events: EventTable, k: int) -> Block:
     """All columns of run k."""
     (m, n), (o, p), (t, u) = (column[k : k + 2].tolist() for column in runs)
     e, end = int(events.base[o]), int(events.base[p])
     return Block(m, n - m, t, u - t, e, end - e, o, p)
 
 
-def vectors(steps: Steps, joins: Joins, events: Events, block: Block, todo: Bytes) -> Cells:
+def vectors(steps: Steps, joins: Joins, events: EventTable, block: Block, todo: Bytes) -> Cells:
     """The pasts of all events of a run as a matrix; an event itself is not in its past."""
     past = np.empty((block.events, block.high - block.low), cell(events.base).dtype)
     rebuild(steps, joins, events, block, todo, past, np.zeros(len(steps.kind), np.uint8))

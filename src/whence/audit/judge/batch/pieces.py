@@ -4,7 +4,7 @@ Only the steps of some members matter to others: of those that publish, or give 
 states these are is `scouted` first. Then each piece is `outlined`: its steps that matter, as rows. From all outlines
 together it is `rebuilt` what each piece needs to know of the others (`Shared`): the past of every event, and the states
 that members begin with. Then the pieces are `judged`, side by side. What members lack, and who owned what, is found at
-the end, from the state that each one `Ended` with.
+the end, from the state that each one `PieceEnd` with.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from whence.audit.judge.batch import audited, kernel
 from whence.audit.judge.batch.audited import Audited, Doubts, Everybody, Found, Sample
-from whence.audit.judge.batch.coding import Coded, Known, Said, code, codes, picked
+from whence.audit.judge.batch.coding import Coded, JoinSaid, KnownRun, code, codes, picked
 from whence.audit.judge.batch.compiled import Bytes, Ints, Longs
 from whence.audit.judge.batch.tables import SCHEMAS
 from whence.audit.judge.findings import reused
@@ -48,7 +48,7 @@ def scouted(table: pa.Table) -> Needed:
     found = Needed(set(), set(), set())
     joins = np.flatnonzero(kind == place.get("join", -2))
     for row in picked(table.select(["member", "reason", "peer", "token"]), joins):
-        if Said(row["reason"], row["peer"], row["token"]).goes_on(row["member"]):
+        if JoinSaid(row["reason"], row["peer"], row["token"]).goes_on(row["member"]):
             found.superseded.add(row["peer"])
             if row["token"] is None:
                 found.ended.add(row["peer"])
@@ -113,7 +113,7 @@ def _noted(coded: Coded, follow: NDArray[np.bool_]) -> Longs:
 class Shared(NamedTuple):
     """What every piece needs to know to be judged."""
 
-    known: Known
+    known: KnownRun
     past: kernel.Cells
     """Of every event."""
     taken: kernel.States
@@ -155,7 +155,7 @@ def rebuilt(outlines: list[Outline], needed: Needed, complete: bool = False) -> 
             steps, joins, coded.known, block, past, early, todo, taken, found.verdict, found.cause, unmet
         )
     names = [str(name) for name in coded.members.to_pylist()]
-    known = Known(
+    known = KnownRun(
         ids=coded.events.take(coded.ids),
         base=coded.known.base,
         members=sorted(name for outline in outlines for name in outline.members),
@@ -189,14 +189,14 @@ def _which(coded: Coded, marked: NDArray[np.bool_], among: NDArray[np.bool_]) ->
     return out
 
 
-class Judged(NamedTuple):
+class JudgedPiece(NamedTuple):
     """A piece, and the states that its members ended with."""
 
     audited: Audited
     ends: kernel.States
 
 
-def judged(table: pa.Table, shared: Shared, complete: bool = False) -> Judged:
+def judged(table: pa.Table, shared: Shared, complete: bool = False) -> JudgedPiece:
     """Judge a piece."""
     coded = code(table, shared.known, complete=complete)
     steps, early = coded.steps, np.zeros(len(coded.lseq), np.uint8)
@@ -214,7 +214,7 @@ def judged(table: pa.Table, shared: Shared, complete: bool = False) -> Judged:
         found.cause, unmet,
     )  # fmt: skip
     none = np.empty(0, np.int32)
-    return Judged(Audited(coded, found, kernel.Lacks(none, none, none, none)), ends)
+    return JudgedPiece(Audited(coded, found, kernel.Lacks(none, none, none, none)), ends)
 
 
 def _mine(coded: Coded, steps: Longs, name: str, which: list[int]) -> Longs:
@@ -224,13 +224,13 @@ def _mine(coded: Coded, steps: Longs, name: str, which: list[int]) -> Longs:
     return mine[which] if len(mine) else mine
 
 
-class Ended(NamedTuple):
+class PieceEnd(NamedTuple):
     """What became of the members of a piece."""
 
     members: pa.Table
     """Rows of `members`, without losses."""
     who: Ints
-    """Their numbers in `Known`."""
+    """Their numbers in `KnownRun`."""
     ends: kernel.States
     doubts: Doubts
     samples: dict[int, Sample]
@@ -238,14 +238,14 @@ class Ended(NamedTuple):
     """Pairs of tenures (`Shared`) that do not overlap."""
 
 
-def ended(piece: Judged, shared: Shared, members: pa.Table) -> Ended:
+def ended(piece: JudgedPiece, shared: Shared, members: pa.Table) -> PieceEnd:
     """`members`: the table of this piece."""
     a, ends = piece
     used = int(ends.used[0])
     ends = ends._replace(event=ends.event[:used], skipped=ends.skipped[:used], opener=ends.opener[:used])
     who = np.flatnonzero(a.coded.there()).astype(np.int32)
     known_end = audited.known_end(a.coded, shared.pairs)
-    return Ended(members, who, ends, audited.doubts(a), audited.samples(a), known_end)
+    return PieceEnd(members, who, ends, audited.doubts(a), audited.samples(a), known_end)
 
 
 class AtTheEnd(NamedTuple):
@@ -261,10 +261,12 @@ class AtTheEnd(NamedTuple):
     samples: list[Sample]
 
 
-def at_the_end(shared: Shared, pieces: list[Ended], complete: bool = False) -> AtTheEnd:
+def at_the_end(shared: Shared, pieces: list[PieceEnd], complete: bool = False) -> AtTheEnd:
     """Put the pieces together."""
     known, n = shared.known, len(shared.known.members)
-    events = kernel.Events(known.base, np.repeat(np.arange(len(known.base) - 1, dtype=np.int32), np.diff(known.base)))
+    events = kernel.EventTable(
+        known.base, np.repeat(np.arange(len(known.base) - 1, dtype=np.int32), np.diff(known.base))
+    )
     named = pa.array(known.members, pa.string())
     place: Any = pc.index_in(pa.array(known.origins, pa.string()), value_set=named)
     member_of = place.to_numpy().astype(np.int32)
@@ -291,8 +293,8 @@ def at_the_end(shared: Shared, pieces: list[Ended], complete: bool = False) -> A
 
 
 def _losses(
-    events: kernel.Events, member_of: Ints, alive: Bytes, known: Known, orders: list[str], pieces: list[Ended]
-) -> tuple[kernel.Verdicts, kernel.Lacks]:
+    events: kernel.EventTable, member_of: Ints, alive: Bytes, known: KnownRun, orders: list[str], pieces: list[PieceEnd]
+) -> tuple[kernel.Outcome, kernel.Lacks]:
     origins, n = len(member_of), len(known.members)
     superseded = np.isin(np.array(known.members, object), known.superseded).astype(np.uint8)
     none = kernel.Steps(np.zeros(1, np.int64), np.empty(0, np.int8), np.empty(0, np.int32), np.empty(0, np.uint8))
@@ -312,7 +314,7 @@ def _losses(
     return found, lacks
 
 
-def _with_losses(piece: Ended, lost: Longs) -> pa.Table:
+def _with_losses(piece: PieceEnd, lost: Longs) -> pa.Table:
     table = piece.members
     for k, name in enumerate(("gaps", "lost", "lost_of_live", "disagreements")):
         place = table.schema.get_field_index(name)
