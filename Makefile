@@ -68,7 +68,7 @@ claims: setup
 explore: setup
 	WHENCE_EXPLORE=1 $(PYTEST) $(TESTS)
 
-# 10^5 generated histories against brute force over all commit orders.
+# 10^5 generated histories against the definitions of the levels.
 .PHONY: histories-long
 histories-long: setup
 	WHENCE_HISTORIES=100000 $(BIN)/python -m pytest -o faulthandler_timeout=0 tests/audit/history -k reference

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from whence.audit.history import edn
 from whence.audit.trace.foreign import ForeignStep, Imported, Rejected, rows
 from whence.errors import HistoryError, TraceError
 
@@ -62,6 +61,8 @@ class _History:
 
     def _operations(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Those of clients."""
+        from whence.audit.history import edn
+
         try:
             if self._path.stat().st_size > SIZE_LIMIT:
                 raise TraceError(f"{self._file}: larger than {SIZE_LIMIT >> 20} MiB, and is read as a whole")

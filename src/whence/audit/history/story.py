@@ -1,4 +1,4 @@
-"""The story of a violation, small enough to check by hand; and the same as a DOT graph, or as a log for ShiViz."""
+"""The story of a violation, small enough to check by hand; and the same as a log for ShiViz."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from whence.audit.history.levels import PATTERNS, Level
 from whence.audit.history.model import INIT, Value
-from whence.audit.history.report import Anomaly, CycleEdge, HistoryReport, Link
+from whence.audit.history.report import Anomaly, CycleEdge, HistoryReport
 
 WIDTH = 66
 """Where the kind of an edge stands."""
@@ -96,30 +96,6 @@ def _value(value: Value) -> str:
     return "initial" if value is None else str(value)
 
 
-def dot(report: HistoryReport, found: Anomaly) -> str:
-    """The cycle as a graph for Graphviz: necessary edges in red, ways to readers dashed."""
-    lines = ["digraph cycle {", "  rankdir=LR; node [shape=box, fontname=monospace];"]
-    keys = {edge.key for edge in found.edges} | {step.key for edge in found.edges for step in edge.past}
-    for t in found.nodes():
-        ops = "\\n".join(_quoted(str(op)) for op in report.shown.get(t, []) if op.key in keys)
-        session = "" if t == INIT else f"\\nsession {_quoted(report.place(t)[0])}"
-        lines.append(f'  "{_quoted(report.name(t))}" [label="{_quoted(report.name(t))}{session}\\n{ops}"];')
-    drawn: set[tuple[int, int, str]] = set()
-
-    def draw(step: Link, style: str) -> None:
-        if (step.src, step.dst, step.kind) not in drawn:
-            drawn.add((step.src, step.dst, step.kind))
-            label = step.kind if step.key is None else f"{step.kind} {step.key}"
-            ends = f'"{_quoted(report.name(step.src))}" -> "{_quoted(report.name(step.dst))}"'
-            lines.append(f'  {ends} [label="{_quoted(label)}"{style}];')
-
-    for edge in found.edges:
-        draw(edge, ", color=red, fontcolor=red" if edge.kind == "co" else "")
-        for step in edge.past:
-            draw(step, ", style=dashed")
-    return "\n".join([*lines, "}", ""])
-
-
 def shiviz(report: HistoryReport, found: Anomaly) -> str | None:
     """The causal order of a cycle's transactions as a log for ShiViz; None if it has a cycle itself, for then there are
     no vector clocks. What must commit before what stands in the text of the event: it contradicts the picture."""
@@ -145,7 +121,3 @@ def shiviz(report: HistoryReport, found: Anomaly) -> str | None:
         must = f"; must commit before {', '.join(later)}" if later else ""
         lines.append(f"{host} {json.dumps(dict(sorted(clock.items())))}\n{report.name(ready)}: {ops}{must}")
     return "\n".join([*lines, ""])
-
-
-def _quoted(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"')

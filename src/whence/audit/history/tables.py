@@ -261,24 +261,18 @@ def from_text(path: Path, raw: bytes) -> History | None:
         )
     except pa.ArrowException:
         return None
-    txn, session = table["txn"].to_numpy(), table["session"].to_numpy()
-    value = table["value"].to_numpy()
-    write = np.asarray(compute.equal(table["kind"], "w").to_numpy(), np.uint8)
-    if not set(table["kind"].unique().to_pylist()) <= {"r", "w"} or min(txn.min() + 1, session.min(), value.min()) < 0:
+    txn, value = table["txn"].to_numpy(), table["value"].to_numpy()
+    write = compute.equal(table["kind"], "w").to_numpy()
+    if min(txn.min() + 1, compute.min(table["session"]).as_py(), value.min()) < 0 or (write & (value == 0)).any():
         return None
-    if ((write == 1) & (value == 0)).any():
+    status = pa.array(np.where(txn < 0, "aborted", "committed")) if (txn < 0).any() else pa.nulls(len(txn))
+    made = {"value": pa.array(value, mask=value == 0), "status": status, "seq": np.arange(txn.size)}
+    try:
+        history = from_table(pa.table({name: table[name] for name in types} | made), str(path))
+    except HistoryError:
         return None
-    value = np.where(value == 0, NOTHING, value)
-    key, key_names, keys = code_keys(table["key"])
-    names, codes = _coded(table["session"])
-    bad = txn < 0
-    good = np.flatnonzero(~bad)
-    order = good[_sorted(str(path), names, codes[good], txn[good], good)]
-    made = _history(str(path), order, codes, txn, write, key, value, np.arange(txn.size), names)
-    assert made.recorded is not None
-    if ((np.diff(made.recorded) < 0) & (np.diff(made.session) == 0)).any():  # a later number came first
+    assert history.recorded is not None and history.origin is not None
+    if ((np.diff(history.recorded) < 0) & (np.diff(history.session) == 0)).any():  # a later number came first
         return None
-    made.keys, made.key_names = keys, key_names
-    made.aborted = (key[bad & (write == 1)], value[bad & (write == 1)])
-    made.unit, made.origin = "line", (order + 1).astype(np.int32)
-    return made
+    history.unit, history.origin = "line", history.origin + np.int32(1)
+    return history

@@ -71,7 +71,7 @@ def _logs(
     for batch in batches:
         for file in map(str, batch.column(0).to_pylist()):
             try:
-                yield file, load_log(file, parser, delimiter, on_bad="collect")
+                yield file, load_log(file, parser, delimiter)
             except (TraceError, UsageError) as error:
                 yield file, str(error).removeprefix(f"{file}: ")
 

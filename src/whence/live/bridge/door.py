@@ -32,7 +32,7 @@ from typing import Any, Final, Self
 import msgspec
 
 from whence.core.wire import DEFAULT
-from whence.core.wire.stream import StreamDecoder, frame_stream
+from whence.core.wire.codec import StreamDecoder, frame_stream
 from whence.errors import BadMessage, ClusterClosed, NotAccepted, RemoteError, Unauthentic, UsageError
 from whence.live.api import Cluster
 from whence.live.bridge.envelope import FromClient, Reader, Said, wrap
