@@ -1,4 +1,4 @@
-"""Open groups: non-members publish through a member (SURVEY 3.2; `core/order/survey/open.py`).
+"""Open groups: non-members publish through a member (SURVEY 3.2).
 
     async with Client("lobby", ["10.0.0.5:7100", "10.0.0.6:7100"], secret=...) as client:
         await client.publish(b"hello")
