@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow.parquet as pq
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -33,7 +32,7 @@ from whence.audit.trace.otel import read_spans
 from whence.audit.trace.read import SUFFIXES
 from whence.cli import CLEAN, DOUBT, VIOLATED
 from whence.cli.audit_page import write_audit_page
-from whence.cli.show import console
+from whence.cli.show import console, spinner
 from whence.errors import TraceError, UsageError
 
 if TYPE_CHECKING:
@@ -68,8 +67,9 @@ def audit(args: argparse.Namespace) -> int:
         return watch(args)
     refused = args.format in ("otel", "broadcast") and _import(args)
     page: str | None = None
+    began = time.monotonic()
     with ExitStack() as stack:
-        say = stack.enter_context(_Says())
+        say = stack.enter_context(spinner())
         if args.format == "shiviz":
             logs = _logs(args, say)
             clean, sure, said = logs.clean, True, msgspec.to_builtins(logs)
@@ -84,7 +84,7 @@ def audit(args: argparse.Namespace) -> int:
             say("drawing the page")
             again = f"whence audit {' '.join(map(str, args.paths))} --out {args.out}"
             page = write_audit_page(planned.pieces, args.out, found.runs, again)
-        took = say.seconds
+        took = time.monotonic() - began
     if args.json:
         print(json.dumps({"clean": clean, **said, "seconds": round(took, 3), "out": str(args.out)}))
     else:
@@ -118,7 +118,7 @@ def _import(args: argparse.Namespace) -> int:
 # pyspark is imported only where it is used.
 
 
-def _logs(args: argparse.Namespace, say: _Says) -> Logs:
+def _logs(args: argparse.Namespace, say: Callable[[str], None]) -> Logs:
     from whence.audit.spark import foreign
     from whence.audit.spark.session import session
 
@@ -139,7 +139,7 @@ def _unchanged(args: argparse.Namespace, planned: Planned) -> bool:
     return not args.measure and kept.finished(args.out)
 
 
-def _here(args: argparse.Namespace, planned: Planned, say: _Says) -> Summary:
+def _here(args: argparse.Namespace, planned: Planned, say: Callable[[str], None]) -> Summary:
     sparse = args.verdicts != "all"
     return audit_here(
         args.paths,
@@ -152,7 +152,7 @@ def _here(args: argparse.Namespace, planned: Planned, say: _Says) -> Summary:
     )
 
 
-def _with_spark(args: argparse.Namespace, planned: Planned, say: _Says) -> Summary:
+def _with_spark(args: argparse.Namespace, planned: Planned, say: Callable[[str], None]) -> Summary:
     from whence.audit.spark.job import audit_files
     from whence.audit.spark.session import interpreted, session
 
@@ -213,34 +213,6 @@ def _need(rows: int, quarantined: int, args: argparse.Namespace) -> None:
         f"nothing readable in {' '.join(map(str, args.paths))}; the first of {quarantined:,} reasons: {first['file']}"
         f"{place}: {first['reason']} (all: table {join(place_of(args.out), 'quarantine')})"
     )
-
-
-class _Says:
-    """What is going on: a line with a spinner on standard error, plain lines where that is no terminal."""
-
-    def __init__(self) -> None:
-        self._console = Console(stderr=True)
-        self._status = self._console.status("") if self._console.is_terminal else None
-        self._began = time.monotonic()
-
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self._began
-
-    def __enter__(self) -> _Says:
-        if self._status is not None:
-            self._status.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._status is not None:
-            self._status.stop()
-
-    def __call__(self, what: str) -> None:
-        if self._status is not None:
-            self._status.update(f"{self.seconds:.1f} s: {escape(what)}")
-        else:
-            print(f"whence: {self.seconds:.1f} s: {what}", file=sys.stderr)
 
 
 _COUNTED = ("files", "rows", "events", "runs", "members", "published", "deliveries")

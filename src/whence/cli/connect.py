@@ -13,7 +13,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 
+import msgspec
+
 from whence.core.clock import address_of
+from whence.core.config import Settings
 from whence.errors import UsageError
 from whence.live.api import Cluster, Join, Options, OrderName, bootstrap, create, join, run
 from whence.live.net.keys import read_secret
@@ -90,26 +93,28 @@ class Chosen(NamedTuple):
 
 
 def choose(args: argparse.Namespace) -> Chosen:
-    """`--settings`: the cluster in a scenario file, live as simulated. The ring's times stay those of live clusters,
-    where a busy machine holds processes up. The order is still each member's own."""
+    """`--settings`: the cluster in a scenario file, live as simulated. The order is still each member's own."""
     said = vars(args).get
     path: Path | None = said("settings")
     if path is None:
-        return Chosen(said("order") or "causal", said("tickets") or TICKETS, {})
-    if said("tickets") is not None:
-        raise UsageError(f"the tickets are said in {path}, which --settings names: leave --tickets out")
+        settings = turned(Settings.of(None, said("profile") or ""))
+        return Chosen(said("order") or "causal", said("tickets") or TICKETS, settings)
+    if said("tickets") is not None or said("profile"):
+        raise UsageError(f"--tickets and --profile are given in {path} (--settings): leave them out")
     from whence.lab.sim.scenario import load, settings_of  # not for every node
 
     scenario = load(path).scenario
     if len(scenario.cluster) > 1:
         raise UsageError(f"--settings {path}: it has {len(scenario.cluster)} clusters, and a node is in one")
     cluster = scenario.cluster[0]
-    if cluster.abandon is not None:
-        raise UsageError(f"--settings {path}: abandon is for simulations alone")
     order = args.order or (cluster.order if isinstance(cluster.order, str) else "causal")
-    by_formula = {"time_to_terminate": None, "time_to_recover": None, "buffer": None, "history": 0}
-    settings = settings_of(scenario, cluster, scenario.network.mean)
-    return Chosen(order, cluster.tickets, {**by_formula, **settings})
+    return Chosen(order, cluster.tickets, turned(settings_of(scenario, cluster, scenario.network.mean)))
+
+
+def turned(settings: Settings) -> dict[str, Any]:
+    """The settings that are not the defaults."""
+    usual = msgspec.structs.asdict(Settings())
+    return {name: value for name, value in msgspec.structs.asdict(settings).items() if value != usual[name]}
 
 
 def security(args: argparse.Namespace) -> dict[str, Any]:
@@ -168,14 +173,14 @@ class Notices(logging.Handler):
         self(text, created=cluster.created, metrics=metrics, **more)
 
 
-def run_until_stopped(work: Coroutine[Any, Any, int], interrupted: int = 0) -> int:
-    """Run it; SIGINT and SIGTERM end it cleanly (`interrupted`): the ticket is given back, the others are told, the
-    trace is closed. A second signal ends it at once (130)."""
+def run_until_stopped(work: Coroutine[Any, Any, int], unfinished: bool = False) -> int:
+    """Run it; SIGINT and SIGTERM end it cleanly: the ticket is given back, the others are told, the trace is closed.
+    That is how a node ends; work that is then `unfinished` is interrupted, and so is any by a second signal."""
+    signals = 0
 
     async def main() -> int:
         loop = asyncio.get_running_loop()
         task = loop.create_task(work)
-        signals = 0
 
         def stop() -> None:
             nonlocal signals
@@ -187,9 +192,12 @@ def run_until_stopped(work: Coroutine[Any, Any, int], interrupted: int = 0) -> i
         try:
             return await task
         except asyncio.CancelledError:
-            return interrupted if signals == 1 else 130
+            return 0
         finally:
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.remove_signal_handler(number)  # uvloop leaves them, and a later Ctrl-C would be lost
 
-    return run(main())
+    code = run(main())
+    if signals > 1 or (signals and unfinished):
+        raise KeyboardInterrupt
+    return code
