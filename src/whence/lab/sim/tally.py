@@ -10,6 +10,7 @@ import msgspec
 
 from whence.core import ports
 from whence.core.clock import AnyFrame, StampedFrame
+from whence.lab.stats import quantile
 
 if TYPE_CHECKING:
     from whence.lab.sim.host import Instance
@@ -272,7 +273,4 @@ def _quantiles(values: array[int]) -> dict[str, float]:
     if not values:
         return {}
     ordered = sorted(values)
-    return {
-        f"p{round(q * 100)}" if q < 1 else "max": round(ordered[min(len(ordered) - 1, int(q * len(ordered)))] / 1e6, 3)
-        for q in QUANTILES
-    }
+    return {f"p{round(q * 100)}" if q < 1 else "max": round(quantile(ordered, q) / 1e6, 3) for q in QUANTILES}
