@@ -1,4 +1,4 @@
-"""docs/protocols.md, tuning.md and operations.md are true: commands, figures, settings, metrics, pictures."""
+"""docs/protocols.md, docs/tuning.md and docs/operations.md are true: commands, figures, settings, metrics, pictures."""
 
 from __future__ import annotations
 
