@@ -136,8 +136,8 @@ def test_chaos_is_a_plain_list_drawn_from_the_seed() -> None:
     end = loaded.scenario.duration
     assert all(a.at + (getattr(a, "lasts", None) or 0) <= end for a in schedule)
     assert not any(isinstance(a, Crash) and a.who == "n0" for a in schedule)
-    kinds = {type(a).__name__ for a in schedule}
-    assert kinds == {"Crash", "Partition", "Cut", "Slow", "LeaveAction", "CoordinateAction", "ResignAction", "ClockAction", "PublishAction"}
+    kinds = {type(a).__struct_config__.tag for a in schedule}
+    assert kinds == {"crash", "partition", "cut", "slow", "leave", "coordinate", "resign", "clock", "publish"}
 
 
 def test_one_kind_of_chaos_does_not_move_another() -> None:
