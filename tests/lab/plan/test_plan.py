@@ -177,7 +177,7 @@ def test_latency_where_most_events_wait_for_a_missing_one(monkeypatch: pytest.Mo
     thin = PlanQuestion(members=10, publishers=6, rate=6.4, loss=0.024, target=0.3, latency_ns=13 * MS)
     [check] = predict.check([thin], seeds=4, events=150)
     p50 = next(c for c in check.compared if c.name == "latency_p50_ms")
-    assert p50.by_mean, p50
+    assert p50.least <= p50.measured <= p50.most, p50
     monkeypatch.setattr(planner, "run_size", lambda *_: 1.0)
     assert predict.simulated(thin, 40).latency_p50_ms > 1.25 * p50.measured
 

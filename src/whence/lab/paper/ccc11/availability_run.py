@@ -18,6 +18,7 @@ from whence.core import ports
 from whence.core.clock import MemberId, address_of
 from whence.core.config import MS, Config
 from whence.core.member import Member
+from whence.core.ring.config import need_alive
 from whence.errors import UsageError
 from whence.lab.sim.actions import CoordinateAction, Crash
 from whence.lab.sim.run import run as simulate
@@ -34,11 +35,6 @@ PATIENCE = 8
 
 RING = "whence.core.ring.messages"
 """The module of the ring's messages."""
-
-
-def quorum(size: int) -> int:
-    """How many of an L of this size must vouch for an owner: k + 1 at full size (docs/ring.md, rule 8)."""
-    return (size + 1) // 2
 
 
 class RingRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -183,7 +179,7 @@ def _summary(s: RingRun, watch: _Watch, wanted: Mapping[str, int]) -> dict[str, 
         "crashes": len(watch.crashed),
         "died": float(dead),
         "lapsed": float(watch.lapse is not None),
-        "by_quorum": float(watch.lapse is not None and of - lost < quorum(of)),
+        "by_quorum": float(watch.lapse is not None and of - lost < need_alive(of)),
         "reclaim_sum": sum(took),
         "reclaims": len(took),
         "sent_per_round": watch.sent / max(1, len(watch.owned_rounds)),
@@ -248,7 +244,7 @@ def _vouched(seats: list[int], k: int) -> bool:
     """Every living seat has its quorum."""
     size = min(2 * k + 1, len(seats) - 1)
     return all(
-        sum(not seats[i - step] for step in range(1, size + 1)) >= quorum(size)
+        sum(not seats[i - step] for step in range(1, size + 1)) >= need_alive(size)
         for i, gone in enumerate(seats)
         if not gone
     )
