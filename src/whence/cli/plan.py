@@ -11,7 +11,7 @@ from whence.cli.show import console, progress
 from whence.core.config import MS
 from whence.errors import ConfigError
 from whence.lab import plan as planner
-from whence.lab.plan import ABSOLUTE, ERRORS, Plan, Question
+from whence.lab.plan import ABSOLUTE, ERRORS, ClusterPlan, PlanQuestion
 from whence.lab.sim.settings import to_toml
 
 
@@ -19,7 +19,7 @@ def plan(args: argparse.Namespace) -> int:
     """Answer a question. Exit code 1: a prediction missed its stated error when it was checked."""
     if args.toml and (args.json or args.check):
         raise ConfigError("--toml prints a scenario, and nothing else: leave --json and --check out")
-    question = Question(
+    question = PlanQuestion(
         members=args.members,
         publishers=args.publishers,
         rate=args.rate,
@@ -41,7 +41,7 @@ def plan(args: argparse.Namespace) -> int:
     return _checked(args, found)
 
 
-def _print(args: argparse.Namespace, found: Plan) -> None:
+def _print(args: argparse.Namespace, found: ClusterPlan) -> None:
     if args.json:
         print(msgspec.json.encode(found).decode())
         return
@@ -55,7 +55,7 @@ def _print(args: argparse.Namespace, found: Plan) -> None:
         show.print(f"note: {note}", markup=False)
 
 
-def lines(p: Plan) -> list[tuple[str, str, str]]:
+def lines(p: ClusterPlan) -> list[tuple[str, str, str]]:
     """What is printed: name, value, formula."""
     q = p.question
     good = {name: stated for name, (stated, _) in ERRORS.items()}
@@ -97,7 +97,7 @@ def lines(p: Plan) -> list[tuple[str, str, str]]:
     ]
 
 
-def other_modes(found: Plan) -> list[str]:
+def other_modes(found: ClusterPlan) -> list[str]:
     """The same question in the other modes, in one sentence each, and which of them `--mode auto` chooses."""
     q = found.question
     said = []
@@ -118,7 +118,7 @@ def _nines(probability: float) -> str:
     return f"1 - {1 - probability:.1e}" if probability > 0.9999 else f"{probability:.6f}"
 
 
-def _checked(args: argparse.Namespace, found: Plan) -> int:
+def _checked(args: argparse.Namespace, found: ClusterPlan) -> int:
     from whence.lab.paper.ccc11.planner import check
 
     with progress("simulating") as tick:

@@ -227,8 +227,5 @@ def _summary(values: array[int]) -> dict[str, float]:
     if not values:
         return {}
     ordered = sorted(values)
-    return {
-        "mean": sum(ordered) / len(ordered) / 1e6,
-        "p50": quantile(ordered, 0.5) / 1e6,
-        "p99": quantile(ordered, 0.99) / 1e6,
-    }
+    found = {"mean": sum(ordered) / len(ordered), "p50": quantile(ordered, 0.5), "p99": quantile(ordered, 0.99)}
+    return {name: ns / 1e6 for name, ns in found.items()}

@@ -20,7 +20,7 @@ from whence.core.config import MS, Config
 from whence.core.member import Member
 from whence.core.ring.config import need_alive
 from whence.errors import UsageError
-from whence.lab.sim.actions import Coordinate, Crash
+from whence.lab.sim.actions import CoordinateAction, Crash
 from whence.lab.sim.run import run as simulate
 from whence.lab.sim.scenario import parse
 from whence.lab.sim.settings import to_toml
@@ -187,10 +187,10 @@ def _summary(s: RingRun, watch: _Watch, wanted: Mapping[str, int]) -> dict[str, 
     }
 
 
-def schedule(s: RingRun) -> tuple[list[Crash | Coordinate], dict[str, int]]:
+def schedule(s: RingRun) -> tuple[list[Crash | CoordinateAction], dict[str, int]]:
     """The crashes and the joins that follow, and the joins that count. Place 0 is the founder's."""
     rng = random.Random(f"{s.seed}/lives")
-    actions: list[Crash | Coordinate] = []
+    actions: list[Crash | CoordinateAction] = []
     judged: dict[str, int] = {}
     following = s.places
     for place in range(0 if s.founder else 1, s.places):
@@ -204,7 +204,7 @@ def schedule(s: RingRun) -> tuple[list[Crash | Coordinate], dict[str, int]]:
                 break
             actions.append(Crash(at=round(at * ROUND), who=f"n{who}"))
             who, begun, following = following, at, following + 1
-            actions.append(Coordinate(at=round(at * ROUND), who=f"n{who}"))
+            actions.append(CoordinateAction(at=round(at * ROUND), who=f"n{who}"))
             at += 1
     return sorted(actions, key=lambda a: a.at), judged
 

@@ -14,7 +14,7 @@ from whence.errors import UsageError
 from whence.lab import plan as planner
 from whence.lab.paper.frame import Progress, Row, RunOptions, Statistics, Study, run_all
 from whence.lab.paper.plots import COLOURS, panels
-from whence.lab.plan import ABSOLUTE, ERRORS, Plan, Question
+from whence.lab.plan import ABSOLUTE, ERRORS, ClusterPlan, PlanQuestion
 from whence.lab.sim.meter import Frames, Meter
 from whence.lab.sim.run import run
 from whence.lab.sim.scenario import parse
@@ -46,7 +46,7 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
 class Check(msgspec.Struct, frozen=True, kw_only=True):
     """A plan, simulated."""
 
-    question: Question
+    question: PlanQuestion
     seeds: int
     events: int
     compared: tuple[Compared, ...]
@@ -57,7 +57,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
         return all(c.within for c in self.compared)
 
 
-def simulated(question: Question, rounds: int) -> Plan:
+def simulated(question: PlanQuestion, rounds: int) -> ClusterPlan:
     """The plan for a cluster in the simulator, with its short names and few events."""
     first = planner.plan_cluster(question)
     seq = max(1, round(question.rate * first.round_ms / 1e3 * rounds / 2))
@@ -68,12 +68,12 @@ def simulated(question: Question, rounds: int) -> Plan:
 def point(setting: Mapping[str, Any]) -> dict[str, Any]:
     """Simulate a plan once: `question`, `rounds`, `seed` in, `Frames` out."""
     rounds = int(setting["rounds"])
-    plan = simulated(msgspec.convert(setting["question"], Question), rounds)
+    plan = simulated(msgspec.convert(setting["question"], PlanQuestion), rounds)
     frames = simulate(plan, rounds, int(setting["seed"]))
     return dict(msgspec.to_builtins(frames))
 
 
-def simulate(plan: Plan, rounds: int, seed: int) -> Frames:
+def simulate(plan: ClusterPlan, rounds: int, seed: int) -> Frames:
     """Run the plan's scenario and measure its frames."""
     start, stop, span = (round(r * plan.round_ms * 1e6) for r in planner.window(plan, rounds))
     spread = round(planner.ramp(plan) * plan.round_ms * 1e6)
@@ -84,14 +84,14 @@ def simulate(plan: Plan, rounds: int, seed: int) -> Frames:
     return meter.result()
 
 
-def rounds_for(plan: Plan, events: int) -> int:
+def rounds_for(plan: ClusterPlan, events: int) -> int:
     """Rounds for about this many events: at least 30, and no more than `MESSAGES` allows."""
     most = MESSAGES // (plan.question.members * plan.fanout)
     return max(30, min(most, round(events / plan.load)))
 
 
 def check(
-    questions: Sequence[Question],
+    questions: Sequence[PlanQuestion],
     seeds: int,
     events: int,
     master: str | None = None,
@@ -114,7 +114,7 @@ def check(
     return checks
 
 
-def compare(plan: Plan, frames: Sequence[Frames], rounds: int) -> Check:
+def compare(plan: ClusterPlan, frames: Sequence[Frames], rounds: int) -> Check:
     """Predictions beside measurements. Bytes are predicted for the events actually published: under heavy loss a
     publisher may lose its ticket for a while."""
     total = sum(f.frames for f in frames)
@@ -144,7 +144,7 @@ def _mean(values: list[float]) -> Estimate:
     return mean("", values) if len(values) > 1 else exact("", values[0])
 
 
-def _compared(plan: Plan, name: str, measured: Estimate) -> Compared:
+def _compared(plan: ClusterPlan, name: str, measured: Estimate) -> Compared:
     stated, error = ERRORS[name][0], planner.error(name, plan.question.members)
     predicted = getattr(plan, name)
     least, most = plan.latency_p99_between_ms if name == "latency_p99_ms" else (predicted, predicted)
@@ -165,7 +165,7 @@ def _compared(plan: Plan, name: str, measured: Estimate) -> Compared:
     )
 
 
-def questions(count: int, seed: int) -> list[Question]:
+def questions(count: int, seed: int) -> list[PlanQuestion]:
     """Random settings: small enough to simulate, with varied load, loss, crashes and targets (most of them so low that
     failures can be counted)."""
     rng = random.Random(f"{seed}/questions")
@@ -176,7 +176,7 @@ def questions(count: int, seed: int) -> list[Question]:
         latency_ms = round(10 ** rng.uniform(0, 2))
         load = 10 ** rng.uniform(-0.5, 0.9)  # events a round of ten latencies
         found.append(
-            Question(
+            PlanQuestion(
                 members=members,
                 publishers=publishers,
                 rate=round(load / publishers / (10 * latency_ms / 1e3), 4),
