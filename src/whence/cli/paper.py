@@ -57,7 +57,7 @@ def paper(args: argparse.Namespace) -> int:
                 outcome, files = every.one(one, options, out)
         except KeyboardInterrupt:
             if one is None:
-                print(f"whence: what is finished is in {out}; the same command does the rest", file=sys.stderr)
+                print(f"whence: finished experiments are in {out}; the same command continues", file=sys.stderr)
             raise
     if one is None:
         _table(results, args.json)
