@@ -11,7 +11,7 @@ from whence.cli.show import console, progress
 from whence.core.config import MS
 from whence.errors import ConfigError
 from whence.lab import plan as planner
-from whence.lab.plan import ABSOLUTE, ERRORS, Plan, Question
+from whence.lab.plan import ABSOLUTE, ERRORS, ClusterPlan, PlanQuestion
 from whence.lab.sim.settings import to_toml
 
 
@@ -22,7 +22,7 @@ def plan(args: argparse.Namespace) -> int:
     names = ("members", "publishers", "rate", "loss", "crash", "target", "payload", "order")
     same = {name: getattr(args, name) for name in names}
     same["mode"] = "eager" if args.mode == "auto" else args.mode
-    question = Question(**same, latency_ns=round(args.latency * MS))
+    question = PlanQuestion(**same, latency_ns=round(args.latency * MS))
     found = planner.choose(question) if args.mode == "auto" else planner.plan_cluster(question)
     if args.toml:
         print(to_toml(planner.scenario(found)), end="")
@@ -33,7 +33,7 @@ def plan(args: argparse.Namespace) -> int:
     return 0
 
 
-def _print(args: argparse.Namespace, found: Plan) -> None:
+def _print(args: argparse.Namespace, found: ClusterPlan) -> None:
     if args.json:
         print(msgspec.json.encode(found).decode())
         return
@@ -47,7 +47,7 @@ def _print(args: argparse.Namespace, found: Plan) -> None:
         show.print(f"note: {note}", markup=False)
 
 
-def lines(p: Plan) -> list[tuple[str, str, str]]:
+def lines(p: ClusterPlan) -> list[tuple[str, str, str]]:
     """What is printed: name, value, formula."""
     q = p.question
     good = {name: stated for name, (stated, _) in ERRORS.items()}
@@ -80,7 +80,7 @@ def lines(p: Plan) -> list[tuple[str, str, str]]:
     ]
 
 
-def other_modes(found: Plan) -> list[str]:
+def other_modes(found: ClusterPlan) -> list[str]:
     """The same question in the other modes, in one sentence each, and which of them `--mode auto` chooses."""
     q = found.question
     said = []
@@ -101,7 +101,7 @@ def _nines(probability: float) -> str:
     return f"1 - {1 - probability:.1e}" if probability > 0.9999 else f"{probability:.6f}"
 
 
-def _checked(args: argparse.Namespace, found: Plan) -> int:
+def _checked(args: argparse.Namespace, found: ClusterPlan) -> int:
     from whence.lab.paper.ccc11.predict import check
 
     with progress("simulating") as tick:

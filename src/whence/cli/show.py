@@ -16,7 +16,7 @@ from rich.table import Table
 from whence.audit.judge import promise
 
 if TYPE_CHECKING:
-    from whence.lab.sim.tally import Report
+    from whence.lab.sim.tally import RunReport
 
 _COUNTS = (
     *("members", "published", "delivered", "lost", "late", "over_gap", "inversions", "duplicates", "asked"),
@@ -102,7 +102,7 @@ def soak_table(orders: Mapping[str, Mapping[str, int]]) -> Table:
     return table
 
 
-def report_tables(report: Report) -> Iterator[Table]:
+def report_tables(report: RunReport) -> Iterator[Table]:
     """The report of one run, as tables."""
     events = Table(title=f"{report.scenario}, seed {report.seed}: {report.virtual_s:g} s of virtual time")
     events.add_column("events")
