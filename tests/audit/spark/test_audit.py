@@ -39,8 +39,8 @@ def test_a_picture_of_a_violation(tmp_path: Path) -> None:
     at_q += [step("p#1", k, "receive", B) for k in range(30)]
     rows = triangle(*at_q)
     table, audited = table_of(rows), judge(rows)
-    wrong = results.violations(audited, "r", "c")
-    assert draw(table, audited.coded, wrong, "r", "c", str(tmp_path)) == [file_name("r", "c", "causal")]
+    wrong = results.violations(audited)
+    assert draw(table, audited.coded, wrong, str(tmp_path)) == [file_name("r", "c", "causal")]
     (file,) = (tmp_path / "shiviz").iterdir()
     assert file.name == file_name("r", "c", "causal") and file.name.startswith("r-c-causal-")
     log = shiviz.load_log(file, shiviz.EXPRESSION)
@@ -221,7 +221,7 @@ def test_functions_from_dataframe_to_dataframe(
         trace.append_many(rows)
     events = ingest.events(ingest.raw(spark, [tmp_path]))
     again = judge([row for row in rows if row.run == "again"])
-    expected = {(v["member"], v["lseq"]): v["verdict"] for v in results.verdicts(again, "r", "c").to_pylist()}
+    expected = {(v["member"], v["lseq"]): v["verdict"] for v in results.verdicts(again).to_pylist()}
     with judge_frame(events) as judged:
         found, broken, members = judged.verdicts.collect(), judged.violations.count(), judged.members.count()
     for run in {row.run for row in rows}:

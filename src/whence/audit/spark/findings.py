@@ -1,4 +1,4 @@
-"""One run of one cluster, judged in a task; and the two ways in which what is found leaves it.
+"""Runs of clusters, judged in a task, many in one call; and the two ways in which what is found leaves it.
 
 As rows (`as_rows`): one DataFrame of all findings, a struct column for each table of which a row fills one. A table is
 a column of it, so one pass over the trace makes all of them. As files (`as_files`): the task writes the tables itself,
@@ -15,14 +15,11 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from whence.audit.judge.batch import rated
+from whence.audit.judge.batch import audited as judged_runs
 from whence.audit.judge.batch import tables as results
-from whence.audit.judge.batch.audited import Audited, audited, everybody
-from whence.audit.judge.batch.audited import doubts as doubts_of
-from whence.audit.judge.batch.audited import found as found_in
+from whence.audit.judge.batch.audited import Audited
 from whence.audit.judge.batch.coding import code
 from whence.audit.judge.batch.compiled import interpreted
-from whence.audit.judge.batch.sparse import sparse as exceptions_of
 from whence.audit.spark import ingest
 from whence.audit.spark.parts import Group, Parts
 from whence.audit.spark.pictures import draw
@@ -61,17 +58,15 @@ class Terms:
 
 
 class Judged(NamedTuple):
-    """What was found in a run, or in a part of one."""
+    """What was found in runs, or in a part of one."""
 
-    run: str
-    cluster: str
     tables: dict[str, pa.Table]
     summary: Summary
     rows: pa.Table | None = None
     """The input, and below the same coded: where pictures can be drawn from it."""
     audited: Audited | None = None
-    passed: tuple[str, bytes] | None = None
-    """For other tasks: what it is, and the thing itself."""
+    passed: tuple[str, str, str, bytes] | None = None
+    """For other tasks: of which run and cluster it is, what it is, and the thing itself."""
 
 
 def few(rows: int) -> bool:
@@ -81,25 +76,26 @@ def few(rows: int) -> bool:
     return _judged <= INTERPRETED
 
 
-def judge_run(table: pa.Table, run: str, cluster: str, terms: Terms) -> Judged:
-    """Judge all rows of a run of a cluster (columns `READ` without run and cluster, `file`, `position`)."""
+def judge_runs(table: pa.Table, terms: Terms) -> Judged:
+    """Judge all rows of some runs (columns `READ`, `file`, `position`)."""
     with interpreted(few(table.num_rows)):
-        a = audited(code(table, complete=terms.complete))
-        members = results.members(a, run, cluster)
-        rates, doubted = rated.judged(map(rated.sample, [a]), everybody(a), doubts_of(a), terms.error_rate)
-        wrong = results.violations_table([*found_in(a), *rated.wrong(rates)], run, cluster)
+        a = judged_runs.audited(code(table, complete=terms.complete))
+        members, runs = results.members(a), a.coded.runs
+        doubts = judged_runs.doubts(a)
+        rates = judged_runs.rates(a, doubts, terms.error_rate)
+        wrong = results.violations_table([*judged_runs.found(a), *judged_runs.too_many(rates)], runs)
         found = {
-            "verdicts": results.verdicts(a, run, cluster),
+            "verdicts": results.verdicts(a),
             "violations": wrong,
             "members": members,
-            "rates": results.rates_table(rates, run, cluster),
-            "doubts": results.doubts_table(doubted, run, cluster),
+            "rates": results.rates_table(rates, runs),
+            "doubts": results.doubts_table(doubts, runs),
             "quarantine": ingest.bad_table(conflicts(table, a.coded.conflicts.tolist())),
         }
     summary = summed(a, members, wrong, table.num_rows)
-    summary.doubt(doubted)
-    summary.rate(rates)
-    return Judged(run, cluster, found, summary, table, a)
+    summary.doubt(found["doubts"])
+    summary.rate(rate for _, rate in rates)
+    return Judged(found, summary, table, a)
 
 
 def task_number() -> int:
@@ -111,7 +107,7 @@ def task_number() -> int:
 
 def refused(bad: pa.Table) -> Judged:
     """What is no row."""
-    return Judged("", "", {"quarantine": bad}, Summary())
+    return Judged({"quarantine": bad}, Summary())
 
 
 # -- out of a task
@@ -156,15 +152,14 @@ def _batch(schema: pa.Schema, filled: dict[str, Any], rows: int) -> pa.RecordBat
 
 
 def _passed(judged: Judged) -> Any:
-    what, blob = judged.passed or ("", b"")
-    return pa.array([{"run": judged.run, "cluster": judged.cluster, "what": what, "blob": blob}], _LEFT)
+    return pa.array([dict(zip(("run", "cluster", "what", "blob"), judged.passed or (), strict=True))], _LEFT)
 
 
 def _shortened(tables: dict[str, pa.Table], sparse: bool) -> dict[str, pa.Table]:
     """These tables, with sparse verdicts if they are wanted."""
     if not sparse or "verdicts" not in tables:
         return tables
-    exceptions, ranges = exceptions_of(tables["verdicts"])
+    exceptions, ranges = results.sparse(tables["verdicts"])
     return {**tables, "verdicts": exceptions, "in_order": ranges}
 
 
@@ -183,8 +178,8 @@ def as_files(stage: str, kind: str, sparse: bool = False) -> Out:
                     parts.write(name, table)
                 total.add(judged.summary)
                 if judged.rows is not None and judged.audited is not None and len(pictures) < PICTURES:
-                    wrong, whose = judged.tables["violations"], (judged.run, judged.cluster)
-                    pictures += draw(judged.rows, judged.audited.coded, wrong, *whose, stage)
+                    most = PICTURES - len(pictures)
+                    pictures += draw(judged.rows, judged.audited.coded, judged.tables["violations"], stage, most)
                 if judged.passed is not None:
                     yield _batch(_SUMS, {"passed": _passed(judged)}, 1)
         total.pictures = len(pictures)

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from whence.audit.judge.batch.tables import violations_table
-from whence.audit.judge.clocks import Step, judge
+from whence.audit.judge.clocks import ClockStep, judge
 from whence.audit.spark.ingest import Bad, bad_table, raw_rows
 from whence.audit.spark.json_lines import RAW_LIMIT
 from whence.audit.spark.place import found
@@ -132,8 +132,9 @@ def _judge_run(run: pa.Table) -> pa.Table:
     ordered = run.sort_by([("line", "ascending"), ("lseq", "ascending")])
     columns = (ordered[name].to_pylist() for name in ("member", "clock", "lseq", "line"))
     clocked = ((member, _clock(clock), lseq, line) for member, clock, lseq, line in zip(*columns, strict=True))
-    found = judge(Step(host, clock[host], clock, lseq, line) for host, clock, lseq, line in clocked)
-    return violations_table(found, run["run"][0].as_py() if len(run) else "", "")
+    found = judge(ClockStep(host, clock[host], clock, lseq, line) for host, clock, lseq, line in clocked)
+    whose = (str(run["run"][0].as_py()) if len(run) else "", "")
+    return violations_table(((0, finding) for finding in found), [whose])
 
 
 # -- the whole job

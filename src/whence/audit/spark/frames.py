@@ -168,7 +168,7 @@ def buckets(runs: dict[Run, int], limit: int) -> int:
 
 # -- of each run by itself
 
-Make = Callable[[Audited, str, str], pa.Table]
+Make = Callable[[Audited], pa.Table]
 
 
 def past(df: DataFrame) -> DataFrame:
@@ -185,8 +185,7 @@ def _of_runs(df: DataFrame, table: str, make: Make) -> DataFrame:
     schema = arrow_schema(table)
 
     def of_run(rows: pa.Table) -> pa.Table:
-        named = rows.slice(0, 1).to_pylist()[0]
         with interpreted(few(rows.num_rows)):
-            return make(audited(code(rows)), named["run"], named["cluster"]).cast(schema)
+            return make(audited(code(rows))).cast(schema)
 
     return gate.rows(df).select(*READ).groupBy("run", "cluster").applyInArrow(of_run, spark_schema(table))

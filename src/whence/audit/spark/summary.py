@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -69,15 +70,17 @@ class Summary:
         self.rates = _sum(self.rates, other.rates)
         self.rated = (self.rated + other.rated)[:SHOWN]
 
-    def doubt(self, found: list[Doubt]) -> None:
-        """What cannot be judged in a run."""
-        self.doubts = sum(doubt.count for doubt in found)
-        self.unjudged = [str(doubt) for doubt in found[:SHOWN]]
+    def doubt(self, table: pa.Table) -> None:
+        """What cannot be judged: the table `doubts`."""
+        self.doubts = sum(map(int, filter(None, table["deliveries"].to_pylist())))
+        first = table.slice(0, SHOWN).to_pylist()
+        self.unjudged = [str(Doubt(row["member"], row["reason"], row["deliveries"])) for row in first]
 
-    def rate(self, found: list[Rate]) -> None:
-        """The error rate of a run."""
-        self.rates = dict(Counter(rate.outcome for rate in found))
-        self.rated = [str(rate) for rate in found]
+    def rate(self, found: Iterable[Rate]) -> None:
+        """The error rates of runs."""
+        rates = list(found)
+        self.rates = dict(Counter(rate.outcome for rate in rates))
+        self.rated = [str(rate) for rate in rates[:SHOWN]]
 
     @property
     def sure(self) -> bool:
@@ -95,7 +98,7 @@ def _sum(a: dict[str, int], b: dict[str, int]) -> dict[str, int]:
 
 
 def summed(a: Audited, members: pa.Table, wrong: pa.Table, rows: int) -> Summary:
-    """What was found in a run, in numbers."""
+    """What was found in runs, in numbers."""
 
     def total(name: str) -> int:
         return sum(map(int, filter(None, members[name].to_pylist())))
@@ -103,9 +106,9 @@ def summed(a: Audited, members: pa.Table, wrong: pa.Table, rows: int) -> Summary
     names = ("in_order", "inverted", "over_gap", "after_gap", "duplicates", "unknown")
     return Summary(
         rows=rows,
-        runs=1,
+        runs=len(a.coded.runs),
         members=members.num_rows,
-        published=len(a.past.origin),
+        published=len(a.coded.known.origin),
         deliveries=total("deliveries"),
         verdicts=dict(zip(NAMES, map(total, names), strict=True)),
         **counted(wrong),
@@ -131,6 +134,6 @@ def conflicts(table: pa.Table, rows: list[int]) -> list[Bad]:
     for row in picked(table, np.array(rows, np.int64)):
         file, position = row.pop("file"), row.pop("position")
         why = f"step {row['lseq']} of {row['member']} is told of in different ways"
-        said = {name: value for name, value in row.items() if value is not None}
+        said = {name: value for name, value in row.items() if value is not None and name not in ("run", "cluster")}
         out.append(Bad(file, position, why, json.dumps(said)[:RAW_LIMIT]))
     return out
