@@ -165,7 +165,7 @@ def test_the_model_of_section_4_4() -> None:
 def test_lives_of_coordinators() -> None:
     actions, judged = availability_run.schedule(availability_run.RingRun(tickets=12, alpha=0.5, failure=0.1))
     crashed = [a.who for a in actions if isinstance(a, availability_run.Crash)]
-    joined = [a.who for a in actions if isinstance(a, availability_run.Coordinate)]
+    joined = [a.who for a in actions if isinstance(a, availability_run.CoordinateAction)]
     assert len(crashed) == len(joined) > 10 and "n0" not in crashed
     assert len(set(crashed)) == len(crashed) and set(judged) <= set(joined)
 
