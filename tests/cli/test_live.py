@@ -28,8 +28,8 @@ from whence.cli.connect import joining
 from whence.cli.parser import parser
 from whence.cli.streams import Lines, PipeWriter, printable
 from whence.lab.sim.scenario import config_of, load
+from whence.live.metrics import ask
 from whence.live.net import keys
-from whence.live.net.metrics import ask
 
 
 @pytest.fixture(scope="module")

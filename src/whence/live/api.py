@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from importlib import import_module
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar, Unpack
 
 import msgspec
@@ -316,9 +315,7 @@ class Join:
         entry.keep_peers(node)
         return cluster
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         assert self._cluster is not None
         try:
             await finish(self._cluster.leave())
