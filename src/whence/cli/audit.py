@@ -56,8 +56,8 @@ def audit(args: argparse.Namespace) -> int:
         raise UsageError("--format shiviz reads and writes on this machine only: copy the logs here first")
     if is_local(args.out) and Path(args.out).is_file():
         raise UsageError(f"--out {args.out} is a file; name a directory")
-    if args.engine == "local" and (args.format == "shiviz" or args.measure or args.master or args.follow):
-        raise UsageError("--format shiviz, --measure, --master and --follow need Spark: leave --engine local out")
+    if args.engine == "local" and (args.format == "shiviz" or args.measure or args.master):
+        raise UsageError("--format shiviz, --measure and --master need Spark: leave --engine local out")
     Terms(args.complete, args.error_rate)
     if args.follow:
         from whence.cli.watch import watch
