@@ -123,7 +123,7 @@ def gather(rows: Iterable[Row], found: Verdicts, *, title: str, about: str, comm
     end = max((row.t_ns for row in steps), default=0)
     seconds = max((end - start) / 1e9, 1e-3)
     kinds = Counter(row.kind for row in steps)
-    published_at = {row.event: row.t_ns for row in steps if row.kind == "publish" and row.event is not None}
+    published = {row.event: row for row in steps if row.kind == "publish" and row.event is not None}
     return Facts(
         title=title,
         about=about,
@@ -140,7 +140,7 @@ def gather(rows: Iterable[Row], found: Verdicts, *, title: str, about: str, comm
         given_up=sum(row.kind == "recover" and (row.reason or "").startswith("give up") for row in steps),
         steps=len(steps),
         found=found,
-        latency_ms=_latencies(steps, published_at),
+        latency_ms=_latencies(steps, published),
         windows=_windows(steps, start, seconds),
         loads=_loads(steps),
         tenures=_tenures(steps, start, end),
@@ -190,11 +190,11 @@ def address(member: str) -> str:
     return member.rpartition("#")[0] or member
 
 
-def _latencies(steps: list[Row], published_at: dict[str, int], most: int = 50_000) -> list[float]:
+def _latencies(steps: list[Row], published: dict[str, Row], most: int = 50_000) -> list[float]:
     found = [
-        (row.t_ns - published_at[row.event]) / 1e6
+        (row.t_ns - published[row.event].t_ns) / 1e6
         for row in steps
-        if row.kind == "deliver" and row.event in published_at and row.member != row.origin
+        if row.kind == "deliver" and row.event in published and row.member != published[row.event].member
     ]
     found.sort()
     return found if len(found) <= most else [found[i * len(found) // most] for i in range(most)]

@@ -31,8 +31,7 @@ from whence.audit.judge.batch.kernel import Past
 from whence.audit.judge.batch.outline import Shared
 from whence.audit.spark import carried, ingest
 from whence.audit.spark.blocks import Run, pack, unpacked
-from whence.audit.spark.findings import Judged, Out, Terms, few
-from whence.audit.spark.summary import Summary, conflicts, counted, summed
+from whence.audit.spark.findings import Judged, Out, Summary, Terms, conflicts, counted, few, summed
 
 BUCKET_ROWS: Final = 4_000_000
 """Rows of members that are judged together, at most."""
@@ -276,7 +275,8 @@ def _found(run: Run, table: pa.Table, a: Audited, shared: Shared) -> Judged:
     }
     summary = summed(a, members, wrong, table.num_rows)
     summary.runs = summary.published = 0
-    return Judged(*run, made, summary, passed=("ended 0", carried.packed(spread.ended(a, shared, members))))
+    ended = carried.packed(spread.ended(a, shared, members))
+    return Judged(*run, made, summary, rows=table, passed=("ended 0", ended))
 
 
 # -- at the end
