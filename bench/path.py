@@ -83,8 +83,8 @@ async def _measure(publishes: int, batch: int, lone: bool) -> tuple[Samples, int
         for _ in range(MEMBERS):
             host = await stack.enter_async_context(whence.Host(secret=b"\x09" * 32))
             options: dict[str, Any] = {"host": host, "tickets": 5, "timeout": 60.0}
-            seeds = [c.address for c in clusters[:1]]
-            entering = whence.join("bench", seeds, **options) if seeds else whence.found("bench", **options)
+            contacts = [c.address for c in clusters[:1]]
+            entering = whence.join("bench", contacts, **options) if contacts else whence.create("bench", **options)
             clusters.append(await stack.enter_async_context(entering))
         got, arrived = 0, asyncio.Event()
 

@@ -23,7 +23,7 @@ from whence.lab.sim.run import play, run
 from whence.lab.sim.scenario import parse
 from whence.lab.sim.world import World
 
-RINGS = ("council", "neighbours", "basic")
+RINGS = ("council", "neighbours")
 SIZES = (2, 4, 8)
 """Coordinators before the newcomer."""
 SEEDS = 3

@@ -189,8 +189,8 @@ async def _live(mode: str, members: int, rate: float, seconds: float) -> Row:
         clusters: list[whence.Cluster] = []
         for i in range(members):
             options: dict[str, Any] = {"insecure": True, "settings": settings, "tickets": 4, "timeout": 60.0}
-            seeds = [c.address for c in random.Random(i).sample(clusters, min(2, len(clusters)))]
-            entering = whence.join("bench", seeds, **options) if seeds else whence.found("bench", **options)
+            contacts = [c.address for c in random.Random(i).sample(clusters, min(2, len(clusters)))]
+            entering = whence.join("bench", contacts, **options) if contacts else whence.create("bench", **options)
             clusters.append(await stack.enter_async_context(entering))
 
         async def read(cluster: whence.Cluster) -> None:

@@ -53,11 +53,13 @@ HOW: dict[str, Any] = {"insecure": True, "order": "reliable"}  # causal, and no 
 
 async def main() -> None:
     async with (
-        whence.found("lobby", **HOW) as for_ann,
+        whence.create("lobby", **HOW) as for_ann,
         whence.join("lobby", [for_ann.address], **HOW) as for_eve,
-        whence.found("hall", **HOW) as for_bob,
+        whence.create("hall", **HOW) as for_bob,
         whence.join("hall", [for_bob.address], **HOW) as for_zoe,
-        Bridge({"lobby": {"seeds": [for_ann.address], **HOW}, "hall": {"seeds": [for_bob.address], **HOW}}) as bridge,
+        Bridge(
+            {"lobby": {"contacts": [for_ann.address], **HOW}, "hall": {"contacts": [for_bob.address], **HOW}}
+        ) as bridge,
     ):
         carrying = asyncio.create_task(bridge.run())
         readers = [asyncio.create_task(listen(cluster)) for cluster in (for_eve, for_zoe)]

@@ -51,7 +51,7 @@ async def main() -> None:
         return {"secret": secret, "order": "reliable", "faults": Faults(0.2, seed=number)}
 
     async with (
-        whence.found("tea", **how(1)) as a,
+        whence.create("tea", **how(1)) as a,
         whence.join("tea", a.address, **how(2)) as b,
         whence.join("tea", a.address, **how(3)) as c,
         a.publisher() as anns,

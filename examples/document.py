@@ -41,10 +41,10 @@ class Desk:
         self.page: Document = objects.document("poem")
 
     @classmethod
-    async def open(cls, stack: AsyncExitStack, name: str, seeds: list[str], **more: Any) -> "Desk":
+    async def open(cls, stack: AsyncExitStack, name: str, contacts: list[str], **more: Any) -> "Desk":
         objects = Objects()
         more |= {"order": "reliable", "state": objects.state, "restore": objects.restore}
-        entry = whence.join("desk", seeds, **more) if seeds else whence.found("desk", **more)
+        entry = whence.join("desk", contacts, **more) if contacts else whence.create("desk", **more)
         cluster = await stack.enter_async_context(entry)
         live = await stack.enter_async_context(Live(objects, cluster))
         return cls(name, objects, cluster, live)
@@ -72,9 +72,9 @@ async def main() -> None:
     async with AsyncExitStack() as stack:
         desks: list[Desk] = []
         for name in VERSES:
-            seeds = [desk.cluster.address for desk in desks]
+            contacts = [desk.cluster.address for desk in desks]
             faults = Faults(0.05, seed=len(desks))
-            desks.append(await Desk.open(stack, name, seeds, secret=secret, faults=faults))
+            desks.append(await Desk.open(stack, name, contacts, secret=secret, faults=faults))
         writing = asyncio.gather(*(desk.write(VERSES[desk.name]) for desk in desks))
         await desks[0].until(length // 2)
         late = await Desk.open(stack, "eve", [desks[0].cluster.address], secret=secret)

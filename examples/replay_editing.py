@@ -91,7 +91,7 @@ async def replay(
             how |= {"transport": transport, "faults": Faults(drop, seed=i)}
             how |= {"state": objects.state, "restore": objects.restore}
             entry = (
-                whence.join("replay", readers[0].cluster.address, **how) if readers else whence.found("replay", **how)
+                whence.join("replay", readers[0].cluster.address, **how) if readers else whence.create("replay", **how)
             )
             cluster = await stack.enter_async_context(entry)
             author = Author(recording, i, cluster.me) if i < len(recording.authors) else None

@@ -32,12 +32,12 @@ class Presence:
         self._stack = stack
 
     @classmethod
-    async def enter(cls, host: whence.Host, region: str, seeds: list[str]) -> "Presence":
+    async def enter(cls, host: whence.Host, region: str, contacts: list[str]) -> "Presence":
         objects, stack = Objects(), AsyncExitStack()
         try:
             how: dict[str, Any] = {"host": host, "order": "reliable", "timeout": 60}
             how |= {"state": objects.state, "restore": objects.restore}
-            entry = whence.join(region, seeds, **how) if seeds else whence.found(region, **how)
+            entry = whence.join(region, contacts, **how) if contacts else whence.create(region, **how)
             cluster = await stack.enter_async_context(entry)
             return cls(cluster, objects, await stack.enter_async_context(Live(objects, cluster)), stack)
         except BaseException:

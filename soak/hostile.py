@@ -133,7 +133,7 @@ async def soak(home: Path, seconds: float, seed: int = 1, max_delay: float = MAX
     for name, role in (("a", "publisher"), ("b", "publisher"), ("r", "receiver")):
         keys.issue(home, name, role)
     async with (
-        whence.found("live", tls=home / "a", order="reliable") as a,
+        whence.create("live", tls=home / "a", order="reliable") as a,
         whence.join("live", [a.address], tls=home / "b", order="reliable") as b,
         whence.join("live", [a.address], tls=home / "r", order="reliable") as r,
         a.publisher(timeout=60) as one,

@@ -69,9 +69,11 @@ class Run:
 
     async def begin(self, listen: str, memory: Path) -> None:
         life = Life(listen, memory)
-        seeds = list(self.up)
+        contacts = list(self.up)
         options: whence.Options = {"insecure": True, "memory": memory, "faults": life.faults}
-        life.entry = whence.join(NAME, seeds, listen, **options) if seeds else whence.found(NAME, listen, **options)
+        life.entry = (
+            whence.join(NAME, contacts, listen, **options) if contacts else whence.create(NAME, listen, **options)
+        )
         life.cluster = await life.entry.__aenter__()
         life.address = life.cluster.address
         life.talk = asyncio.create_task(life.publish())

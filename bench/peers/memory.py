@@ -16,11 +16,11 @@ FURTHER = 40
 async def main() -> None:
     async with AsyncExitStack() as stack:
         host = await stack.enter_async_context(whence.Host(secret=b"\x09" * 32))
-        await stack.enter_async_context(whence.found("0", host=host))
+        await stack.enter_async_context(whence.create("0", host=host))
         await asyncio.sleep(0.5)
         one = rss_mb()
         for number in range(FURTHER):
-            await stack.enter_async_context(whence.found(str(number + 1), host=host))
+            await stack.enter_async_context(whence.create(str(number + 1), host=host))
         await asyncio.sleep(0.5)
         print(json.dumps({"one": one, "each": (rss_mb() - one) / FURTHER}), flush=True)
 

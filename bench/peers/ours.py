@@ -29,7 +29,7 @@ class Ours:
     async def connect(self, addresses: list[str]) -> None:
         job = self._job
         options: dict[str, Any] = {"host": self._host, "order": job.order, "tickets": job.tickets, "timeout": 30.0}
-        self._join = whence.join("bench", addresses[:1], **options) if job.number else whence.found("bench", **options)
+        self._join = whence.join("bench", addresses[:1], **options) if job.number else whence.create("bench", **options)
         self._cluster = await self._join.__aenter__()
         self._reading = asyncio.create_task(self._read())
         self._publisher = await self._cluster.publisher(timeout=30.0).__aenter__()

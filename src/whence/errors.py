@@ -31,10 +31,6 @@ class NoTicket(NotPublished, TimeoutError):
     """There was no ticket in time; the message says why, and what to do."""
 
 
-class LostTicket(NotPublished):
-    """The ring took the ticket away. A `Publisher` gets another by itself; a seat ends with its ticket."""
-
-
 class TimedOut(TimeoutError, WhenceError):
     """A timeout expired before the condition was met."""
 
@@ -50,7 +46,7 @@ class TooFewCopies(TimedOut):
 
 
 class NotJoined(TimeoutError, WhenceError):
-    """The cluster could not be joined in time; the message says which seeds gave no answer."""
+    """The cluster could not be joined in time; the message says which contacts gave no answer."""
 
 
 class NotAccepted(TimeoutError, WhenceError):

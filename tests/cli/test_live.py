@@ -550,7 +550,6 @@ def test_a_witness_and_what_is_said_of_the_council(start: Callable[..., Command]
         ("found lobby --join 127.0.0.1:1 --insecure", "--force says that the others are gone for good"),
         ("found lobby --force --join 127.0.0.1:1 --insecure", "no answer from 127.0.0.1:1"),
         ("witness lobby --insecure", "a witness founds nothing: --join"),
-        ("node --cluster x --insecure --memory redis://x/y", "a voter's memory is a directory, etcd://HOST:PORT/KEY"),
     ],
 )
 def test_what_is_wrong_about_the_council_is_said(args: str, said: str) -> None:

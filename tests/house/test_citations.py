@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-FILES = sorted([*(ROOT / "src").rglob("*.py"), *(ROOT / "tests").rglob("*.py")])
+FILES = sorted([*(ROOT / "src").rglob("*.py"), *(ROOT / "tests" / "core" / "ring").rglob("*.py")])
 PAPERS = r"(?:CCC05|CCC11|PCO17|SURVEY|\bEx\d|the paper|the survey)"  # Ex1 .. are examples of the survey
 
 PAGE = re.compile(r"(?<![\w/.\"])((?:[\w-]+/)*[\w-]+\.md)\b(?:,? \(?\"([^\"]+)\")?")

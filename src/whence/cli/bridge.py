@@ -32,7 +32,7 @@ def _options(side: argparse.Namespace) -> dict[str, Any]:
     if side.tls and side.udp:
         raise UsageError("--tls and --udp exclude each other: TLS protects streams only (--secret-file protects both)")
     return {
-        "seeds": side.join,
+        "contacts": side.join,
         "listen": side.listen,
         "advertise": side.advertise,
         "timeout": side.timeout,

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from whence.core.clock import address_of
 from whence.errors import UsageError
-from whence.live.api import Cluster, Join, Options, OrderName, bootstrap, found, join, run
+from whence.live.api import Cluster, Join, Options, OrderName, bootstrap, create, join, run
 from whence.live.net.keys import read_secret
 from whence.live.net.transport import Faults
 
@@ -26,7 +26,7 @@ CALM_S: Final = 1.0
 
 
 def joining(args: argparse.Namespace) -> Join:
-    """`whence.bootstrap` with `--peers`; `whence.found` without `--join`, or with `--found`; else `whence.join`."""
+    """`whence.bootstrap` with `--peers`; `whence.create` without `--join`, or with `--found`; else `whence.join`."""
     if args.tls and args.udp:
         raise UsageError("--tls and --udp exclude each other: TLS protects streams only (--secret-file protects both)")
     chosen = choose(args)
@@ -50,15 +50,15 @@ def joining(args: argparse.Namespace) -> Join:
             raise UsageError("--peers decides who founds and who joins: leave --join and --found out")
         return bootstrap(args.cluster, [peer for peer in args.peers.split(",") if peer], args.listen, **options)
     if args.found or not args.join:
-        return found(args.cluster, args.listen, seeds=args.join, **options)
+        return create(args.cluster, args.listen, contacts=args.join, **options)
     return join(args.cluster, args.join, args.listen, **options)
 
 
 def entered(cluster: Cluster) -> str:
     """Whether this process founded or joined. One that remembers a council founds nothing (docs/ring.md, rule C0)."""
-    if cluster.founded and cluster.council is not None and cluster.council.number:
+    if cluster.created and cluster.council is not None and cluster.council.number:
         return f"has joined {cluster.name!r} again"
-    return f"has {'founded' if cluster.founded else 'joined'} {cluster.name!r}"
+    return f"has {'founded' if cluster.created else 'joined'} {cluster.name!r}"
 
 
 async def tell_council(cluster: Cluster, notice: Callable[..., object]) -> None:

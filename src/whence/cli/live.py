@@ -72,7 +72,7 @@ examples:
 WITNESS = """\
 examples:
   whence witness lobby --join 127.0.0.1:7001 --listen 127.0.0.1:7009 --insecure
-  whence witness lobby --listen 10.0.0.9:7001 --join 10.0.0.5:7001 --secret-file s.key --memory etcd://10.0.0.2:2379/lobby
+  whence witness lobby --listen 10.0.0.9:7001 --join 10.0.0.5:7001 --secret-file s.key --memory /var/lib/lobby
 
 A witness votes on who may publish, and does nothing else: with it, two publishers survive the loss of either. It keeps
 a few KB, so give --listen a port: started again there, it is the same voter. Run it where a machine is always on.
@@ -89,8 +89,8 @@ after all, both sides publish under the same tickets until they hear of each oth
 """
 
 MEMORY = (
-    "where this member's few KB as a voter are kept: a directory, etcd://HOST:PORT/KEY, sqlite:///FILE?name=ROW, "
-    "k8s://NAMESPACE/NAME, or none (default: the user's state directory, if --listen names a port)"
+    "the directory of this member's voter state, a few KB, or none (default: the user's state directory, if --listen "
+    "names a port)"
 )
 
 SETTINGS = "a scenario file, such as `whence plan --toml` prints: its cluster's settings, the same for all"

@@ -40,7 +40,7 @@ async def _node(args: argparse.Namespace) -> int:
             f"{cluster.address} {entered(cluster)}" + (f", metrics at http://{where}/metrics" if where else ""),
             cluster=args.cluster,
             address=cluster.address,
-            founded=cluster.founded,
+            founded=cluster.created,
             me=cluster.me,
             metrics=where,
         )

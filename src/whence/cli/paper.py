@@ -15,7 +15,7 @@ from rich.table import Table
 from whence.cli.show import console, progress
 from whence.errors import UsageError
 from whence.lab.paper import EXPERIMENTS, PUBLISHED, Experiment
-from whence.lab.paper.claims import Judged, judged, statements
+from whence.lab.paper.claims import STATEMENTS, JudgedClaim, judged
 from whence.lab.paper.claims.page import Results, command, figure, shown, stored
 
 if TYPE_CHECKING:
@@ -74,22 +74,21 @@ def _all(context: Context, out: Path, live: bool) -> tuple[Results, list[Path]]:
         raise
 
 
-def _claims(name: str, found: list[Judged], note: str, files: list[Path], as_json: bool) -> None:
+def _claims(name: str, found: list[JudgedClaim], note: str, files: list[Path], as_json: bool) -> None:
     if as_json:
         claims = msgspec.to_builtins(found)
         print(json.dumps({"experiment": name, "note": note, "claims": claims, "files": list(map(str, files))}))
         return
     table = Table("claim", "wanted", "measured", "verdict", title=name)
     for claim in found:
-        text = f"[dim]earlier, {claim.date}:[/] {escape(claim.text)}" if claim.earlier else escape(claim.text)
-        table.add_row(text, claim.threshold, escape(_measured(claim)), _styled(claim.status))
+        table.add_row(escape(claim.text), claim.threshold, escape(_measured(claim)), _styled(claim.status))
     show = console()
     show.print(table)
     if note:
         show.print(note, markup=False)
 
 
-def _measured(claim: Judged) -> str:
+def _measured(claim: JudgedClaim) -> str:
     return figure(claim.worst) + (f" at {claim.worst.at}" if claim.worst else "")
 
 
@@ -103,18 +102,19 @@ def _table(results: Results, as_json: bool) -> None:
             {
                 "place": s.place,
                 "says": s.says,
-                "verdict": results.verdict(s),
+                "verdict": s.verdict(results.statistics(name)),
                 "depends": s.depends,
-                "command": command(s, results),
-                "claims": msgspec.to_builtins(judged(s.experiment, results.statistics(s.experiment))),
+                "command": command(name, results),
+                "claims": msgspec.to_builtins(judged(name, results.statistics(name))),
             }
-            for s in statements()
+            for name, some in STATEMENTS.items()
+            for s in some
         ]
         print(json.dumps({"statements": found, "experiments": EXPERIMENTS}))
         return
     table = Table("place", "statement", "verdict", "whence paper ...", title="What the papers say, tested")
-    for s in statements():
-        verdict = results.verdict(s)
+    for name, s in ((name, s) for name, some in STATEMENTS.items() for s in some):
+        verdict = s.verdict(results.statistics(name))
         style = STYLE.get(verdict, "cyan")
-        table.add_row(escape(s.place), escape(s.says), f"[{style}]{escape(shown(verdict, s))}[/]", s.experiment)
+        table.add_row(escape(s.place), escape(s.says), f"[{style}]{escape(shown(verdict, s))}[/]", name)
     console().print(table)

@@ -98,7 +98,7 @@ class Requirements(msgspec.Struct, frozen=True, kw_only=True):
     time_to_recover: float | None = None
     """Rounds until a gap is skipped."""
     ring: RingName = DEFAULT_RING
-    """Who decides who may publish (docs/ring.md): `council`, `neighbours` or `basic`."""
+    """Who decides who may publish (docs/ring.md): `council` or `neighbours`."""
     ring_k: int = 1
     ring_round_ns: int | None = None
     delta_ns: int | None = None

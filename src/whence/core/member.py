@@ -27,7 +27,6 @@ from whence.core.clock import AnyFrame, Entry, Incarnation, MemberId, address_of
 from whence.core.config import Config
 from whence.core.order import RANK, Blocked, Numbering, OrderContext, Ordering, Seal
 from whence.core.order import make as make_ordering
-from whence.core.order.buffers import KEPT_BYTES, KEPT_FRAMES, OWN_BYTES, OWN_FRAMES, newest
 from whence.core.order.messages import (
     AckRecover,
     OrderMessage,
@@ -39,6 +38,7 @@ from whence.core.order.messages import (
     SnapshotRequest,
 )
 from whence.core.order.outputs import OrderOutput, OrderSend
+from whence.core.order.recovery import KEPT_BYTES, KEPT_FRAMES, OWN_BYTES, OWN_FRAMES, newest
 from whence.core.ring import NoRing, Ring
 from whence.core.ring import interface as says
 from whence.core.ring import make as make_ring

@@ -1,4 +1,4 @@
-"""What an application writes against: found or join a cluster, read its events, publish.
+"""What an application writes against: create or join a cluster, read its events, publish.
 
     async with whence.join("lobby", ["127.0.0.1:7001"], secret=...) as cluster, cluster.publisher() as publisher:
         await publisher.publish(b"hello")
@@ -38,7 +38,7 @@ from whence.live.net.roles import PublisherSeal
 from whence.live.net.standing import owners
 from whence.live.net.transport import parse_address
 from whence.live.options import Options
-from whence.live.publisher import Coordination, Publisher, Seat, Tickets, finish
+from whence.live.publisher import Publisher, Tickets, finish
 
 T = TypeVar("T")
 
@@ -105,7 +105,7 @@ class Cluster:
 
     @property
     def address(self) -> str:
-        """`host:port`: what others give as a seed."""
+        """`host:port`: what others give as a contact."""
         return address_of(self._node.me)
 
     @property
@@ -114,8 +114,8 @@ class Cluster:
         return self._node.member.order
 
     @property
-    def founded(self) -> bool:
-        """Whether this process founded the cluster, or its ring, rather than joined it."""
+    def created(self) -> bool:
+        """Whether this process created the cluster, or its ring, rather than joined it."""
         return self._entry.founder
 
     @property
@@ -236,19 +236,13 @@ class Cluster:
         applications whose reader waits for something else, such as a bridge."""
         return Publisher(self._tickets, timeout, wait_for_reader)
 
-    def coordinate(self, timeout: float = 10.0) -> Coordination:
-        """A block with one ticket, for those who want the seat itself. Entering waits for a ticket, or raises NoTicket;
-        publishing raises LostTicket when the ring takes it away; leaving gives it back. The founder keeps its ticket
-        until it leaves the cluster: without a coordinator there is no ring."""
-        return Coordination(self._tickets, timeout)
-
-    async def found(self, *, force: bool) -> None:
-        """Found the ring again at this member, because its council is lost for good: the only decision that is left to
-        people (docs/ring.md, rule C0). If voters that do not answer live after all, their side and this one publish
+    async def recreate(self, *, force: bool) -> None:
+        """Create the ring again at this member, because its council is lost for good: an operator override
+        (docs/ring.md, rule C0). If voters that do not answer live after all, their side and this one publish
         under the same tickets until they hear of each other. Raises UsageError while an owner, or enough voters to go
         on, are heard."""
         if not force:
-            raise UsageError("the council decides who founds the ring again; found(force=True) says that it is lost")
+            raise UsageError("the council decides who creates the ring again; recreate(force=True) overrides it")
         await force_found(self._node, lease_ns())
 
     async def leave(self) -> None:
@@ -281,7 +275,7 @@ class Cluster:
 
 
 class Join:
-    """`async with whence.join(...) as cluster`, or `whence.found(...)`."""
+    """`async with whence.join(...) as cluster`, or `whence.create(...)`."""
 
     def __init__(self, entry: Entry, own_host: bool) -> None:
         self._entry = entry
@@ -315,10 +309,10 @@ class Join:
             raise UsageError(f"{node.cluster!r} was not joined: {node.refused}")
         if not joined:
             raise NotJoined(
-                f"{node.cluster!r}: {len(entry.contacts)} members answered, but none gave its state within "
+                f"{node.cluster!r}: {len(entry.met)} members answered, but none gave its state within "
                 f"{entry.timeout:g} s. A member gives it when its application asks for the next event: is it reading?"
             )
-        if entry.contacts and not entry.founder:  # somebody is there: do not come back with a view of oneself alone
+        if entry.met and not entry.founder:  # somebody is there: do not come back with a view of oneself alone
             others = time.monotonic() + VIEW_TIMEOUT
             await node.changed.until(lambda: len(node.member.members()) > 1 or not node.open, min(deadline, others))
         entry.keep_peers(node)
@@ -342,20 +336,20 @@ class Join:
             await self._entry.host.close()
 
 
-def found(name: str, listen: str = LISTEN, *, seeds: str | Sequence[str] = (), **options: Unpack[Options]) -> Join:
-    """Begin the cluster `name`: one process does, the others join it.
+def create(name: str, listen: str = LISTEN, *, contacts: str | Sequence[str] = (), **options: Unpack[Options]) -> Join:
+    """Create the cluster `name`: one process does, the others join it.
 
-        async with whence.found("lobby", "10.0.0.7:7001", secret=secret) as cluster: ...
+        async with whence.create("lobby", "10.0.0.7:7001", secret=secret) as cluster: ...
 
-    A founder that was started with a `directory` before goes on from it. With `seeds` it begins the ring of a running
-    cluster again, after all coordinators were lost: that is an operator's decision, never one on a time-out. The
+    A process that created a cluster and kept a `directory` continues from it. With `contacts` it creates the ring of a
+    running cluster again, after all coordinators were lost: an operator override, never decided by a timeout. The
     options are those of `join`.
     """
-    return _make(name, _seeds(seeds), listen, True, options)
+    return _make(name, _contacts(contacts), listen, True, options)
 
 
-def join(name: str, seeds: str | Sequence[str], listen: str = LISTEN, **options: Unpack[Options]) -> Join:
-    """Join the cluster `name` through any of `seeds` (`host:port` of members).
+def join(name: str, contacts: str | Sequence[str], listen: str = LISTEN, **options: Unpack[Options]) -> Join:
+    """Join the cluster `name` through any of `contacts` (`host:port` of members).
 
         async with whence.join("lobby", ["10.0.0.7:7001"], "10.0.0.8:7001", secret=secret) as cluster: ...
 
@@ -369,20 +363,20 @@ def join(name: str, seeds: str | Sequence[str], listen: str = LISTEN, **options:
       and `on_contract` for clusters without tickets.
     * `timeout`: seconds after which NotJoined is raised.
     """
-    return _make(name, _seeds(seeds, required=f"joining {name!r}"), listen, False, options)
+    return _make(name, _contacts(contacts, required=f"joining {name!r}"), listen, False, options)
 
 
 def bootstrap(name: str, peers: Sequence[str], listen: str, **options: Unpack[Options]) -> Join:
-    """Found or join the cluster `name`, with the same list of `peers` at every node, itself among them.
+    """Create or join the cluster `name`, with the same list of `peers` at every node, itself among them.
 
         PEERS = ["10.0.0.7:7001", "10.0.0.8:7001", "10.0.0.9:7001"]
         async with whence.bootstrap("lobby", PEERS, "10.0.0.8:7001", secret=secret) as cluster: ...
 
-    If one of the peers is in the cluster, it is joined. Else one of them founds it, as soon as all have answered: after
-    a first start as well as after a power cut (docs/operations.md). It waits for them as long as it takes, or for
+    If one of the peers is in the cluster, it is joined. Else one of them creates it, as soon as all have answered:
+    after a first start as well as after a power cut (docs/operations.md). It waits for them as long as it takes, or for
     `timeout` seconds. The other options are those of `join`.
     """
-    listed = _seeds(peers, required=f"bootstrapping {name!r}")
+    listed = _contacts(peers, required=f"bootstrapping {name!r}")
     if len(set(listed)) != len(listed):
         raise UsageError(f"the list of peers names one twice: {', '.join(listed)}")
     made = _make(name, (), listen, False, options)
@@ -390,17 +384,17 @@ def bootstrap(name: str, peers: Sequence[str], listen: str, **options: Unpack[Op
     return made
 
 
-def _seeds(seeds: str | Sequence[str], required: str = "") -> list[str]:
+def _contacts(contacts: str | Sequence[str], required: str = "") -> list[str]:
     """The addresses; one may be given by itself."""
-    listed = [seeds] if isinstance(seeds, str) else [str(seed) for seed in seeds]
-    for seed in listed:
-        parse_address(seed)  # what is no address is said at once, not after a time-out
+    listed = [contacts] if isinstance(contacts, str) else [str(contact) for contact in contacts]
+    for contact in listed:
+        parse_address(contact)  # what is no address is said at once, not after a time-out
     if required and not listed:
-        raise UsageError(f"{required} needs a seed, the host:port of a member; whence.found(...) begins a cluster")
+        raise UsageError(f"{required} needs a contact, the host:port of a member; whence.create(...) creates a cluster")
     return listed
 
 
-def _make(name: str, seeds: Sequence[str], listen: str, founder: bool, options: Options) -> Join:
+def _make(name: str, contacts: Sequence[str], listen: str, founder: bool, options: Options) -> Join:
     for option in options:
         if option not in Options.__annotations__:
             raise UsageError(f"there is no option {option!r}{near(option, Options.__annotations__)}")
@@ -421,14 +415,14 @@ def _make(name: str, seeds: Sequence[str], listen: str, founder: bool, options: 
         config=settings.config(options.get("tickets", 8), options.get("order", "causal"), name),
         on_alert=options.get("on_alert"),
         on_contract=options.get("on_contract"),
-        seeds=seeds,
+        contacts=contacts,
         founder=founder,
         state=options.get("state"),
         restore=options.get("restore"),
         seal=None if keys is None else keys.seal(name),
         directory=None if directory is None else Path(directory),
         memory=options.get("memory", ""),
-        witness=options.get("witness", True),
+        votes=options.get("votes", True),
         trace=options.get("trace"),
         settings=settings,
         timeout=options.get("timeout", 10.0),
@@ -451,7 +445,6 @@ __all__ = [
     "Clock",
     "Cluster",
     "Contract",
-    "Coordination",
     "CouncilStatus",
     "CouncilVoter",
     "Event",
@@ -464,10 +457,9 @@ __all__ = [
     "Options",
     "OrderName",
     "Publisher",
-    "Seat",
     "Settings",
     "bootstrap",
-    "found",
+    "create",
     "join",
     "run",
 ]

@@ -1,4 +1,4 @@
-"""The options of `whence.found` and `whence.join`, by what they are about. All are given by name."""
+"""The options of `whence.create` and `whence.join`, by what they are about. All are given by name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from whence.live.net.transport import Faults
 
 if TYPE_CHECKING:
     from whence.audit.trace import TraceWriter
-    from whence.live.net.rows import Row
 
 
 class Security(TypedDict, total=False):
@@ -52,10 +51,10 @@ class Storage(TypedDict, total=False):
 
     directory: str | os.PathLike[str] | None
     """Where the journal is kept, from which a restarted member continues. Each member needs its own."""
-    memory: str | os.PathLike[str] | Row | None
-    """Where this member's few KB as a voter are kept if there is no `directory` (docs/ring.md, rule C3): a directory,
-    or a row elsewhere (docs/operations.md). Unless said otherwise the user's state directory, if `listen` names a port:
-    others look for a voter at its address. None: nowhere; then a restarted process is a new voter."""
+    memory: str | os.PathLike[str] | None
+    """The directory of the voter state (a few KB) where there is no `directory` (docs/ring.md, rule C3). By default the
+    user's state directory, if `listen` names a port: others look for a voter at its address. None: it is not kept, and
+    a restarted process is a new voter."""
     state: Callable[[], bytes] | None
     """Gives the application's state, for a joiner and for the disk. Called between two events, never within one."""
     restore: Callable[[bytes], None] | None
@@ -78,9 +77,9 @@ class Protocol(TypedDict, total=False):
     contract: Contract | None
     """Makes a cluster without tickets: what its (N, R, K) clock promises (docs/probabilistic.md). Order
     `probabilistic`, `fifo` or `unordered`."""
-    witness: bool
+    votes: bool
     """False: this member is not asked to vote on who may publish (docs/ring.md, rule C10). For a process that comes and
-    goes, as on a laptop. A founder votes until others do. True unless said otherwise."""
+    goes, as on a laptop. The creator votes until others do. True unless said otherwise."""
     on_alert: Callable[[Event], None] | None
     """Called before an event is delivered that is probably a cause of one delivered earlier."""
     on_contract: Callable[[Contracted], None] | None

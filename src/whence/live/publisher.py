@@ -1,4 +1,4 @@
-"""Publishing: with a `Publisher`, which gets tickets by itself, or on a `Seat`, which is one ticket and ends with it.
+"""Publishing: a `Publisher` gets tickets by itself, and another one when the ring takes its ticket away.
 
     async with cluster.publisher() as publisher:
         await publisher.publish(b"hello")
@@ -25,11 +25,10 @@ from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from whence.core.clock import Incarnation
 from whence.core.clock.event import FRAME_BYTES, FRAME_EVENTS, fitting
 from whence.core.ports import Coordinate, Resign
 from whence.core.ring.interface import State
-from whence.errors import ClusterClosed, LostTicket, NoTicket, NotPublished, TooFewCopies, UsageError
+from whence.errors import ClusterClosed, NoTicket, NotPublished, TooFewCopies, UsageError
 from whence.live.events import reading
 from whence.live.net.batch import Batch, EventIds
 from whence.live.net.council import council_of
@@ -125,8 +124,8 @@ class Tickets:
         if not known:
             return (
                 "no coordinator is known yet. A new ring takes some seconds: if the founder runs, wait longer. If it "
-                "has left for good, one member has to found the ring again: whence.found(..., seeds=...), or whence "
-                "node --found"
+                "has left for good, one member has to create the ring again: "
+                "whence.create(..., contacts=...), or whence node --found"
             )
         named = ", ".join(sorted(set(known.values())))
         if len(known) >= total:
@@ -192,16 +191,63 @@ class Tickets:
         return batch
 
 
-class Outlet:
-    """What a publisher and a seat have in common."""
+class _Call:
+    """A `publish_many` that is not accepted as a whole yet."""
 
-    published = 0
-    """Events stamped through it: they are out, whatever became of the call (rule 1)."""
-    waits_for_reader = True
+    __slots__ = ("batch", "events", "ids", "size")
 
-    def __init__(self, tickets: Tickets) -> None:
+    def __init__(self, events: Sequence[bytes], size: int) -> None:
+        """`size`: of all of them, in bytes."""
+        self.events = events
+        self.size = size
+        self.ids = EventIds()
+        self.batch: Batch | None = None
+        """The last one that took events of it."""
+
+
+class Publisher:
+    """`async with cluster.publisher() as publisher`: publishes events, and gets another ticket when it loses one.
+
+    Entering requests a ticket and does not wait for it; `publish` waits. After a loss it gets another ticket and
+    continues where it was: nothing is published twice, and nothing out of order. In a cluster without
+    tickets there is nothing to wait for. Loss and return of the ticket are logged (logger `whence.live.net`)."""
+
+    def __init__(self, tickets: Tickets, timeout: float | None, wait_for_reader: bool) -> None:
+        self.published = 0
+        """Events stamped through it: they are out, whatever became of the call (rule 1)."""
         self._tickets = tickets
         self._cap = tickets.node.member.config.limits.max_payload_bytes
+        self._waits_for_reader = wait_for_reader
+        self._timeout = timeout
+        self._entered = False
+        self._waiting: dict[_Call, None] = {}  # rule 2: the calls that are not accepted as a whole yet, in order
+        self._turn = Signal()
+
+    async def __aenter__(self) -> Self:
+        if self._entered:
+            raise UsageError("this publisher was entered already: call cluster.publisher() again")
+        self._tickets.acquire()
+        self._entered = True
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self._entered = False
+        await finish(self._tickets.release())
+
+    @property
+    def ticket(self) -> int | None:
+        """The ticket it holds now. None while it has none, and in a cluster without tickets."""
+        node = self._tickets.node
+        return node.ticket if node.may_publish else None
+
+    async def ready(self) -> None:
+        """Wait until it may publish. Raises NoTicket after the publisher's timeout."""
+        self._check()
+        if not await self._tickets.wait(self._deadline()):
+            reason = self._tickets.why_none()
+            raise NoTicket(f"no ticket of {self._tickets.node.cluster!r} within {self._timeout:g} s: {reason}")
 
     async def publish(self, payload: bytes, *, copies: int = 1, timeout: float = COPIES_TIMEOUT) -> str:
         """Publish one event; returns its id when it is on its way, and in the journal if there is one.
@@ -237,12 +283,61 @@ class Outlet:
         return ids
 
     async def _publish(self, call: _Call) -> EventIds:
-        """Have all of its events accepted."""
-        raise NotImplementedError
+        self._check()
+        self._waiting[call] = None
+        try:
+            while call in self._waiting:
+                await self._go_on(call)
+            if call.batch is not None:
+                await self._turn_loop(call.batch)
+        except NotPublished as error:
+            error.published = tuple(call.ids)
+            raise
+        finally:
+            self._waiting.pop(call, None)
+            self._turn.tell()
+        return call.ids
 
     def _batch(self) -> Batch | None:
-        """Where to publish into at once; None: it has to wait."""
-        raise NotImplementedError
+        self._check()
+        return None if self._waiting else self._tickets.batch()
+
+    async def _go_on(self, call: _Call) -> None:
+        """Rule 2: the first call that waits publishes for all of them, as much as there is room for in this turn."""
+        batch = self._tickets.batch() if self._first() is call else None
+        if batch is None:
+            await self.ready()
+            if self._first() is not call:
+                if call in self._waiting:  # else the first call has published this one, too, while this one slept
+                    await self._turn.wait()
+                return
+            batch = await self._tickets.room(self._waits_for_reader)
+        if batch is not None:
+            self._accept_waiting(batch, call)
+            if call in self._waiting:
+                await self._turn_loop(batch)
+
+    def _first(self) -> _Call | None:
+        return next(iter(self._waiting), None)
+
+    def _accept_waiting(self, batch: Batch, mine: _Call) -> None:
+        """The calls that wait, in order, until the batch is full."""
+        for call in list(self._waiting):
+            try:
+                call.batch = batch
+                while len(call.ids) < len(call.events):
+                    self._accept(batch, call)
+                    if batch.full:
+                        break
+            except UsageError:
+                if call is mine:
+                    raise
+                break  # its own turn will tell it
+            if len(call.ids) == len(call.events):
+                del self._waiting[call]
+            if batch.full:
+                break
+        self._turn.tell()
 
     def _accept(self, batch: Batch, call: _Call) -> None:
         """The next part of its events; their ids follow those of the parts before."""
@@ -270,189 +365,6 @@ class Outlet:
             events = [checked(payload, self._cap) for payload in events]
             size = sum(map(len, events))
         return events, size
-
-
-class Seat(Outlet):
-    """One ticket, for as long as the block lasts and the ring agrees. When the ring takes the ticket away, publishing
-    raises LostTicket, and goes on raising it: leave the block. A `Publisher` gets another ticket by itself."""
-
-    def __init__(self, tickets: Tickets) -> None:
-        super().__init__(tickets)
-        self.ended = False
-        self.ticket: int | None = tickets.node.ticket
-        """None in a cluster without tickets."""
-        self.inc: Incarnation | None = tickets.node.incarnation
-
-    async def _publish(self, call: _Call) -> EventIds:
-        events, ids = call.events, call.ids
-        self._check()
-        while len(ids) < len(events):
-            batch = self._tickets.batch() or await self._tickets.room(self.waits_for_reader)
-            try:
-                self._check()
-                if batch is None and not self._tickets.node.may_publish:
-                    raise LostTicket(f"not published: {self._tickets.why_none()}")
-            except NotPublished as error:
-                error.published = tuple(ids)
-                raise
-            if batch is not None:
-                self._accept(batch, call)
-                await self._turn_loop(batch)
-        return ids
-
-    def _batch(self) -> Batch | None:
-        self._check()
-        return self._tickets.batch()
-
-    def _check(self) -> None:
-        self._tickets.check_open()
-        if self.ended:
-            raise UsageError("this seat's block has ended: publish inside `async with cluster.coordinate() as seat`")
-        node = self._tickets.node
-        if (node.ticket, node.incarnation) != (self.ticket, self.inc):
-            why = f" ({node.lost})" if node.lost else ""
-            raise LostTicket(f"ticket {self.ticket} is lost{why}: leave the block and coordinate again")
-
-
-class Coordination:
-    """`async with cluster.coordinate() as seat`."""
-
-    def __init__(self, tickets: Tickets, timeout: float) -> None:
-        self._tickets = tickets
-        self._timeout = timeout
-        self._seat: Seat | None = None
-
-    async def __aenter__(self) -> Seat:
-        tickets = self._tickets
-        tickets.acquire()
-        try:
-            if not await tickets.wait(time.monotonic() + self._timeout):
-                reason = tickets.why_none()
-                raise NoTicket(f"no ticket of {tickets.node.cluster!r} within {self._timeout:g} s: {reason}")
-        except BaseException:
-            await finish(tickets.release())
-            raise
-        self._seat = Seat(tickets)
-        return self._seat
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        assert self._seat is not None
-        self._seat.ended = True
-        await finish(self._tickets.release())
-
-
-class _Call:
-    """A `publish_many` that is not accepted as a whole yet."""
-
-    __slots__ = ("batch", "events", "ids", "size")
-
-    def __init__(self, events: Sequence[bytes], size: int) -> None:
-        """`size`: of all of them, in bytes."""
-        self.events = events
-        self.size = size
-        self.ids = EventIds()
-        self.batch: Batch | None = None
-        """The last one that took events of it."""
-
-
-class Publisher(Outlet):
-    """`async with cluster.publisher() as publisher`: publishes events, and gets another ticket when it loses one.
-
-    Entering requests a ticket and does not wait for it; `publish` waits. After a loss it gets another ticket and
-    continues where it was: nothing is published twice, and nothing out of order. In a cluster without
-    tickets there is nothing to wait for. Loss and return of the ticket are logged (logger `whence.live.net`)."""
-
-    def __init__(self, tickets: Tickets, timeout: float | None, wait_for_reader: bool) -> None:
-        super().__init__(tickets)
-        self.waits_for_reader = wait_for_reader
-        self._timeout = timeout
-        self._entered = False
-        self._waiting: dict[_Call, None] = {}  # rule 2: the calls that are not accepted as a whole yet, in order
-        self._turn = Signal()
-
-    async def __aenter__(self) -> Self:
-        if self._entered:
-            raise UsageError("this publisher was entered already: call cluster.publisher() again")
-        self._tickets.acquire()
-        self._entered = True
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        self._entered = False
-        await finish(self._tickets.release())
-
-    @property
-    def ticket(self) -> int | None:
-        """The ticket it holds now. None while it has none, and in a cluster without tickets."""
-        node = self._tickets.node
-        return node.ticket if node.may_publish else None
-
-    async def ready(self) -> None:
-        """Wait until it may publish. Raises NoTicket after the publisher's timeout."""
-        self._check()
-        if not await self._tickets.wait(self._deadline()):
-            reason = self._tickets.why_none()
-            raise NoTicket(f"no ticket of {self._tickets.node.cluster!r} within {self._timeout:g} s: {reason}")
-
-    async def _publish(self, call: _Call) -> EventIds:
-        self._check()
-        self._waiting[call] = None
-        try:
-            while call in self._waiting:
-                await self._go_on(call)
-            if call.batch is not None:
-                await self._turn_loop(call.batch)
-        except NotPublished as error:
-            error.published = tuple(call.ids)
-            raise
-        finally:
-            self._waiting.pop(call, None)
-            self._turn.tell()
-        return call.ids
-
-    def _batch(self) -> Batch | None:
-        self._check()
-        return None if self._waiting else self._tickets.batch()
-
-    async def _go_on(self, call: _Call) -> None:
-        """Rule 2: the first call that waits publishes for all of them, as much as there is room for in this turn."""
-        batch = self._tickets.batch() if self._first() is call else None
-        if batch is None:
-            await self.ready()
-            if self._first() is not call:
-                await self._turn.wait()
-                return
-            batch = await self._tickets.room(self.waits_for_reader)
-        if batch is not None:
-            self._accept_waiting(batch, call)
-            if call in self._waiting:
-                await self._turn_loop(batch)
-
-    def _first(self) -> _Call | None:
-        return next(iter(self._waiting), None)
-
-    def _accept_waiting(self, batch: Batch, mine: _Call) -> None:
-        """The calls that wait, in order, until the batch is full."""
-        for call in list(self._waiting):
-            try:
-                call.batch = batch
-                while len(call.ids) < len(call.events):
-                    self._accept(batch, call)
-                    if batch.full:
-                        break
-            except UsageError:
-                if call is mine:
-                    raise
-                break  # its own turn will tell it
-            if len(call.ids) == len(call.events):
-                del self._waiting[call]
-            if batch.full:
-                break
-        self._turn.tell()
 
     def _deadline(self) -> float | None:
         return None if self._timeout is None else time.monotonic() + self._timeout

@@ -85,7 +85,7 @@ def test_live_members() -> None:
         net, trace = MemoryNetwork(), MemoryTrace()
         common = {"transport": net, "settings": fast(), "trace": trace, "order": "reliable"}
         async with (
-            whence.found("registers", **common) as a,
+            whence.create("registers", **common) as a,
             whence.join("registers", [a.address], **common) as b,
             whence.join("registers", [a.address], **common) as c,
             a.publisher() as first,

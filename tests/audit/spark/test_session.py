@@ -89,7 +89,7 @@ def test_the_package_is_packed_whole() -> None:
     import zipfile
 
     names = zipfile.ZipFile(sessions._packed()).namelist()
-    assert {"whence/__init__.py", "whence/judge/batch/kernel.py", "whence/trace/schema.py"} <= set(names)
+    assert {"whence/__init__.py", "whence/audit/judge/batch/kernel.py", "whence/audit/trace/schema.py"} <= set(names)
     assert all(name.endswith((".nbi", ".nbc")) for name in names if "__pycache__" in name)
 
 

@@ -8,7 +8,7 @@ import random
 from whence.core.clock import FreeFrame, MemberId
 from whence.core.order.config import OrderConfig
 from whence.core.order.contract import Contract
-from whence.core.order.interface import OrderContext
+from whence.core.order.layer import OrderContext
 from whence.core.order.outputs import Deliver, Dropped, GaveUp, Moved, OrderOutput, OrderSend, Published
 from whence.core.order.probabilistic import ProbabilisticOrdering
 

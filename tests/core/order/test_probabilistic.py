@@ -17,7 +17,7 @@ from whence.core.cast.messages import Gossip, News
 from whence.core.clock import Digest, Frame, FreeFrame, FreeId, Packed
 from whence.core.config import Requirements
 from whence.core.member import Member
-from whence.core.order import owners
+from whence.core.order import layer as owners
 from whence.core.order.contract import (
     Contract,
     Gauge,
@@ -150,7 +150,7 @@ def test_overdue_frames_go_in_causal_order() -> None:
 
 
 def test_owners_are_forgotten_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("whence.core.order.owners.MAX_OWNERS", 3)
+    monkeypatch.setattr("whence.core.order.layer.MAX_OWNERS", 3)
     net = FreeNet(3, 8, 2)
     a, b, c = net.members
     c.receive(a.publish())

@@ -8,10 +8,9 @@ import pytest
 
 from tests.core.order.net import MS, Net, config
 from whence.core.clock import NEVER, Digest, Frame, Incarnation
-from whence.core.order.buffers import AgingBuffer, RecoveryBuffer
 from whence.core.order.messages import Recover
 from whence.core.order.outputs import OrderOutput, OrderSend
-from whence.core.order.recovery import Pursuits
+from whence.core.order.recovery import AgingBuffer, Pursuits, RecoveryBuffer
 from whence.errors import ConfigError
 
 INC = Incarnation(1, 0, 1).packed

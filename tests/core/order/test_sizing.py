@@ -10,9 +10,9 @@ import pytest
 from tests.core.order.net import config
 from whence.core.clock import NEVER, Frame, Incarnation
 from whence.core.order import OrderContext, TicketOrdering
-from whence.core.order.buffers import RecoveryBuffer
 from whence.core.order.messages import AckRecover, Recover
 from whence.core.order.outputs import OrderSend
+from whence.core.order.recovery import RecoveryBuffer
 from whence.core.order.sizing import (
     buffer_probability,
     buffer_size,

@@ -2,7 +2,7 @@
 seed: `python -m tests.core.ring.liveness COUNT [FIRST [NAME...]]`.
 
 Each scenario forms a ring, hurts it, and then only waits: nobody founds again but the designated founder at its own
-restart. An application takes part: whoever loses a ticket resigns and asks again at once, as `LostTicket` makes it do.
+restart. An application takes part: whoever loses a ticket resigns and asks again at once, as a `Publisher` does.
 """
 
 from __future__ import annotations

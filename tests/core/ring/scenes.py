@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.core.ring.world import World, config
 from whence.core.clock import MemberId
-from whence.core.ring.invariants import quiet_violations
+from whence.lab.sim.invariants import quiet_violations
 
 
 def build(members: int, tickets: int = 12, k: int = 1, seed: int = 1, **world: Any) -> tuple[World, list[MemberId]]:

@@ -12,71 +12,23 @@ from typing import Any
 import pytest
 
 from tests.core.ring.walks import walk
-from tests.core.ring.world import Make, Violation, World, config
+from tests.core.ring.world import Make, World, config
 from tests.long import few
 from whence.core.ring import State
-from whence.core.ring.basic import BasicRing
-from whence.core.ring.interface import Granted, Rejected, Released, RingSend
-from whence.core.ring.invariants import quiet_violations, violations
-from whence.core.ring.messages import AckSucc, CJoin, CLeave, Holder, NackLeave, NewSucc, Tenure
+from whence.core.ring.interface import Rejected, Released, RingSend
+from whence.core.ring.messages import CLeave, NackLeave
+from whence.lab.paper.ccc11.basic import BasicRing
+from whence.lab.sim.invariants import quiet_violations, violations
 
 
-@pytest.mark.parametrize("block", range(10))
-def test_random_walks(block: int) -> None:
-    for seed in range(30 * block, 30 * block + 30):
+def test_random_walks() -> None:
+    for seed in range(60):
         walk(seed)
 
 
-def test_rule_2_a_leaver_has_stopped_publishing() -> None:
-    w = World(config(4), make=BasicRing)
-    a, b = w.add("a"), w.add("b")
-    w.found(a)
-    w.run(3)
-    w.settle([b])
-    assert w.ring(b).may_publish
-    seen: list[bool] = []
-
-    def delay(x: str, y: str, m: Any) -> int | None:
-        if isinstance(m, CLeave):
-            seen.append(w.ring(x).may_publish)
-        return None
-
-    w.delay = delay
-    w.resign(b)
-    w.run(2)
-    assert seen == [False]
-    assert w.said(Released, b)
-
-
-def test_rule_4_a_cleave_of_an_earlier_membership_is_dropped() -> None:
-    w = World(config(8), make=BasicRing)
-    a, b = w.add("a"), w.add("b")
-    w.found(a)
-    w.run(3)
-    w.settle([b])
-    old: list[CLeave] = []
-
-    def delay(x: str, y: str, m: Any) -> int | None:
-        if isinstance(m, CLeave):
-            old.append(m)
-        return None
-
-    w.delay = delay
-    w.resign(b)
-    w.run(2)
-    w.settle([b])
-    before = (w.ring(a).ctx.edge.succ, w.ring(a).state)
-    w.act(a, lambda ring, now: ring.receive(b, old[0], now))
-    assert (w.ring(a).ctx.edge.succ, w.ring(a).state) == before
-    # with the present incarnations it is served, though b does not leave: the incarnations alone made the difference
-    now_leaving = CLeave(99, w.ring(b).ctx.holder.tenure, w.ring(a).ctx.holder.tenure, w.ring(a).ctx.holder, 0, (), ())
-    with pytest.raises(Violation, match="I2"):
-        w.act(a, lambda ring, now: ring.receive(b, now_leaving, now))
-
-
-@pytest.mark.parametrize("members", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("members", [1, 3, 8])
 def test_rule_5_all_leave_at_once(members: int) -> None:
-    for seed in range(10):
+    for seed in range(4):
         w = World(config(8), seed=seed, make=BasicRing)
         names = [w.add(f"p{i}") for i in range(members)]
         w.found(names[0])
@@ -102,27 +54,6 @@ def test_rule_5_a_refused_leave_is_not_repeated_at_once() -> None:
     outputs = ring.receive(ring.ctx.pred.member, nack, ring.told)
     assert ring.state is State.OWNER and not ring.may_publish
     assert not [o for o in outputs if isinstance(o, RingSend) and isinstance(o.message, CLeave)]
-
-
-def test_rule_6_cleave_hands_on_the_successor_and_the_table() -> None:
-    w = World(config(8), make=BasicRing, publish=False)
-    a, b, c, d = (w.add(x) for x in "abcd")
-    w.found(a)
-    w.run(3)
-    w.settle([b, c])
-    ticket, inc = w.ring(b).ticket, w.ring(b).inc
-    w.ring(b).published(7)
-    succ, pred = w.ring(b).ctx.edge.succ, w.ring(b).ctx.pred
-    w.resign(b)
-    w.run(5)
-    assert w.ring(pred.member).ctx.edge.succ == succ
-    assert w.ring(pred.member).ctx.table.last[ticket] == (inc.packed, 7)
-    w.ring(d).learn({ticket: pred.member})
-    w.delay = lambda x, y, m: -1 if isinstance(m, CJoin) and y != pred.member else None  # only there, for that ticket
-    w.ring(d).applicant.choose = lambda: (pred.member, ticket)
-    w.settle([d])
-    granted = w.said(Granted, d)[-1]
-    assert (granted.ticket, granted.closes) == (ticket, (inc.packed, 7)) and granted.inc > inc
 
 
 def test_full_and_single_ticket() -> None:
@@ -258,10 +189,3 @@ def test_all_interleavings(tickets: int, members: int, joins: int, leaves: int) 
     states, bad = explore(tickets, members, joins, leaves, BasicRing, 6000)
     assert bad == []
     assert states > 50
-
-
-def test_tenure_is_named_in_every_edge_message() -> None:
-    """Rule 4 by construction: what goes over an edge has both ends."""
-    for kind in (NewSucc, AckSucc, CLeave):
-        assert {"mine", "yours"} <= set(kind.__struct_fields__)
-    assert Tenure(1, 2) == Holder("a#1", 1, 2).tenure

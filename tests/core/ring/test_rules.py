@@ -20,7 +20,6 @@ from tests.core.ring.walks import walk
 from tests.core.ring.world import DELTA, ROUND, Make, World, config, without
 from whence.core.clock import MemberId
 from whence.core.ring import Ring, RingConfig, State
-from whence.core.ring.basic import BasicRing, Edges
 from whence.core.ring.config import between
 from whence.core.ring.context import Context, Timer
 from whence.core.ring.founding import told_epoch
@@ -42,6 +41,7 @@ from whence.core.ring.neighbourhood.reunion import Gathering, Reunion
 from whence.core.ring.neighbourhood.underway import Attempt
 from whence.core.ring.table import Table
 from whence.core.ring.tolerant import TolerantRing
+from whence.lab.paper.ccc11.basic import BasicRing, Edges
 
 
 class Rule(NamedTuple):

@@ -16,7 +16,6 @@ from whence.core.ring import RingConfig, State
 from whence.core.ring.config import between, distance, need_acks, need_alive
 from whence.core.ring.edge import Edge
 from whence.core.ring.interface import BecameOwner, Excluded, Granted, Lost, Rejected, Released, RingSend, Thawed
-from whence.core.ring.invariants import quiet_violations
 from whence.core.ring.messages import (
     AckCJoin,
     AckExclude,
@@ -35,6 +34,7 @@ from whence.core.ring.messages import (
 from whence.core.ring.neighbourhood.underway import Attempt
 from whence.core.ring.tolerant import TolerantRing
 from whence.errors import BadMessage, ConfigError
+from whence.lab.sim.invariants import quiet_violations
 
 # --- rule 4 also here ---
 

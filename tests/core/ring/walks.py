@@ -6,9 +6,9 @@ import random
 
 from tests.core.ring.world import ROUND, Make, Violation, World, config
 from whence.core.ring import State
-from whence.core.ring.basic import BasicRing
-from whence.core.ring.invariants import quiet_violations
 from whence.core.ring.messages import AckCLeave
+from whence.lab.paper.ccc11.basic import BasicRing
+from whence.lab.sim.invariants import quiet_violations
 
 
 def walk(seed: int, make: Make = BasicRing) -> World:

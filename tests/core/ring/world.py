@@ -27,9 +27,9 @@ from whence.core.ring.interface import (
     RingSend,
     Thawed,
 )
-from whence.core.ring.invariants import Watch, violations
 from whence.core.ring.messages import CLeave, RingMessage
 from whence.core.ring.tolerant import TolerantRing
+from whence.lab.sim.invariants import Watch, violations
 
 ROUND = 1_000_000
 DELTA = 80_000

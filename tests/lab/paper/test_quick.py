@@ -10,9 +10,9 @@ import pytest
 from whence.cli import main
 from whence.lab.paper import EXPERIMENTS
 from whence.lab.paper.claims import contradictions
-from whence.lab.paper.claims.model import Point
 from whence.lab.paper.claims.page import stored
 from whence.lab.paper.frame import Recorded
+from whence.lab.stats import Estimate
 
 SIMULATED = "rings of 20 to 250 simulated members for hundreds of rounds, with several seeds"
 LONG = {
@@ -49,8 +49,8 @@ def test_the_quick_figure_does_not_contradict_the_page(name: str, tmp_path: Path
 
 
 def test_a_contradiction_is_a_claim_that_holds_once_and_fails_once() -> None:
-    def owners(low: float, high: float) -> dict[str, list[Point]]:
-        return {"ours": [Point("a ticket", (low + high) / 2, low, high)]}
+    def owners(low: float, high: float) -> dict[str, list[Estimate]]:
+        return {"ours": [Estimate("a ticket", (low + high) / 2, low, high)]}
 
     one, two, either = owners(1, 1), owners(2, 2), owners(0.5, 1.5)
     assert contradictions("ccc11/ring", one, two) == ["ours"] == contradictions("ccc11/ring", two, one)

@@ -48,11 +48,11 @@ def rates(value: float, seeds: int = 8) -> list[float]:
 
 def fails(name: str, statistics: Any) -> set[str]:
     """The claims that fail."""
-    return {j.key for j in judged(name, statistics) if j.status == "fails" and not j.earlier}
+    return {j.key for j in judged(name, statistics) if j.status == "fails"}
 
 
 def holds(name: str, statistics: Any) -> set[str]:
-    return {j.key for j in judged(name, statistics) if j.status == "holds" and not j.earlier}
+    return {j.key for j in judged(name, statistics) if j.status == "holds"}
 
 
 # -- Figure 4

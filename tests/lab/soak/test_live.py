@@ -35,7 +35,7 @@ def test_a_kill_between_trace_and_journal_is_no_violation(tmp_path: Path, monkey
             "trace": tmp_path / "trace",
             "settings": fast(),
         }
-        async with whence.found("live", **common) as a, a.coordinate() as seat:
+        async with whence.create("live", **common) as a, a.publisher() as seat:
             joining = whence.join("live", [a.address], directory=tmp_path / "b", **common)
             b = await joining.__aenter__()
             await seat.publish(b"1")

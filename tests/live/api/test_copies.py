@@ -23,7 +23,7 @@ def test_it_returns_when_so_many_members_hold_the_event(loss: float) -> None:
         net = MemoryNetwork(loss=loss, seed=3)
         common = {"transport": net, "settings": fast(), "order": "reliable"}
         async with (
-            whence.found("safe", **common) as a,
+            whence.create("safe", **common) as a,
             whence.join("safe", [a.address], **common) as b,
             whence.join("safe", [a.address], **common) as c,
             a.publisher() as publisher,
@@ -46,10 +46,10 @@ def test_too_few_copies_says_how_many_there_are_and_that_the_event_is_out() -> N
         net = MemoryNetwork()
         common = {"transport": net, "settings": fast(), "order": "reliable"}
         async with (
-            whence.found("safe", **common) as a,
+            whence.create("safe", **common) as a,
             whence.join("safe", [a.address], **common) as b,
             whence.join("safe", [a.address], **common) as c,
-            a.coordinate() as seat,
+            a.publisher() as seat,
         ):
             await a.wait_for(lambda: len(a.members()) == 3, 30)
             net.cut([a.address, b.address], [c.address])
@@ -67,7 +67,7 @@ def test_more_copies_than_members_is_refused_before_anything_is_published() -> N
     async def main() -> None:
         common = {"transport": MemoryNetwork(), "settings": fast()}
         async with (
-            whence.found("safe", **common) as a,
+            whence.create("safe", **common) as a,
             whence.join("safe", [a.address], **common) as b,
             a.publisher() as publisher,
         ):
@@ -88,7 +88,7 @@ def test_a_cluster_that_is_left_counts_no_more() -> None:
         net = MemoryNetwork()
         common = {"transport": net, "settings": fast(), "order": "reliable"}
         async with (
-            whence.found("safe", **common) as a,
+            whence.create("safe", **common) as a,
             whence.join("safe", [a.address], **common) as b,
             whence.join("safe", [a.address], **common) as c,
             a.publisher() as publisher,

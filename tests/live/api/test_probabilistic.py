@@ -29,7 +29,7 @@ def test_everybody_publishes_at_once_without_a_ticket() -> None:
         net, trace = MemoryNetwork(), MemoryTrace()
         common = {"transport": net, "settings": fast(), "trace": trace, "order": "probabilistic", "contract": BIG}
         async with (
-            whence.found("free", **common) as a,
+            whence.create("free", **common) as a,
             whence.join("free", [a.address], **common) as b,
             whence.join("free", [a.address, b.address], **common) as c,
         ):
@@ -37,7 +37,7 @@ def test_everybody_publishes_at_once_without_a_ticket() -> None:
             first = await say(a, b"question")
             [seen] = await collect(b, 1)
             assert (seen.id, seen.payload, seen.origin, seen.sender_ticket) == (first, b"question", a.me, None)
-            async with b.coordinate() as seat:  # granted at once: nobody is asked
+            async with b.publisher() as seat:  # granted at once: nobody is asked
                 assert seat.ticket is None
                 second = await seat.publish(b"answer")
             for cluster in (a, c):
@@ -64,7 +64,7 @@ def test_a_late_joiner_gets_state_and_exactly_the_events_after_it() -> None:
         common = {"transport": net, "settings": fast(), "trace": trace, "order": "probabilistic"}
         seen: list[bytes] = []
         async with (
-            whence.found("free", **common, contract=BIG, state=lambda: b" ".join(seen)) as a,
+            whence.create("free", **common, contract=BIG, state=lambda: b" ".join(seen)) as a,
             whence.join("free", [a.address], **common, contract=BIG, state=lambda: b" ".join(seen)) as b,
         ):
             for i in range(5):
@@ -90,7 +90,7 @@ def test_another_size_without_stopping() -> None:
         net, trace = MemoryNetwork(), MemoryTrace()
         common = {"transport": net, "settings": fast(), "trace": trace, "order": "probabilistic", "contract": BIG}
         async with (
-            whence.found("free", **common) as a,
+            whence.create("free", **common) as a,
             whence.join("free", [a.address], **common) as b,
             whence.join("free", [a.address], **common) as c,
         ):
@@ -124,7 +124,7 @@ def test_the_application_is_told_of_alerts_and_of_a_broken_contract() -> None:
         common = {"transport": net, "settings": fast(), "order": "probabilistic", "contract": tiny}
         common |= {"on_alert": alerts.append, "on_contract": said.append, "faults": Faults(0.05, seed=3)}
         async with (
-            whence.found("free", **common) as a,
+            whence.create("free", **common) as a,
             whence.join("free", [a.address], **common) as b,
             whence.join("free", [a.address], **common) as c,
         ):
@@ -156,8 +156,8 @@ def test_the_wrong_kind_of_cluster_is_a_named_refusal() -> None:
         net = MemoryNetwork()
         common = {"transport": net, "settings": fast()}
         async with (
-            whence.found("free", **common, order="probabilistic") as free,
-            whence.found("ring", **common) as ring,
+            whence.create("free", **common, order="probabilistic") as free,
+            whence.create("ring", **common) as ring,
         ):
             with pytest.raises(UsageError, match="no tickets"):
                 async with whence.join("free", [free.address], **common):
@@ -168,7 +168,7 @@ def test_the_wrong_kind_of_cluster_is_a_named_refusal() -> None:
             assert ring.clock is None and free.clock is not None
         for order in ("causal", "reliable"):
             with pytest.raises(ConfigError, match="without tickets"):
-                whence.found("free", **common, order=order, contract=BIG)
+                whence.create("free", **common, order=order, contract=BIG)
 
     run(main())
 
@@ -177,7 +177,7 @@ def test_a_member_goes_on_from_its_directory(tmp_path: Path) -> None:
     async def main() -> None:
         net, trace = MemoryNetwork(), MemoryTrace()
         common = {"transport": net, "settings": fast(), "trace": trace, "order": "probabilistic", "contract": BIG}
-        async with whence.found("free", **common) as a, whence.join("free", [a.address], **common) as b:
+        async with whence.create("free", **common) as a, whence.join("free", [a.address], **common) as b:
             join = whence.join("free", [a.address], "m:7", **common, directory=tmp_path)
             c = await join.__aenter__()
             await say(c, b"1")

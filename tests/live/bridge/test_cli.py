@@ -78,8 +78,19 @@ def test_a_bridge_with_keys_of_its_own_for_each_cluster(tmp_path: Path, start: C
 
 def test_a_circle_ends_with_its_name(start: Callable[..., Command]) -> None:
     first = [start("node", "--cluster", name, "--insecure", "--stay", "--json") for name in ("lobby", "hall")]
-    seeds = [json.loads(node.notice(r".*has (founded|joined) .*")[0])["address"] for node in first]
-    sides = ("--cluster", "lobby", "--join", seeds[0], "--insecure", "--to", "hall", "--join", seeds[1], "--insecure")
+    contacts = [json.loads(node.notice(r".*has (founded|joined) .*")[0])["address"] for node in first]
+    sides = (
+        "--cluster",
+        "lobby",
+        "--join",
+        contacts[0],
+        "--insecure",
+        "--to",
+        "hall",
+        "--join",
+        contacts[1],
+        "--insecure",
+    )
     one = start("bridge", *sides, "--probe", 0.2)
     one.notice("is open")
     two = start("bridge", *sides, "--probe", LIMIT)

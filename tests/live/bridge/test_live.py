@@ -64,7 +64,7 @@ class World:
     def bridge(self, links: str, directory: Path | None = None, queue_events: int = 65_536, **more: Any) -> Bridge:
         sides = {
             name: {
-                "seeds": [f"{name}0:1"],
+                "contacts": [f"{name}0:1"],
                 "listen": f"bridge{links}-{name}:1",
                 "transport": self.net,
                 "settings": {**self.settings, "queue_events": queue_events},
@@ -309,9 +309,9 @@ def test_a_bridge_that_is_behind_on_both_sides_does_not_wait_for_itself() -> Non
 
 def test_events_can_be_looked_at_before_they_are_taken() -> None:
     async def main(world: World) -> None:
-        async with whence.found("A", listen="A0:1", transport=world.net, settings=fast()) as cluster:
+        async with whence.create("A", listen="A0:1", transport=world.net, settings=fast()) as cluster:
             events = cluster.events()
-            async with cluster.coordinate() as seat:
+            async with cluster.publisher() as seat:
                 for n in range(5):
                     await seat.publish(b"%d" % n)
                     await asyncio.sleep(0)  # a frame each
@@ -340,10 +340,10 @@ def test_what_a_bridge_cannot_keep_it_refuses(tmp_path: Path) -> None:
 class Killable:
     """`whence bridge` as a process."""
 
-    def __init__(self, directory: Path, seeds: dict[str, str], ports: dict[str, int]) -> None:
+    def __init__(self, directory: Path, contacts: dict[str, str], ports: dict[str, int]) -> None:
         sides = [
             ["--to", name, "--join", seed, "--listen", f"127.0.0.1:{ports[name]}", "--insecure", "--timeout", "60"]
-            for name, seed in seeds.items()
+            for name, seed in contacts.items()
         ]
         self.log = directory / "stderr"
         self._file = self.log.open("a")
@@ -375,11 +375,11 @@ def test_a_bridge_killed_in_the_middle_of_load_and_started_again(tmp_path: Path)
         async with AsyncExitStack() as stack:
             clusters: dict[str, list[Member]] = {}
             for name in ("lobby", "hall"):
-                founder = await members(stack, [whence.found(name, insecure=True, order="reliable")])
+                founder = await members(stack, [whence.create(name, insecure=True, order="reliable")])
                 seed = founder[0].cluster.address
                 joins = [whence.join(name, [seed], insecure=True, timeout=LIMIT, order="reliable") for _ in range(2)]
                 clusters[name] = [*founder, *await members(stack, joins, [answer, answer])]
-            seeds = {name: some[0].cluster.address for name, some in clusters.items()}
+            contacts = {name: some[0].cluster.address for name, some in clusters.items()}
             ports = dict(zip(clusters, free_ports(len(clusters)), strict=True))
             lobby, hall = clusters.values()
             everybody = [*lobby, *hall]
@@ -400,7 +400,7 @@ def test_a_bridge_killed_in_the_middle_of_load_and_started_again(tmp_path: Path)
             homes = {f"127.0.0.1:{port}" for port in ports.values()}
             loading = asyncio.create_task(load())
             for life in range(3):
-                bridge = Killable(tmp_path, seeds, ports)
+                bridge = Killable(tmp_path, contacts, ports)
                 stack.callback(bridge.process.kill)
                 opened, before = bridge.said.count("is open"), crossed()
                 await until(lambda: bridge.said.count("is open") > opened, f"open: {bridge.said}", 60)  # noqa: B023

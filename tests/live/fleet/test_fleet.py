@@ -93,7 +93,7 @@ def test_members_that_find_nobody_are_named(tmp_path: Path) -> None:
     async def main() -> None:
         async with Fleet(tmp_path) as fleet:
             lonely = fleet.member(Task(cluster="nobody", members=[MemberSpec()], timeout=0.5))
-            with pytest.raises(FleetError, match=r"process 0 cannot go on: no seed of 'nobody' within 0.5 s"):
+            with pytest.raises(FleetError, match=r"process 0 cannot go on: no contact of 'nobody' within 0.5 s"):
                 await lonely.join(["127.0.0.1:9"])
             with pytest.raises(FleetError, match="this fleet has no traces"):
                 fleet.rows()

@@ -58,9 +58,9 @@ async def collect(cluster: whence.Cluster, count: int, limit: float = LIMIT) -> 
     return found
 
 
-def enter(name: str, seeds: Sequence[str], listen: str = "127.0.0.1:0", **options: Any) -> Join:
-    """Join through the seeds; the first member, which has none, founds."""
-    return whence.join(name, seeds, listen, **options) if seeds else whence.found(name, listen, **options)
+def enter(name: str, contacts: Sequence[str], listen: str = "127.0.0.1:0", **options: Any) -> Join:
+    """Join through the contacts; the first member, which has none, founds."""
+    return whence.join(name, contacts, listen, **options) if contacts else whence.create(name, listen, **options)
 
 
 async def say(cluster: whence.Cluster, *payloads: bytes) -> str:

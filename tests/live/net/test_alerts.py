@@ -52,7 +52,7 @@ class Cluster:
         self.faults.append(Faults())
         given: dict[str, Any] = {"settings": {**FAST, **(settings or {})}, **self.options, **options}
         given |= {"transport": self.network, "faults": self.faults[-1]}
-        joined = whence.join("x", self.all[0].address, **given) if self.all else whence.found("x", **given)
+        joined = whence.join("x", self.all[0].address, **given) if self.all else whence.create("x", **given)
         self.all.append(await self._stack.enter_async_context(joined))
         if publishes:
             self.publishers.append(await self._stack.enter_async_context(self.all[-1].publisher()))
@@ -186,7 +186,7 @@ async def buffer() -> None:
 
 async def unauthentic() -> None:
     network = MemoryNetwork()
-    async with whence.found("x", transport=network, secret=b"a" * 32) as a:
+    async with whence.create("x", transport=network, secret=b"a" * 32) as a:
         with pytest.raises(whence.NotJoined):
             async with whence.join("x", a.address, transport=network, secret=b"b" * 32, timeout=2):
                 pass

@@ -51,7 +51,7 @@ class Machines:
             await stack.aclose()
 
     def founders(self) -> list[str]:
-        return [peer for peer, (_, cluster, _) in self.up.items() if cluster.founded]
+        return [peer for peer, (_, cluster, _) in self.up.items() if cluster.created]
 
     async def talk(self, text: str) -> list[str]:
         """Everybody publishes; returns the ids, when everybody has seen all of them."""
@@ -173,7 +173,7 @@ def test_settings_that_cannot_work_together_are_named_on_both_sides(
     here, there = values[said.split(" ")[0]]
 
     async def main() -> None:
-        async with whence.found("x", insecure=True) as first:
+        async with whence.create("x", insecure=True) as first:
             with pytest.raises(whence.UsageError, match=said.format(here, there) + f" {first.address}"):
                 async with whence.join("x", first.address, insecure=True, **options):
                     pass
@@ -186,7 +186,7 @@ def test_settings_that_cannot_work_together_are_named_on_both_sides(
 def test_settings_that_only_cost_something_are_logged_on_both_sides(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         async with (
-            whence.found("x", insecure=True) as first,
+            whence.create("x", insecure=True) as first,
             whence.join("x", first.address, insecure=True, settings={"fanout": 3}) as second,
         ):
             assert len(second.members()) == 2

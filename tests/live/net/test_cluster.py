@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from whence.audit.judge import judge
 from whence.audit.trace import MemoryTrace, read
 from whence.core.clock import EventId
 from whence.core.ports import Coordinate
-from whence.errors import LostTicket, NotJoined, UsageError
+from whence.errors import NotJoined, UsageError
 from whence.live.net import keys
 from whence.testing import Faults
 
@@ -36,14 +36,12 @@ async def converse(clusters: list[whence.Cluster], speakers: int, events: int, s
     left = [[[b"%d/%d" % (i, n)] * rng.choice((1, 1, 3)) for n in range(events)] for i in range(speakers)]
 
     async def speak(cluster: whence.Cluster, words: list[list[bytes]]) -> None:
-        while not done.is_set():
-            with suppress(LostTicket):  # the machine stopped us for too long: under another ticket, then
-                async with cluster.coordinate(timeout=20.0) as seat:
-                    while words:
-                        await seat.publish_many(words[0])
-                        del words[0]
-                        await asyncio.sleep(rng.choice((0, 0, 0.002)))
-                    await done.wait()
+        async with cluster.publisher(timeout=20.0) as publisher:
+            while words:
+                await publisher.publish_many(words[0])
+                del words[0]
+                await asyncio.sleep(rng.choice((0, 0, 0.002)))
+            await done.wait()
 
     done = asyncio.Event()
     listeners = [asyncio.create_task(listen(c)) for c in clusters]
@@ -72,9 +70,9 @@ def test_a_real_cluster_passes_the_oracle(transport: str, order: str, drop: floa
         async with AsyncExitStack() as stack:
             clusters: list[whence.Cluster] = []
             for i in range(4):
-                seeds = [c.address for c in clusters[:2]]
+                contacts = [c.address for c in clusters[:2]]
                 faults = Faults(drop=drop, seed=i)
-                joining = enter("live", seeds, faults=faults, settings=fast(), **common)
+                joining = enter("live", contacts, faults=faults, settings=fast(), **common)
                 clusters.append(await stack.enter_async_context(joining))
             await converse(clusters, 3, 120)
             stats = [c.stats() for c in clusters]
@@ -103,7 +101,7 @@ def test_members_of_all_orders_live_together() -> None:
                     settings=fast(),
                 )
                 clusters.append(await stack.enter_async_context(joining))
-            async with clusters[0].coordinate() as one, clusters[3].coordinate() as two:
+            async with clusters[0].publisher() as one, clusters[3].publisher() as two:
                 for n in range(100):
                     await one.publish(b"1/%d" % n)
                     await two.publish(b"2/%d" % n)
@@ -125,17 +123,17 @@ def test_tls_with_roles(tmp_path: Path) -> None:
     async def main() -> None:
         common: dict[str, Any] = {"settings": fast()}
         async with (
-            whence.found("live", tls=tmp_path / "alice", **common) as a,
+            whence.create("live", tls=tmp_path / "alice", **common) as a,
             whence.join("live", [a.address], tls=tmp_path / "bob", **common) as b,
             whence.join("live", [a.address], tls=tmp_path / "eve", **common) as e,
         ):
             with pytest.raises(UsageError, match="may only receive"):
-                async with e.coordinate():
+                async with e.publisher():
                     pass
             with pytest.raises(NotJoined):
                 async with whence.join("live", [a.address], tls=other / "mallory", timeout=0.5, **common):
                     pass
-            async with a.coordinate() as one, b.coordinate() as two:
+            async with a.publisher() as one, b.publisher() as two:
                 await one.publish(b"1")
                 await collect(b, 1)
                 await two.publish(b"2")
@@ -147,7 +145,7 @@ def test_tls_with_roles(tmp_path: Path) -> None:
                 await until(lambda: a.stats()["cut_off"] + b.stats()["cut_off"], "who asks for a ticket is cut off")
                 assert e.me not in {**a.coordinators(), **b.coordinators()}.values()
         with pytest.raises(UsageError, match="tcp"):
-            whence.found("live", tls=tmp_path / "alice", transport="udp")
+            whence.create("live", tls=tmp_path / "alice", transport="udp")
 
     run(main())
 
@@ -155,14 +153,14 @@ def test_tls_with_roles(tmp_path: Path) -> None:
 def test_another_secret_learns_and_disturbs_nothing() -> None:
     async def main() -> None:
         async with (
-            whence.found("live", secret=SECRET, settings=fast()) as a,
+            whence.create("live", secret=SECRET, settings=fast()) as a,
             whence.join("live", [a.address], secret=SECRET, settings=fast()) as b,
         ):
             with pytest.raises(NotJoined):
                 async with whence.join("live", [a.address], secret=b"\x08" * 32, timeout=0.5, settings=fast()):
                     pass
             assert a.stats()["net.unauthentic"] >= 1
-            async with a.coordinate() as seat:
+            async with a.publisher() as seat:
                 await seat.publish(b"x")
                 assert [e.payload for e in await collect(b, 1)] == [b"x"]
             assert len(a.members()) == 2 and not a.stats()["cut_off"]
@@ -184,11 +182,11 @@ def test_a_cut_cluster_merges_by_itself() -> None:
         async with AsyncExitStack() as stack:
             clusters: list[whence.Cluster] = []
             for i in range(5):
-                seeds = [c.address for c in clusters[:2]]
-                joining = enter("live", seeds, faults=faults[i], **common)
+                contacts = [c.address for c in clusters[:2]]
+                joining = enter("live", contacts, faults=faults[i], **common)
                 clusters.append(await stack.enter_async_context(joining))
             await until(lambda: all(len(c.members()) == 5 for c in clusters))
-            async with clusters[0].coordinate() as one:
+            async with clusters[0].publisher() as one:
                 await one.publish(b"before")
                 small, large = clusters[3:], clusters[:3]
                 for i, cluster in enumerate(clusters):
@@ -218,7 +216,7 @@ def test_a_member_with_a_directory_goes_on_where_it_was(tmp_path: Path) -> None:
         ids: list[str] = []
         seen: list[bytes] = []
         common: dict[str, Any] = {"insecure": True, "order": "reliable", "trace": trace, "settings": fast()}
-        async with whence.found("live", **common) as a, a.coordinate() as seat:
+        async with whence.create("live", **common) as a, a.publisher() as seat:
             sent, listen = 0, "127.0.0.1:0"
             for life in range(3):
                 for _ in range(10):
@@ -227,7 +225,7 @@ def test_a_member_with_a_directory_goes_on_where_it_was(tmp_path: Path) -> None:
                 joining = whence.join("live", [a.address], listen, directory=tmp_path / "b", **common)
                 b = await joining.__aenter__()
                 listen = b.address
-                async with b.coordinate() as own:
+                async with b.publisher() as own:
                     ids.append(await own.publish(b"own %d" % life))
                 if life == 0:
                     events = await collect(b, 1)
@@ -257,9 +255,9 @@ def test_a_state_kept_in_memory_survives_with_exactly_its_events(tmp_path: Path)
         expected = [b"%d" % n for n in range(30)]
         for life in range(3):
             state.clear()
-            joining = whence.found("live", **keep, **common)
+            joining = whence.create("live", **keep, **common)
             a = await joining.__aenter__()
-            async with a.coordinate() as seat:
+            async with a.publisher() as seat:
                 await seat.publish_many(expected[10 * life : 10 * life + 10])
             events = a.events()
             while len(state) < 10 * life + 5:
@@ -267,7 +265,7 @@ def test_a_state_kept_in_memory_survives_with_exactly_its_events(tmp_path: Path)
             a.abandon()
             await joining._close()
         state.clear()
-        async with whence.found("live", **keep, **common) as a:
+        async with whence.create("live", **keep, **common) as a:
             events = a.events()
             while len(state) < 30:
                 state.append((await anext(events)).payload)
@@ -281,9 +279,9 @@ def test_a_trace_directory_is_read_back(tmp_path: Path, monkeypatch: pytest.Monk
 
     async def main() -> None:
         async with (
-            whence.found("live", insecure=True, settings=fast(), trace=tmp_path) as a,
+            whence.create("live", insecure=True, settings=fast(), trace=tmp_path) as a,
             whence.join("live", [a.address], insecure=True, settings=fast(), trace=tmp_path) as b,
-            a.coordinate() as seat,
+            a.publisher() as seat,
         ):
             event = await seat.publish(b"x")
             await collect(b, 1)
@@ -304,7 +302,7 @@ def test_uvloop_where_it_is_installed() -> None:
     async def main(transport: str) -> None:
         assert isinstance(asyncio.get_running_loop(), uvloop.Loop)
         async with (
-            whence.found("live", secret=SECRET, transport=transport, order="reliable") as a,
+            whence.create("live", secret=SECRET, transport=transport, order="reliable") as a,
             whence.join("live", [a.address], secret=SECRET, transport=transport, order="reliable") as b,
             a.publisher() as publisher,
         ):

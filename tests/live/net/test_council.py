@@ -21,9 +21,9 @@ def test_two_survive_the_kill_of_either(tmp_path: Path) -> None:
     trace = MemoryTrace()
     network = MemoryNetwork(seed=1)
 
-    async def begin(n: int, *seeds: str) -> tuple[Any, whence.Cluster]:
+    async def begin(n: int, *contacts: str) -> tuple[Any, whence.Cluster]:
         options = {"transport": network, "directory": tmp_path / str(n), "order": "reliable", "trace": trace}
-        entry = enter("two", seeds, HOMES[n], settings=fast(ring="council"), **options)
+        entry = enter("two", contacts, HOMES[n], settings=fast(ring="council"), **options)
         return entry, await entry.__aenter__()
 
     async def kill(entry: Any, cluster: whence.Cluster) -> None:
@@ -71,9 +71,9 @@ def test_a_voter_that_is_back_alone_does_not_wait_for_events_that_nobody_has(tmp
     """Its memory as a voter knows how far its ticket had come; the events died with both processes."""
     network = MemoryNetwork(seed=1)
 
-    async def begin(n: int, *seeds: str) -> tuple[Any, whence.Cluster]:
+    async def begin(n: int, *contacts: str) -> tuple[Any, whence.Cluster]:
         options = {"transport": network, "memory": tmp_path / str(n), "order": "reliable"}
-        entry = enter("two", seeds, HOMES[n], settings=fast(), **options)
+        entry = enter("two", contacts, HOMES[n], settings=fast(), **options)
         return entry, await entry.__aenter__()
 
     async def main() -> None:
@@ -104,7 +104,7 @@ def test_a_member_that_is_no_witness_publishes_and_is_not_asked_to_vote() -> Non
     async def main() -> None:
         async with (
             enter("tea", (), HOMES[0], settings=fast(), transport=network) as first,
-            enter("tea", (HOMES[0],), HOMES[1], settings=fast(), transport=network, witness=False) as guest,
+            enter("tea", (HOMES[0],), HOMES[1], settings=fast(), transport=network, votes=False) as guest,
             enter("tea", (HOMES[0],), HOMES[2], settings=fast(), transport=network) as third,
             guest.publisher() as publisher,
         ):

@@ -102,9 +102,9 @@ def test_the_rest_goes_on(attack: Attack, monkeypatch: pytest.MonkeyPatch) -> No
     async def main() -> None:
         common: dict[str, Any] = {"secret": SECRET, "settings": fast(), "transport": "udp"}
         async with (
-            whence.found("live", **common) as a,
+            whence.create("live", **common) as a,
             whence.join("live", [a.address], **common) as b,
-            a.coordinate() as seat,
+            a.publisher() as seat,
         ):
             attacked = asyncio.create_task(attack(*parse_address(a.address)))
             sent = 0
@@ -131,7 +131,7 @@ def test_replayed_connections_are_refused() -> None:
     async def main() -> None:
         common: dict[str, Any] = {"secret": SECRET, "settings": fast()}
         recorded = bytearray()
-        async with whence.found("live", **common) as a:
+        async with whence.create("live", **common) as a:
             host, port = parse_address(a.address)
 
             async def tap(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -145,7 +145,7 @@ def test_replayed_connections_are_refused() -> None:
 
             proxy = await asyncio.start_server(tap, "127.0.0.1", 0)
             address = show_address(*proxy.sockets[0].getsockname())
-            async with whence.join("live", [address], **common) as b, a.coordinate() as seat:
+            async with whence.join("live", [address], **common) as b, a.publisher() as seat:
                 await until(lambda: len(recorded) > 100)
                 before = a.stats()["net.unauthentic"]
                 await _write(host, port, bytes(recorded), hold=True)
@@ -163,9 +163,9 @@ def test_nobody_speaks_for_another_member() -> None:
     async def main() -> None:
         common: dict[str, Any] = {"insecure": True, "settings": fast()}
         async with (
-            whence.found("live", **common) as a,
+            whence.create("live", **common) as a,
             whence.join("live", [a.address], **common) as b,
-            a.coordinate() as seat,
+            a.publisher() as seat,
         ):
             host, port = parse_address(a.address)
             greeting = frame_stream(encode_hello(Greeting("127.0.0.1:1")))
@@ -216,7 +216,7 @@ def test_a_replayed_greeting_opens_a_connection_that_soon_ends() -> None:
     from whence.live.net.guard import SecretGuard
 
     async def main() -> None:
-        async with whence.found("live", secret=SECRET, settings=fast()) as a:
+        async with whence.create("live", secret=SECRET, settings=fast()) as a:
             greeting = frame_stream(SecretGuard(SECRET).seal(encode_hello(Greeting("127.0.0.1:1"))))
             reader, writer = await asyncio.open_connection(*parse_address(a.address))
             writer.write(greeting)
@@ -237,9 +237,9 @@ def test_the_urgent_lane_is_no_way_around_back_pressure(kind: str) -> None:
     async def main() -> None:
         common: dict[str, Any] = {"insecure": True, "settings": fast()}
         async with (
-            whence.found("live", **common) as a,
+            whence.create("live", **common) as a,
             whence.join("live", [a.address], **common) as b,
-            a.coordinate() as seat,
+            a.publisher() as seat,
         ):
             _, writer = await asyncio.open_connection(*parse_address(a.address))
             writer.write(frame_stream(encode_hello(Greeting("127.0.0.1:1", urgent=True))))

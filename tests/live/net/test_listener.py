@@ -58,7 +58,7 @@ def test_idle_connections_take_neither_the_handshake_nor_the_descriptors_of_a_tl
 
     async def main() -> None:
         common: dict[str, Any] = {"settings": fast()}
-        async with whence.found("live", tls=root / "a", **common) as a:
+        async with whence.create("live", tls=root / "a", **common) as a:
             before = len(list(Path("/proc/self/fd").iterdir()))
             idle = []
             for _ in range(300):
@@ -86,7 +86,7 @@ def test_connections_never_take_all_descriptors(few_descriptors: int) -> None:
 
 def test_accepting_pauses_when_descriptors_run_out_and_goes_on(few_descriptors: int) -> None:
     async def main() -> None:
-        async with whence.found("live", secret=b"s" * 32, settings=fast()) as a:
+        async with whence.create("live", secret=b"s" * 32, settings=fast()) as a:
             tcp = a._host._transport
             with socket.socket() as sock:
                 sock.setblocking(False)
@@ -155,7 +155,7 @@ def test_a_wrong_key_is_named_on_both_sides(
 
     async def main() -> None:
         mine = {"tls": root / "a"} if cluster == "tls" else cluster
-        async with whence.found("live", **mine, settings=fast()) as a:
+        async with whence.create("live", **mine, settings=fast()) as a:
             with pytest.raises(NotJoined, match=told):
                 async with whence.join(
                     "live", [a.address], **(ways.get(joiner) if isinstance(joiner, str) else joiner), timeout=2.0
@@ -172,7 +172,7 @@ def test_a_wrong_key_is_named_on_both_sides(
 
 def test_a_sealed_packet_that_begins_as_a_greeting_does_is_none(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
-        async with whence.found("live", **SECRET, settings=fast()) as a:
+        async with whence.create("live", **SECRET, settings=fast()) as a:
             reader, writer = await asyncio.open_connection(*parse_address(a.address))
             writer.write(frame_stream(b"H" + bytes(range(1, 80))))
             assert await reader.read() == b""  # it is refused
@@ -201,7 +201,7 @@ def test_a_member_that_names_anothers_address_first_does_not_lock_it_out(root: P
     async def main() -> None:
         (port,) = free_ports(1)
         _, client = tls.contexts(*(root / "mallory" / f for f in ("ca.crt", "mallory.crt", "mallory.key")))
-        async with whence.found("live", tls=root / "a", settings=fast()) as a:
+        async with whence.create("live", tls=root / "a", settings=fast()) as a:
             _, writer = await asyncio.open_connection(*parse_address(a.address), ssl=client)
             writer.write(frame_stream(encode_hello(Greeting(f"127.0.0.1:{port}"))))
             tcp = a._host._transport

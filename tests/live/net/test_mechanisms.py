@@ -28,7 +28,7 @@ def test_a_question_and_its_answers_among_three(mechanism: str) -> None:
         settings = fast(mechanism=mechanism, survey=TIMES, **PATIENT)
         common = {"transport": MemoryNetwork(), "settings": settings, "trace": trace}
         async with (
-            whence.found("m", **common) as a,
+            whence.create("m", **common) as a,
             whence.join("m", [a.address], **common) as b,
             whence.join("m", [a.address, b.address], **common) as c,
         ):
@@ -56,7 +56,7 @@ def test_a_member_goes_on_from_its_directory(tmp_path: Path) -> None:
     async def main() -> None:
         net, trace = MemoryNetwork(), MemoryTrace()
         common = {"transport": net, "settings": fast(mechanism="interval"), "trace": trace}
-        async with whence.found("m", **common) as a:
+        async with whence.create("m", **common) as a:
             async with whence.join("m", [a.address], directory=tmp_path, **common) as b:
                 await say(b, b"one")
                 await collect(a, 1)
@@ -67,7 +67,7 @@ def test_a_member_goes_on_from_its_directory(tmp_path: Path) -> None:
                 await say(b, b"three")
                 assert [e.payload for e in await collect(a, 2)] == [b"two", b"three"]
         with pytest.raises(UsageError, match="cluster with interval"):
-            async with whence.found("m", directory=tmp_path, transport=net, settings=fast(mechanism="vector")):
+            async with whence.create("m", directory=tmp_path, transport=net, settings=fast(mechanism="vector")):
                 pass
 
     run(main())
@@ -76,7 +76,7 @@ def test_a_member_goes_on_from_its_directory(tmp_path: Path) -> None:
 def test_another_mechanism_is_not_let_in() -> None:
     async def main() -> None:
         net = MemoryNetwork()
-        async with whence.found("m", transport=net, settings=fast(mechanism="vector")) as a:
+        async with whence.create("m", transport=net, settings=fast(mechanism="vector")) as a:
             other = {"transport": net}
             with pytest.raises(UsageError, match="mechanism is identifiers here and vector at"):
                 async with whence.join("m", [a.address], settings=fast(mechanism="identifiers"), **other):
@@ -95,4 +95,4 @@ def test_settings_that_make_no_sense_are_refused() -> None:
         ("causal", {"mechanism": "vector", "contract": whence.Contract(entries=10, keys=2)}, "needs no contract"),
     ):
         with pytest.raises(ConfigError, match=said):
-            whence.found("m", transport=net, order=order, settings=fast(**settings))
+            whence.create("m", transport=net, order=order, settings=fast(**settings))

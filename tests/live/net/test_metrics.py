@@ -104,7 +104,7 @@ def test_quantiles_are_bounds_of_buckets() -> None:
 def test_a_live_cluster_is_seen() -> None:
     async def main() -> None:
         network = MemoryNetwork()
-        async with whence.found("lobby", transport=network) as cluster, cluster.coordinate() as seat:
+        async with whence.create("lobby", transport=network) as cluster, cluster.publisher() as seat:
             await seat.publish(b"x")
             async with MetricsServer("127.0.0.1:0", [cluster]) as server:
                 status, text = await ask(server.address, "/metrics")

@@ -27,7 +27,7 @@ async def _three(traces: Path, **founder: Any) -> None:
     net = MemoryNetwork()
     common: dict[str, Any] = {"transport": net, "settings": fast(), "trace": traces}
     async with (
-        whence.found("room", "a:1", **common, **founder) as a,
+        whence.create("room", "a:1", **common, **founder) as a,
         whence.join("room", ["a:1"], "b:1", **common) as b,
         whence.join("room", ["b:1"], "c:1", **common) as c,
     ):
@@ -67,7 +67,7 @@ def test_a_member_that_restarts_alone_goes_on_with_the_run_it_joined(tmp_path: P
         net = MemoryNetwork()
         common: dict[str, Any] = {"transport": net, "settings": fast(), "trace": tmp_path / "traces"}
         again = {**common, "directory": tmp_path / "b"}
-        async with whence.found("room", "a:1", **common) as a, whence.join("room", ["a:1"], "b:1", **again) as b:
+        async with whence.create("room", "a:1", **common) as a, whence.join("room", ["a:1"], "b:1", **again) as b:
             await say(a, b"hello")
             await collect(b, 1)
         async with whence.join("room", ["a:1"], "b:1", **again):
@@ -84,7 +84,7 @@ def test_joiners_learn_the_run_that_the_environment_gave_the_founder(
     async def main() -> None:
         common: dict[str, Any] = {"transport": MemoryNetwork(), "settings": fast(), "trace": tmp_path}
         monkeypatch.setenv("WHENCE_RUN", "tuesday")
-        async with whence.found("room", "a:1", **common):
+        async with whence.create("room", "a:1", **common):
             monkeypatch.delenv("WHENCE_RUN")
             async with whence.join("room", ["a:1"], "b:1", **common):
                 pass
@@ -99,7 +99,7 @@ def test_a_run_that_cannot_travel_is_refused(bad: str, monkeypatch: pytest.Monke
     monkeypatch.setenv("WHENCE_RUN", bad)
 
     async def main() -> None:
-        async with whence.found("room", "a:1", transport=MemoryNetwork(), settings=fast()):
+        async with whence.create("room", "a:1", transport=MemoryNetwork(), settings=fast()):
             pass
 
     with pytest.raises(UsageError, match="WHENCE_RUN must be 1 to 64"):

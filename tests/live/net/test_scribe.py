@@ -68,11 +68,11 @@ def test_a_member_with_a_slow_disk_keeps_its_ticket_and_others_are_served(
         net, trace = MemoryNetwork(), MemoryTrace()
         common = {"transport": net, "settings": fast(), "trace": trace}
         async with (
-            whence.found("lobby", **common) as a,
+            whence.create("lobby", **common) as a,
             whence.join("lobby", [a.address], directory=tmp_path, **common) as b,
             whence.join("lobby", [a.address], **common) as c,
             a.publisher() as ours,
-            b.coordinate() as seat,
+            b.publisher() as seat,
         ):
             await until(lambda: len(a.coordinators()) == 2)
             await three_voters(a)
@@ -106,7 +106,7 @@ def test_a_voter_that_cannot_write_its_votes_counts_as_missing(tmp_path: Path, g
         net = MemoryNetwork()
         common = {"transport": net, "settings": fast()}
         async with (
-            whence.found("lobby", **common) as a,
+            whence.create("lobby", **common) as a,
             whence.join("lobby", [a.address], directory=tmp_path, **common) as b,
             whence.join("lobby", [a.address], **common) as c,
             a.publisher() as ours,
@@ -132,7 +132,7 @@ def test_what_waits_for_a_disk_that_stands_still_does_not_grow_with_time(
     async def main() -> None:
         common = {"transport": MemoryNetwork(), "settings": fast()}
         async with (
-            whence.found("lobby", **common) as a,
+            whence.create("lobby", **common) as a,
             whence.join("lobby", [a.address], directory=tmp_path, **common) as b,
             whence.join("lobby", [a.address], **common) as c,
             a.publisher() as ours,
@@ -168,7 +168,7 @@ def test_a_council_whose_voter_takes_a_second_for_each_sync_serves_everybody(tmp
         net, trace = MemoryNetwork(), MemoryTrace()
         common = {"transport": net, "settings": {"ring": "council"}, "trace": trace}
         async with (
-            whence.found("lobby", **common) as a,
+            whence.create("lobby", **common) as a,
             whence.join("lobby", [a.address], directory=tmp_path, **common) as b,
             whence.join("lobby", [a.address], **common) as c,
             a.publisher() as ours,
@@ -194,7 +194,7 @@ def test_a_council_whose_voter_takes_a_second_for_each_sync_serves_everybody(tmp
 
 def test_an_event_is_handed_out_when_the_disk_knows_that_the_last_one_is_processed(tmp_path: Path, gate: Gate) -> None:
     async def main() -> None:
-        async with whence.found("t", transport=MemoryNetwork(), settings=fast(), directory=tmp_path) as a:
+        async with whence.create("t", transport=MemoryNetwork(), settings=fast(), directory=tmp_path) as a:
             events = a.events()
             async with a.publisher() as publisher:
                 await publisher.publish_many([b"1", b"2", b"3"])
@@ -225,7 +225,7 @@ def test_a_disk_that_fails_late_ends_the_publishes_that_wait_for_it(tmp_path: Pa
         net = MemoryNetwork()
         common = {"transport": net, "settings": fast()}
         async with (
-            whence.found("lobby", **common) as a,
+            whence.create("lobby", **common) as a,
             whence.join("lobby", [a.address], directory=tmp_path, **common) as b,
             b.publisher() as publisher,
         ):
@@ -258,7 +258,7 @@ def test_a_large_state_is_written_when_the_log_has_grown_not_by_the_clock(tmp_pa
 
         settings = fast(time_to_terminate=2.0)
         common = {"transport": MemoryNetwork(), "settings": settings, "directory": tmp_path}
-        async with whence.found("t", state=state, restore=lambda _: None, **common) as a:
+        async with whence.create("t", state=state, restore=lambda _: None, **common) as a:
             events = a.events()
             async with a.publisher() as publisher:
                 for _ in range(30):

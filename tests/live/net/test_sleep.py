@@ -26,7 +26,7 @@ def test_who_slept_longer_than_its_lease_has_no_ticket_when_it_wakes(caplog: pyt
     async def main() -> None:
         net = MemoryNetwork()
         async with (
-            whence.found("live", "a:1", transport=net, settings=fast()) as a,
+            whence.create("live", "a:1", transport=net, settings=fast()) as a,
             whence.join("live", ["a:1"], "b:1", transport=net, settings=fast()) as b,
             whence.join("live", ["a:1"], "c:1", transport=net, settings=fast()) as c,
             a.publisher() as one,

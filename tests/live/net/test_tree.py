@@ -39,8 +39,8 @@ def test_each_member_gets_one_copy_in_causal_order() -> None:
         async with AsyncExitStack() as stack:
             clusters: list[whence.Cluster] = []
             for i in range(8):
-                seeds = [c.address for c in clusters[:2]]
-                joining = enter("live", seeds, f"m{i}:1", transport=network, settings=settings, trace=trace)
+                contacts = [c.address for c in clusters[:2]]
+                joining = enter("live", contacts, f"m{i}:1", transport=network, settings=settings, trace=trace)
                 clusters.append(await stack.enter_async_context(joining))
             publishers = [await stack.enter_async_context(c.publisher()) for c in clusters[:3]]
             for publisher in publishers:
@@ -79,7 +79,7 @@ def test_a_process_that_dies_is_replaced_as_a_neighbour_when_its_connection_brea
 def test_members_of_another_mode_are_told_so() -> None:
     async def main() -> None:
         network = MemoryNetwork()
-        async with whence.found("live", "a:1", transport=network, settings=fast(mode="tree")) as first:
+        async with whence.create("live", "a:1", transport=network, settings=fast(mode="tree")) as first:
             with pytest.raises(UsageError, match="mode is eager here and tree at a:1"):
                 async with whence.join("live", [first.address], "b:1", transport=network, settings=fast()):
                     pass

@@ -31,7 +31,11 @@ FAST = {"round_ns": 50_000_000}
 
 @asynccontextmanager
 async def member(
-    network: MemoryNetwork | str, seeds: list[str], name: str = "lobby", objects: Objects | None = None, **options: Any
+    network: MemoryNetwork | str,
+    contacts: list[str],
+    name: str = "lobby",
+    objects: Objects | None = None,
+    **options: Any,
 ) -> AsyncIterator[tuple[whence.Cluster, Objects, Live]]:
     objects = objects or Objects()
     options = {"insecure": True, "tickets": 4, "settings": FAST, **options}
@@ -40,7 +44,7 @@ async def member(
     else:
         options["transport"] = network
     async with (
-        enter(name, seeds, state=objects.state, restore=objects.restore, **options) as cluster,
+        enter(name, contacts, state=objects.state, restore=objects.restore, **options) as cluster,
         Live(objects, cluster) as live,
     ):
         yield cluster, objects, live
@@ -63,12 +67,12 @@ def test_what_one_writes_the_others_see() -> None:
             a, oa, la = await stack.enter_async_context(member(network, [], order="reliable"))
             _, _, lb = await stack.enter_async_context(member(network, [a.address], order="reliable"))
             c, oc, lc = await stack.enter_async_context(member(network, [a.address], order="reliable"))
-            seat = await stack.enter_async_context(a.coordinate())
+            seat = await stack.enter_async_context(a.publisher())
             seen = lb.changes(lb.objects.registers("scores"))
             await la.publish(seat, oa.registers("scores").set("ann", 3), oa.counter("hits").add(2))
             change = await anext(seen)
             assert (change.name, change.key) == ("scores", "ann") and change.event and change.event.owner == a.me
-            second = await stack.enter_async_context(c.coordinate())
+            second = await stack.enter_async_context(c.publisher())
             await until(lc, lambda: oc.counter("hits").value == 2)
             text = oc.document("notes")
             await lc.publish(second, text.insert(0, "hello"), text.insert(5, " world"), oc.counter("hits").add(-5))
@@ -89,9 +93,9 @@ def test_a_newcomer_in_mid_stream_misses_nothing_and_sees_nothing_twice() -> Non
         async with AsyncExitStack() as stack:
             a, oa, la = await stack.enter_async_context(member(network, [], order="reliable"))
             b, ob, lb = await stack.enter_async_context(member(network, [a.address], order="reliable"))
-            seats = [await stack.enter_async_context(c.coordinate()) for c in (a, b)]
+            seats = [await stack.enter_async_context(c.publisher()) for c in (a, b)]
 
-            async def load(seat: whence.Seat, live: Live) -> None:
+            async def load(seat: whence.Publisher, live: Live) -> None:
                 o = live.objects
                 for n in range(300):
                     await live.publish(seat, o.counter("hits").add(1), o.registers("last").set(live.cluster.me, n))
@@ -130,12 +134,12 @@ def test_an_object_moves_between_clusters_while_interest_changes() -> None:
             east, oe, le = await stack.enter_async_context(member(network, [], "east"))
             host = await stack.enter_async_context(whence.Host("127.0.0.1:0", transport=network, insecure=True))
             there, back = Objects(), Objects()
-            async with member(network, [west.address], "west", host=host) as (c, o, live), c.coordinate() as seat:
+            async with member(network, [west.address], "west", host=host) as (c, o, live), c.publisher() as seat:
                 avatar = o.registers("avatar")
                 await live.publish(seat, avatar.set("x", 99))
                 async with (
                     member(network, [east.address], "east", there, host=host) as (c2, o2, live2),
-                    c2.coordinate() as seat2,
+                    c2.publisher() as seat2,
                 ):
                     contents = await live.close(seat, avatar, "east")
                     assert avatar.home == "east"
@@ -147,7 +151,7 @@ def test_an_object_moves_between_clusters_while_interest_changes() -> None:
                     await live2.publish(seat2, o2.registers("avatar").set("x", 100))
                     await until(le, lambda: oe.registers("avatar").get("x") == 100)
                     contents = await live2.close(seat2, o2.registers("avatar"), "west")
-            async with member(network, [west.address], "west", back, host=host) as (c, o, live), c.coordinate() as seat:
+            async with member(network, [west.address], "west", back, host=host) as (c, o, live), c.publisher() as seat:
                 assert o.registers("avatar").home == "east", "the snapshot says where it went"
                 await live.open(seat, "registers", "avatar", contents)
                 await until(lw, lambda: ow.registers("avatar").get("x") == 100)
@@ -173,9 +177,9 @@ def test_changes_end_with_the_cluster_and_are_bounded() -> None:
         network = MemoryNetwork(seed=4)
         others: list[bytes] = []
         objects = Objects(limit=600)
-        async with whence.found("lobby", transport=network, insecure=True, tickets=2, settings=FAST) as cluster:
+        async with whence.create("lobby", transport=network, insecure=True, tickets=2, settings=FAST) as cluster:
             live = Live(objects, cluster, other=lambda e: others.append(e.payload))
-            async with live, cluster.coordinate() as seat:
+            async with live, cluster.publisher() as seat:
                 slow = live.changes(limit=2)
                 await seat.publish_many([b"mine", *[objects.counter("c").add(1)] * 5])
                 await until(live, lambda: objects.counter("c").value == 5)
@@ -199,7 +203,7 @@ def test_a_member_goes_on_from_its_disk(tmp_path: Path, order: str) -> None:
         async with AsyncExitStack() as stack:
             network = MemoryNetwork(seed=5)
             a, oa, la = await stack.enter_async_context(member(network, [], order=order))
-            seat = await stack.enter_async_context(a.coordinate())
+            seat = await stack.enter_async_context(a.publisher())
             address = "127.0.0.1:9001"
             options = {"listen": address, "order": order, "directory": tmp_path / "b"}
             for life in range(3):

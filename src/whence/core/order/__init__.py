@@ -6,11 +6,11 @@ from whence.core.order.config import TICKET_ORDERS as TICKET_ORDERS
 from whence.core.order.config import OrderConfig as OrderConfig
 from whence.core.order.contract import Contract as Contract
 from whence.core.order.engine import TicketOrdering as TicketOrdering
-from whence.core.order.explain import Blocked as Blocked
-from whence.core.order.interface import Numbering as Numbering
-from whence.core.order.interface import OrderContext as OrderContext
-from whence.core.order.interface import Ordering as Ordering
-from whence.core.order.interface import Seal as Seal
+from whence.core.order.layer import Numbering as Numbering
+from whence.core.order.layer import OrderContext as OrderContext
+from whence.core.order.layer import Ordering as Ordering
+from whence.core.order.layer import Seal as Seal
+from whence.core.order.outputs import Blocked as Blocked
 from whence.core.order.survey.config import MECHANISMS as MECHANISMS
 from whence.core.order.survey.config import SurveyConfig as SurveyConfig
 

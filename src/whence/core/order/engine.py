@@ -1,4 +1,6 @@
-"""The delivery engine: one machine for `unordered`, `fifo`, `causal` and `reliable` (CCC11 Algorithm 5).
+"""Clusters with tickets: absurd timestamps, and who owns which incarnation.
+
+The delivery engine: one machine for `unordered`, `fifo`, `causal` and `reliable` (CCC11 Algorithm 5).
 
 The orders differ in three answers only:
 
@@ -48,13 +50,54 @@ from whence.core.clock import (
     Range,
 )
 from whence.core.clock.vector import merge
-from whence.core.order.checks import MAX_OWNERS, Owners, check_jump
-from whence.core.order.explain import Blocked, Missing
-from whence.core.order.interface import Numbering, OrderContext
-from whence.core.order.layer import Layer
+from whence.core.order.layer import Layer, Numbering, OrderContext
 from whence.core.order.messages import OrderState, TicketState
-from whence.core.order.outputs import Arrived, Dropped, OrderOutput
-from whence.errors import BadFrame, BadMessage, ForgedTicket, UsageError, WrongKind
+from whence.core.order.outputs import Arrived, Blocked, Dropped, Missing, OrderOutput
+from whence.errors import AbsurdClock, BadFrame, BadMessage, ForgedTicket, UsageError, WrongKind
+
+MAX_OWNERS = 16  # tenures remembered per ticket
+MAX_EPOCHS = 1024  # refoundings of the ring that this member may have missed
+
+
+def check_jump(vector: Sequence[Entry], clock: CctClock, max_jump: int) -> None:
+    """A timestamp far beyond anything known raises `AbsurdClock`."""
+    if not clock.exact and all(map(le, vector, clock.T)):
+        return
+    for ticket, (entry, now) in enumerate(zip(vector, clock.T, strict=True)):
+        (inc, seq), (at, upto) = entry, now
+        if entry <= now and (not clock.exact or inc == at or inc < clock.floor[ticket]):
+            continue
+        if inc != at:  # a tenure of which nothing, or only the recent past, is known
+            upto = clock.tails.get((ticket, inc), 0)
+        ahead = seq - upto
+        if ahead > max_jump or (inc >> 48) - (at >> 48) > MAX_EPOCHS:
+            raise AbsurdClock(f"ticket {ticket}: {(inc, seq)} is {ahead} events ahead of {(at, upto)}")
+
+
+class Owners:
+    """The owner of each recent tenure: whom to ask, whom to believe. The first name heard stays."""
+
+    def __init__(self, tickets: int) -> None:
+        self.tables: list[dict[int, MemberId]] = [{} for _ in range(tickets)]
+        """By ticket, then by incarnation."""
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def note(self, ticket: int, inc: int, owner: MemberId) -> None:
+        """Remember the owner; the oldest tenures are forgotten."""
+        table = self.tables[ticket]
+        if inc not in table:
+            table[inc] = owner
+            self._count += 1
+            if len(table) > MAX_OWNERS:
+                del table[min(table)]
+                self._count -= 1
+
+    def rows(self) -> tuple[tuple[int, int, MemberId], ...]:
+        """All of it as data."""
+        return tuple((t, inc, owner) for t, table in enumerate(self.tables) for inc, owner in table.items())
 
 
 @lru_cache(maxsize=64)

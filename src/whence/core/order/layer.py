@@ -1,33 +1,236 @@
-"""What all order layers share, whatever their clock: the recovery buffer `B`, questions and answers, the lobby."""
+"""What a member asks of its order layer. One interface for every clock: tickets, (N, R, K), the survey's mechanisms.
+
+What all order layers share, whatever their clock: the recovery buffer `B`, questions and answers, the lobby.
+
+Order layers of clusters without tickets: owners count their own frames, and how far each is taken shows the gaps.
+"""
 
 from __future__ import annotations
 
 import heapq
-from abc import abstractmethod
-from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, Generic
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
-from whence.core.clock import AnyFrame, MemberId
-from whence.core.order.buffers import (
+from whence.core.clock import MAX_SEQ, AnyFrame, Digest, Entry, FreeFrame, FreeId, MemberId, StampedFrame
+from whence.core.order.config import OrderConfig
+from whence.core.order.messages import HANDED_OVER, AckRecover, OrderState, Recover
+from whence.core.order.outputs import (
+    Arrived,
+    Blocked,
+    Deliver,
+    Dropped,
+    GaveUp,
+    Missing,
+    OrderOutput,
+    OrderSend,
+    OrderStats,
+    Published,
+)
+from whence.core.order.recovery import (
     GIVEN_BYTES,
     GIVEN_FRAMES,
+    MAX_COUNTS,
+    MAX_PURSUITS,
     AgingBuffer,
+    Copies,
     Count,
     F,
     FrameKey,
     O,
+    Pursuits,
     RecoveryBuffer,
     Span,
     newest,
 )
-from whence.core.order.copies import MAX_COUNTS, Copies
-from whence.core.order.explain import Missing
-from whence.core.order.interface import OrderContext, Ordering
-from whence.core.order.messages import HANDED_OVER, AckRecover, Recover
-from whence.core.order.outputs import Arrived, Deliver, Dropped, GaveUp, OrderOutput, OrderSend, Published
-from whence.core.order.recovery import MAX_PURSUITS, Pursuits
-from whence.core.order.stats import OrderStats
-from whence.errors import BadFrame, ForgedTicket, UsageError, WrongKind
+from whence.errors import BadFrame, BadMessage, ForgedTicket, UsageError, WrongKind
+
+
+class Seal(Protocol):
+    """Roles: publishers hold the key that signs, everybody verifies. Handed in, because keys are not the protocol's
+    business."""
+
+    @property
+    def may_publish(self) -> bool:
+        """It can sign."""
+        ...
+
+    def sign(self, data: bytes) -> bytes: ...
+
+    def verify(self, data: bytes, signature: bytes) -> bool: ...
+
+
+class OrderContext(NamedTuple):
+    """What an order layer is built from."""
+
+    me: MemberId
+    config: OrderConfig
+    rng: random.Random
+    members: Callable[[], Sequence[MemberId]]
+    """The members known, without this one."""
+    sample: Callable[[int], Sequence[MemberId]]
+    """At most so many of them, at random."""
+    seal: Seal | None = None
+
+
+class Numbering(NamedTuple):
+    """The ids of a member's next events: `before`, a number that counts up from `first`, `after`."""
+
+    before: str
+    first: int
+    after: str
+
+
+class Ordering(ABC):
+    """The order layer of one member: frames in, deliveries out."""
+
+    joining: bool
+    """There is no clock yet: nothing is delivered, what arrives waits."""
+    stats: OrderStats
+    buffer: RecoveryBuffer[Any, Any]
+    held: Mapping[Any, Any]
+    """Frames received and not deliverable yet, by key."""
+
+    # -- frames -------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def publish(
+        self, payloads: Sequence[bytes], now: int, tenure: tuple[int, int] | None = None
+    ) -> tuple[AnyFrame, list[OrderOutput]]:
+        """Stamp a frame, keep it for recovery, deliver it locally. `tenure`: the ticket and its incarnation, in a
+        cluster with tickets."""
+
+    @abstractmethod
+    def numbering(self, tenure: tuple[int, int] | None = None) -> Numbering:
+        """The ids that the next published events will have."""
+
+    @abstractmethod
+    def vet(self, frame: AnyFrame, sender: MemberId) -> None:
+        """Raise a `BadFrame` for what no honest peer sends, before the frame is kept or forwarded. The wire has checked
+        that it does not contradict itself (`frame.check`)."""
+
+    @abstractmethod
+    def receive(
+        self, frame: AnyFrame, sender: MemberId, age: int, now: int, recovered: bool = False
+    ) -> list[OrderOutput]:
+        """A vetted frame, seen by gossip for the first time or recovered."""
+
+    # -- peers --------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def on_recover(self, sender: MemberId, message: Recover) -> list[OrderOutput]:
+        """RECOVER: give what `B` holds, and say what it does not."""
+
+    @abstractmethod
+    def on_ack_recover(self, sender: MemberId, message: AckRecover, now: int) -> list[OrderOutput]:
+        """ACKRECOVER: as `receive`, for each frame."""
+
+    @abstractmethod
+    def heard(self, sender: MemberId, digest: object, now: int) -> None:
+        """A peer's digest: pursue what the peer has and this member has not."""
+
+    @abstractmethod
+    def digest(self) -> Digest | tuple[tuple[MemberId, int], ...] | None:
+        """What this member has delivered, for its peers; None while joining."""
+
+    @abstractmethod
+    def count_copies(
+        self, token: int, events: Sequence[str], copies: int, patience: int, now: int
+    ) -> list[OrderOutput]:
+        """Find out whether so many members hold these own events (`order.copies`)."""
+
+    @abstractmethod
+    def hand_over(self, to: MemberId) -> OrderSend | None:
+        """Give the end of `B` to a member that has not asked for it: because this one leaves, or because a joiner has
+        the events in its state and could give them to nobody. None: `B` is empty."""
+
+    # -- time ---------------------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def wake_at(self) -> int | None:
+        """When `wake` is due."""
+
+    @abstractmethod
+    def wake(self, now: int) -> list[OrderOutput]:
+        """Ask for what is due, skip what is overdue, forget what is old."""
+
+    # -- state --------------------------------------------------------------------------------------------------
+
+    def found(self, others: Sequence[MemberId]) -> None:  # noqa: B027 - most need not be told
+        """The cluster begins, with these others."""
+
+    @abstractmethod
+    def begin(self, now: int) -> list[OrderOutput]:
+        """Start from the present clock (zero, a snapshot's, a checkpoint's), with the frames that arrived meanwhile."""
+
+    @abstractmethod
+    def state(self) -> OrderState:
+        """The state to restart from."""
+
+    def admit(self, joiner: MemberId, weaker: bool = False) -> OrderState:
+        """The state for a joiner. `weaker`: the joiner's order promises more than this member's. `UsageError`: this
+        member cannot admit others."""
+        return self.state()
+
+    @abstractmethod
+    def load(self, state: OrderState, now: int) -> None:
+        """Take over a state from a snapshot or a checkpoint; `BadMessage` if it is of another kind of cluster."""
+
+    @abstractmethod
+    def keep(self, frame: AnyFrame, sender: MemberId, now: int) -> list[OrderOutput]:
+        """Keep a vetted frame of an earlier life, or of a snapshot, in `B`: others may still need it."""
+
+    # -- for people ---------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def why_blocked(self, event: str) -> Blocked:
+        """What is missing before this event, who was asked, until when."""
+
+    @abstractmethod
+    def buffers(self) -> dict[str, tuple[int, int]]:
+        """Every bounded buffer: fill and bound."""
+
+    # -- tickets; without them there is nothing to do -----------------------------------------------------------
+
+    blocking: bool = False
+    """It waits for missing events instead of skipping them (`reliable`)."""
+
+    @property
+    def T(self) -> Sequence[Entry]:
+        """The causal present: the newest event delivered on each ticket."""
+        return ()
+
+    def note_owner(self, ticket: int, inc: int, owner: MemberId) -> None:  # noqa: B027
+        """The ring says who owns this incarnation of a ticket."""
+
+    def expect(self, ticket: int, entry: Entry, now: int) -> None:  # noqa: B027
+        """The ring says that this was published: pursue it at once (a new owner catches up before it publishes)."""
+
+    def caught_up(self, ticket: int, entry: Entry) -> bool:
+        """Everything on the ticket up to `entry` is delivered or given up."""
+        return True
+
+    def forgo(self, ticket: int, entry: Entry, now: int) -> list[OrderOutput]:
+        """Stop waiting for `expect`ed events: they are skipped here."""
+        return []
+
+    # -- (N, R, K) clocks; other orders have none ---------------------------------------------------------------
+
+    @property
+    def clock_size(self) -> tuple[int, int] | None:
+        """R and K of the clock that this member publishes under."""
+        return None
+
+    def measured(self) -> dict[str, float]:
+        """The clock and what is known of its contract, as numbers."""
+        return {}
+
+    def move(self, R: int, K: int, now: int) -> list[OrderOutput]:
+        """Begin a generation of R entries and K keys: publish under it from now on, as will all who see it."""
+        raise UsageError("this cluster has tickets or a mechanism, and no (N, R, K) clock")
+
 
 MAX_GIVEN_UP = 1024
 DATAGRAM = 1200  # bytes; a longer answer goes over a stream
@@ -338,3 +541,113 @@ def check_body(frame: AnyFrame) -> list[bytes]:
 def _key(frame: AnyFrame) -> Any:
     """The key of a frame; what it is counted by goes with the layer."""
     return frame.key
+
+
+MAX_OWNERS = 4096
+"""Owners remembered; each costs about 40 bytes in a snapshot."""
+DIGEST_ROWS = 64
+"""Owners in a digest: half of them those that moved last, half at random."""
+
+
+class Cursor:
+    """One owner's frames: all up to `taken` are taken or given up; `early` are beyond a gap."""
+
+    __slots__ = ("early", "taken")
+
+    def __init__(self) -> None:
+        self.taken = 0
+        self.early: dict[int, Any] = {}
+
+
+C = TypeVar("C", bound=Cursor)
+OF = TypeVar("OF", bound=FreeFrame | StampedFrame)
+
+
+class OwnersLayer(Layer[str, OF], Generic[OF, C]):
+    """A layer whose frames are counted by their owners."""
+
+    new_cursor: type[C]
+
+    def __init__(self, context: OrderContext) -> None:
+        super().__init__(context)
+        self.cursors: dict[MemberId, C] = {}  # the last to move is the last
+        self.seq = 0
+
+    def numbering(self, tenure: tuple[int, int] | None = None) -> Numbering:
+        return Numbering(f"{self.me}/", self.seq + 1, "")
+
+    def _next_seq(self, payloads: Sequence[bytes]) -> int:
+        """The number of the first of these events, which are about to be published."""
+        if self.seq + len(payloads) > MAX_SEQ:
+            raise UsageError("this member has used up its sequence numbers: leave and join again")
+        return self.seq + 1
+
+    def _cursor(self, owner: MemberId) -> C:
+        """The owner's cursor, which becomes the youngest."""
+        cursor = self.cursors.pop(owner, None) or self.new_cursor()
+        self.cursors[owner] = cursor
+        if len(self.cursors) > MAX_OWNERS:
+            self._forget_owner()
+        return cursor
+
+    def _forget_owner(self) -> None:
+        """Forget the owner that is silent longest and not in the view (else simply the one silent longest)."""
+        there = {*self.members(), self.me}  # looked up, never iterated
+        gone = next((o for o, c in self.cursors.items() if o not in there and not c.early), None)
+        del self.cursors[gone if gone is not None else next(iter(self.cursors))]
+        self.stats.forgotten += 1
+
+    def _gaps(self, of: MemberId, inc: int, upto: int) -> list[Span[str]]:
+        cursor = self.cursors.get(of)
+        at = cursor.taken + 1 if cursor is not None else 1
+        gaps: list[Span[str]] = []
+        for number in sorted(n for n in cursor.early if n <= upto) if cursor is not None else ():
+            if number > at:
+                gaps.append((of, 0, at, number - 1))
+            at = number + 1
+        if at <= upto:
+            gaps.append((of, 0, at, upto))
+        return gaps
+
+    # -- peers --------------------------------------------------------------------------------------------------
+
+    def heard(self, sender: MemberId, digest: object, now: int) -> None:
+        if self.joining:
+            return
+        if not isinstance(digest, tuple):
+            raise WrongKind("a digest of tickets in a cluster without tickets")
+        for owner, number in digest:
+            cursor = self.cursors.get(owner)
+            taken = cursor.taken if cursor is not None else 0
+            if owner == self.me or number <= taken:
+                continue
+            if number - taken > self.config.max_jump:
+                raise BadMessage(f"digest: frame {number} of {owner} is {number - taken} ahead")
+            self.pursuits.want(owner, 0, number, now, holder=sender)
+
+    def digest(self) -> tuple[tuple[MemberId, int], ...] | None:
+        """How far this member has taken the frames of some owners: those that moved last, and a few at random."""
+        if self.joining:
+            return None
+        rows = list(self.cursors.items())
+        if len(rows) > DIGEST_ROWS:
+            half = DIGEST_ROWS // 2
+            rows = [*rows[: -half - 1 : -1], *self.rng.sample(rows[:-half], half)]
+        return tuple((owner, cursor.taken) for owner, cursor in rows if cursor.taken)
+
+    def _source(self, of: str, inc: int) -> MemberId | None:
+        return of
+
+    def _explained(self, gaps: Sequence[Span[str]]) -> tuple[Missing, ...]:
+        return tuple(self._explain(Missing(None, owner, first, last), (owner, 0)) for owner, _, first, last in gaps)
+
+    def why_blocked(self, event: str) -> Blocked:
+        try:
+            owner, seq = FreeId.parse(event)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        return self._why_blocked(owner, seq, event)
+
+    @abstractmethod
+    def _why_blocked(self, owner: MemberId, seq: int, event: str) -> Blocked:
+        """See `why_blocked`."""

@@ -1,4 +1,21 @@
-"""The delivery engine of a cluster without tickets: `probabilistic`, and beside it `fifo` and `unordered` (PCO17).
+"""Several (N, R, K) clocks side by side: a cluster moves to other R and K without stopping and without agreement.
+
+1. A **generation** is one choice of R and K, with its own counts from zero. Any member may begin one; its id is
+   distinct and higher than all it knows. The highest id wins: a member that sees a frame of a higher generation
+   publishes in that one from then on, with new keys.
+2. Frames of all generations are delivered, each by the counts of its own. The last `MAX_GENERATIONS` are kept; a frame
+   of an older one is delivered at once, with an alert.
+3. A frame never depends on a higher generation: its owner would have moved before it delivered such a frame.
+4. A frame depends on lower generations by the vectors in its `older`. An owner attaches its vector of a lower
+   generation when that has changed since its last frame, and for a while after (else one lost frame would lose the
+   dependency). What is not attached one of its earlier frames said, and frames of one owner are taken in order.
+5. What a blocked frame lacks can be given up without knowing whose it is: the counts are **raised** to what the frame
+   claims, or everything after would wait for ever. The difference is **owed**: a frame that comes late, and is old
+   enough to be one of those, is delivered but does not count again.
+
+Checks of frames and snapshots under an (N, R, K) clock, and what is remembered of their owners.
+
+The delivery engine of a cluster without tickets: `probabilistic`, and beside it `fifo` and `unordered` (PCO17).
 
 The paper assumes a reliable broadcast. Gossip loses, so there are two steps:
 
@@ -25,23 +42,325 @@ forgotten, the missing frames of an owner that seems new are skipped without cou
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from itertools import islice
+from operator import sub
+from typing import Protocol
 
-from whence.core.clock import FreeFrame, MemberId, Packed
+from whence.core.clock import GENESIS, FreeFrame, MemberId, Packed
 from whence.core.clock.event import encode
-from whence.core.clock.probabilistic import Delivery, Keys, keys_of
-from whence.core.order.buffers import FrameKey
+from whence.core.clock.probabilistic import Alerts, Delivery, Keys, Pending, ProbabilisticClock, Stamp, Watch, keys_of
+from whence.core.order.config import OrderConfig
 from whence.core.order.contract import MAX_ENTRIES, Contract, Overseer
-from whence.core.order.explain import Blocked
-from whence.core.order.free import KeyCursor, check_free, check_state
-from whence.core.order.generations import MAX_GENERATIONS, GenerationClock, Generations, Held
-from whence.core.order.interface import OrderContext
-from whence.core.order.layer import MAX_GIVEN_UP
-from whence.core.order.messages import FreeState, OrderState, OwnerState
-from whence.core.order.outputs import GaveUp, Moved, OrderOutput
-from whence.core.order.owners import MAX_OWNERS, OwnersLayer
-from whence.errors import BadMessage, UsageError
+from whence.core.order.layer import MAX_GIVEN_UP, MAX_OWNERS, Cursor, OrderContext, OwnersLayer, check_body
+from whence.core.order.messages import FreeState, GenerationState, OrderState, OwnerState
+from whence.core.order.outputs import Blocked, GaveUp, Moved, OrderOutput
+from whence.core.order.recovery import FrameKey
+from whence.errors import AbsurdClock, BadFrame, BadMessage, UsageError
+
+MAX_GENERATIONS = 4
+MAX_SUSPECTS = 8
+
+
+class Held:
+    """A frame received and not yet delivered, with its vectors decoded once."""
+
+    __slots__ = ("frame", "handed", "keys", "older", "stamp", "suspects", "until")
+
+    def __init__(self, frame: FreeFrame) -> None:
+        self.frame = frame
+        self.keys: Keys = frame.keys
+        self.stamp: Stamp = frame.vector.vector()
+        self.older: list[tuple[int, Stamp]] = [(g, packed.vector()) for g, packed in frame.older]
+        self.until = 0  # when it is overdue
+        self.handed = False  # weak orders: the application has it already
+        self.suspects: tuple[str, ...] = ()
+
+
+class GenerationClock(ProbabilisticClock):
+    """The counts of one generation, with what is owed (rule 5)."""
+
+    __slots__ = ("K", "changed", "id", "level", "names", "owed", "past", "total", "version")
+
+    def __init__(self, id: int, R: int, K: int, memory: int) -> None:
+        super().__init__(R, memory)
+        self.id = id
+        self.K = K
+        """Keys a frame; 0 while only known from others' dependencies."""
+        self.total = 0
+        """Frames counted, whatever their keys."""
+        self.owed = [0] * R
+        """Of each count, how much was raised."""
+        self.level = [0] * R
+        """Up to which value of each count a late frame may be one of those."""
+        self.past = [0] * R
+        """The highest of all stamps delivered: what a member of a weak order depends on, in order or not."""
+        self.names: deque[str] = deque(maxlen=memory)
+        """Of the frames in `L`."""
+        self.changed = 0
+        """When a count rose last."""
+        self.version = 0
+        """How often one did."""
+
+    def rose(self, now: int) -> None:
+        self.changed = now
+        self.version += 1
+
+    def give_up(self, keys: Keys, frames: int) -> None:
+        """Count frames that will never be delivered; what was raised for them is paid."""
+        for x in keys:
+            paid = min(self.owed[x], frames)
+            self.owed[x] -= paid
+            self.V[x] += frames - paid
+        self.total += frames
+
+    def lift(self, need: Stamp, keys: Keys = ()) -> None:
+        """Raise the counts to what a frame with these keys and this stamp, or a dependency, needs (rule 5)."""
+        for x, value in enumerate(need):
+            enough = value - (x in keys)
+            if self.V[x] < enough:
+                self.owed[x] += enough - self.V[x]
+                self.V[x] = enough
+                self.level[x] = max(self.level[x], enough)
+
+    def lacks(self, need: Stamp, keys: Keys = ()) -> int:
+        """About how many frames are missing before one with this stamp."""
+        short = sum(max(0, value - (x in keys) - self.V[x]) for x, value in enumerate(need))
+        return -(-short // (self.K or 1))
+
+    def take(self, held: Held) -> Alerts:
+        """Deliver a frame: alerts first, then count it, unless it was raised for."""
+        keys, stamp = held.keys, held.stamp
+        covered = self.covered(keys, stamp)
+        if covered:
+            held.suspects = tuple(
+                name for past, name in zip(self.L, self.names, strict=True) if all(past[x] >= stamp[x] for x in keys)
+            )[-MAX_SUSPECTS:]
+        for x in keys:
+            if self.owed[x] and stamp[x] <= self.level[x]:
+                self.owed[x] -= 1
+            else:
+                self.V[x] += 1
+        self.total += 1
+        self.witness(stamp, held.frame)
+        return Alerts(covered, bool(held.suspects))
+
+    def witness(self, stamp: Stamp, frame: FreeFrame) -> None:
+        """Remember that something which depends on this is delivered."""
+        self.L.append(stamp)
+        self.names.append(f"{frame.owner}/{frame.last}")
+
+    def state(self) -> GenerationState:
+        owed, level = (tuple(self.owed), tuple(self.level)) if any(self.owed) else ((), ())
+        past = Packed.of(self.past) if any(self.past) else None
+        return GenerationState(self.id, self.K, Packed.of(self.V), owed, level, past)
+
+
+class Generations(Pending[Held]):
+    """All clocks of a member, and the one queue in front of them."""
+
+    def __init__(self, R: int, K: int, memory: int) -> None:
+        first = GenerationClock(GENESIS, R, K, memory)
+        super().__init__(first)
+        self.memory = memory
+        self.clocks: dict[int, GenerationClock] = {GENESIS: first}
+        self.current = first
+        self.now = 0
+
+    def known(self, generation: int, R: int, K: int) -> GenerationClock | None:
+        """The clock of a generation, made if it is new; None if it is too old. A higher one becomes the current one
+        (rule 1), if it is one of frames: `K` is 0 for a mere dependency."""
+        clock = self.clocks.get(generation)
+        if clock is None:
+            if len(self.clocks) >= MAX_GENERATIONS and generation < min(self.clocks):
+                return None
+            clock = self.clocks[generation] = GenerationClock(generation, R, K, self.memory)
+            if len(self.clocks) > MAX_GENERATIONS:
+                del self.clocks[min(self.clocks)]
+        clock.K = clock.K or K
+        if clock.K and generation > self.current.id:
+            self.current = clock
+        return clock
+
+    def watch(self, message: Held) -> Watch | None:
+        """PCO17 Algorithm 2 in the frame's own generation; all of `older` in the others (rule 4)."""
+        clock = self.clocks.get(message.frame.generation)
+        if clock is None:
+            return None  # too old to be judged: delivered at once, with an alert
+        watch = clock.watch(message.keys, message.stamp)
+        if watch is not None:
+            return watch
+        for older, need in self._older(message):
+            if (watch := older.watch((), need)) is not None:
+                return watch
+        return None
+
+    def _older(self, message: Held) -> list[tuple[GenerationClock, Stamp]]:
+        """The clocks of lower generations that a frame depends on, as far as they are kept, and what it needs of each.
+        (A size that is not the generation's own is a lie that was told before anybody could know better.)"""
+        found = [(self.known(generation, len(need), 0), need) for generation, need in message.older]
+        return [(clock, need) for clock, need in found if clock is not None and len(need) == clock.R]
+
+    def deliver(self, message: Held) -> Delivery[Held]:
+        clock = self.clocks.get(message.frame.generation)
+        if clock is None:
+            alerts = Alerts(True, True)
+        else:
+            alerts = clock.take(message)
+            clock.rose(self.now)
+        for older, need in self._older(message):
+            older.witness(need, message.frame)
+        return Delivery(message, alerts)
+
+    def depend(self, message: Held) -> None:
+        """A weak order hands the frame to the application: whatever it publishes depends on it, counted or not."""
+        own = self.clocks.get(message.frame.generation)
+        for clock, stamp in [*([(own, message.stamp)] if own is not None else []), *self._older(message)]:
+            if any(map(int.__gt__, stamp, clock.past)):
+                clock.past = list(map(max, clock.past, stamp))
+                clock.rose(self.now)
+
+    def lift(self, message: Held) -> int:
+        """Raise whatever the frame lacks; about how many frames that were."""
+        lacking = self.lacks(message)
+        if (clock := self.clocks.get(message.frame.generation)) is not None:
+            clock.lift(message.stamp, message.keys)
+            clock.rose(self.now)
+        for older, need in self._older(message):
+            older.lift(need)
+            older.rose(self.now)
+        return lacking
+
+    def lacks(self, message: Held) -> int:
+        """About how many frames are missing before this one."""
+        clock = self.clocks.get(message.frame.generation)
+        lacking = 0 if clock is None else clock.lacks(message.stamp, message.keys)
+        return lacking + sum(older.lacks(need) for older, need in self._older(message))
+
+    def queue(self, message: Held) -> None:
+        """It waits, ready or not: what a snapshot brings is delivered when the member begins."""
+        self._waiting.append((message, (self.current.V, 0, 0)))
+
+    def load(self, states: tuple[GenerationState, ...]) -> None:
+        """Take over the clocks of a snapshot or a checkpoint."""
+        self.clocks = {}
+        for state in states:
+            clock = GenerationClock(state.generation, state.V.R, state.K, self.memory)
+            clock.V = list(state.V.vector())
+            clock.past = [0] * clock.R if state.past is None else list(state.past.vector())
+            clock.total = sum(clock.V) // (state.K or 1)
+            clock.version = 1 if any(clock.V) or any(clock.past) else 0
+            if len(state.owed) == len(state.level) == clock.R:
+                clock.owed, clock.level = list(state.owed), list(state.level)
+            self.clocks[state.generation] = clock
+        self.current = self.clocks[max((g for g, c in self.clocks.items() if c.K), default=max(self.clocks))]
+
+    def before(self, message: Held) -> list[Held]:
+        """What waits here and precedes a frame by its stamps, each after what it depends on itself: sums of stamps are
+        a linear extension of causal order within a generation, and no frame depends on a higher one (rule 3)."""
+        of, older = message.frame.generation, dict(message.older)
+        found = []
+        for other in self.messages():
+            g = other.frame.generation
+            bound = message.stamp if g == of else older.get(g)
+            if other is not message and bound is not None and all(map(int.__le__, other.stamp, bound)):
+                found.append(other)
+        return sorted(found, key=lambda h: (h.frame.generation, sum(h.stamp), h.frame.owner, h.frame.number))
+
+
+MAX_COUNT = 1 << 62
+"""A count in a snapshot; more would not fit on the wire for long."""
+MAX_AHEAD = 1 << 16
+"""Generations that a frame may be ahead of ours."""
+
+
+class KeyCursor(Cursor):
+    """With what is needed to count frames that are given up."""
+
+    __slots__ = ("generation", "keys", "opened")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.generation = 0
+        self.opened = 1
+        self.keys: Keys = ()
+        self.early: dict[int, Held] = {}
+
+    def follow(self, frame: FreeFrame) -> None:
+        """The owner's next frame is taken."""
+        self.taken = frame.number
+        self.generation, self.opened, self.keys = frame.generation, frame.opened, frame.keys
+
+    @classmethod
+    def of(cls, row: OwnerState) -> KeyCursor:
+        cursor = cls()
+        cursor.taken, cursor.generation, cursor.opened, cursor.keys = row.taken, row.generation, row.opened, row.keys
+        return cursor
+
+
+class Known(Protocol):
+    """What frames are checked against: the state of an order layer."""
+
+    queue: Generations
+    config: OrderConfig
+    cursors: dict[MemberId, KeyCursor]
+
+    @property
+    def joining(self) -> bool: ...
+
+
+def check_free(frame: FreeFrame, ordering: Known) -> None:
+    """Raise a `BadFrame` for what no honest peer of this cluster sends, or passes on."""
+    if frame.vector.R > MAX_ENTRIES:
+        raise BadFrame(f"a vector of {frame.vector.R} entries")
+    stamp = frame.vector.vector()
+    own = frame.number - frame.opened + 1
+    if any(stamp[x] < own for x in frame.keys):
+        raise BadFrame(f"a vector that does not count its owner's own {own} frames")
+    if not ordering.joining:
+        _check_against(frame, stamp, ordering)
+
+
+def check_state(state: FreeState, ordering: Known) -> None:
+    """Raise a `BadMessage` for a snapshot that contradicts itself: its counts are indexed by its keys."""
+    R = {g.generation: g.V.R for g in state.generations}
+    if not any(g.K for g in state.generations) or any(max(g.V.vector()) >= MAX_COUNT for g in state.generations):
+        raise BadMessage("a clock without keys, or with counts beyond all measure")
+    if any(g.past is not None and g.past.R != g.V.R for g in state.generations):
+        raise BadMessage("a past of another size than the counts")
+    for row in state.owners:
+        if row.keys and row.keys[-1] >= R.get(row.generation, MAX_ENTRIES):
+            raise BadMessage(f"keys {row.keys[:8]} of {row.owner} in a generation of {R[row.generation]} entries")
+    for frame in state.waiting:
+        frame.check()
+        check_body(frame)
+        check_free(frame, ordering)
+        if R.get(frame.generation) != frame.vector.R or any(R.get(g, p.R) != p.R for g, p in frame.older):
+            raise BadMessage(f"a frame of {frame.vector.R} entries waits in a generation of {R.get(frame.generation)}")
+
+
+def _check_against(frame: FreeFrame, stamp: tuple[int, ...], ordering: Known) -> None:
+    """What needs clocks to judge by."""
+    queue, jump = ordering.queue, ordering.config.max_jump
+    clock = queue.clocks.get(frame.generation)
+    if clock is not None:
+        if len(stamp) != clock.R or clock.K not in (0, len(frame.keys)):
+            raise BadFrame(f"(R, K) = ({len(stamp)}, {len(frame.keys)}) in a generation of ({clock.R}, {clock.K})")
+        ahead = max(map(sub, stamp, clock.V))
+    else:
+        if (frame.generation >> 32) - (queue.current.id >> 32) > MAX_AHEAD:
+            raise AbsurdClock(f"generation {frame.generation >> 32} is far beyond {queue.current.id >> 32}")
+        ahead = max(stamp)
+    cursor = ordering.cursors.get(frame.owner)
+    missing = frame.number - (cursor.taken if cursor is not None else 0)
+    if max(ahead, missing) > jump:
+        raise AbsurdClock(f"frame {frame.number} of {frame.owner} is {max(ahead, missing)} frames ahead of all known")
+    for generation, packed in frame.older:
+        older = queue.clocks.get(generation)
+        if older is not None and older.R != packed.R:
+            raise BadFrame(f"a vector of {packed.R} entries of a generation of {older.R}")
+
 
 MAX_WAITING_BYTES = 1 << 20
 """Frames in a snapshot; what does not fit the joiner recovers."""

@@ -1,21 +1,155 @@
-"""Whom to ask for missing events, and when (CCC11 Algorithm 5, `time_to_terminate` over).
+"""`B`, the recovery buffer: frames that this member can give to others (CCC11 Algorithm 5).
+
+Whom to ask for missing events, and when (CCC11 Algorithm 5, `time_to_terminate` over).
 
 Departs from the paper in the unit: a **pursuit** follows one tenure of a ticket (without tickets, one owner's frames)
 and asks for ranges, not single ids. It asks once per id where the order may skip. It retries with backoff where the
 order may not skip (`reliable`), or where no later event would show the loss (the silent tail).
+
+How many members hold a frame: what `publish(..., copies=k)` waits for.
+
+The question is RECOVER, the answer ACKRECOVER (`order.messages`), because a copy is a frame in a recovery buffer `B`:
+a member that has it there can give it to everybody else. A digest cannot answer this. It covers what a member has
+delivered *or given up*, and not what it holds back. The price: each answer brings the frame back once.
+
+1. The publisher is the first copy. It asks as many others as are missing, at random, at once.
+2. It asks again every `time_to_recover`, one more than are missing, until enough hold the frame or `patience` is over.
+3. A count belongs to one caller (`token`) and covers all frames of its call: the frame with the fewest copies decides.
 """
 
 from __future__ import annotations
 
+import heapq
 import random
-from collections.abc import Callable, Sequence
-from typing import Generic
+from collections import deque
+from collections.abc import Callable, Iterator, Reversible, Sequence
+from typing import Any, Generic, TypeVar
 
-from whence.core.clock import MemberId
-from whence.core.order.buffers import Count, O, Span
+from whence.core.clock import AnyFrame, MemberId, address_of
 from whence.core.order.config import OrderConfig
-from whence.core.order.messages import Recover
-from whence.core.order.outputs import Asked, OrderOutput, OrderSend
+from whence.core.order.messages import AckRecover, AnySpan, Recover
+from whence.core.order.outputs import Asked, Copied, OrderOutput, OrderSend
+
+O = TypeVar("O", int, str)  # noqa: E741
+"""What a count of events belongs to: a ticket, or (where there are none) an owner."""
+F = TypeVar("F", bound=AnyFrame)
+
+Count = tuple[O, int]
+"""What is counted: `(ticket, incarnation)`, or without tickets `(owner, 0)`."""
+FrameKey = tuple[O, int, int]
+"""A frame by its count and where it begins there."""
+Span = tuple[O, int, int, int]
+"""A count, first and last: a range of its events, or of the owner's frames."""
+
+
+OWN_FRAMES, OWN_BYTES = 256, 256 << 10
+"""The last frames of a process, which may not have reached anybody else: it spreads them again after a restart."""
+KEPT_FRAMES, KEPT_BYTES = 1024, 1 << 20
+"""What of `B` is kept on disk."""
+GIVEN_FRAMES, GIVEN_BYTES = 256, 256 << 10
+"""What of `B` is handed over to a joiner, and to others when a member leaves: one message holds it."""
+
+
+def newest(frames: Reversible[AnyFrame], most: int, size: int, home: str | None = None) -> tuple[AnyFrame, ...]:
+    """The last of these frames, oldest first, within two bounds. `home`: only those of the process at this address, of
+    its earlier lives, too: a second crash must not lose what the first one left unsent."""
+    found: list[AnyFrame] = []
+    for frame in reversed(frames):
+        if home is not None and address_of(frame.owner) != home:
+            continue
+        size -= frame.size
+        if len(found) >= most or size < 0:
+            break
+        found.append(frame)
+    return tuple(found[::-1])
+
+
+class RecoveryBuffer(Generic[O, F]):
+    """First in, first out; bounded in frames and in bytes. Finds a frame by key, and all frames of a range."""
+
+    def __init__(self, frames: int, size: int) -> None:
+        self.bound = frames
+        self.bound_bytes = size
+        self.bytes = 0
+        self.evicted = 0
+        self._frames: dict[FrameKey[O], tuple[F, int]] = {}
+        self._tenures: dict[Count[O], dict[int, F]] = {}
+        self._order: deque[FrameKey[O]] = deque()  # to find the first of a dict takes as long as it had keys before it
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+    def __contains__(self, key: FrameKey[O]) -> bool:
+        return key in self._frames
+
+    def __iter__(self) -> Iterator[F]:
+        return (frame for frame, _ in self._frames.values())
+
+    def __reversed__(self) -> Iterator[F]:
+        return (frame for frame, _ in reversed(self._frames.values()))
+
+    def add(self, key: FrameKey[O], frame: F, born: int = 0) -> bool:
+        """Insert; when full, others are evicted. `born`: when the frame was published, about. Returns whether it is
+        new here."""
+        if key in self._frames:
+            return False
+        size = frame.size
+        self._frames[key] = (frame, size)
+        self._tenures.setdefault(key[:2], {})[key[2]] = frame
+        self.bytes += size
+        self._added(key, born)
+        while len(self._frames) > self.bound or self.bytes > self.bound_bytes:
+            self._remove(self._victim())
+            self.evicted += 1
+        return True
+
+    def _added(self, key: FrameKey[O], born: int) -> None:
+        """A frame was inserted."""
+        self._order.append(key)
+
+    def _victim(self) -> FrameKey[O]:
+        """What leaves a full buffer, to be removed: the first that came."""
+        return self._order.popleft()
+
+    def _remove(self, key: FrameKey[O]) -> None:
+        self.bytes -= self._frames.pop(key)[1]
+        tenure = self._tenures[key[:2]]
+        del tenure[key[2]]
+        if not tenure:
+            del self._tenures[key[:2]]
+
+    def forget(self, stable: Callable[[F], bool]) -> None:
+        """Frames that nobody will ask for any more are not needed. First in, first out keeps them until they are
+        evicted."""
+
+    def find(self, wanted: Span[O]) -> list[F]:
+        """The frames that hold an event of the range, in order."""
+        tenure = self._tenures.get(wanted[:2])
+        if not tenure:
+            return []
+        first, last = wanted[2:]
+        return [f for s, f in sorted(tenure.items()) if s <= last and f.upto >= first]
+
+
+class AgingBuffer(RecoveryBuffer[O, F]):
+    """As CCC11 section 5.2 proposes: the oldest by age (hops made, and rounds since) leaves a full buffer, and what is
+    stable is forgotten (CCC11 section 5.1)."""
+
+    def __init__(self, frames: int, size: int) -> None:
+        super().__init__(frames, size)
+        self._by_age: list[tuple[int, FrameKey[O]]] = []  # a heap, one entry for each frame
+
+    def _added(self, key: FrameKey[O], born: int) -> None:
+        heapq.heappush(self._by_age, (born, key))
+
+    def _victim(self) -> FrameKey[O]:
+        return heapq.heappop(self._by_age)[1]
+
+    def forget(self, stable: Callable[[F], bool]) -> None:
+        """From the oldest on, as far as they are stable."""
+        while self._by_age and stable(self._frames[self._by_age[0][1]][0]):
+            self._remove(self._victim())
+
 
 MAX_PURSUITS = 4096
 MAX_TOLD = 256
@@ -225,3 +359,102 @@ class Pursuits(Generic[O]):
             and now - p.since >= self.config.abandon_ns
             and all(now - p.denied.get(m, -self.config.abandon_ns) < self.config.abandon_ns for m in members)
         ]
+
+
+MAX_COUNTS = 4096
+"""Calls that wait for copies at a time. A further one is told at once that it cannot be counted."""
+MAX_QUESTIONS = 4096
+"""Questions whose answers are still taken."""
+
+
+class _Count:
+    """One caller's frames."""
+
+    __slots__ = ("again", "copies", "holders", "next_at", "over_at", "spans")
+
+    def __init__(self, frames: Sequence[AnyFrame], copies: int, now: int, patience: int) -> None:
+        self.copies = copies
+        self.spans: dict[Any, AnySpan] = {frame.key: (*frame.key, frame.upto) for frame in frames}
+        self.holders: dict[Any, dict[MemberId, None]] = {frame.key: {} for frame in frames}
+        self.again = False
+        self.next_at = now
+        self.over_at = now + patience
+
+    @property
+    def held(self) -> int:
+        """Copies of the frame that has the fewest, the publisher's among them."""
+        return 1 + min(map(len, self.holders.values()))
+
+
+class Copies:
+    """All counts of one member."""
+
+    def __init__(self, config: OrderConfig, rng: random.Random, sample: Callable[[int], Sequence[MemberId]]) -> None:
+        self._config = config
+        self._rng = rng
+        self._sample = sample
+        self._counts: dict[int, _Count] = {}
+        self._questions: dict[int, int] = {}  # nonce -> token
+        self.next_at: int | None = None
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def count(self, token: int, frames: Sequence[AnyFrame], copies: int, patience: int, now: int) -> list[OrderOutput]:
+        """Begin to count; a `Copied` with this token says how it ends."""
+        if copies <= 1 or not frames or len(self._counts) >= MAX_COUNTS:
+            return [Copied(token, int(bool(frames)), bool(frames) and copies <= 1)]
+        self._counts[token] = _Count(frames, copies, now, patience)
+        return self.wake(now)
+
+    def wake(self, now: int) -> list[OrderOutput]:
+        """End what is over, ask for what is due."""
+        out: list[OrderOutput] = []
+        for token, count in list(self._counts.items()):
+            if count.over_at <= now:
+                self._end(token, False, out)
+            elif count.next_at <= now:
+                self._ask(token, count, now, out)
+        self._set_timer()
+        return out
+
+    def answered(self, sender: MemberId, message: AckRecover) -> list[OrderOutput] | None:
+        """What an answer says of copies; None: it answers another question."""
+        token = self._questions.get(message.nonce)
+        if token is None:
+            return None
+        out: list[OrderOutput] = []
+        count = self._counts.get(token)
+        if count is not None:
+            for frame in message.frames:
+                if frame.key in count.holders:
+                    count.holders[frame.key][sender] = None
+            if count.held >= count.copies:
+                self._end(token, True, out)
+                self._set_timer()
+        return out
+
+    def _ask(self, token: int, count: _Count, now: int, out: list[OrderOutput]) -> None:
+        """Rules 1 and 2. A member is asked only for what it is not known to hold."""
+        missing = count.copies - count.held
+        most = max(map(len, count.holders.values()))
+        asked = 0
+        for peer in self._sample(missing + most + 1):
+            spans = [span for key, span in count.spans.items() if peer not in count.holders[key]]
+            if not spans or asked >= missing + count.again:
+                continue
+            asked += 1
+            for start in range(0, len(spans), self._config.max_ranges):
+                nonce = self._rng.getrandbits(48)
+                self._questions[nonce] = token
+                out.append(OrderSend(peer, Recover.of(nonce, spans[start : start + self._config.max_ranges])))
+        while len(self._questions) > MAX_QUESTIONS:
+            del self._questions[next(iter(self._questions))]
+        count.again = True
+        count.next_at = min(now + self._config.time_to_recover_ns, count.over_at)
+
+    def _end(self, token: int, enough: bool, out: list[OrderOutput]) -> None:
+        out.append(Copied(token, self._counts.pop(token).held, enough))
+
+    def _set_timer(self) -> None:
+        self.next_at = min((min(c.next_at, c.over_at) for c in self._counts.values()), default=None)

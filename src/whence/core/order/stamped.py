@@ -26,13 +26,11 @@ import msgspec
 
 from whence.core.clock import MemberId, StampedFrame
 from whence.core.clock.event import Body, encode
-from whence.core.order.buffers import FrameKey, Span
 from whence.core.order.config import OrderConfig
-from whence.core.order.explain import Blocked
-from whence.core.order.interface import OrderContext
+from whence.core.order.layer import MAX_OWNERS, Cursor, OrderContext, OwnersLayer
 from whence.core.order.messages import OrderState, StampedState
-from whence.core.order.outputs import Dropped, GaveUp, OrderOutput
-from whence.core.order.owners import MAX_OWNERS, Cursor, OwnersLayer
+from whence.core.order.outputs import Blocked, Dropped, GaveUp, OrderOutput
+from whence.core.order.recovery import FrameKey, Span
 from whence.core.order.survey.base import MechanismState, Message
 from whence.core.order.survey.codec import Codec
 from whence.core.order.survey.counts import Gap, ProcessId

@@ -1,4 +1,4 @@
-"""Tickets: who may publish (CCC11 section 4, docs/ring.md). Three protocols with one interface, `Ring`."""
+"""Tickets: who may publish (CCC11 section 4, docs/ring.md). Two protocols with one interface, `Ring`."""
 
 import random
 
@@ -24,13 +24,9 @@ def make(
         case "council":
             return CouncilRing(me, config, rng, memory, disk, votes)
         case "neighbours":
-            from whence.core.ring.tolerant import TolerantRing  # members of a council need neither of these
+            from whence.core.ring.tolerant import TolerantRing  # members of a council do not need it
 
             return TolerantRing(me, config, rng)
-        case "basic":
-            from whence.core.ring.basic import BasicRing
-
-            return BasicRing(me, config, rng)
 
 
 __all__ = [

@@ -12,10 +12,9 @@ import msgspec
 
 from whence.errors import ConfigError
 
-RingName = Literal["council", "neighbours", "basic"]
-"""Who decides who may own a ticket: a council of voters that renews itself, the neighbours on the ring (CCC11
-Algorithms 2 to 4, repaired), or nobody (Algorithm 1: no failure is survived; for study, and for processes that cannot
-fail)."""
+RingName = Literal["council", "neighbours"]
+"""Who decides who may own a ticket: a council of voters that renews itself, or the neighbours on the ring (CCC11
+Algorithms 2 to 4, repaired)."""
 DEFAULT_RING: RingName = "council"
 
 

@@ -1,7 +1,7 @@
 """What the parts of a ring share: who this process is, the tenure it has, the time, its timers and its outputs.
 
 A part is a small class with the state of one job. Its constructor takes the context and the parts it builds on. The
-protocol's own file (`basic.py`, `tolerant.py`) says which message and which timer goes to which part.
+protocol's own file (`tolerant.py`, `council/ring.py`) says which message and which timer goes to which part.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import msgspec
 
 from whence.errors import ConfigError
 from whence.lab.paper import EXPERIMENTS, LIVE, Experiment
-from whence.lab.paper.claims.page import Result, Results, encode, page, rounded, stored
+from whence.lab.paper.claims.page import Measured, Results, encode, page, rounded, stored
 from whence.lab.paper.frame import Context, Outcome, load, prepare, save
 
 
@@ -75,5 +75,5 @@ def add(results: Results, title: str, context: Context, outcome: Outcome) -> Non
     known = results.experiments.get(title)
     if context.quick and known and not known.quick:
         return
-    statistics = {key: rounded(points) for key, points in outcome.statistics.items()}
-    results.experiments[title] = Result(quick=context.quick, seed=context.seed, statistics=statistics)
+    statistics = {key: rounded(found) for key, found in outcome.statistics.items()}
+    results.experiments[title] = Measured(quick=context.quick, seed=context.seed, statistics=statistics)

@@ -15,11 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from whence.errors import ConfigError
-from whence.lab.paper.claims import Judged, judged
-from whence.lab.paper.claims.intervals import mean
-from whence.lab.paper.claims.model import Point
+from whence.lab.paper.claims import JudgedClaim, judged
 from whence.lab.paper.points import on_spark
 from whence.lab.scale.sweep import point as scale_point
+from whence.lab.stats import Estimate, mean
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,7 +31,7 @@ class Outcome(msgspec.Struct):
     """The result of an experiment."""
 
     rows: list[Row]
-    statistics: dict[str, list[Point]]
+    statistics: dict[str, list[Estimate]]
     """What the claims are judged by (`whence.lab.paper.claims`)."""
     figure: Any = None
     note: str = ""
@@ -45,8 +44,8 @@ class Recorded(msgspec.Struct, kw_only=True):
     quick: bool
     seed: int
     note: str
-    statistics: dict[str, list[Point]]
-    claims: list[Judged]
+    statistics: dict[str, list[Estimate]]
+    claims: list[JudgedClaim]
 
 
 class Context(msgspec.Struct):
@@ -233,7 +232,7 @@ def error_bars(axes: Any, x: Sequence[Any], y: Sequence[Any], error: Any, mark: 
     axes.errorbar(x, y, yerr=error, fmt=mark, color=colour, label=label, **style)
 
 
-def around(points: Sequence[Point], scale: float = 1.0, least: float = 0.0) -> list[list[float]]:
+def around(points: Sequence[Estimate], scale: float = 1.0, least: float = 0.0) -> list[list[float]]:
     """Lengths of error bars below and above each point. A bar ends at `least` times the value at the latest: a
     logarithmic axis has no zero."""
     below = [scale * max(0.0, p.value - max(p.low, least * p.value)) for p in points]

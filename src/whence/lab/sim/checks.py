@@ -10,7 +10,7 @@ id         an event id was used twice
 twice      an application got an event that its state already contained
 order      a delivery that the member's order forbids (`whence.audit.judge`)
 alert      an inversion in probabilistic order without an alert of PCO17 Algorithm 4
-ring       an invariant of the ticket ring (`whence.core.ring.invariants`)
+ring       an invariant of the ticket ring (`whence.lab.sim.invariants`)
 snapshot   an installed state differs from the captured one
 lost       in a run without faults and losses, a member lacks an event
 agreement  at the end, a member with reliable order lacks an event it was promised

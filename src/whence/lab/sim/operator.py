@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from whence.core import ports
 from whence.core.ring import Ring, State
-from whence.core.ring.invariants import council_lives, reunites
+from whence.lab.sim.invariants import council_lives, reunites
 
 if TYPE_CHECKING:
     from whence.lab.sim.world import World

@@ -9,8 +9,8 @@ from whence.core import ports
 from whence.core.clock import MemberId, address_of
 from whence.core.ring import Ring
 from whence.core.ring.interface import BecameOwner, Granted, RingOutput, State
-from whence.core.ring.invariants import Watch, council_lives, quiet_violations, violations
 from whence.core.ring.messages import RingMessage
+from whence.lab.sim.invariants import Watch, council_lives, quiet_violations, violations
 
 if TYPE_CHECKING:
     from whence.lab.sim.host import Instance

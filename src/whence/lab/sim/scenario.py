@@ -69,7 +69,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     replacement: Literal["fifo", "age"] = "fifo"
     """What leaves a full recovery buffer: what came first, or what is oldest (CCC11 section 5.2)."""
     ring: RingName | None = None
-    """Who decides who may publish (docs/ring.md): `council` (default), `neighbours` or `basic`."""
+    """Who decides who may publish (docs/ring.md): `council` (default) or `neighbours`."""
     ring_k: Positive | None = None
     """Crashes in one neighbourhood, or in the council, that the ring survives (docs/ring.md)."""
     target: Share | None = None

@@ -1,6 +1,6 @@
 """A bridge at work: a member of each of its clusters, driven by the rules of `gateway.py`.
 
-    async with Bridge({"lobby": {"seeds": ["10.0.0.5:7001"], "secret": one}, "hall": {...}}, directory) as bridge:
+    async with Bridge({"lobby": {"contacts": ["10.0.0.5:7001"], "secret": one}, "hall": {...}}, directory) as bridge:
         await bridge.run()
 
 Its directory holds a member's directory for each cluster, and the **ledger**: what the other sides have got. Whoever is
@@ -23,11 +23,11 @@ from typing import Any, Self, TextIO
 from whence.core.clock import EventId, Frame
 from whence.core.wire import DEFAULT
 from whence.errors import DiskError, UsageError
-from whence.live.api import LISTEN, Cluster, Join, found, join
+from whence.files import write_whole
+from whence.live.api import LISTEN, Cluster, Join, create, join
 from whence.live.bridge.gateway import Forward, Gateway, GatewayOutput, Passed
 from whence.live.bridge.merge import CROSSINGS, Crossing, lines
 from whence.live.events import Event, Events
-from whence.live.net.disk import Files
 from whence.live.publisher import Publisher
 
 log = logging.getLogger("whence.live.bridge")
@@ -203,23 +203,17 @@ class Bridge:
         data = self.gateway.ledger()
         if self.directory is None:
             return
-        new = self.directory / "ledger.new"
         try:
-            with new.open("wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            new.replace(self.directory / "ledger")
-            Files().sync_directory(self.directory)
+            write_whole(self.directory / "ledger", data, sync=True)
         except OSError as error:
-            raise DiskError(f"cannot write {new}: {error.strerror or error}") from error
+            raise DiskError(f"cannot write {self.directory / 'ledger'}: {error.strerror or error}") from error
 
 
 def enter(name: str, options: dict[str, Any]) -> Join:
-    """Join through the `seeds` among the options; without any, found the cluster."""
+    """Join through the `contacts` among the options; without any, create the cluster."""
     options = dict(options)
-    seeds, listen = options.pop("seeds", ()), options.pop("listen", LISTEN)
-    return join(name, seeds, listen, **options) if seeds else found(name, listen, **options)
+    contacts, listen = options.pop("contacts", ()), options.pop("listen", LISTEN)
+    return join(name, contacts, listen, **options) if contacts else create(name, listen, **options)
 
 
 def _id_of(event: Event) -> EventId:

@@ -39,10 +39,10 @@ class Members(Process):
         self.killed: dict[str, int] = {}
         """Member -> when it was killed, ns since 1970."""
 
-    async def join(self, seeds: Iterable[str], *, found: bool = False) -> None:
+    async def join(self, contacts: Iterable[str], *, found: bool = False) -> None:
         """Start the process; returns when its members have joined."""
         seed = self.task.seed + 1000 * self.starts  # other random losses after a restart
-        task = msgspec.structs.replace(self.task, seeds=list(seeds), found=found, seed=seed)
+        task = msgspec.structs.replace(self.task, contacts=list(contacts), found=found, seed=seed)
         about = await self.start(task, self.task.timeout * len(task.members) + START_S)
         self.addresses = [one["address"] for one in about]
         self.me = [one["me"] for one in about]
@@ -88,7 +88,7 @@ class Fleet(Processes[Members]):
         await self.together(one.join(self.all[0].addresses[:1]) for one in self.all[1:])
 
     def others(self, one: Members) -> list[str]:
-        """One address of each other live process, as seeds."""
+        """One address of each other live process, as contacts."""
         return [other.addresses[0] for other in self.all if other is not one and other.alive and other.addresses]
 
     async def restart(self, one: Members, *, found: bool = False) -> None:

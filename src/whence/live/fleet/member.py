@@ -21,7 +21,7 @@ import msgspec
 from whence.core.order import Contract, SurveyConfig
 from whence.core.ports import Coordinate
 from whence.core.recorder import show_clock
-from whence.live.api import Cluster, Event, Options, OrderName, found, join
+from whence.live.api import Cluster, Event, Options, OrderName, create, join
 from whence.live.fleet.channel import Channel, program
 from whence.live.fleet.load import Pace, payload, published_at
 from whence.live.fleet.task import MemberSpec, Task
@@ -69,7 +69,7 @@ async def joined(task: Task, rng: random.Random, **more: Any) -> AsyncIterator[J
     async with AsyncExitStack() as stack:
         for number, spec in enumerate(task.members):
             faults = Faults(task.drop, seed=rng.getrandbits(32))
-            seeds = [*task.seeds, *members.addresses()]
+            contacts = [*task.contacts, *members.addresses()]
             options: Options = {
                 "secret": bytes.fromhex(task.secret),
                 "order": cast(OrderName, spec.order),  # `Settings.config` checks it
@@ -83,10 +83,10 @@ async def joined(task: Task, rng: random.Random, **more: Any) -> AsyncIterator[J
                 "timeout": task.timeout,
             }
             options.update(more)  # type: ignore[typeddict-item]
-            if not seeds or (task.found and not number):
-                entry = found(task.cluster, spec.listen, seeds=seeds, **options)
+            if not contacts or (task.found and not number):
+                entry = create(task.cluster, spec.listen, contacts=contacts, **options)
             else:
-                entry = join(task.cluster, seeds, spec.listen, **options)
+                entry = join(task.cluster, contacts, spec.listen, **options)
             members.clusters.append(await stack.enter_async_context(entry))
             members.faults.append(faults)
         yield members
@@ -102,7 +102,7 @@ class Application:
         self.rng = rng
         self.latency = Latency()
         self.hushed = asyncio.Event()
-        self.wishes = Wishes(cluster, bool(task.seeds), spec.rate > 0)
+        self.wishes = Wishes(cluster, bool(task.contacts), spec.rate > 0)
         self._answers = 0
         self._heard = asyncio.Event()
 

@@ -29,7 +29,7 @@ class Task(msgspec.Struct, kw_only=True):
     members: list[MemberSpec]
     secret: str = ""
     """Hexadecimal."""
-    seeds: list[str] = []
+    contacts: list[str] = []
     found: bool = False
     tickets: int = 8
     transport: str = "tcp"

@@ -2,8 +2,8 @@
 
 Rules of this file:
 
-1. A question to a seed carries the asker's settings, its answer those of the seed. Both sides compare.
-2. A difference in `DECISIVE` means that the two cannot work together: the joiner gets a UsageError, the seed logs it.
+1. A question to a contact carries the asker's settings, its answer those of the contact. Both sides compare.
+2. A difference in `DECISIVE` means that the two cannot work together: the joiner gets a UsageError, the other logs it.
    Any other difference is logged by both: the cluster works, but not as it was planned.
 3. A peer that sends no settings is of an earlier version: nothing is compared.
 """

@@ -44,7 +44,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from whence.core.clock import AnyFrame
-from whence.core.order.buffers import KEPT_BYTES, KEPT_FRAMES, RecoveryBuffer
+from whence.core.order.recovery import KEPT_BYTES, KEPT_FRAMES, RecoveryBuffer
 from whence.core.ports import Deliver
 from whence.errors import CorruptJournal, DiskError, JournalInUse, UsageError
 

@@ -28,18 +28,18 @@ from whence.core.ring import CouncilRing, RingName
 from whence.core.ring.interface import Memory
 from whence.core.ring.messages import ERA_SHIFT, Voter
 from whence.errors import ConfigError, DiskError, NotJoined, UsageError
+from whence.files import write_whole
 from whence.live.net.bootstrap import meet
 from whence.live.net.hello import Answer
-from whence.live.net.host import Host, lease_ns
+from whence.live.net.host import Host
 from whence.live.net.node import Node
 from whence.live.net.run import run_of
 from whence.live.net.scribe import in_thread, inline
-from whence.live.net.votes import FileVotes, Votes, state_directory
+from whence.live.net.votes import Votes, state_directory
 
 if TYPE_CHECKING:
     from whence.audit.trace import TraceWriter
     from whence.live.net.disk import Journal, Saved
-    from whence.live.net.rows import Row
 
 log = logging.getLogger("whence.live.net")
 
@@ -107,8 +107,8 @@ def near(wrong: str, known: Iterable[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-SEED_RETRY = 0.5
-"""Seconds between two questions to a seed."""
+CONTACT_RETRY = 0.5
+"""Seconds between two questions to a contact."""
 KNOWN_PEERS_WAIT = 2.0
 """Seconds that a restarted founder looks for the peers of its last life."""
 FOUNDING_NS = 60_000_000_000
@@ -124,7 +124,8 @@ class Entry:
 
     host: Host
     config: Config
-    seeds: Sequence[str]
+    contacts: Sequence[str]
+    """`host:port` of members to ask first."""
     founder: bool
     state: Callable[[], bytes] | None
     restore: Callable[[bytes], None] | None
@@ -136,18 +137,19 @@ class Entry:
     on_alert: Callable[[Any], None] | None = None
     on_contract: Callable[[Contracted], None] | None = None
     peers: Sequence[str] = ()
-    """The same list at every node (`net.bootstrap`), instead of seeds; then `founder` is decided by asking them."""
+    """The same list at every node (`net.bootstrap`), instead of contacts; then `founder` is decided by asking them."""
     patience: float | None = None
     """Seconds until it gives up waiting for the peers; None: never."""
     journal: Journal | None = None
-    contacts: Sequence[MemberId] = ()
+    met: Sequence[MemberId] = ()
     """Members that answered."""
     writer: TraceWriter | None = None
     """A trace writer of our own: to be closed."""
-    memory: str | os.PathLike[str] | Row | None = ""
+    memory: str | os.PathLike[str] | None = ""
     """Where a voter's memory is kept if there is no directory; empty: in the user's state directory; None: nowhere."""
-    votes: Votes | None = None
-    witness: bool = True
+    ballots: Votes | None = None
+    """The voter's memory, where there is no directory."""
+    votes: bool = True
     """It may be asked to vote."""
     _peers: Sequence[str] = ()
     _peers_timer: asyncio.TimerHandle | None = None
@@ -167,7 +169,7 @@ class Entry:
                 random.Random(random.SystemRandom().getrandbits(64)),
                 None if saved is None or saved.checkpoint is None else with_kept(saved.checkpoint, saved.kept),
                 self.seal,
-                self.journal is not None or self.votes is not None,
+                self.journal is not None or self.ballots is not None,
                 remembered,
             ),
             ship=self.host.ship,
@@ -176,11 +178,11 @@ class Entry:
             restore=self.restore,
             journal=self.journal,
             disk=inline if self.host.in_memory else in_thread,
-            votes=self.votes,
+            votes=self.ballots,
             max_events=self.settings.queue_events,
             max_bytes=self.settings.queue_bytes,
         )
-        if isinstance(node.member.ring, CouncilRing) and not self.witness:
+        if isinstance(node.member.ring, CouncilRing) and not self.votes:
             node.member.ring.reform.willing = False
         if saved is not None:
             node.resume(saved)
@@ -193,31 +195,26 @@ class Entry:
 
     def _remember(self) -> Memory | None:
         """What the last life left as a voter, where there is no directory; from now on it is kept."""
-        votes = self.seal is None or self.seal.may_publish
-        if self.directory is not None or self.config.free or self.config.ring.protocol != "council" or not votes:
+        may_vote = self.seal is None or self.seal.may_publish
+        if self.directory is not None or self.config.free or self.config.ring.protocol != "council" or not may_vote:
             return None
         if self.memory is None or (self.memory == "" and not self.host.stays_put):
             return None
         try:
-            self.votes = self._open_votes(self.memory)
+            self.ballots = Votes(
+                Path(self.memory) if self.memory else state_directory(self.config.cluster, self.host.address)
+            )
         except DiskError as error:
             if self.memory != "":
                 raise
             log.warning("%s: a voter's memory is not kept, so a restart is a new voter: %s", self.config.cluster, error)
             return None
-        return self.votes.load()
-
-    def _open_votes(self, memory: str | os.PathLike[str] | Row) -> Votes:
-        if not isinstance(memory, str | os.PathLike) or (isinstance(memory, str) and "://" in memory):
-            from whence.live.net.rows import RowVotes, row_at  # lazily: it takes memory
-
-            return RowVotes(row_at(memory) if isinstance(memory, str) else memory, lease_ns)
-        return FileVotes(Path(memory) if memory else state_directory(self.config.cluster, self.host.address))
+        return self.ballots.load()
 
     @property
     def _home(self) -> Path | None:
         """Where the peers are written down."""
-        return self.votes.directory if isinstance(self.votes, FileVotes) else self.directory
+        return self.directory if self.ballots is None else self.ballots.directory
 
     def _load(self) -> Saved | None:
         if self.directory is None:
@@ -271,31 +268,31 @@ class Entry:
                 voters = self._voters(saved)
                 force = {address_of(v.member) for v in voters} <= {*self.peers} and met.lost(voters)
         else:
-            told = await self._find_seeds(saved)
-        self.contacts = [answer.member for answer in told]
+            told = await self._find_contacts(saved)
+        self.met = [answer.member for answer in told]
         resumes = saved is not None and saved.checkpoint is not None
         node.run = run_of((answer.run for answer in told), self.directory, resumes)
         self._record(node, saved)
-        node.feed(Start(tuple(self.contacts)))
+        node.feed(Start(tuple(self.met)))
         if self.founder:
             node.feed(FoundRing(force))
 
     def _voters(self, saved: Saved | None) -> Sequence[Voter]:
         """The council that the disk remembers."""
         if saved is None or saved.checkpoint is None:
-            memory = None if self.votes is None else self.votes.load()
+            memory = None if self.ballots is None else self.ballots.load()
         else:
             memory = msgspec.msgpack.decode(saved.checkpoint, type=Checkpoint).ring
         return () if memory is None else memory.known.voters
 
-    async def _find_seeds(self, saved: Saved | None) -> list[Answer]:
-        goes_on = (saved is not None and saved.checkpoint is not None) or self.votes is not None
+    async def _find_contacts(self, saved: Saved | None) -> list[Answer]:
+        goes_on = (saved is not None and saved.checkpoint is not None) or self.ballots is not None
         known = self.known_peers() if goes_on else []
-        if self.seeds or known:
-            may_be_alone = goes_on or not self.seeds
+        if self.contacts or known:
+            may_be_alone = goes_on or not self.contacts
             patience = min(KNOWN_PEERS_WAIT, self.timeout) if may_be_alone else self.timeout
             try:
-                return await find(self.host, self.config.cluster, [*self.seeds, *known], patience)
+                return await find(self.host, self.config.cluster, [*self.contacts, *known], patience)
             except NotJoined:
                 if not may_be_alone:
                     raise
@@ -312,7 +309,7 @@ class Entry:
         return []
 
     def keep_peers(self, node: Node) -> None:
-        """Write the peers down now and then, so that a restart finds somebody even if the seeds are gone."""
+        """Write the peers down now and then, so that a restart finds somebody even if the contacts are gone."""
         if self._home is None or node.closed:
             return
         peers = [address_of(m) for m in node.member.members()[1 : MAX_KNOWN_PEERS + 1]]
@@ -323,40 +320,36 @@ class Entry:
 
     def _write_peers(self, directory: Path, peers: list[str]) -> None:
         """Only hints: a loss of them costs nothing but time, so nothing is synced."""
-        new = directory / "peers.new"
-        with contextlib.suppress(OSError):
-            new.unlink(missing_ok=True)
-            new.touch(mode=0o600)  # where members are is nobody else's business
-            new.write_bytes(msgspec.json.encode(peers))
-            new.replace(directory / "peers")
+        with contextlib.suppress(OSError):  # private: where members are is nobody else's business
+            write_whole(directory / "peers", msgspec.json.encode(peers), private=True)
 
     def close(self) -> None:
         if self._peers_timer is not None:
             self._peers_timer.cancel()
         if self.journal is not None:
             self.journal.close()
-        if self.votes is not None:
-            self.votes.close()
+        if self.ballots is not None:
+            self.ballots.close()
         if self.writer is not None:
             self.writer.close()
 
 
-async def find(host: Host, cluster: str, seeds: Sequence[str], timeout: float) -> list[Answer]:
-    """Ask the seeds, again and again, until one of them is in the cluster; then give the others a moment. Raises
+async def find(host: Host, cluster: str, contacts: Sequence[str], timeout: float) -> list[Answer]:
+    """Ask the contacts, again and again, until one of them is in the cluster; then give the others a moment. Raises
     NotJoined, saying what each has answered."""
-    heard: dict[str, Answer | None] = {s: None for s in seeds if s != host.address}
+    heard: dict[str, Answer | None] = {s: None for s in contacts if s != host.address}
 
-    async def knock(seed: str) -> None:
+    async def knock(contact: str) -> None:
         while True:
             began = time.monotonic()
-            answer = await host.ask(seed, cluster, SEED_RETRY)
+            answer = await host.ask(contact, cluster, CONTACT_RETRY)
             if answer is not None:
-                heard[seed] = answer
+                heard[contact] = answer
                 if answer.member:
                     return
-            await asyncio.sleep(max(0.0, began + SEED_RETRY / 4 - time.monotonic()))
+            await asyncio.sleep(max(0.0, began + CONTACT_RETRY / 4 - time.monotonic()))
 
-    tasks = [asyncio.create_task(knock(seed)) for seed in heard]
+    tasks = [asyncio.create_task(knock(contact)) for contact in heard]
     try:
         if tasks:
             await asyncio.wait(tasks, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
@@ -373,8 +366,8 @@ async def find(host: Host, cluster: str, seeds: Sequence[str], timeout: float) -
             f"{s}: {'is not in it' if a is not None else host.why_unreached(s) or 'no answer'}"
             for s, a in heard.items()
         ]
-        answers = "; ".join(said) or "the only seed is this host"
-        raise NotJoined(f"no seed of {cluster!r} within {timeout:g} s ({answers})")
+        answers = "; ".join(said) or "the only contact is this host"
+        raise NotJoined(f"no contact of {cluster!r} within {timeout:g} s ({answers})")
     return found
 
 

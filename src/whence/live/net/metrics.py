@@ -85,15 +85,15 @@ Check = Callable[[], str | None]
 class Wishes:
     """What a node wants and does not have: reasons for `/health`."""
 
-    def __init__(self, cluster: Watched, seeds: bool, ticket: bool) -> None:
+    def __init__(self, cluster: Watched, contacts: bool, ticket: bool) -> None:
         self._cluster = cluster
-        self._seeds = seeds
+        self._contacts = contacts
         self._ticket = ticket
         self._began = time.monotonic()
 
     @property
     def checks(self) -> list[Check]:
-        return [check for check, on in ((self._alone, self._seeds), (self._silenced, self._ticket)) if on]
+        return [check for check, on in ((self._alone, self._contacts), (self._silenced, self._ticket)) if on]
 
     def _alone(self) -> str | None:
         return None if len(self._cluster.members()) > 1 else f"{self._cluster.name}: knows no other member"

@@ -555,7 +555,6 @@ class Node:
         memory = self.member.ring.memory() if any(isinstance(o, Remember) for o in out) else None
         if memory is not None:
             votes.save(memory)
-        votes.check(self._now)
 
     def done(self, events: int) -> None:
         """The application is done with so many more events. What it keeps in memory is saved now and then: after a

@@ -20,6 +20,7 @@ from typing import Final
 
 from whence.core.wire import is_name
 from whence.errors import UsageError
+from whence.files import write_whole
 
 log = logging.getLogger("whence.live.net")
 
@@ -66,10 +67,8 @@ def kept_run(directory: Path | None) -> str:
 
 def _keep(directory: Path, run: str) -> None:
     """Without it only the name of the next trace changes, so a failure is no reason to stay away."""
-    new = directory / "run.new"
     try:
         if kept_run(directory) != run:
-            new.write_text(f"{run}\n", encoding="ascii")
-            new.replace(directory / "run")
+            write_whole(directory / "run", f"{run}\n")
     except OSError as error:
         log.warning("%s: the run id %s is not kept for a restart: %s", directory, run, error.strerror or error)

@@ -1,8 +1,7 @@
 """Where a voter's memory is kept: some KB that have to outlive the process (docs/ring.md, rules C3 and C9).
 
 A member with a directory has them in its journal. Otherwise they are in a file of their own, by default in the user's
-state directory, or in a row elsewhere (`live/net/rows.py`). One process at a time may use a memory: a copy of it would
-be a voter that has forgotten what it promised.
+state directory. One process at a time may use it: a copy of it would be a voter that has forgotten its promises.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import os
 import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -21,21 +20,6 @@ if TYPE_CHECKING:
     from whence.live.net.disk import Files
 
 MAGIC = b"whence vote 1\n"
-
-
-class Votes(Protocol):
-    """One voter's memory."""
-
-    def load(self) -> Memory | None:
-        """What the last life left; None: nothing."""
-
-    def save(self, memory: Memory) -> None:
-        """It is safe when this returns. Raises DiskError, and then nothing of the step may leave the process."""
-
-    def check(self, now: int) -> None:
-        """Raise DiskError if another process uses this memory by now. Asked before each vouch leaves."""
-
-    def close(self) -> None: ...
 
 
 def state_directory(cluster: str, address: str) -> Path:
@@ -67,7 +51,7 @@ def unpack(data: bytes, where: str) -> Memory:
     )
 
 
-class FileVotes:
+class Votes:
     """In a directory of its own, locked."""
 
     def __init__(self, directory: Path, files: Files | None = None) -> None:
@@ -107,9 +91,6 @@ class FileVotes:
             self._files.sync_directory(self.directory)
         except OSError as error:
             raise DiskError(f"cannot write {path}: {error.strerror or error}") from error
-
-    def check(self, now: int) -> None:
-        pass  # the lock ends with the process
 
     def close(self) -> None:
         if self._lock is not None:

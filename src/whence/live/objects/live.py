@@ -28,7 +28,7 @@ from whence.live.objects.kernel import Moved, Replica, StampedEvent, stamp
 
 if TYPE_CHECKING:
     from whence.live import api
-    from whence.live.publisher import Publisher, Seat
+    from whence.live.publisher import Publisher
 
 
 def as_event(event: api.Event) -> StampedEvent:
@@ -81,13 +81,13 @@ class Live:
             for changes in list(self._waiting):
                 changes.wake.set()
 
-    async def publish(self, publisher: Publisher | Seat, *operations: bytes, copies: int = 1) -> Sequence[str]:
+    async def publish(self, publisher: Publisher, *operations: bytes, copies: int = 1) -> Sequence[str]:
         """Publish operations in this order, in few frames. Raises `Full` if there is no room. They take effect here
         when they are delivered: await `changes`. `copies` as for any event (`Publisher.publish`)."""
         self.objects.check_room(b"".join(operations))
         return await publisher.publish_many(operations, copies=copies)
 
-    async def close(self, publisher: Publisher | Seat, replica: Replica, target: str = "") -> bytes:
+    async def close(self, publisher: Publisher, replica: Replica, target: str = "") -> bytes:
         """Close the object in this cluster and return its contents, to be opened in `target`. In between it is in
         neither cluster; if opening fails, the caller still has the contents."""
         changes, life = self.changes(replica), replica.life
@@ -106,7 +106,7 @@ class Live:
         finally:
             changes.end()
 
-    async def open(self, publisher: Publisher | Seat, kind: str, name: str, contents: bytes = b"") -> None:
+    async def open(self, publisher: Publisher, kind: str, name: str, contents: bytes = b"") -> None:
         """Open an object in this cluster with these contents."""
         await self.publish(publisher, self.objects.open(kind, name, contents))
 

@@ -20,7 +20,6 @@ from whence.core.ring.council.known import quorum
 from whence.core.ring.council.voting import merged
 from whence.core.ring.founding import told_epoch
 from whence.core.ring.interface import BecameOwner, Memory, Rejected, Remember, RingOutput, RingSend
-from whence.core.ring.invariants import council_lives, quiet_violations
 from whence.core.ring.messages import (
     Agree,
     Claim,
@@ -38,6 +37,7 @@ from whence.core.ring.messages import (
     Vouch,
 )
 from whence.errors import BadMessage
+from whence.lab.sim.invariants import council_lives, quiet_violations
 
 LEASE = settings().on_any_clock(settings().lease_ns)
 INC = Incarnation(1, 0, 1).packed

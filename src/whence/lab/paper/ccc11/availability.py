@@ -17,9 +17,8 @@ from whence.lab.paper.ccc11.availability_run import PATIENCE, Setting, point, qu
 from whence.lab.paper.ccc11.published import ROUND, Tolerant
 from whence.lab.paper.ccc11.seeds import COLOURS, MARKS, by_run, over_seeds, total
 from whence.lab.paper.ccc11.theorems import binomial_above
-from whence.lab.paper.claims.intervals import exact, mean, share
-from whence.lab.paper.claims.model import Point
 from whence.lab.paper.frame import Context, Outcome, Row, around, error_bars, panels
+from whence.lab.stats import Estimate, exact, mean, share
 
 TICKETS = 40
 ALPHAS = (0.25, 0.5, 0.75)
@@ -93,7 +92,7 @@ NOTE = (
 )
 
 
-def statistics(rows: list[Row]) -> dict[str, list[Point]]:
+def statistics(rows: list[Row]) -> dict[str, list[Estimate]]:
     """The points of every claim."""
     crashing = [row for row in rows if row["failure"]]
     known = [row for row in crashing if not row["founder"] and total(row, "joins")]
@@ -109,7 +108,7 @@ def statistics(rows: list[Row]) -> dict[str, list[Point]]:
     return found | _causes(crashing) | _overhead([row for row in rows if not row["failure"]])
 
 
-def joined(row: Row, of: int = 1) -> Point:
+def joined(row: Row, of: int = 1) -> Estimate:
     """The share of joins that succeeded."""
     return share(_at(row), total(row, "joined"), total(row, "joins"), of)
 
@@ -118,13 +117,13 @@ def _at(row: Row) -> str:
     return f"alpha = {row['alpha']:g}, k = {row['k']:g}, p_f = {row['share_of_limit']:.3g} of the limit"
 
 
-def _served(rows: list[Row], at: str) -> Point:
+def _served(rows: list[Row], at: str) -> Estimate:
     """The share of joins that succeeded, of those made while there was a coordinator."""
     done, tried = (sum(total(row, key) for row in rows) for key in ("core_joined", "core_joins"))
     return share(f"{at}, {tried:.0f} joins", done, tried)
 
 
-def _model() -> list[Point]:
+def _model() -> list[Estimate]:
     found = []
     for alpha in ALPHAS:
         for part in (0.5, 0.9):
@@ -133,7 +132,7 @@ def _model() -> list[Point]:
     return found
 
 
-def _causes(rows: list[Row]) -> dict[str, list[Point]]:
+def _causes(rows: list[Row]) -> dict[str, list[Estimate]]:
     """What fails, and for want of what."""
 
     def count(key: str) -> float:
@@ -149,7 +148,6 @@ def _causes(rows: list[Row]) -> dict[str, list[Point]]:
         "served": [_served(rows, "all points")],
         "for-want": [share(f"{failed:.0f} failed joins", while_core, failed)],
         "first-lapse": [exact(first.at, first.value)] if count("lapsed") else [],
-        "first-lapse-share": [first],
         "larger-k": [exact(f"k = {a} to {b}", _bearable(by_k[b]) - _bearable(by_k[a])) for a, b in steps],
         "half-crash": [
             exact(f"alpha = {a:g}: {p:.3g}, limit {(1 - a) / 2:.3g}", p - (1 - a) / 2)
@@ -177,10 +175,10 @@ def _chernoff() -> list[tuple[str, float, float, float]]:
     ]
 
 
-def _overhead(rows: list[Row]) -> dict[str, list[Point]]:
+def _overhead(rows: list[Row]) -> dict[str, list[Estimate]]:
     """Messages of the ring that a coordinator sends in a round without crashes, less the paper's 2k + 1."""
 
-    def beyond(key: str, allowed: Any) -> list[Point]:
+    def beyond(key: str, allowed: Any) -> list[Estimate]:
         return [
             mean(
                 f"k = {row['k']:g}: {row[key]:.3g} messages",
@@ -192,7 +190,6 @@ def _overhead(rows: list[Row]) -> dict[str, list[Point]]:
 
     return {
         "overhead": beyond("sent_per_round", lambda k: 2 * k + 1),
-        "overhead-alive": beyond("alive_per_round", lambda k: 2 * k + 1),
         "overhead-ours": beyond("sent_per_round", lambda k: 3 * (2 * k + 1)),
         "overhead-algorithm-2": [
             exact(f"k = {k}: {sent:.3g} messages", sent - (2 * k + 1)) for k in QUIET_KS for sent in [_as_printed(k)]

@@ -20,9 +20,8 @@ from whence.core.config import MS
 from whence.lab.paper.ccc11.availability_member import Task
 from whence.lab.paper.ccc11.availability_run import PATIENCE
 from whence.lab.paper.ccc11.seeds import COLOURS, by_run, total
-from whence.lab.paper.claims.intervals import mean, share
-from whence.lab.paper.claims.model import Point
 from whence.lab.paper.frame import Context, Outcome, Row, around, panels
+from whence.lab.stats import Estimate, mean, share
 from whence.live.api import run
 from whence.live.fleet.fleet import Fleet, Members
 from whence.live.fleet.process import ANSWER_S
@@ -121,7 +120,7 @@ def outcome(rows: list[Row]) -> Outcome:
     return Outcome(rows, statistics(rows), draw(rows), NOTE)
 
 
-def statistics(rows: list[Row]) -> dict[str, list[Point]]:
+def statistics(rows: list[Row]) -> dict[str, list[Estimate]]:
     """Counts over all runs; joins of one run are not quite independent."""
     [row] = rows
     counts = {key: total(row, key) for key in ("joins", "joined", "after", "after_joined")}

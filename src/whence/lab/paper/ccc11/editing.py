@@ -21,13 +21,12 @@ from whence.errors import UsageError
 from whence.lab.paper.ccc11.evaluation import VARIANTS
 from whence.lab.paper.ccc11.fig5 import NAMES
 from whence.lab.paper.ccc11.seeds import COLOURS, by_run, over_seeds
-from whence.lab.paper.claims.intervals import difference, exact, mean, rare
-from whence.lab.paper.claims.model import Point
 from whence.lab.paper.frame import Context, Outcome, Row, panels
 from whence.lab.sim.meter import Meter, Metered
 from whence.lab.sim.run import run as simulate
 from whence.lab.sim.scenario import parse
 from whence.lab.sim.settings import to_toml
+from whence.lab.stats import Estimate, exact, mean, rare
 from whence.live.objects import Objects
 from whence.live.objects.kernel import events_of
 from whence.live.objects.replay import NAME, Author, Recording, recorded, session
@@ -190,12 +189,12 @@ def outcome(rows: list[Row]) -> Outcome:
     return Outcome(rows, statistics(rows), draw(rows), "" if rows[0]["session"] == "recorded" else SYNTHETIC)
 
 
-def statistics(rows: list[Row]) -> dict[str, list[Point]]:
+def statistics(rows: list[Row]) -> dict[str, list[Estimate]]:
     """Counts of whole runs are exact; shares of events have intervals."""
     by = {v: [row for row in rows if row["variant"] == v] for v in TRIED}
     usual = {v: [row for row in by[v] if row["loss"] <= USUAL] for v in ("R1", "R4")}
 
-    def least(key: str, some: list[Row]) -> list[Point]:
+    def least(key: str, some: list[Row]) -> list[Estimate]:
         return [exact(_at(row), min(by_run(row, key))) for row in some]
 
     asking = [row for v in usual for row in by[v]]
@@ -207,13 +206,6 @@ def statistics(rows: list[Row]) -> dict[str, list[Point]]:
         "text-R4": least("same_text", usual["R4"]),
         "text-reliable": least("same_text", by["reliable"]),
         "written-reliable": least("written", by["reliable"]),
-        "text-clean": least("same_text", [row for v in TRIED for row in by[v] if row["loss"] == 0]),
-        "text-recovery": least("same_text", [row for mine in usual.values() for row in mine]),
-        "recovery-loses": [
-            difference(_at(a), by_run(a, "lost"), by_run(b, "lost"), len(asking))
-            for v in usual
-            for a, b in zip(by[v], by["causal"], strict=True)
-        ],
     }
 
 

@@ -13,9 +13,8 @@ from typing import Any
 
 from whence.lab.paper.ccc11.evaluation import UPLINK
 from whence.lab.paper.ccc11.seeds import bars, by_run, fit, from_zero, tuned_runs
-from whence.lab.paper.claims.intervals import exact, mean, means
-from whence.lab.paper.claims.model import Point
 from whence.lab.paper.frame import Context, Outcome, Row, panels
+from whence.lab.stats import Estimate, exact, mean, means
 
 LOAD = 6.0
 MEMBERS, QUICK = (25, 75, 125), (25, 40, 60)
@@ -41,17 +40,15 @@ def outcome(rows: list[Row]) -> Outcome:
     return Outcome(rows, statistics(rows), draw(rows), note(rows))
 
 
-def statistics(rows: list[Row]) -> dict[str, list[Point]]:
+def statistics(rows: list[Row]) -> dict[str, list[Estimate]]:
     """Each is computed from every seed's own curve, so its interval is over seeds."""
     by = {name: [row for row in rows if row["instance"] == name] for name, _ in INSTANCES}
-    found: dict[str, list[Point]] = {}
+    found: dict[str, list[Estimate]] = {}
     for few, name in ((5, INSTANCES[0][0]), (25, INSTANCES[1][0])):
         mine = by[name]
         latency, through, size = (curves(mine, key) for key in ("latency_ms", "throughput", "message_bytes"))
         n = [float(row["members"]) for row in mine]
-        average = [row["latency_ms"] for row in mine]
         found[f"log-{few}"] = [mean(name, [_better(n, y) for y in latency])]
-        found[f"log-{few}-mean"] = [exact(name, _better(n, average))]
         found[f"growth-{few}"] = [mean(name, [log(y[-1] / y[0]) / log(n[-1] / n[0]) for y in latency])]
         found[f"throughput-{few}"] = [mean(name, [max(y) / min(y) for y in through])]
         found[f"size-{few}"] = [mean(name, [y[-1] / y[0] for y in size])]

@@ -12,9 +12,8 @@ from whence.lab.paper.ccc11.evaluation import FAILED, UPLINK
 from whence.lab.paper.ccc11.fig4 import LOAD
 from whence.lab.paper.ccc11.live import Live, over_runs
 from whence.lab.paper.ccc11.seeds import bars, by_run, from_zero, over_seeds
-from whence.lab.paper.claims.intervals import minus, quotient, rare
-from whence.lab.paper.claims.model import Point
 from whence.lab.paper.frame import Context, Outcome, Row, panels
+from whence.lab.stats import Estimate, minus, quotient, rare
 
 WHERE = ("live", "simulated")
 ALL = "all updaters"
@@ -72,11 +71,11 @@ def _at_uplink(row: Row) -> Row:
     return row
 
 
-def statistics(rows: list[Row]) -> dict[str, list[Point]]:
+def statistics(rows: list[Row]) -> dict[str, list[Estimate]]:
     """Growth from the fewest members to the most, with all publishing against a few; and live by simulated."""
     instances = list(dict.fromkeys(row["instance"] for row in rows))
     by = {(w, i): [r for r in rows if r["where"] == w and r["instance"] == i] for w in WHERE for i in instances}
-    found: dict[str, list[Point]] = {}
+    found: dict[str, list[Estimate]] = {}
     columns = {"live-size": "bytes_a_round", "live-latency": "latency_at_uplink_ms"}
     for key, column in (columns | {"live-throughput": "throughput_at_uplink"}).items():
         grown = {

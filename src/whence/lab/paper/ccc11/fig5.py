@@ -31,9 +31,8 @@ from whence.lab.paper.ccc11.seeds import (
     total,
     tuned_runs,
 )
-from whence.lab.paper.claims.intervals import difference, exact, less, means, minus, rare, ratio
-from whence.lab.paper.claims.model import Point
 from whence.lab.paper.frame import Context, Outcome, Row, panels
+from whence.lab.stats import Estimate, difference, means, minus, rare, ratio
 
 MEMBERS = 25
 LOADS, QUICK = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5), (0.1, 0.3, 0.5)
@@ -92,7 +91,7 @@ def _predicted(row: Row) -> Row:
     return {"predicted": 1 - (1 - one * (1 - row["gossip_missed"])) ** 4 if row["variant"] == "R4" else one}
 
 
-def statistics(rows: list[Row]) -> dict[str, list[Point]]:
+def statistics(rows: list[Row]) -> dict[str, list[Estimate]]:
     """Comparisons are paired: all variants have the same seeds."""
     over = [row for row in rows if row["setting"] == "uplink"]
     by = {v: sorted((r for r in over if r["variant"] == v), key=lambda r: float(r["p"])) for v in VARIANTS}
@@ -121,8 +120,7 @@ def statistics(rows: list[Row]) -> dict[str, list[Point]]:
     }
     for v in ASKING:
         last = by[v][-1]
-        off = less(f"{_at(last)}, {_tried(last)}", success(last), last["predicted"])
-        found[f"off-{v}"], found[f"off-{v}-mean"] = [off], [exact(off.at, abs(off.value))]
+        found[f"off-{v}"] = [minus(f"{_at(last)}, {_tried(last)}", success(last), last["predicted"])]
         found[f"faster-uplink-{v}"] = [_faster(top[v], top["causal"])]
         found[f"faster-patient-{v}"] = [_faster(top[v], top[PATIENT])]
         found[f"faster-free-{v}"] = [_faster(free[v], free["causal"])]
@@ -134,7 +132,7 @@ def _saved(by: dict[str, list[Row]], at: int) -> list[float]:
     return [a - b for a, b in zip(_lost(by["gossip"][at]), _lost(by["causal"][at]), strict=True)]
 
 
-def _faster(a: Row, b: Row) -> Point:
+def _faster(a: Row, b: Row) -> Estimate:
     where = f"{_at(a)}: {a['latency_rounds']:.3f} and {b['latency_rounds']:.3f} rounds, {a['seeds']} seeds"
     return difference(where, _late(a), _late(b))
 

@@ -8,9 +8,8 @@ from whence.lab.paper.ccc11.evaluation import FAILED, VARIANTS
 from whence.lab.paper.ccc11.fig5 import NAMES
 from whence.lab.paper.ccc11.live import Live, over_runs
 from whence.lab.paper.ccc11.seeds import bars, by_run, from_zero, over_seeds
-from whence.lab.paper.claims.intervals import difference, quotient, rare, ratio
-from whence.lab.paper.claims.model import Point
 from whence.lab.paper.frame import Context, Outcome, Row, panels
+from whence.lab.stats import Estimate, difference, quotient, rare, ratio
 
 WHERE = ("live", "simulated")
 
@@ -44,7 +43,7 @@ NOTE = (
 )
 
 
-def statistics(rows: list[Row]) -> dict[str, list[Point]]:
+def statistics(rows: list[Row]) -> dict[str, list[Estimate]]:
     """Live and simulated runs are independent of each other."""
     by = {(w, v): [r for r in rows if r["where"] == w and r["variant"] == v] for w in WHERE for v in VARIANTS}
     pairs = [(a, b) for v in VARIANTS for a, b in zip(by["live", v], by["simulated", v], strict=True)]

@@ -6,9 +6,9 @@ from typing import Any
 
 from whence.lab.paper.ccc11.predict import Check, check, questions
 from whence.lab.paper.ccc11.seeds import COLOURS
-from whence.lab.paper.claims.model import Point
 from whence.lab.paper.frame import Context, Outcome, Row, panels
 from whence.lab.plan import ABSOLUTE, ERRORS
+from whence.lab.stats import Estimate
 
 SHOWN = {
     "reach_gossip": "reaches all by gossip alone",
@@ -41,16 +41,16 @@ def _row(one: Check) -> Row:
     return row
 
 
-def statistics(rows: list[Row]) -> dict[str, list[Point]]:
+def statistics(rows: list[Row]) -> dict[str, list[Estimate]]:
     """Where the measurement lies in the band that the planner states: -1 and 1 are its ends."""
     return {name: [_within(name, row) for row in rows] for name in ERRORS}
 
 
-def _within(name: str, row: Row) -> Point:
+def _within(name: str, row: Row) -> Estimate:
     least, most = row[f"{name}_least"], row[f"{name}_most"]
     middle, half = (least + most) / 2, max(1e-12, (most - least) / 2)
     at = f"{row['members']} members, loss {row['loss']:g}, predicted {row[f'{name}_predicted']:.4g}"
-    return Point(at, *((row[f"{name}_{end}"] - middle) / half for end in ("measured", "low", "high")))
+    return Estimate(at, *((row[f"{name}_{end}"] - middle) / half for end in ("measured", "low", "high")))
 
 
 def draw(rows: list[Row]) -> Any:

@@ -12,9 +12,8 @@ from typing import Any
 from whence.core.cast.sizing import PrCast, choose
 from whence.lab.paper.ccc11.evaluation import FANOUT, TERMINATION
 from whence.lab.paper.ccc11.seeds import COLOURS, by_run, over_seeds, total
-from whence.lab.paper.claims.intervals import mean, share
-from whence.lab.paper.claims.model import Point
 from whence.lab.paper.frame import Context, Outcome, Row, around, error_bars, panels
+from whence.lab.stats import Estimate, mean, share
 
 MEMBERS, QUICK = (25, 60, 125, 250), (25, 250)
 TARGET = 0.99
@@ -39,7 +38,7 @@ def outcome(rows: list[Row]) -> Outcome:
     return Outcome(rows, statistics(rows), draw(rows))
 
 
-def statistics(rows: list[Row]) -> dict[str, list[Point]]:
+def statistics(rows: list[Row]) -> dict[str, list[Estimate]]:
     """Events are independent enough at one a round; members reached by one event are not, so runs are compared."""
     large = [row for row in rows if row["members"] == MEMBERS[-1]]
     printed = [row for row in large if _printed(row)]
@@ -58,7 +57,7 @@ def _step(row: Row) -> str:
     return f"{'in step' if row['in_step'] else 'out of step'}, {row['fanout']} and {row['termination']}"
 
 
-def _reached(row: Row, of: int) -> Point:
+def _reached(row: Row, of: int) -> Estimate:
     events = total(row, "events")
     hits = sum(r * n for r, n in zip(by_run(row, "reach"), by_run(row, "events"), strict=True))
     return share(f"{_step(row)}, {events:.0f} events", hits, events, of)

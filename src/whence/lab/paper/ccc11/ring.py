@@ -15,9 +15,8 @@ from typing import Any
 
 from whence.lab.paper.ccc11.published import ROUND, Step, Tolerant, basic_counterexample, succeeding
 from whence.lab.paper.ccc11.ring_run import Rings, random_basic
-from whence.lab.paper.claims.intervals import exact
-from whence.lab.paper.claims.model import Point
 from whence.lab.paper.frame import BEHIND, Context, Outcome, Row, panels
+from whence.lab.stats import Estimate, exact
 
 TICKETS = 16
 OWNERS = {"b": (0, 0.45), "a": (13, 0.6), "p": (8, 0.3), "z": (6, 0.25), "q": (3, 0.75)}
@@ -145,7 +144,7 @@ def outcome(rows: list[Row]) -> Outcome:
     return Outcome(rows, statistics(rows), draw(rows), NOTE)
 
 
-def statistics(rows: list[Row]) -> dict[str, list[Point]]:
+def statistics(rows: list[Row]) -> dict[str, list[Estimate]]:
     """Exact: these are single runs that refute, and checks of every step."""
     owners, overlap, ticket = most_owners(rows, "published")
     mine, _, _ = most_owners(rows, "ours")

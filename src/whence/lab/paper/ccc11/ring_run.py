@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from whence.core.clock import MemberId, address_of, member_id
-from whence.core.ring import Ring, RingConfig, RingName, State, make
+from whence.core.ring import Ring, RingConfig, State
 from whence.core.ring.interface import Announce, BecameOwner, Excluded, Lost, Released, RingOutput, RingSend
-from whence.core.ring.invariants import violations
+from whence.core.ring.tolerant import TolerantRing
+from whence.lab.paper.ccc11.basic import BasicRing
 from whence.lab.paper.ccc11.published import DELAY, DELTA, PRCAST, ROUND, Step
+from whence.lab.sim.invariants import violations
 
 NS = 1_000_000
 """Nanoseconds in a round."""
@@ -20,10 +22,9 @@ NS = 1_000_000
 class Rings:
     """Rings, links and time; the invariants are checked after every step (`violations`)."""
 
-    def __init__(self, tickets: int, seed: int, protocol: RingName = "neighbours", slow: bool = False) -> None:
-        self.config = RingConfig(
-            tickets=tickets, k=1, protocol=protocol, round_ns=NS, delta_ns=int(DELTA / ROUND * NS), drift=0.0
-        )
+    def __init__(self, tickets: int, seed: int, make: type[Any] = TolerantRing, slow: bool = False) -> None:
+        self.config = RingConfig(tickets=tickets, k=1, round_ns=NS, delta_ns=int(DELTA / ROUND * NS), drift=0.0)
+        self.make = make
         self.rng = random.Random(f"{seed}/rings")
         self.slow = slow
         """Delays are random, up to half a round, instead of all alike."""
@@ -40,7 +41,7 @@ class Rings:
 
     def add(self, name: str) -> MemberId:
         me = member_id(name, 1)
-        self.rings[me] = make(me, self.config, random.Random(self.rng.getrandbits(64)))
+        self.rings[me] = self.make(me, self.config, random.Random(self.rng.getrandbits(64)))
         return me
 
     def settle(self, owners: dict[str, int]) -> None:
@@ -140,7 +141,7 @@ def random_basic(seeds: Iterable[int]) -> tuple[list[str], int]:
     found: list[str] = []
     steps = 0
     for seed in seeds:
-        rings = Rings(8, seed, "basic", slow=True)
+        rings = Rings(8, seed, BasicRing, slow=True)
         rng = random.Random(f"{seed}/walk")
         names = [rings.add(f"m{i}") for i in range(6)]
         rings.act(names[0], lambda ring, now: ring.found(now, 1))

@@ -8,10 +8,9 @@ from statistics import fmean
 from typing import Any
 
 from whence.lab.paper.ccc11.evaluation import FAILED, POINT, TRACED, UPLINK, tuned
-from whence.lab.paper.claims.intervals import mean, share
-from whence.lab.paper.claims.model import Point
 from whence.lab.paper.frame import Context, Row, around, error_bars
 from whence.lab.paper.points import run_all
+from whence.lab.stats import Estimate, mean, share
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00")
 """Safe for colour-blind readers (Okabe and Ito), also in print."""
@@ -87,7 +86,7 @@ def _better(row: Row, other: Row | None) -> Row:
     return min(row, other, key=lambda r: (max(FAILED, r["failed"]), -r["shortest"], r["round_ms"]))
 
 
-def success(row: Row, at: str = "", of: int = 1) -> Point:
+def success(row: Row, at: str = "", of: int = 1) -> Estimate:
     """The success rate of recovery. Events that gossip delivered meanwhile do not count."""
     tried = total(row, "asked") - total(row, "overtaken")
     return share(at, min(tried, total(row, "answered")), max(0, tried), of)

@@ -11,9 +11,8 @@ from typing import Any
 from whence.lab.paper.ccc11.evaluation import VARIANTS
 from whence.lab.paper.ccc11.fig5 import NAMES
 from whence.lab.paper.ccc11.seeds import bars, by_run, over_seeds
-from whence.lab.paper.claims.intervals import difference, rare, ratio
-from whence.lab.paper.claims.model import Point
 from whence.lab.paper.frame import Context, Outcome, Row, panels
+from whence.lab.stats import Estimate, difference, rare, ratio
 
 LOADS, QUICK = (2.0, 4.0, 8.0, 12.0), (2.0, 8.0)
 COORDINATORS = 10
@@ -46,7 +45,7 @@ def outcome(rows: list[Row]) -> Outcome:
     return Outcome(rows, statistics(rows), draw(rows, rows[0]["members"]), note)
 
 
-def statistics(rows: list[Row]) -> dict[str, list[Point]]:
+def statistics(rows: list[Row]) -> dict[str, list[Estimate]]:
     """Paired by seed."""
     by = {v: sorted((r for r in rows if r["variant"] == v), key=lambda r: float(r["load"])) for v in VARIANTS}
     pairs = list(zip(by["causal"], by["gossip"], strict=True))

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from whence.lab.paper.claims.intervals import exact, quotient, ratio
-from whence.lab.paper.claims.model import Point
 from whence.lab.paper.frame import Row, curve, panels, theory
+from whence.lab.stats import Estimate, exact, quotient, ratio
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -51,17 +50,17 @@ def by_x(rows: Sequence[Row], x: str) -> dict[Any, list[float]]:
     return {row[x]: rates(row) for row in rows}
 
 
-def relative(rows: Sequence[Row], x: str, base: Any, wanted: Sequence[Any]) -> list[Point]:
+def relative(rows: Sequence[Row], x: str, base: Any, wanted: Sequence[Any]) -> list[Estimate]:
     """Error rates by that of another point; the messages differ, so the runs are independent."""
     found = by_x(rows, x)
     return [quotient(f"{x} = {at:g}", found[at], found[base], len(wanted)) for at in wanted]
 
 
-def unalerted(rows: Sequence[Row]) -> list[Point]:
+def unalerted(rows: Sequence[Row]) -> list[Estimate]:
     """Overtaken messages without an alert of Algorithm 4 (PCO17 section 4.2)."""
     return [exact(f"{sum(r['overtaken'] for r in rows)} overtaken", sum(r["unalerted4"] for r in rows))]
 
 
-def by_bound(rows: Sequence[Row], x: str) -> list[Point]:
+def by_bound(rows: Sequence[Row], x: str) -> list[Estimate]:
     """The error rate by the paper's bound with the measured P_nc, run by run."""
     return [ratio(f"{x} = {row[x]:g}", rates(row), row["theory_runs"], len(rows)) for row in rows]

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from whence.lab.paper.claims.intervals import exact, mean, minus, ratio, share
-from whence.lab.paper.claims.model import Point
 from whence.lab.paper.frame import Context, Outcome, Row, count, panels
 from whence.lab.paper.frame import measure as run_points
 from whence.lab.paper.pco17 import COLOURS, PAPER, unalerted
+from whence.lab.stats import Estimate, exact, mean, minus, ratio, share
 
 KS = (1, 2, 3, 4, 5, 6, 8, 10)
 LENGTHS = (1, 2, 5, 10, 20, 40, 80)
@@ -43,7 +42,7 @@ def outcome(rows: list[Row]) -> Outcome:
     return Outcome(rows, statistics(rows), draw(rows))
 
 
-def statistics(rows: list[Row]) -> dict[str, list[Point]]:
+def statistics(rows: list[Row]) -> dict[str, list[Estimate]]:
     """At K = 4 unless said otherwise."""
     by_length = {row["memory"]: row for row in rows if row["part"] == "length"}
     four = next(row for row in rows if row["part"] == "keys" and row["keys"] == 4)
@@ -58,7 +57,7 @@ def statistics(rows: list[Row]) -> dict[str, list[Point]]:
     }
 
 
-def less_missed(a: Row, b: Row, of: int) -> Point:
+def less_missed(a: Row, b: Row, of: int) -> Estimate:
     """By how much smaller the missed share is with the longer list. Where neither list misses anything, by nothing."""
     x, y = (share("", row["unalerted5"], row["overtaken"], of) for row in (a, b))
     at = f"L = {a['memory']} and {b['memory']}: {x.value:.3g} and {y.value:.3g}"

@@ -12,9 +12,8 @@ from random import Random
 from typing import Any, NamedTuple
 
 from whence.core.clock.probabilistic import Keys, ProbabilisticClock, Stamp, keys_of, unrank
-from whence.lab.paper.claims.intervals import exact
-from whence.lab.paper.claims.model import Point
 from whence.lab.paper.frame import Context, Outcome, Row
+from whence.lab.stats import Estimate, exact
 
 PROCESSES, R, K = 12, 8, 2
 SETS = ((6, 2), (6, 3), (8, 4))
@@ -41,9 +40,9 @@ def outcome(rows: list[Row]) -> Outcome:
     return Outcome(rows, statistics(rows))
 
 
-def statistics(rows: list[Row]) -> dict[str, list[Point]]:
+def statistics(rows: list[Row]) -> dict[str, list[Estimate]]:
     """All exact: one wrong value refutes."""
-    found: dict[str, list[Point]] = {}
+    found: dict[str, list[Estimate]] = {}
     for part in ("figure-1", "figure-2"):
         mine = [row for row in rows if row["part"] == part]
         found[part] = [exact(row["what"], float(row["paper"] != row["ours"])) for row in mine]

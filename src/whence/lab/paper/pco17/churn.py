@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from statistics import fmean, stdev
-
-from whence.lab.paper.claims.intervals import exact
-from whence.lab.paper.claims.model import Point
 from whence.lab.paper.frame import Context, Outcome, Row, count
 from whence.lab.paper.frame import measure as run_points
-from whence.lab.paper.pco17 import PAPER, plot, rates, relative, unalerted
+from whence.lab.paper.pco17 import PAPER, plot, relative, unalerted
+from whence.lab.stats import Estimate
 
 CHURN = (0.0, 1.0, 5.0, 20.0, 50.0, 100.0)
 
@@ -27,17 +24,9 @@ def outcome(rows: list[Row]) -> Outcome:
     return Outcome(rows, statistics(rows), figure)
 
 
-def statistics(rows: list[Row]) -> dict[str, list[Point]]:
+def statistics(rows: list[Row]) -> dict[str, list[Estimate]]:
     """Processes differ, so runs are independent."""
     return {
         "churn": relative(rows, "churn", 0.0, CHURN[1:]),
-        "churn-noisy": [_errors(row, rows[0]) for row in rows[1:]],
         "unalerted": unalerted(rows),
     }
-
-
-def _errors(a: Row, b: Row) -> Point:
-    """The statistic of the earlier wording: the distance in standard errors."""
-    x, y = rates(a), rates(b)
-    error = (stdev(x) ** 2 / len(x) + stdev(y) ** 2 / len(y)) ** 0.5
-    return exact(f"churn = {a['churn']:g}", abs(fmean(x) - fmean(y)) / max(1e-12, error))

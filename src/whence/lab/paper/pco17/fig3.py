@@ -8,13 +8,11 @@ and ten times as many are sent there.
 from __future__ import annotations
 
 from math import log
-from statistics import fmean, stdev
 
-from whence.lab.paper.claims.intervals import difference, exact, paired_quotient
-from whence.lab.paper.claims.model import Point
 from whence.lab.paper.frame import Context, Outcome, Row, around, curve, panels, theory
 from whence.lab.paper.frame import measure as run_points
-from whence.lab.paper.pco17 import BOUND, COLOURS, PAPER, SHARE, band, by_bound, rates
+from whence.lab.paper.pco17 import BOUND, COLOURS, PAPER, SHARE, band, by_bound
+from whence.lab.stats import Estimate, exact, paired_quotient
 
 NS = (500, 1000, 1500, 2000)
 KS = tuple(range(1, 11))
@@ -44,11 +42,10 @@ def outcome(rows: list[Row]) -> Outcome:
     return Outcome(rows, statistics(rows), draw(rows))
 
 
-def statistics(rows: list[Row]) -> dict[str, list[Point]]:
+def statistics(rows: list[Row]) -> dict[str, list[Estimate]]:
     """Differences to K = 4 on the same messages."""
-    found: dict[str, list[Point]] = {
+    found: dict[str, list[Estimate]] = {
         "optimum": [exact("R = 100, X = 20", least_bound(100, 20))],
-        "optimum-rule": [exact("R = 100, X = 20", OPTIMUM)],
     }
     everywhere = [row for row in rows if row["part"] == "all"]
     found["bound"] = [
@@ -59,13 +56,10 @@ def statistics(rows: list[Row]) -> dict[str, list[Point]]:
         others = [k for k in KS if k != BEST]
         pairs = {k: _pair(mine, k) for k in others}
         found[f"least-{n}"] = [_by_four(*pairs[k], "exact_rate", len(others)) for k in others]
-        found[f"strict-{n}"] = [_worse(*pairs[k], "exact_rate", len(others)) for k in others]
         found[f"flat-{n}"] = [_by_four(*pairs[k], "exact_rate", len(BESIDE)) for k in BESIDE]
-        for name, compared in (("eps", _by_four), ("eps-strict", _worse)):
-            found[f"{name}-{n}"] = [
-                compared(*pairs[k], eps, 2 * len(others)) for eps in ("eps_min", "eps_max") for k in others
-            ]
-        found[f"noisy-{n}"] = [_noisy(mine, n)]
+        found[f"eps-{n}"] = [
+            _by_four(*pairs[k], eps, 2 * len(others)) for eps in ("eps_min", "eps_max") for k in others
+        ]
     return found
 
 
@@ -97,20 +91,8 @@ def _at(row: Row, four: Row, figure: str) -> str:
     )
 
 
-def _by_four(row: Row, four: Row, figure: str, of: int) -> Point:
+def _by_four(row: Row, four: Row, figure: str, of: int) -> Estimate:
     return paired_quotient(_at(row, four, figure), row[f"{figure}_runs"], four[f"{figure}_runs"], of)
-
-
-def _worse(row: Row, four: Row, figure: str, of: int) -> Point:
-    return difference(_at(row, four, figure), row[f"{figure}_runs"], four[f"{figure}_runs"], of)
-
-
-def _noisy(mine: dict[tuple[str, int], Row], n: int) -> Point:
-    """The statistic of the earlier wording: by how much K = 4 is worse than the best, less 2 standard errors."""
-    best = min(KS, key=lambda k: float(mine["all", k]["exact_rate"]))
-    pairs = zip(rates(mine["all", BEST]), rates(mine["all", best]), strict=True)
-    worse = [a - b for a, b in pairs]
-    return exact(f"N = {n}, best K = {best}", fmean(worse) - 2 * stdev(worse) / len(worse) ** 0.5)
 
 
 def draw(rows: list[Row]) -> object:

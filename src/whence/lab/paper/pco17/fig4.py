@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from whence.lab.paper.claims.intervals import mean, minus, quotient
-from whence.lab.paper.claims.model import Point
 from whence.lab.paper.frame import Context, Outcome, Row, count
 from whence.lab.paper.frame import measure as run_points
 from whence.lab.paper.pco17 import PAPER, by_x, plot
+from whence.lab.stats import Estimate, mean, minus, quotient
 
 LAMBDAS = (1000, 1500, 2000, 2500, 3000, 4000, 5000, 6000, 8000, 10000)
 AROUND = (4000, 5000, 6000)
@@ -29,7 +28,7 @@ def outcome(rows: list[Row]) -> Outcome:
     return Outcome(rows, statistics(rows), figure)
 
 
-def statistics(rows: list[Row]) -> dict[str, list[Point]]:
+def statistics(rows: list[Row]) -> dict[str, list[Estimate]]:
     """Rates by that of 5000 ms."""
     rate = by_x(rows, "lambda_ms")
     found = {ms: mean("", runs, 3) for ms, runs in rate.items()}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from whence.lab.paper.claims.model import Point
 from whence.lab.paper.frame import Context, Outcome, Row, count
 from whence.lab.paper.frame import measure as run_points
 from whence.lab.paper.pco17 import PAPER, plot, relative
+from whence.lab.stats import Estimate
 
 NS = (50, 100, 200, 300, 500, 750, 1000, 2000, 5000, 10000)
 
@@ -29,7 +29,7 @@ def outcome(rows: list[Row]) -> Outcome:
     return Outcome(rows, statistics(rows), figure)
 
 
-def statistics(rows: list[Row]) -> dict[str, list[Point]]:
+def statistics(rows: list[Row]) -> dict[str, list[Estimate]]:
     """Rates by that of N = 1000, and of neighbours."""
     steps = [relative(rows, "processes", b, [a])[0] for a, b in pairwise(NS[:7])]
     return {

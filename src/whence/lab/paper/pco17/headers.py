@@ -18,12 +18,11 @@ import numpy as np
 
 from whence.core.clock import Incarnation
 from whence.core.clock.free import Packed
-from whence.lab.paper.claims.intervals import exact, mean, quotient
-from whence.lab.paper.claims.model import Point
 from whence.lab.paper.frame import BEHIND, Context, Outcome, Row, around, error_bars, panels
 from whence.lab.paper.frame import measure as run_points
 from whence.lab.paper.pco17 import COLOURS, PAPER, SHARE, rates
 from whence.lab.scale.network import Settings, prepare
+from whence.lab.stats import Estimate, exact, mean, quotient
 
 NS = (100, 300, 1000, 3000)
 CLOCKS = ((25, 2), (50, 3), (100, 4), (200, 7))
@@ -69,7 +68,7 @@ def sizes(setting: dict[str, Any]) -> Row:
     return {"bytes": len(msgspec.msgpack.encode(carried)), "plain_bytes": len(msgspec.msgpack.encode(stamp))}
 
 
-def statistics(rows: list[Row]) -> dict[str, list[Point]]:
+def statistics(rows: list[Row]) -> dict[str, list[Estimate]]:
     """Bytes are exact; error rates have intervals."""
 
     def those(clock: str, publishers: int | None = None) -> dict[int, Row]:
@@ -80,7 +79,7 @@ def statistics(rows: list[Row]) -> dict[str, list[Point]]:
     tickets = {p: those(f"{p} tickets") for p in PUBLISHERS if p}
     free = {p: those("(100, 4)", p) for p in PUBLISHERS}
 
-    def by(a: dict[int, Row], b: dict[int, Row], key: str = "bytes") -> list[Point]:
+    def by(a: dict[int, Row], b: dict[int, Row], key: str = "bytes") -> list[Estimate]:
         return [exact(f"N = {n}: {a[n][key]} and {b[n][key]}", a[n][key] / b[n][key]) for n in a if n in b]
 
     one, many = by({1000: small[1000]}, vector), by({3000: small[3000]}, vector)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from math import log
 
-from whence.lab.paper.claims.intervals import difference, exact, quotient, ratio
-from whence.lab.paper.claims.model import Point
 from whence.lab.paper.frame import Context, Outcome, Row, count, curve, panels, theory
 from whence.lab.paper.frame import measure as run_points
 from whence.lab.paper.pco17 import BOUND, COLOURS, PAPER, SHARE, by_bound, rates
+from whence.lab.stats import Estimate, quotient, ratio
 
 KS = (1, 2, 3, 4, 5, 6, 8, 10)
 SKEW = 5.0
@@ -35,23 +34,20 @@ def _split(rows: list[Row]) -> tuple[dict[int, Row], dict[int, Row]]:
     return recorded, plain
 
 
-def statistics(rows: list[Row]) -> dict[str, list[Point]]:
+def statistics(rows: list[Row]) -> dict[str, list[Estimate]]:
     """The K nearest to theory against every other, on the same messages."""
     recorded, plain = _split(rows)
     optimum = log(2) * 100 / recorded[4]["in_flight"]
     nearest = min(KS, key=lambda k: abs(k - optimum))
-    best = min(KS, key=lambda k: float(recorded[k]["exact_rate"]))
     others = [k for k in KS if k != nearest]
     grown = quotient("K = 4", rates(recorded[4]), rates(plain[4]))
     overtaken = quotient("K = 4", recorded[4]["p_nc_runs"], plain[4]["p_nc_runs"])
     by_overtaken = quotient("K = 4", _per_overtaken(recorded[4]), _per_overtaken(plain[4]))
     return {
-        "best-K": [exact(f"best K = {best}, theory {optimum:.2f}", abs(best - optimum))],
         "nearest-K": [
             ratio(f"K = {k} by K = {nearest}", rates(recorded[k]), rates(recorded[nearest]), len(others))
             for k in others
         ],
-        "nearest-worse": [difference(f"K = {nearest}, best {best}", rates(recorded[nearest]), rates(recorded[best]))],
         "no-more": [grown],
         "overtaken": [overtaken],
         "by-overtaken": [by_overtaken],

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from whence.lab.paper.claims.model import Point
 from whence.lab.paper.frame import Context, Outcome, Row, count
 from whence.lab.paper.frame import measure as run_points
 from whence.lab.paper.pco17 import PAPER, by_bound, plot, relative, unalerted
+from whence.lab.stats import Estimate
 
 LOSSES = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1)
 
@@ -32,7 +32,7 @@ def outcome(rows: list[Row]) -> Outcome:
     return Outcome(rows, statistics(rows), figure)
 
 
-def statistics(rows: list[Row]) -> dict[str, list[Point]]:
+def statistics(rows: list[Row]) -> dict[str, list[Estimate]]:
     """Delays differ, so runs are independent."""
     return {
         "doubles": relative(rows, "loss", 0.0, [0.01]),

@@ -25,8 +25,8 @@ from whence.lab.paper.survey.reliable import Data, View, Wire
 from whence.lab.paper.survey.subgroup import Delivered, ToMember
 
 if TYPE_CHECKING:
-    from whence.lab.paper.claims.model import Point
     from whence.lab.paper.frame import Context, Outcome
+    from whence.lab.stats import Estimate
 
 MS = 1_000_000
 Place = tuple[int, int]
@@ -223,9 +223,9 @@ def _runs(rows: list[Row], order: str, size: int, subgroup: int, key: str = "mea
     return [r[key] for r in rows if (r["order"], r["size"], r["subgroup"]) == (order, size, subgroup)]
 
 
-def statistics(rows: list[Row]) -> dict[str, list[Point]]:
+def statistics(rows: list[Row]) -> dict[str, list[Estimate]]:
     """All orders have the same load and seeds."""
-    from whence.lab.paper.claims.intervals import difference, mean, quotient, ratio
+    from whence.lab.stats import difference, mean, quotient, ratio
 
     last = max(row["subgroup"] for row in rows)
     groups = range(1, last + 1)
@@ -253,8 +253,8 @@ def statistics(rows: list[Row]) -> dict[str, list[Point]]:
 
 def draw(rows: list[Row]) -> Any:
     """Mean latency by subgroup, with intervals over seeds."""
-    from whence.lab.paper.claims.intervals import mean
     from whence.lab.paper.frame import around, panels
+    from whence.lab.stats import mean
 
     title = "A chain of subgroups of 3; 2 % of the multicasts come 200 ms late"
     figure, [axes] = panels(title, ("subgroup, counted from the message's own", "mean latency (ms)"))

@@ -26,8 +26,8 @@ from whence.core.order.survey.vector import CompactMulticast, CompactStamp, Vect
 from whence.lab.paper.survey.compact import SkClock
 
 if TYPE_CHECKING:
-    from whence.lab.paper.claims.model import Point
     from whence.lab.paper.frame import Context, Outcome
+    from whence.lab.stats import Estimate
 
 N = 4
 M1, M2, M3, M4 = (0, 1), (2, 1), (1, 1), (0, 2)
@@ -242,11 +242,11 @@ def outcome(rows: list[dict[str, object]]) -> Outcome:
     return Outcome(rows, statistics(rows))
 
 
-def statistics(rows: list[dict[str, object]]) -> dict[str, list[Point]]:
+def statistics(rows: list[dict[str, object]]) -> dict[str, list[Estimate]]:
     """0: as the paper has it; 1: not."""
-    from whence.lab.paper.claims.intervals import exact
+    from whence.lab.stats import exact
 
-    found: dict[str, list[Point]] = {}
+    found: dict[str, list[Estimate]] = {}
     for row in rows:
         found.setdefault(str(row["key"]), []).append(exact(str(row["text"]), float(not row["equal"])))
     return found

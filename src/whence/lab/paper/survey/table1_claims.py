@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from whence.core.order import MECHANISMS
-from whence.lab.paper.claims.intervals import exact, means, quotient, ratio
-from whence.lab.paper.claims.model import Point
+from whence.lab.stats import Estimate, exact, means, quotient, ratio
 
 Row = dict[str, Any]
 BLOCKING = ("identifiers", "vector", "compact-multicast", "compact-unicast", "interval")
@@ -30,7 +29,7 @@ class Table:
         }
 
 
-def statistics(rows: list[Row]) -> dict[str, list[Point]]:
+def statistics(rows: list[Row]) -> dict[str, list[Estimate]]:
     """The points of every claim."""
     table = Table(rows)
     least, most = table.sizes[0], table.sizes[-1]
@@ -61,7 +60,7 @@ def statistics(rows: list[Row]) -> dict[str, list[Point]]:
     }
 
 
-def _changes(table: Table) -> dict[str, list[Point]]:
+def _changes(table: Table) -> dict[str, list[Estimate]]:
     """A change of the view, and a joiner in the stack."""
     pause, messages = (table.runs("view: vector", column) for column in ("pause_ms", "change_messages"))
     one, two = table.sizes[0], table.sizes[1]
