@@ -30,7 +30,6 @@ def _main(argv: Sequence[str] | None) -> int:
     from whence.errors import WhenceError
 
     args = parser().parse_args(argv)
-    args.alone = argv is None  # this process is here for this command
     _log(args)
     call: Callable[[argparse.Namespace], int] = args.call
     try:

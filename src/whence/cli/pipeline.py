@@ -97,7 +97,7 @@ def _audit(command: argparse.ArgumentParser) -> None:
         help="judge everything, also runs whose files are as they were in an earlier audit into the same --out",
     )
     _spark(command)
-    command.set_defaults(call=later("audit", "audit", needs="spark"), alone=False)
+    command.set_defaults(call=later("audit", "audit", needs="spark"))
 
 
 def _watch(command: argparse.ArgumentParser) -> None:

@@ -40,12 +40,13 @@ def view(rows: pa.Table, tables: Mapping[str, pa.Table], run: str, cluster: str)
     if steps.num_rows > MOST:
         away = np.abs(steps["t_ns"].to_numpy() - _centre(rows, found, suspects))
         steps = steps.take(pa.array(np.sort(np.argpartition(away, MOST)[:MOST])))  # type: ignore[arg-type]
+    steps = steps.unify_dictionaries().combine_chunks()
     steps = steps.set_column(0, "member", steps["member"].cast(pa.string()))
     suspects = suspects.set_column(0, "member", suspects["member"].cast(pa.string()))
     steps = steps.join(suspects, keys=["member", "lseq"], right_keys=["member", "lseq"], use_threads=False)
     about = {b"run": run.encode(), b"cluster": cluster.encode(), b"found": msgspec.json.encode(found)}
     sink = pa.BufferOutputStream()
-    steps = steps.unify_dictionaries().combine_chunks().replace_schema_metadata(about)
+    steps = steps.combine_chunks().replace_schema_metadata(about)
     with pa.ipc.new_stream(sink, steps.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
         writer.write_table(steps)
     return sink.getvalue().to_pybytes()

@@ -75,8 +75,10 @@ STORED_BYTES: Final = 5
 """About what a row takes in a Parquet file, where it takes least."""
 EVERY: Final = 5.0
 """Seconds from one word about progress to the next."""
-WRITTEN: Final = (*TABLES, "in_order")
-"""The tables that an audit of files writes."""
+WRITTEN: Final = (*TABLES, "in_order", "shiviz")
+"""What an audit of traces writes: tables, and ShiViz logs of violations."""
+OF_LOGS: Final = ("events", "violations", "quarantine")
+"""The same of logs with vector clocks."""
 PAGE: Final = "report.html"
 
 Progress = Callable[[str], None]
@@ -152,7 +154,7 @@ def together(pieces: Sequence[Piece], cores: int = 1, whole: bool = False) -> li
     tasks: list[list[list[Piece]]] = []
     room = 0
     for rows, mine in sorted(((sum(p.rows for p in mine), mine) for mine in runs.values()), key=lambda r: -r[0]):
-        if rows > room:
+        if not tasks or rows > room:
             tasks.append([])
             room = most
         tasks[-1].append(mine)
@@ -166,10 +168,10 @@ def together(pieces: Sequence[Piece], cores: int = 1, whole: bool = False) -> li
 class Made:
     """What tasks have written, and the sums of it."""
 
-    def __init__(self, out: str) -> None:
+    def __init__(self, out: str, tables: Sequence[str]) -> None:
         self.out = out
         self.total = Summary()
-        self.files: dict[str, dict[str, int]] = {name: {} for name in (*WRITTEN, "shiviz")}
+        self.files: dict[str, dict[str, int]] = {name: {} for name in tables}
         self.notes: set[str] = set()
         self.views: dict[str, tuple[int, int]] = {}
         """Views of runs, and how much there is to see."""
@@ -187,7 +189,7 @@ class Made:
     def take(self, digests: Sequence[str]) -> set[str]:
         """Take over what earlier audits into this place, whether they finished or were killed, have judged of these
         runs. Returns the digests of these."""
-        there = {table: set(names_in(join(self.out, table))) for table in (*WRITTEN, "shiviz")}
+        there = {table: set(names_in(join(self.out, table))) for table in self.files}
         for table in (*there, VIEWS):
             there.setdefault(table, set()).update(names_in(join(self.out, TASKS, table)))
         taken: set[str] = set()
@@ -253,7 +255,8 @@ def audit_files(
     begun, planned, place = time.monotonic(), plan(paths, logs), place_of(out)
     progress(f"{len(planned.files):,} files with about {planned.rows:,} rows")
     with alone(out):
-        made, digests = Made(place), digests_of(planned, terms, sparse, logs)
+        made = Made(place, WRITTEN if logs is None else OF_LOGS)
+        digests = digests_of(planned, terms, sparse, logs)
         taken = set() if fresh else made.take(list(digests.values()))
         if taken:
             runs = "all" if len(taken) == len(digests) else f"{len(taken):,} of {len(digests):,}"

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from io import BytesIO
 from itertools import pairwise
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 from urllib.parse import unquote
 
@@ -21,7 +22,6 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.json as pj
 import pyarrow.parquet as pq
 
 from whence.audit.judge.promises import PROMISES
@@ -324,7 +324,7 @@ def unknown_order(order: str) -> str:
     return f"unknown order {order!r} (known: {', '.join(PROMISES)})"
 
 
-# -- JSON lines: a block by Arrow's reader if nothing in it is odd, else a line at a time
+# -- JSON lines: a block at a time if each of its lines is a row, else line by line
 
 
 def _read_lines(piece: Piece, columns: Sequence[str]) -> Read:
@@ -362,37 +362,37 @@ def _newlines(file: BinaryIO, end: int) -> int:
 
 
 def _at_once(block: bytes, lines: int, before: int, columns: Sequence[str]) -> pa.Table | None:
-    """The rows of a block in which each line is a row; None: something in it is not. What is accepted here the decoder
-    of single lines accepts, too."""
-    wanted = list(dict.fromkeys([*_REQUIRED, *columns]))
-    kinds = [(name, pa.string() if COLUMN[name].type == "text" else TYPES[COLUMN[name].type]) for name in wanted]
-    parse = pj.ParseOptions(explicit_schema=pa.schema(kinds), unexpected_field_behavior="ignore")
-    size = pj.ReadOptions(use_threads=False, block_size=len(block) + 1)
+    """The rows of a block in which each line is a row; None: something in it is not."""
+    decoder, wanted = _decoder(tuple(columns))
     try:
-        if not block.isascii():
-            block.decode()
-        read = pj.read_json(BytesIO(block), read_options=size, parse_options=parse)
-    except (pa.ArrowException, UnicodeDecodeError):
+        rows = decoder.decode_lines(block)
+        if len(rows) != lines or max(map(len, block.split(b"\n"))) >= LINE_LIMIT - 1:
+            return None
+        table = pa.table([_column(rows, name) for name in wanted], names=wanted)
+    except (msgspec.DecodeError, UnicodeDecodeError, OverflowError, pa.ArrowException):
         return None
-    if read.num_rows != lines or (lines == 1 and len(block) >= LINE_LIMIT):
-        return None
-    rows = pa.table([_typed(read[name], name) for name in wanted], names=wanted)
-    if next(_wrong(rows), None) is not None:
+    if next(_wrong(table), None) is not None:
         return None
     positions: Any = np.arange(before + 1, before + 1 + lines)
-    fine: pa.Table = rows.select(list(columns)).append_column("position", pa.array(positions))
+    fine: pa.Table = table.select(list(columns)).append_column("position", pa.array(positions))
     return fine
 
 
 @cache
-def _decoder(columns: tuple[str, ...]) -> tuple[msgspec.json.Decoder[Any], tuple[str, ...]]:
-    """Of a line, with these columns and the required ones."""
-    wanted = tuple(dict.fromkeys([*_REQUIRED, *columns]))
+def _decoder(columns: tuple[str, ...]) -> tuple[msgspec.json.Decoder[Any], list[str]]:
+    """Of lines, with these columns and the required ones."""
+    wanted = list(dict.fromkeys([*_REQUIRED, *columns]))
     kinds: dict[str, Any] = {name: str if COLUMN[name].type == "text" else int for name in wanted}
-    fields: list[Any] = [
-        (name, kinds[name]) if name in _REQUIRED else (name, kinds[name] | None, None) for name in wanted
-    ]
-    return msgspec.json.Decoder(msgspec.defstruct("Line", fields)), wanted
+    fields: list[Any] = [(name, kinds[name]) for name in _REQUIRED if name not in _BLANK]
+    fields += [(name, kinds[name], _BLANK[name]) for name in _REQUIRED if name in _BLANK]
+    fields += [(name, kinds[name] | None, None) for name in wanted if name not in _REQUIRED]
+    return msgspec.json.Decoder(msgspec.defstruct("Line", fields, gc=False)), wanted
+
+
+def _column(rows: list[Any], name: str) -> Any:
+    kind = COLUMN[name].type
+    values = pa.array(list(map(attrgetter(name), rows)), pa.string() if kind == "text" else TYPES[kind])
+    return values.dictionary_encode() if kind == "text" else values
 
 
 def _one_by_one(file: str, block: bytes, number: int, columns: Sequence[str], bad: list[Bad]) -> pa.Table:
@@ -414,11 +414,7 @@ def _one_by_one(file: str, block: bytes, number: int, columns: Sequence[str], ba
             continue
         rows.append(row)
         at.append(number)
-    arrays: list[Any] = []
-    for name in columns:
-        kind = COLUMN[name].type
-        values = pa.array([getattr(row, name) for row in rows], pa.string() if kind == "text" else TYPES[kind])
-        arrays.append(values.dictionary_encode() if kind == "text" else values)
+    arrays = [_column(rows, name) for name in columns]
     return pa.table([*arrays, pa.array(at, pa.int64())], schema=schema_of(columns))
 
 

@@ -22,6 +22,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from whence.errors import TraceError, UsageError
+from whence.files import write_whole
 
 Anywhere = str | os.PathLike[str]
 
@@ -209,15 +210,10 @@ def write_bytes(place: str, data: bytes) -> None:
 
 def replace_bytes(place: str, data: bytes) -> None:
     """A file of this content, all of it or what was there before."""
-    if not is_local(place):
+    if is_local(place):
+        write_whole(place_of(place), data, sync=True)
+    else:
         write_bytes(place, data)
-        return
-    new = Path(place_of(place)).with_name(f".{name_of(place)}.{os.getpid()}")
-    with new.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    new.rename(place_of(place))
 
 
 def output(place: str) -> Any:

@@ -13,7 +13,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -43,16 +42,6 @@ ROWS_A_TASK: Final = 200_000
 
 _UNPACKED: Final = "whence-package"
 """Where executors have our package, in their working directory."""
-
-_QUIET = """\
-rootLogger.level = error
-rootLogger.appenderRef.stderr.ref = stderr
-appender.console.type = Console
-appender.console.name = stderr
-appender.console.target = SYSTEM_ERR
-appender.console.layout.type = PatternLayout
-appender.console.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n
-"""
 
 
 def session(
@@ -116,15 +105,12 @@ def _start(master: str, memory: str, verbose: bool) -> SparkSession:
     """The JVM, then the session. What the JVM says goes into a file, and is shown when it does not come up."""
     place = Path(tempfile.mkdtemp(prefix="whence-spark-"))
     atexit.register(shutil.rmtree, place, ignore_errors=True)
-    log4j = place / "log4j2.properties"
-    log4j.write_text(_QUIET, encoding="utf-8")
-    java = ["-XX:+UseParallelGC", *([] if verbose else [f"-Dlog4j2.configurationFile={log4j.as_uri()}"])]
     conf = SparkConf().setAll(
         [
             ("spark.app.name", "whence"),
             ("spark.master", master),
             ("spark.driver.memory", memory),
-            ("spark.driver.extraJavaOptions", " ".join(java)),
+            ("spark.driver.extraJavaOptions", "-XX:+UseParallelGC"),
             ("spark.executor.extraJavaOptions", "-XX:+UseParallelGC"),
             ("spark.driver.maxResultSize", "0"),
             ("spark.sql.session.timeZone", "UTC"),
@@ -141,8 +127,6 @@ def _start(master: str, memory: str, verbose: bool) -> SparkSession:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # this machine's own name may lead nowhere
     else:  # what is unpacked has files, so that numba finds what was kept, and keeps what it compiles
         conf.set("spark.executorEnv.PYTHONPATH", _UNPACKED)
-    if not _known("localhost"):  # in a bare root without /etc/hosts
-        conf.set("spark.python.unix.domain.socket.enabled", "true")
     log = place / "spark.log"
     if not verbose:  # on Ctrl-C py4j logs, in part by the root logger, tracebacks of what it was waiting for
         logging.getLogger().addFilter(lambda record: "while sending command" not in str(record.msg))
@@ -159,13 +143,6 @@ def _start(master: str, memory: str, verbose: bool) -> SparkSession:
             why = str(error) if isinstance(error, OSError) else last.strip()[:400] or str(error)
             raise UsageError(f"Spark did not start on {master}: {why}") from error
     return SparkSession(context)
-
-
-def _known(host: str) -> bool:
-    try:
-        return bool(socket.getaddrinfo(host, None))
-    except OSError:
-        return False
 
 
 @contextlib.contextmanager
@@ -187,7 +164,7 @@ def _interrupts_later() -> Iterator[None]:
 
 def _connect(remote: str, rows: int | None) -> SparkSession:
     """A session at a Spark Connect server. Its side needs our interpreter's packages, too."""
-    missing = [name for name in ("grpc", "grpc_status", "google.rpc") if not _there(name)]
+    missing = [name for name in ("grpc", "grpc_status") if find_spec(name) is None]
     if missing:
         raise UsageError(
             f"Spark Connect ({remote}) needs {', '.join(missing)}: pip install 'whence[connect]'; "
@@ -200,13 +177,6 @@ def _connect(remote: str, rows: int | None) -> SparkSession:
     except Exception as error:
         raise UsageError(f"no Spark Connect session at {remote}: {str(error).splitlines()[0][:400]}") from error
     return spark
-
-
-def _there(module: str) -> bool:
-    try:
-        return find_spec(module) is not None
-    except ModuleNotFoundError:
-        return False
 
 
 def _fit(spark: SparkSession, rows: int | None) -> None:
@@ -257,20 +227,9 @@ def _packed() -> Path:
     atexit.register(shutil.rmtree, place, ignore_errors=True)
     with zipfile.ZipFile(place / "whence.zip", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as pack:
         for path in sorted(root.rglob("*")):  # directories, too: without an entry a room without __init__ is not found
-            if "__pycache__" not in path.parts or _machine_code(path):
+            if "__pycache__" not in path.parts or path.suffix in (".nbi", ".nbc"):
                 pack.write(path, Path("whence") / path.relative_to(root))
     return place / "whence.zip"
-
-
-def _machine_code(path: Path) -> bool:
-    """Kept by numba, of a function that is still at that line: `__pycache__/module.function-line.....nbi`, `.nbc`.
-    (Whether it is still the same one numba knows.)"""
-    named = re.fullmatch(r"(\w+)\..+-(\d+)\..+\.nb[ic]", path.name)
-    module = path.parent.parent / f"{named[1]}.py" if named else path
-    if not named or not module.exists():
-        return False
-    line = module.read_text(encoding="utf-8").splitlines()[int(named[2]) - 1 :][:1]
-    return any(text.startswith("@") for text in line)
 
 
 def worker_memory(spark: SparkSession) -> int:

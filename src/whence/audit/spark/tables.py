@@ -267,8 +267,11 @@ def publish(out: Anywhere, written: Written, facts: Mapping[str, Any]) -> None:
     place = place_of(out)
     known = manifest(place)
     tables: dict[str, Any] = dict(known.get("tables", {}))
-    before = {table: tables.pop(table)["files"] for table in written if table in tables}
-    write_manifest(place, {**known, "tables": tables})
+    old = {table: set(tables.pop(table, {"files": ()})["files"]) for table in written}
+    for table, names in known.pop("unfinished", {}).items():
+        old.setdefault(table, set()).update(names)
+    unfinished = {table: sorted(names | set(written.get(table, ()))) for table, names in old.items()}
+    write_manifest(place, {**known, "tables": tables, "unfinished": unfinished})
     now = datetime.now(UTC).isoformat(timespec="seconds")
     for table, names in written.items():
         files.make_directory(join(place, table))
@@ -279,7 +282,7 @@ def publish(out: Anywhere, written: Written, facts: Mapping[str, Any]) -> None:
         for name in set(names) & set(names_in(join(place, TASKS, table))):
             files.move(join(place, TASKS, table, name), join(place, table, name))
         mine = sorted(names) or ([EMPTY] if table in TABLES else [])
-        for name in set(before.get(table, ())) - set(mine):
+        for name in old[table] - set(mine):
             files.remove(join(place, table, name))
         tables[table] = {"rows": sum(names.values()), "finished": now, "files": mine}
     write_manifest(place, {"schema": TRACE_VERSION, **known, **facts, "finished": now, "tables": tables})
