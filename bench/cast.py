@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from whence.core.cast import CastConfig, CastSend, EttbGossip, First, Gossip, make
+from whence.core.cast import CastConfig, EttbGossip, First, Gossip, make
 from whence.core.cast.messages import CastMessage
-from whence.core.clock import Frame, MemberId, member_id
+from whence.core.clock import Frame, MemberId, Send, member_id
 
 ROUND = 1_000_000
 
@@ -94,7 +94,7 @@ def cluster(members: int, frames: int) -> dict[str, float]:
             nodes[owner].broadcast(frame(i % 25, r, owner), now)
             made += 1
         for m, node in nodes.items():
-            sends += [(m, o.to, o.message) for o in node.wake(now, None) if isinstance(o, CastSend)]
+            sends += [(m, o.to, o.message) for o in node.wake(now, None) if isinstance(o, Send)]
         for sender, to, message in sends:
             handed += sum(isinstance(o, First) for o in nodes[to].receive(sender, message, now))
         messages += len(sends)

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from whence.core.clock import Frame
 from whence.live.net.guard import SecretGuard
-from whence.live.net.roles import PublisherSeal
+from whence.live.net.keys import PublisherSeal
 
 SIZES = (64, 1200, 16_000, 60_000)
 NUMBER = 1000

@@ -100,14 +100,15 @@ def one_process(path: Path, blind: bool = False, clock_bytes: int | None = None)
     """From Parquet to verdicts, warm: the second of two runs."""
     import pyarrow.parquet as pq
 
-    from whence.audit.history.arrays import CLOCK_BYTES, check_columns
+    from whence.audit.history import check
+    from whence.audit.history.graph import CLOCK_BYTES
     from whence.audit.history.tables import from_table
 
     for _ in range(2):
         started, worked = time.perf_counter(), time.process_time()
         columns = from_table(pq.read_table(path), str(path))
         read = time.perf_counter() - started
-        report = check_columns(columns, blind=blind, clock_bytes=clock_bytes or CLOCK_BYTES)
+        report = check(columns, blind=blind, clock_bytes=clock_bytes or CLOCK_BYTES)
         took = time.perf_counter() - started
     cpu = time.process_time() - worked
     return {
@@ -164,24 +165,19 @@ def make_lists(folder: Path, operations: int) -> Path:
 
 
 def recorded_files() -> Row:
-    """Histories of real databases: the reference form, arrays with the recorded order, arrays with a blind one."""
+    """Histories of real databases: with the recorded order as the first guess, and blind."""
     from whence.audit.history import check, discover, read
-    from whence.audit.history.arrays import check_columns
-    from whence.audit.history.columns import from_history
 
     if "WHENCE_DATA" not in os.environ:
         return {"note": "WHENCE_DATA is not set"}
     folders = [Path(os.environ["WHENCE_DATA"]) / "histories" / name for name in ("clean", "dbcop", "registers", "bugs")]
     found = [read(path) for path in discover(folders)]
     levels: Any = ["RC", "RA", "TCC"]
-    figures: Row = {"histories": len(found), "operations": sum(each.operations for each in found)}
-    for name in ("reference", "arrays", "arrays_blind"):
+    figures: Row = {"histories": len(found), "operations": sum(each.key.size for each in found)}
+    for name in ("arrays", "arrays_blind"):
         worked = time.process_time()
         for each in found:
-            if name == "reference":
-                check(each, levels)
-            else:
-                check_columns(from_history(each), levels, blind=name == "arrays_blind")
+            check(each, levels, blind=name == "arrays_blind")
         figures[f"{name}_cpu_s"] = time.process_time() - worked
     return figures
 
@@ -198,14 +194,14 @@ def told(report: Any, took: float) -> Row:
 
 
 def from_text(path: Path) -> Row:
-    from whence.audit.history.arrays import check_columns
-    from whence.audit.history.columns import from_text as read_text
+    from whence.audit.history import check
+    from whence.audit.history.formats import read_text
 
     for _ in range(2):
         started = time.perf_counter()
-        columns = read_text(path)
+        columns = read_text(path, path.read_bytes())
         read = time.perf_counter() - started
-        report = check_columns(columns)
+        report = check(columns)
         took = time.perf_counter() - started
     return {**told(report, took), "parse_s": read}
 

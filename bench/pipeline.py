@@ -502,7 +502,7 @@ def commands(place: Path, sizes: list[int]) -> Iterator[Row]:
 
 
 def streams(place: Path, rows: int) -> Iterator[Row]:
-    """Rows per second of both streams on 20 runs, and of `whence watch --once` from Enter to the prompt."""
+    """Rows per second of both streams on 20 runs, and of `whence audit --follow --once` from Enter to the prompt."""
     folder = place / f"streams-{rows}"
     folder.mkdir()
     written = write_trace(folder, rows, "run")
@@ -514,9 +514,9 @@ def streams(place: Path, rows: int) -> Iterator[Row]:
     for case, name in names.items():
         keyed, _ = measured(case, str(folder))
         yield {"what": f"{name}, {written:,} rows", **keyed, "goal": ">= 1,000,000 rows/s"}
-    took = typed("whence", "watch", str(folder), "--once", "--json", "--out", str(place / "watched"))
+    took = typed("whence", "audit", str(folder), "--follow", "--once", "--json", "--out", str(place / "watched"))
     del took["cpu"]
-    yield {"what": f"whence watch --once, {written:,} rows", **took, "rows/s": written / took["seconds"]}
+    yield {"what": f"whence audit --follow --once, {written:,} rows", **took, "rows/s": written / took["seconds"]}
     shutil.rmtree(folder)
 
 

@@ -53,39 +53,37 @@ class Presence:
         return {name: (avatar["x"], avatar["y"]) for name, avatar in here.items() if "x" in avatar and "y" in avatar}
 
 
-async def visit(player: str, presence: Presence, contents: bytes, target: str) -> bytes:
-    """Bring the avatar, walk through the region, and take the avatar along to the next one, if there is one."""
+async def visit(player: str, presence: Presence, steps: int, last: bool) -> int:
+    """Walk through the region, and take the avatar along unless this is the last one. Returns its steps so far."""
     avatar, live = presence.objects.registers(player), presence.live
     changes = live.changes(avatar)
     async with presence.cluster.publisher() as publisher:
-        if contents:
-            await live.open(publisher, "registers", player, contents)
-        else:
-            await live.publish(publisher, avatar.set("steps", 0))
-        while "steps" not in avatar:
-            await anext(changes)
         for x in range(SIDE):
-            steps = avatar["steps"]
-            assert isinstance(steps, int)
-            step = (avatar.set("x", x), avatar.set("y", WALKS[player]), avatar.set("steps", steps + 1))
-            await live.publish(publisher, *step)
-            while avatar["steps"] == steps:  # it takes effect when it is delivered
+            steps += 1
+            await live.publish(
+                publisher, avatar.set("x", x), avatar.set("y", WALKS[player]), avatar.set("steps", steps)
+            )
+            while avatar.get("steps") != steps:  # it takes effect when it is delivered
                 await anext(changes)
-        return await live.close(publisher, avatar, target) if target else b""
+        if not last:
+            await live.publish(publisher, *(avatar.delete(key) for key in avatar))
+            while len(avatar):
+                await anext(changes)
+    return steps
 
 
 async def play(player: str, keeper: str, secret: bytes) -> None:
     """One player's walk; a separate process would do the same."""
     way = [REGIONS[(WALKS[player] + number) % len(REGIONS)] for number in range(VISITS)]
     async with whence.Host(secret=secret) as host:
-        contents, previous = b"", None
-        for region, target in zip(way, [*way[1:], ""], strict=True):
+        steps, previous = 0, None
+        for region in way:
             presence = await Presence.enter(host, region, [keeper])
             if previous is not None:
                 await previous.leave()
             others = sorted(presence.avatars())
             print(f"{player} enters {region}" + (f" and meets {', '.join(others)}" if others else ""))
-            contents = await visit(player, presence, contents, target)
+            steps = await visit(player, presence, steps, region == way[-1])
             previous = presence
         assert previous is not None
         await previous.leave()

@@ -70,7 +70,7 @@ class Command:
 
     @property
     def address(self) -> str:
-        return self.notice(r"(127\.0\.0\.1:\d+) has (?:founded|joined) ")[1]
+        return self.notice(r"(127\.0\.0\.1:\d+) has (?:created|joined) ")[1]
 
     @property
     def metrics(self) -> str:

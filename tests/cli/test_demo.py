@@ -88,7 +88,7 @@ def test_ctrl_c_leaves_no_process_and_no_page(
     when: str, interrupted: Callable[..., tuple[int, list[str]]], tmp_path: Path
 ) -> None:
     out = tmp_path / "demo"
-    code, said = interrupted(out, when, "--no-audit")
+    code, said = interrupted(out, when, "--engine", "local")
     assert code == 130
     assert said[-1] == "whence: interrupted"
     assert not any("Traceback" in line for line in said)
@@ -151,7 +151,7 @@ def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 
     out = tmp_path / "demo"
-    done = run(out, "--no-audit", preexec_fn=little)
+    done = run(out, "--engine", "local", preexec_fn=little)
     assert done.returncode == 2
     last = done.stderr.splitlines()[-1]  # of a member, or of the page, whoever is the first to notice
     assert last.startswith("whence: ") and str(out) in last and "too large" in last

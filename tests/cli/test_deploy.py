@@ -78,7 +78,7 @@ def unit(tmp_path: Path) -> list[tuple[list[str], str]]:
         own = {
             "WHENCE_NAME": f"node{number}",
             "WHENCE_LISTEN": peer,
-            "WHENCE_PEERS": ",".join(peers),
+            "WHENCE_CONTACTS": " ".join(f"--contact {peer}" for peer in peers),
             "WHENCE_METRICS": f"127.0.0.1:{numbers[3 + number]}",
         }
         assert own.keys() == settings(DEPLOY / "lobby.env").keys()

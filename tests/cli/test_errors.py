@@ -30,18 +30,17 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("sim dir", "Is a directory"),
         ("sim quiet --trace file", "Not a directory"),
         ("sim quiet --report dir", "--report dir is a directory; name a file"),
-        ("sim world --data nothere.csv", "cannot read the latencies"),
+        ("sim world --latencies nothere.csv", "cannot read the latencies"),
         ("sim demo --set network.loss=7", "at `network.loss`"),
         ("soak nothere", "give a .toml file or one of"),
-        ("node --cluster x --insecure --join nonsense", "not an address: 'nonsense' (want host:port)"),
+        ("node --cluster x --insecure --contact nonsense", "not an address: 'nonsense' (want host:port)"),
         ("node --cluster x --insecure --directory file", "cannot use file"),
         ("chat --cluster x --nick a --insecure --listen 127.0.0.1:70000", "want host:port"),
-        ("up 2 --coordinators 5", "at most all of them"),
+        ("up 2 --publishers 5", "at most all of them"),
         ("keys init file", "cannot make the directory file"),
         ("keys issue dir alice", "`whence keys init`"),
-        ("plan", "a plan needs --members, --publishers and --rate"),
         ("plan --members 10 --publishers 20 --rate 1", "want 1 to 10, the members"),
-        ("scale --processes 10 --entries 2 --keys 5", "not from 1 to the number of entries"),
+        ("scale --set processes=10 --set entries=2 --set keys=5", "not from 1 to the number of entries"),
         ("scale --latencies dir", "Is a directory"),
         ("paper nothere", "no experiment 'nothere': there are"),
         ("paper pco17/fig3 --out file", "--out file is a file; name a directory"),
@@ -58,9 +57,10 @@ def test_bad_input_is_one_line_and_exit_2(args: str, said: str, here: Path, caps
     "args, said",
     [
         ("plan --members 4 --publishers 2 --rate 1 --check --seeds 0", "--seeds: must be at least 1"),
-        ("plan --verify -1", "--verify: must be at least 1"),
-        ("demo --rate nan", "--rate: must be above 0"),
-        ("demo --loss 3", "--loss: must be at least 0 and below 1"),
+        ("plan --members 4", "the following arguments are required: --publishers, --rate"),
+        ("up 3 --rate nan", "--rate: must be above 0"),
+        ("up 3 --loss 3", "--loss: must be at least 0 and below 1"),
+        ("sim demo --set network.loss", "--set: write 'network.loss' as KEY=VALUE"),
         ("soak demo --jobs 0", "--jobs: must be at least 1"),
     ],
 )
@@ -73,7 +73,11 @@ def test_bad_arguments_are_named(args: str, said: str, capsys: pytest.CaptureFix
 
 @pytest.mark.parametrize(
     "args",
-    ["sim quiet", "soak quiet --seeds 1 --jobs 1", "scale --processes 4 --entries 4 --keys 2 --deliveries 100"],
+    [
+        "sim quiet",
+        "soak quiet --seeds 1 --jobs 1",
+        "scale --set processes=4 --set entries=4 --set keys=2 --set deliveries=100",
+    ],
 )
 def test_progress_is_for_those_who_look(args: str) -> None:
     command = [sys.executable, "-m", "whence", *args.split()]
@@ -102,7 +106,7 @@ def test_progress_is_for_those_who_look(args: str) -> None:
 
 def test_v_says_more(here: Path) -> None:
     command = [sys.executable, "-m", "whence", "-vv", "node", "--cluster", "x", "--insecure"]
-    command += ["--join", "127.0.0.1:1", "--timeout", "1"]
+    command += ["--contact", "127.0.0.1:1", "--timeout", "1"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
     assert done.returncode == 2
     assert "whence.live.net: 127.0.0.1:1 cannot be reached" in done.stderr

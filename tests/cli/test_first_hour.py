@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.commands import LIMIT, Command, until, whence
-from whence.cli import main, show
-from whence.cli.later import missing
+from whence.cli import main, missing, show
 from whence.cli.sweep import _results, numbers
 
 WHENCE = [sys.executable, "-m", "whence"]
@@ -37,7 +36,7 @@ def test_ctrl_c_during_the_imports_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-@pytest.mark.parametrize("args", [["sim", "demo", "--json"], ["node", "--cluster", "x", "--insecure", "--coordinate"]])
+@pytest.mark.parametrize("args", [["sim", "demo", "--json"], ["node", "--cluster", "x", "--insecure", "--publish"]])
 def test_a_full_standard_output_names_itself(args: list[str]) -> None:
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run([*WHENCE, *args], input=b"hi\n", stdout=full, stderr=subprocess.PIPE, timeout=LIMIT)
@@ -47,10 +46,10 @@ def test_a_full_standard_output_names_itself(args: list[str]) -> None:
 
 def test_a_node_says_that_it_lost_its_ticket(start: Callable[..., Command]) -> None:
     """Two of three coordinators are killed at once; the one that is left says so, and says it to machines."""
-    node = ("node", "--cluster", "x", "--insecure", "--coordinate")
+    node = ("node", "--cluster", "x", "--insecure", "--publish")
     a = start(*node, "--json")
     address = json.loads(until(lambda: a.err, "its first notice")[0])["address"]
-    others = [start(*node, "--join", address) for _ in range(2)]
+    others = [start(*node, "--contact", address) for _ in range(2)]
     for other in others:
         other.notice("may publish")
     a.notice("council of 3")
@@ -62,13 +61,13 @@ def test_a_node_says_that_it_lost_its_ticket(start: Callable[..., Command]) -> N
 
 def test_with_stay_the_end_of_input_keeps_the_ticket(start: Callable[..., Command]) -> None:
     """As under systemd, with /dev/null for standard input. What it published is its own; SIGTERM ends it cleanly."""
-    service = start("node", "--cluster", "x", "--insecure", "--coordinate", "--stay")
+    service = start("node", "--cluster", "x", "--insecure", "--publish", "--stay")
     service.notice("may publish")
     assert service.process.stdin is not None
     service.say("last line")
     service.process.stdin.close()
     until(lambda: service.heard("last line"), "its input is read to the end")
-    other = start("node", "--cluster", "x", "--insecure", "--coordinate", "--join", service.address)
+    other = start("node", "--cluster", "x", "--insecure", "--publish", "--contact", service.address)
     other.notice("may publish")  # granted by the service: it still is a coordinator
     assert other.end() == 0
     service.process.send_signal(signal.SIGTERM)

@@ -63,7 +63,7 @@ def test_sim_writes_a_trace(small: Path, tmp_path: Path, kind: str, capsys: pyte
         pytest.importorskip("pyarrow", reason="Parquet needs pyarrow")
     out = tmp_path / "out"
     for _ in range(2):  # the second run replaces the file of the first
-        assert main(["sim", str(small), "--json", "--trace", str(out), "--format", kind]) == 0
+        assert main(["sim", str(small), "--json", "--trace", str(out / f"small-0.{kind}")]) == 0
         report = msgspec.json.decode(capsys.readouterr().out.splitlines()[-1])
         assert [p.name for p in out.iterdir()] == [f"small-0.{kind}"]
         rows = list(read(out / f"small-0.{kind}"))
@@ -116,7 +116,7 @@ def test_recorded_latencies_from_the_command_line(tmp_path: Path, capsys: pytest
     rows = [",".join(["", *cities]), *(",".join([c, *("0" if c == d else "30" for d in cities)]) for c in cities)]
     (tmp_path / "rtt.csv").write_text("\n".join(rows), encoding="utf-8")
     (tmp_path / "w.toml").write_text(SMALL + "[network]\nlatency = 'recorded'\nfile = 'no.csv'\n", encoding="utf-8")
-    assert main(["sim", str(tmp_path / "w.toml"), "--data", str(tmp_path / "rtt.csv"), "--json"]) == 0
+    assert main(["sim", str(tmp_path / "w.toml"), "--latencies", str(tmp_path / "rtt.csv"), "--json"]) == 0
     report = msgspec.json.decode(capsys.readouterr().out)
     assert report["lines"][0]["latency_ms"]["max"] >= 15
 
@@ -140,7 +140,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_violation_is_exit_1(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sim", str(small)]) == 1
     out = capsys.readouterr().out
-    assert "VIOLATION id" in out and "that was the third" in out and "whence shrink" in out
+    assert "VIOLATION id" in out and "that was the third" in out and "--shrink" in out
     assert main(["sim", str(small), "--json"]) == 1
     assert "that was the third" in msgspec.json.decode(capsys.readouterr().out)["violation"]
 
@@ -150,7 +150,7 @@ def test_shrink_writes_a_scenario_that_fails_again(
     small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "short.toml"
-    assert main(["shrink", str(small), "--seed", "5", "--out", str(out)]) == 1
+    assert main(["sim", str(small), "--seed", "5", "--shrink", str(out)]) == 1
     text = capsys.readouterr().out
     assert text.count("publishes") == 3 and "VIOLATION id" in text
     assert main(["sim", str(out)]) == 1
@@ -160,12 +160,12 @@ def test_shrink_writes_a_scenario_that_fails_again(
 
 
 def test_shrink_of_a_clean_seed_says_so(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["shrink", str(small)]) == 0
+    assert main(["sim", str(small), "--shrink", "none.toml"]) == 0
     assert "clean" in capsys.readouterr().err
 
 
 def test_soak_sums_up(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["soak", str(small), "--seeds", "3", "--start", "7", "--jobs", "2", "--json"]) == 0
+    assert main(["soak", str(small), "--seeds", "3", "--seed", "7", "--jobs", "2", "--json"]) == 0
     summary = msgspec.json.decode(capsys.readouterr().out)
     assert summary["seeds"] == 3 and summary["failed"] == [] and summary["delivered"] == 4 * summary["published"] > 0
     (sums,) = summary["orders"].values()
@@ -188,14 +188,14 @@ def test_an_interrupted_soak_sums_up_what_is_done(
 
 @pytest.mark.usefixtures("broken")
 def test_soak_names_and_shrinks_a_failing_seed(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["soak", str(small), "--seeds", "2", "--jobs", "1", "--out", str(tmp_path)]) == 1
+    assert main(["soak", str(small), "--seeds", "2", "--jobs", "1", "--shrink", str(tmp_path / "short.toml")]) == 1
     out = capsys.readouterr().out
     assert "seed 0: id" in out and "failed: [0, 1]" in out
-    assert main(["sim", str(tmp_path / "small-0.toml")]) == 1
+    assert main(["sim", str(tmp_path / "short.toml")]) == 1
 
 
 def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
-    for argv in (["--version"], ["--help"], ["sim", "--help"], ["soak", "--help"], ["shrink", "--help"]):
+    for argv in (["--version"], ["--help"], ["sim", "--help"], ["soak", "--help"]):
         with pytest.raises(SystemExit) as done:
             main(argv)
         assert done.value.code == 0
@@ -209,7 +209,7 @@ def test_an_interrupt_is_exit_130_and_leaves_no_trace(tmp_path: Path) -> None:
     """As a person would: Ctrl-C in the middle of a run that takes minutes."""
     path, out = tmp_path / "long.toml", tmp_path / "out"
     path.write_text(SMALL.replace('"4s"', '"100h"'), encoding="utf-8")
-    command = [sys.executable, "-m", "whence", "sim", str(path), "--trace", str(out), "--format", "jsonl"]
+    command = [sys.executable, "-m", "whence", "sim", str(path), "--trace", str(out / "run.jsonl")]
     process = subprocess.Popen(
         command,
         stderr=subprocess.PIPE,

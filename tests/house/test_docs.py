@@ -46,11 +46,10 @@ def test_the_commands_succeed(page: str, whole: bool, tmp_path: Path) -> None:
             continue
         if words[0] == "audit" and shutil.which("java") is None:
             continue  # it needs Java 17 or newer
-        if words[0] in ("node", "found"):
+        if words[0] == "node":
             args = parser().parse_args(words)
             args.tls[0] = str(tmp_path / args.tls[0])
-            if words[0] == "node":
-                joining(args)
+            joining(args)
             continue
         run = [sys.executable, "-m", "whence", *words]
         done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False)

@@ -1,4 +1,4 @@
-"""The command `whence`. Its exit codes:
+"""The command `whence`: parse, call, print. Its exit codes:
 
 0: done and clean. 1: done, and an order or an invariant was violated. 2: bad input (one line says why). 3: done,
 nothing was violated, but something cannot be judged. 130: interrupted.
@@ -11,9 +11,20 @@ import logging
 import os
 import stat
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from importlib import import_module
 
 CLEAN, VIOLATED, BAD_INPUT, DOUBT, INTERRUPTED = 0, 1, 2, 3, 130
+
+EXTRAS = {
+    "cryptography": ("keys, secrets and TLS need", "net"),
+    "matplotlib": ("plots need", "paper"),
+    "numba": ("the array engine and the audit need", "scale"),
+    "numpy": ("the array engine and the audit need", "scale"),
+    "pyarrow": ("Parquet traces need", "trace"),
+    "pyspark": ("the data pipeline needs", "spark"),
+}
+"""Packages that a plain install lacks: what for, and the extra that brings them."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -31,7 +42,6 @@ def _main(argv: Sequence[str] | None) -> int:
 
     args = parser().parse_args(argv)
     _log(args)
-    call: Callable[[argparse.Namespace], int] = args.call
     try:
         code = call(args)
         sys.stdout.flush()
@@ -45,6 +55,26 @@ def _main(argv: Sequence[str] | None) -> int:
         where = error.filename or _full_output()
         print(f"whence: {f'{where}: ' if where else ''}{error.strerror or error}", file=sys.stderr)
     return BAD_INPUT
+
+
+def call(args: argparse.Namespace) -> int:
+    """The command, imported when it runs: a live node does not need the simulator, nor the other way round."""
+    try:
+        code: int = getattr(import_module(f"whence.cli.{args.module}"), args.function)(args)
+    except ModuleNotFoundError as error:
+        raise missing(error, args.needs) from None
+    return code
+
+
+def missing(error: ModuleNotFoundError, needs: str = "") -> Exception:
+    """What to install: the extra that the command `needs`, or else the one with that package."""
+    from whence.errors import UsageError
+
+    package = (error.name or "").partition(".")[0]
+    if package not in EXTRAS:
+        return error
+    what, extra = EXTRAS[package]
+    return UsageError(f"{what} the {package} package: pip install 'whence[{needs or extra}]'")
 
 
 def _full_output() -> str:
@@ -68,8 +98,6 @@ def _log(args: argparse.Namespace) -> None:
     """The commands show warnings themselves; -v shows what is below them."""
     if not args.talk:
         return
-    if hasattr(args, "verbose"):
-        args.verbose = True
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s"))
     handler.addFilter(lambda record: record.levelno < logging.WARNING)

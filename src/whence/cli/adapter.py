@@ -1,4 +1,4 @@
-"""`whence adapter`: one real member as a node of the conformance kit (docs/conform.md).
+"""`whence conform --adapter`: one real member as a node of the conformance kit (docs/conform.md).
 
 What the member sends travels as wire bytes, in base64, in messages of Maelstrom's format. The kit's network loses,
 repeats and reorders whatever it likes. A member can stand that for datagrams; its streams have to be FIFO without
@@ -12,7 +12,6 @@ duplicates, and may break (`ports.Send`): they are numbered here, and what comes
 
 from __future__ import annotations
 
-import argparse
 import base64
 import os
 import random
@@ -48,7 +47,7 @@ from whence.core.ports import (
     Wake,
 )
 from whence.core.wire import decode, encode
-from whence.errors import RemoteError, UsageError
+from whence.errors import RemoteError
 
 MS = 1_000_000
 HELLO_EVERY_NS = 200 * MS
@@ -56,6 +55,7 @@ MAX_WAITING = 1024
 """Publishes that wait for a ticket; more are refused for the moment."""
 NOT_SUPPORTED, UNAVAILABLE = 10, 11
 """Maelstrom's error codes."""
+TICKETS = 4
 MEMBERS = 16
 """What the gossip is sized for: the same for all, also for those that do not know of a joiner yet."""
 FEATURES = {
@@ -83,8 +83,8 @@ class Disk(msgspec.Struct, array_like=True):
 class Adapter:
     """Between the kit's lines and a member's inputs and outputs."""
 
-    def __init__(self, order: str, tickets: int) -> None:
-        self.order, self.tickets = order, tickets
+    def __init__(self, order: str) -> None:
+        self.order = order
         self.node = ""
         self.peers: list[str] = []
         self.client = "c1"
@@ -174,7 +174,7 @@ class Adapter:
             ring_round_ns=250 * MS,
             delta_ns=80 * MS,
         )
-        config = known.config(self.tickets, self.order, "conform")  # type: ignore[arg-type]
+        config = known.config(TICKETS, self.order, "conform")  # type: ignore[arg-type]
         self.member = Member(me, config, random.Random(me), self.disk.checkpoint, disk=True)
         if body["join"]:
             self.hello()
@@ -281,11 +281,3 @@ class Adapter:
 
 def now() -> int:
     return time.monotonic_ns()
-
-
-def adapter(args: argparse.Namespace) -> int:
-    """Serve until standard input ends."""
-    if args.tickets < 1:
-        raise UsageError(f"tickets must be at least 1, not {args.tickets}")
-    Adapter(args.order, args.tickets).run()
-    return 0

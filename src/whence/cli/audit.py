@@ -17,33 +17,49 @@ from rich.markup import escape
 from rich.table import Table
 
 from whence.audit import audit_files
+from whence.audit.conform.broadcast import read_histories
 from whence.audit.spark.driver import PAGE
 from whence.audit.spark.foreign import Expressions
 from whence.audit.spark.place import is_local, join, place_of
+from whence.audit.trace import open_trace
+from whence.audit.trace.otel import read_spans
 from whence.cli import CLEAN, DOUBT, VIOLATED
 from whence.cli.show import console
-from whence.errors import UsageError
+from whence.errors import TraceError, UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+REFUSALS = 10
+"""Refused parts of an import that are shown."""
 
 
 def audit(args: argparse.Namespace) -> int:
     """0: clean, 1: violations found, 3: none, but some things cannot be judged. Raises TraceError where nothing could
     be read: that is not clean."""
+    if args.once and not args.follow:
+        raise UsageError("--once is for --follow")
+    if args.format != "shiviz" and (args.parser is not None or args.delimiter is not None):
+        raise UsageError("--parser and --delimiter are for --format shiviz")
     shiviz = args.format == "shiviz"
-    if not shiviz and (args.parser is not None or args.delimiter is not None):
-        raise UsageError("--parser and --delimiter are for --format shiviz: a whence trace needs none")
     if shiviz and args.error_rate is not None:
         raise UsageError("--error-rate is for whence traces: a log with vector clocks does not tell what was delivered")
     if shiviz and not all(map(is_local, [*args.paths, args.out])):
         raise UsageError("--format shiviz reads and writes on this machine only: copy the logs here first")
+    if shiviz and args.measure:
+        raise UsageError("--measure is for whence traces")
     if is_local(args.out) and Path(args.out).is_file():
         raise UsageError(f"--out {args.out} is a file; name a directory")
-    if args.metrics and (args.engine == "local" or shiviz):
-        raise UsageError("--metrics measures whence traces with Spark: not with --engine local or --format shiviz")
-    if args.engine == "local" and args.master:
-        raise UsageError("--master is for Spark: not with --engine local")
+    if args.engine == "local" and (args.measure or args.master or args.follow):
+        raise UsageError("--measure, --master and --follow need Spark: leave --engine local out")
+    if args.follow:
+        from whence.cli.watch import watch
+
+        if args.format != "whence":
+            raise UsageError("--follow reads whence traces")
+        return watch(args)
+    command = f"whence audit {' '.join(map(str, args.paths))} --out {args.out}"
+    refused = args.format in ("otel", "broadcast") and _import(args)
     with _Says() as say:
         found = audit_files(
             args.paths,
@@ -51,12 +67,11 @@ def audit(args: argparse.Namespace) -> int:
             spark=None if args.engine == "local" else partial(_session, args),
             logs=Expressions(args.parser, args.delimiter) if shiviz else None,
             progress=say,
-            metrics=args.metrics,
+            metrics=args.measure,
             complete=args.complete,
             error_rate=args.error_rate,
-            sparse=args.verdicts != "all" and not args.metrics,
-            fresh=args.fresh,
-            command=f"whence audit {' '.join(map(str, args.paths))} --out {args.out}",
+            sparse=args.verdicts != "all" and not args.measure,
+            command=command,
         )
         took = say.seconds
     said = asdict(found)
@@ -68,13 +83,32 @@ def audit(args: argparse.Namespace) -> int:
         _show(said, args.out, took)
         if not shiviz:
             console().print(f"the page: {escape(join(place_of(args.out), PAGE))}", soft_wrap=True)
-    return VIOLATED if not found.clean else CLEAN if found.sure else DOUBT
+    return VIOLATED if not found.clean else CLEAN if found.sure and not refused else DOUBT
 
 
 def _session(args: argparse.Namespace) -> SparkSession:
     from whence.audit import session  # pyspark is imported only where it is used
 
-    return session(args.master, args.memory, args.verbose)
+    return session(args.master, args.memory, args.talk > 0)
+
+
+def _import(args: argparse.Namespace) -> int:
+    """What another system recorded, as a trace in --out, which is then audited; returns how much was refused."""
+    reader = read_spans if args.format == "otel" else read_histories
+    made = reader(list(map(Path, args.paths)), order=args.order)
+    for refused in made.refused[:REFUSALS]:
+        print(f"whence: {refused}", file=sys.stderr)
+    if len(made.refused) > REFUSALS:
+        print(f"whence: and {len(made.refused) - REFUSALS:,} more", file=sys.stderr)
+    if not made.rows:
+        why = f"; the first reason: {made.refused[0]}" if made.refused else ""
+        raise TraceError(f"nothing to import in {' '.join(args.paths)}{why}")
+    trace = Path(args.out) / "imported.parquet"
+    trace.unlink(missing_ok=True)
+    with open_trace(trace) as file:
+        file.append_many(made.rows)
+    args.paths = [str(trace)]
+    return len(made.refused)
 
 
 class _Says:

@@ -52,7 +52,7 @@ async def _chat(args: argparse.Namespace) -> int:
         notice(f"{args.nick} {entered(cluster)} at {cluster.address}. {HELP if terminal else ''}".rstrip())
         output = PipeWriter(sys.stdout.fileno())
         prompt = Prompt(f"{args.nick}> ") if terminal else None
-        talk = _Talk(args.nick, cluster, output, prompt, args.trust)
+        talk = _Talk(args.nick, cluster, output, prompt)
         lines = prompt or Lines(sys.stdin.fileno(), MAX_TEXT)
         listening = asyncio.create_task(talk.listen())
         telling = asyncio.create_task(tell_council(cluster, talk.note if terminal else notice))
@@ -71,21 +71,18 @@ async def _chat(args: argparse.Namespace) -> int:
 
 
 class _Talk:
-    def __init__(
-        self, nick: str, cluster: Cluster, output: PipeWriter, prompt: Prompt | None, trusted: list[str] | None
-    ) -> None:
+    def __init__(self, nick: str, cluster: Cluster, output: PipeWriter, prompt: Prompt | None) -> None:
         self.nick = nick
         self.cluster = cluster
         self._output = output
         self._prompt = prompt
-        self._trusted = trusted
         self._notes: asyncio.Future[None] | None = None
 
     # -- listening --------------------------------------------------------------------------------------------------
 
     async def listen(self) -> None:
         """Show what is said."""
-        reader = Reader(self.cluster.name, trusted=self._trusted)
+        reader = Reader(self.cluster.name)
         async for event in self.cluster.events():
             said = reader.read(event.id, event.payload)
             if said is not None:

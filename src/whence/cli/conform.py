@@ -12,10 +12,18 @@ from typing import Final
 
 from rich.console import Console
 
-from whence.audit.conform import FAIL, FEATURES, NOT_SUPPORTED, PASS, SCENARIOS, Report, Settings, Verdict, run_suite
-from whence.audit.conform.store import Load, record
-from whence.audit.history import check
-from whence.audit.history.story import story
+from whence.audit.conform import (
+    FAIL,
+    FEATURES,
+    NOT_SUPPORTED,
+    PASS,
+    SCENARIOS,
+    ConformReport,
+    ConformSettings,
+    ScenarioResult,
+    run_suite,
+)
+from whence.audit.conform.store import StoreLoad, record
 from whence.errors import AdapterError
 
 TERMINATED: Final = 143
@@ -24,14 +32,19 @@ STYLES: Final = {PASS: "green", FAIL: "bold red", NOT_SUPPORTED: "yellow"}
 
 def conform(args: argparse.Namespace) -> int:
     """Run the scenarios and say what came out."""
-    if args.list:
+    if args.adapter:
+        from whence.cli.adapter import Adapter
+
+        Adapter(args.order).run()
+        return 0
+    if not args.system:
         _teach(args.json)
         return 0
-    if args.timeout is None:
-        args.timeout, args.start = 10.0, 30.0 if args.start is None else args.start
+    start = 30.0 if args.timeout is None else args.timeout  # to start a process takes longer than anything later
+    args.timeout = args.timeout or 10.0
     if args.store is not None:
         return _store(args)
-    settings = Settings(args.nodes, args.timeout, args.hold, args.timeout if args.start is None else args.start)
+    settings = ConformSettings(args.members, args.timeout, args.hold, start)
     report = asyncio.run(_until_terminated(run_suite(args.system, settings, args.only, args.trace, _progress)))
     if report is None:
         return TERMINATED
@@ -46,13 +59,16 @@ def conform(args: argparse.Namespace) -> int:
 
 def _store(args: argparse.Namespace) -> int:
     """Let clients use a store, and check their history at RC, RA and TCC."""
-    load = Load(nodes=args.nodes, lists=args.store == "list-append", timeout_s=args.timeout)
+    from whence.audit.history import check
+    from whence.audit.history.story import story
+
+    load = StoreLoad(nodes=args.members, lists=args.store == "list-append", timeout_s=args.timeout)
     report = check(asyncio.run(record(args.system, load)))
     print(json.dumps(report.as_dict(), default=str) if args.json else story(report))
     return 0 if report.holds else 1
 
 
-async def _until_terminated(suite: Coroutine[None, None, Report]) -> Report | None:
+async def _until_terminated(suite: Coroutine[None, None, ConformReport]) -> ConformReport | None:
     """SIGTERM ends it as an interrupt does: the processes of the system first."""
     task = asyncio.create_task(suite)
     ended: list[bool] = []
@@ -92,7 +108,7 @@ def _teach(as_json: bool) -> None:
         _say(out, f"  {name:<10} {meaning}")
 
 
-def _show(report: Report) -> None:
+def _show(report: ConformReport) -> None:
     out = _console()
     if report.features:
         _say(out, f"claims {', '.join(report.features)}")
@@ -110,7 +126,7 @@ def _show(report: Report) -> None:
         _say(out, ", ".join(f"{counted.count(v)} {v}" for v in STYLES if v in counted))
 
 
-def _show_deliveries(out: Console, verdict: Verdict) -> None:
+def _show_deliveries(out: Console, verdict: ScenarioResult) -> None:
     for member, values in verdict.deliveries.items():
         _say(out, f"    {member} delivered: {', '.join(values) or 'nothing'}")
 

@@ -8,8 +8,8 @@ import json
 import logging
 import signal
 import sys
-import time
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 
@@ -17,7 +17,7 @@ from whence.core.clock import address_of
 from whence.errors import UsageError
 from whence.live.api import Cluster, Join, Options, OrderName, bootstrap, create, join, run
 from whence.live.net.keys import read_secret
-from whence.live.net.transport import Faults
+from whence.live.net.metrics import MetricsServer
 
 TICKETS: Final = 8
 """Unless said otherwise."""
@@ -26,39 +26,39 @@ CALM_S: Final = 1.0
 
 
 def joining(args: argparse.Namespace) -> Join:
-    """`whence.bootstrap` with `--peers`; `whence.create` without `--join`, or with `--found`; else `whence.join`."""
-    if args.tls and args.udp:
+    """`whence.bootstrap` with `--bootstrap`; `whence.create` without `--contact`, or with `--create`; else
+    `whence.join`."""
+    said = vars(args).get  # chat has few of these options
+    if args.tls and said("udp"):
         raise UsageError("--tls and --udp exclude each other: TLS protects streams only (--secret-file protects both)")
     chosen = choose(args)
     options: Options = {
         "order": cast(OrderName, chosen.order),  # `Settings.config` checks it
         "tickets": chosen.tickets,
         "settings": chosen.settings,
-        "contract": args.contract,
-        "directory": args.directory,
-        "memory": None if args.memory == "none" else args.memory,
-        "trace": args.trace,
-        "transport": "udp" if args.udp else "tcp",
-        "advertise": args.advertise,
-        "faults": Faults(args.drop, seed=time.time_ns()) if args.drop else None,
+        "directory": said("directory"),
+        "trace": said("trace"),
+        "transport": "udp" if said("udp") else "tcp",
+        "advertise": said("advertise"),
+        **security(args),  # type: ignore[typeddict-item]
     }
-    options.update(security(args))  # type: ignore[typeddict-item]
-    if args.timeout is not None:
+    if said("timeout") is not None:
         options["timeout"] = args.timeout
-    if args.peers:
-        if args.join or args.found:
-            raise UsageError("--peers decides who founds and who joins: leave --join and --found out")
-        return bootstrap(args.cluster, [peer for peer in args.peers.split(",") if peer], args.listen, **options)
-    if args.found or not args.join:
-        return create(args.cluster, args.listen, contacts=args.join, **options)
-    return join(args.cluster, args.join, args.listen, **options)
+    if said("bootstrap"):
+        if said("create"):
+            raise UsageError("--bootstrap decides who creates and who joins: leave --create out")
+        return bootstrap(args.cluster, args.contact, args.listen, **options)
+    if said("create") or not args.contact:
+        return create(args.cluster, args.listen, contacts=args.contact, **options)
+    return join(args.cluster, args.contact, args.listen, **options)
 
 
 def entered(cluster: Cluster) -> str:
-    """Whether this process founded or joined. One that remembers a council founds nothing (docs/ring.md, rule C0)."""
+    """Whether this process created the cluster or joined. One that remembers a council creates nothing (docs/ring.md,
+    rule C0)."""
     if cluster.created and cluster.council is not None and cluster.council.number:
         return f"has joined {cluster.name!r} again"
-    return f"has {'founded' if cluster.created else 'joined'} {cluster.name!r}"
+    return f"has {'created' if cluster.created else 'joined'} {cluster.name!r}"
 
 
 async def tell_council(cluster: Cluster, notice: Callable[..., object]) -> None:
@@ -92,11 +92,12 @@ class Chosen(NamedTuple):
 def choose(args: argparse.Namespace) -> Chosen:
     """`--settings`: the cluster in a scenario file, live as simulated. The ring's times stay those of live clusters,
     where a busy machine holds processes up. The order is still each member's own."""
-    path: Path | None = args.settings
+    said = vars(args).get
+    path: Path | None = said("settings")
     if path is None:
-        return Chosen(args.order or "causal", args.tickets or TICKETS, {})
-    if args.tickets is not None or args.contract is not None:
-        raise UsageError(f"--tickets and --contract are said in {path}, which --settings names: leave them out")
+        return Chosen(said("order") or "causal", said("tickets") or TICKETS, {})
+    if said("tickets") is not None:
+        raise UsageError(f"the tickets are said in {path}, which --settings names: leave --tickets out")
     from whence.lab.sim.scenario import load, settings_of  # not for every node
 
     scenario = load(path).scenario
@@ -113,6 +114,8 @@ def choose(args: argparse.Namespace) -> Chosen:
 
 def security(args: argparse.Namespace) -> dict[str, Any]:
     """The security options."""
+    if bool(args.insecure) + bool(args.tls) + bool(args.secret_file) > 1:
+        raise UsageError(f"{args.cluster}: one of --secret-file, --tls and --insecure")
     if args.insecure:
         return {"insecure": True}
     if args.tls:
@@ -125,6 +128,18 @@ def security(args: argparse.Namespace) -> dict[str, Any]:
         "who may take part? --secret-file FILE or --tls DIR NAME (`whence keys init` makes them); --insecure is for "
         "experiments on this machine alone"
     )
+
+
+@asynccontextmanager
+async def metrics(
+    where: str | None, clusters: Iterable[Any], checks: list[Callable[[], str | None]]
+) -> AsyncIterator[str | None]:
+    """Serves `--metrics`, if it is given; yields the address."""
+    if where is None:
+        yield None
+        return
+    async with MetricsServer(where, list(clusters), checks) as server:
+        yield server.address
 
 
 class Notices(logging.Handler):
@@ -143,6 +158,14 @@ class Notices(logging.Handler):
     def __call__(self, text: str, **fields: object) -> None:
         line = json.dumps({"notice": text, **fields}) if self._json else f"whence: {text}"
         print(line, file=sys.stderr, flush=True)
+
+    def entered(self, cluster: Cluster, metrics: str | None, **more: str) -> None:
+        """That this process is in the cluster, and what it serves."""
+        served = [f"{name} at {where}" for name, where in more.items()]
+        served += [f"metrics at http://{metrics}/metrics"] if metrics else []
+        more |= {"cluster": cluster.name, "address": cluster.address, "me": cluster.me}
+        text = ", ".join([f"{cluster.address} {entered(cluster)}", *served])
+        self(text, created=cluster.created, metrics=metrics, **more)
 
 
 def run_until_stopped(work: Coroutine[Any, Any, int], interrupted: int = 0) -> int:

@@ -14,10 +14,9 @@ import sys
 from pathlib import Path
 
 from whence.audit.trace import read
-from whence.cli import DOUBT, INTERRUPTED
+from whence.cli import DOUBT, INTERRUPTED, call, missing
 from whence.cli.connect import run_until_stopped
 from whence.cli.judged import write_page
-from whence.cli.later import missing
 from whence.cli.parser import parser
 from whence.errors import UsageError
 from whence.live.fleet.fleet import Fleet
@@ -29,6 +28,10 @@ PROCESSES = 5
 ORDERS = ("reliable", "causal", "causal", "causal", "unordered")
 """In each process: a publisher that must get everything, three readers, and one that shows what gossip alone gives."""
 TICKETS = 8
+RATE = 4.0
+"""Events a second of each of the five publishers."""
+LOSS = 0.1
+"""Share of gossip messages that are lost on purpose."""
 ANSWERS = 0.4
 """How often a publisher answers what it hears: without answers there would be little causality to break."""
 ABOUT = "live: 25 members in five processes; one in ten gossip messages lost, a kill -9, a partition"
@@ -40,8 +43,9 @@ MARKER = ".whence-demo"
 
 def demo(args: argparse.Namespace) -> int:
     """Run it, audit it, write the page. 130 if it was interrupted: then there is no page."""
+    args.out = Path(args.out)
     _make_room(args.out)
-    audited = not args.no_audit and _can_audit()
+    audited = args.engine == "spark" and _can_audit()
     if run_until_stopped(_live(args), interrupted=INTERRUPTED) == INTERRUPTED:
         raise KeyboardInterrupt
     if audited:
@@ -74,7 +78,7 @@ def _can_audit() -> bool:
 
         check_java()
     except (UsageError, ImportError) as error:
-        why = (missing(error, "spark") if isinstance(error, ModuleNotFoundError) else None) or error
+        why = missing(error, "spark") if isinstance(error, ModuleNotFoundError) else error
         print(f"whence: {why}\nwhence: so the built-in oracle will judge, instead of the audit", file=sys.stderr)
         return False
     return True
@@ -83,7 +87,7 @@ def _can_audit() -> bool:
 def _audited(args: argparse.Namespace) -> int:
     """As `whence audit`, with its page. Members were killed, so something may be in doubt; that is no failure."""
     audit = parser().parse_args(["audit", str(args.out / "trace"), "--out", str(args.out / "audit")])
-    code: int = audit.call(audit)
+    code = call(audit)
     _show(args.out / "audit" / "report.html")
     return 0 if code == DOUBT else code
 
@@ -96,7 +100,7 @@ def _judged(args: argparse.Namespace) -> int:
     """The page, by the built-in oracle."""
     rows = list(read(args.out / "trace", on_bad="collect"))  # a killed process may have left half a line
     page = args.out / "report.html"
-    found = write_page(rows, page, title="whence demo", about=ABOUT, command="whence demo --no-audit")
+    found = write_page(rows, page, title="whence demo", about=ABOUT, command="whence demo --engine local")
     _show(page)
     return 1 if found.violations else 0
 
@@ -108,9 +112,9 @@ async def _live(args: argparse.Namespace) -> int:
             members = [
                 MemberSpec(order=order, directory=str(args.out / f"{process}{i}")) for i, order in enumerate(ORDERS)
             ]
-            members[0].rate = args.rate
-            fleet.member(Task(cluster="demo", members=members, tickets=TICKETS, drop=args.loss, answers=ANSWERS))
-        say(f"starting {PROCESSES} processes with {len(ORDERS)} members each; {args.loss:.0%} of gossip will be lost")
+            members[0].rate = RATE
+            fleet.member(Task(cluster="demo", members=members, tickets=TICKETS, drop=LOSS, answers=ANSWERS))
+        say(f"starting {PROCESSES} processes with {len(ORDERS)} members each; {LOSS:.0%} of gossip will be lost")
         await fleet.start()
         say("all members have joined; publishers talk and answer each other")
         await fleet.run(_trouble(args.seconds), say)

@@ -6,73 +6,25 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whence.cli.later import later
 from whence.errors import HistoryError, UsageError
 
 if TYPE_CHECKING:
-    from whence.audit.history import History, Report
-    from whence.audit.history.columns import Columns
-    from whence.audit.history.levels import Level
+    from whence.audit.history import History, HistoryReport, Level
     from whence.audit.spark.histories import Checked
-
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
-
-LARGE = 4 << 20
-"""Bytes of a text file above which it is read and checked as arrays."""
-SMALL = 50_000
-"""Rows of a Parquet file below which it is checked by the reference form."""
-MANY = 200_000
-"""Operations of other files below which the reference form takes less time than to compile the kernels once."""
-
-EXAMPLES = """\
-examples:
-  whence history store/jepsen/history.edn            the story of the anomaly, if there is one
-  whence history logs/ --level tcc --json            every history in a folder, one JSON object a line
-  whence history run.txt --out out --certificate     tables, a page with the cycle, and a proof of what holds
-
-What each level promises, and how to read a story: docs/histories.md.
-"""
-
-
-def add(commands: Commands) -> None:
-    """Add the command."""
-    command = commands.add_parser(
-        "history",
-        help="did a database keep its promise to its clients",
-        description="Check client histories (reads and writes in transactions and sessions) for read committed, read "
-        "atomic and causal consistency. Exit code 0: every level holds, 1: one is violated, 2: bad input.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    command.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="histories, or folders of them")
-    command.add_argument(
-        "--level",
-        action="append",
-        choices=("rc", "ra", "tcc", "cc", "cm", "ccv"),
-        help="may be repeated (default: rc, ra, tcc; for histories of single operations cc and ccv, too)",
-    )
-    command.add_argument(
-        "--format", choices=("auto", "text", "dbcop", "cobra", "elle", "json"), default="auto", help="(default auto)"
-    )
-    command.add_argument("--master", metavar="URL", help="check with Spark at this master, such as local[*]")
-    command.add_argument("--out", type=Path, metavar="DIR", help="write verdicts, findings and a page there")
-    command.add_argument("--certificate", action="store_true", help="with --out: also the commit order as a proof")
-    command.add_argument("--json", action="store_true", help="print one JSON object a history")
-    command.set_defaults(call=later("history", "history"))
 
 
 def history(args: argparse.Namespace) -> int:
     """Check every history; the exit code is the worst of all."""
+    from whence.audit.history import discover
     from whence.audit.history.levels import parse_level
-    from whence.audit.history.read import discover
 
     if args.certificate and args.out is None:
         raise UsageError("--certificate writes a file: say where with --out DIR")
-    levels = None if args.level is None else [parse_level(level) for level in args.level]
+    levels = [parse_level(level) for level in args.level] or None
+    args.out = None if args.out is None else Path(args.out)
     worst = 0
     found = discover(args.paths)
     if args.master is not None:
@@ -83,7 +35,7 @@ def history(args: argparse.Namespace) -> int:
             raise UsageError(f"{args.out} has findings of an earlier check: name another folder")
         args.out.mkdir(parents=True, exist_ok=True)
         (args.out / "findings.jsonl").touch()  # a folder that cannot be written to is named now, not after the check
-    reports: list[Report] = []
+    reports: list[HistoryReport] = []
     for path in found:
         try:
             reports.append(_one(path, args, levels, taken))
@@ -102,11 +54,12 @@ def history(args: argparse.Namespace) -> int:
     return worst
 
 
-def _one(path: Path, args: argparse.Namespace, levels: list[Level] | None, taken: set[str]) -> Report:
+def _one(path: Path, args: argparse.Namespace, levels: list[Level] | None, taken: set[str]) -> HistoryReport:
+    from whence.audit.history import check, read
     from whence.audit.history.save import save
     from whence.audit.history.story import story
 
-    read_one, report = _checked(path, args.format, levels)
+    report = check(read(path, args.format), levels)
     if args.out is not None:
         name = stem = path.name.partition(".")[0] or "history"
         number = 1
@@ -114,53 +67,15 @@ def _one(path: Path, args: argparse.Namespace, levels: list[Level] | None, taken
             number += 1
             name = f"{stem}-{number}"
         taken.add(name)
-        save(args.out, name, read_one, report, args.certificate)
+        save(args.out, name, report, args.certificate)
     print(json.dumps(report.as_dict(), default=str) if args.json else f"{story(report)}\n", flush=True)
     report.order = None  # written; it is as long as the history
     return report
 
 
-def _checked(path: Path, form: str, levels: list[Level] | None) -> tuple[History | Columns, Report]:
-    """Small histories by the reference form, which needs no compiler; large ones as arrays."""
-    from whence.audit.history import check
-    from whence.audit.history.read import read, suffix_of
-
-    if form == "auto" and suffix_of(path) == ".parquet":
-        return _table(path, levels)
-    large = suffix_of(path) == ".txt" and form in ("auto", "text") and path.stat().st_size > LARGE
-    if large and "CM" not in (levels or ()):
-        from whence.audit.history.arrays import check_columns
-        from whence.audit.history.columns import from_text
-
-        columns = from_text(path)
-        return columns, check_columns(columns, levels)
-    history = read(path, form)
-    if history.operations < MANY or "CM" in (levels or ()) or find_spec("numba") is None:
-        return history, check(history, levels)
-    from whence.audit.history.arrays import check_columns
-    from whence.audit.history.columns import from_history
-
-    return history, check_columns(from_history(history), levels)
-
-
-def _table(path: Path, levels: list[Level] | None) -> tuple[History | Columns, Report]:
-    from whence.audit.history import check
-    from whence.audit.history.tables import from_table, history_of, read_parquet
-
-    table = read_parquet(path)
-    if table.num_rows < SMALL:
-        found = history_of(table, str(path))
-        return found, check(found, levels)
-    from whence.audit.history.arrays import check_columns
-
-    columns = from_table(table, str(path))
-    del table  # as large as the columns
-    return columns, check_columns(columns, levels)
-
-
 def _on_spark(paths: list[Path], args: argparse.Namespace, levels: list[Level] | None) -> int:
     """Parquet tables of operations are spread one after the other; other formats are checked side by side."""
-    from whence.audit.history.read import read, suffix_of
+    from whence.audit.history.formats import read, suffix_of
     from whence.audit.spark import histories
     from whence.audit.spark.session import session
 
@@ -180,7 +95,7 @@ def _on_spark(paths: list[Path], args: argparse.Namespace, levels: list[Level] |
     for path in tables:
         checked.append((str(path), histories.check(histories.read(spark, str(path)), levels, args.certificate)))
     for lists in (False, True):
-        made = [row for each in small if each.lists is lists for row in _spark_rows(each)]
+        made = [row for each in small if (each.lists is not None) is lists for row in _spark_rows(each)]
         if made:
             schema = (
                 "history string, session string, txn long, op long, kind string, key string, value "
@@ -196,12 +111,11 @@ def _on_spark(paths: list[Path], args: argparse.Namespace, levels: list[Level] |
 
 
 def _spark_rows(history: History) -> Iterator[tuple[object, ...]]:
-    from whence.audit.history.save import rows
-
-    for op, (session, txn, kind, key, value) in enumerate(rows(history)):
-        if history.lists:
+    lists = history.lists is not None
+    for op, (session, txn, kind, key, value) in enumerate(history.rows()):
+        if lists:
             value = [str(each) for each in value] if isinstance(value, list) else [str(value)]
-        yield history.file, session, txn, op, kind, str(key), value if value is None or history.lists else str(value)
+        yield history.file, session, txn, op, kind, str(key), value if value is None or lists else str(value)
 
 
 def _tell_spark(file: str, checked: Checked, as_json: bool) -> int:

@@ -1,56 +1,76 @@
-"""`whence node`: a member of a cluster, from the shell."""
+"""`whence node`: a member of a cluster, from the shell; with --open it publishes for clients that are not members."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import json
-import random
 import sys
 import time
-from collections.abc import Coroutine
-from typing import Any, Protocol
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
+from typing import Any, Final
 
-from whence.cli.connect import Notices, entered, joining, run_until_stopped, tell_council
+from whence.cli.connect import Notices, joining, metrics, run_until_stopped, security, tell_council
 from whence.cli.streams import Lines, PipeWriter, printable
 from whence.core.clock import address_of
 from whence.core.wire.limits import DEFAULT
+from whence.errors import UsageError
 from whence.live.api import Cluster, Event
-from whence.live.bridge import Reader, Said, local
-from whence.live.fleet.load import Pace, payload, published_at
-from whence.live.net.metrics import Latency, MetricsServer, Wishes
+from whence.live.bridge import Door, Reader, Said, local
+from whence.live.net.council import PATIENCE
+from whence.live.net.host import Host
+from whence.live.net.keys import read_secret
+from whence.live.net.metrics import Wishes
+
+ANSWER_S: Final = 3.0
+"""Seconds for a member to answer."""
 
 
 def node(args: argparse.Namespace) -> int:
     """Take part until the input ends or a signal comes."""
-    return run_until_stopped(_node(args))
+    if args.client_secret_file and not args.open:
+        raise UsageError("--client-secret-file is for the clients of --open HOST:PORT")
+    if args.open and args.publish:
+        raise UsageError("--open publishes what clients send, --publish what comes in here: choose one")
+    return run_until_stopped(_force(args) if args.force else _node(args))
+
+
+async def _force(args: argparse.Namespace) -> int:
+    """Operator override: the member at --contact creates the ring again, under a new council."""
+    if len(args.contact) != 1:
+        raise UsageError("--force: --contact HOST:PORT names the one member that creates the ring again")
+    [contact] = args.contact
+    async with Host(args.listen, **security(args)) as host:
+        if await host.ask(contact, args.cluster, ANSWER_S) is None:
+            raise UsageError(f"no answer from {contact}: {host.why_unreached(contact) or 'is it a member?'}")
+        try:
+            refused = await host.decide(contact, args.cluster, PATIENCE + ANSWER_S)
+        except TimeoutError:
+            refused = f"{contact} has not answered for {PATIENCE + ANSWER_S:g} s"
+    if refused:
+        raise UsageError(refused)
+    Notices(args.json)(f"{contact} has created the ring of {args.cluster!r} again", contact=contact)
+    return 0
 
 
 async def _node(args: argparse.Namespace) -> int:
     notice = Notices(args.json)
-    async with joining(args) as cluster:
-        latency = {args.cluster: Latency()}
-        wishes = Wishes(cluster, bool(args.join or args.peers), args.coordinate)
-        watch = None
-        if args.metrics:
-            watch = MetricsServer(args.metrics, [cluster], wishes.checks, latency)
-            await watch.start()
-        where = watch.address if watch else None
-        notice(
-            f"{cluster.address} {entered(cluster)}" + (f", metrics at http://{where}/metrics" if where else ""),
-            cluster=args.cluster,
-            address=cluster.address,
-            founded=cluster.created,
-            me=cluster.me,
-            metrics=where,
-        )
+    async with AsyncExitStack() as stack:
+        cluster = await stack.enter_async_context(joining(args))
+        trusted = [*args.trust, cluster.address] if args.trust and args.open else args.trust or None
+        reader, door = Reader(args.cluster, trusted=trusted), None
+        if args.open:
+            secret = args.client_secret_file and read_secret(args.client_secret_file)
+            keys = {"secret": secret} if secret else security(args)
+            door = await stack.enter_async_context(Door(cluster, reader, args.open, **keys))
+        wishes = Wishes(cluster, bool(args.contact), args.publish)
+        served = await stack.enter_async_context(metrics(args.metrics, [cluster], wishes.checks))
+        notice.entered(cluster, served, **({"open": door.address} if door else {}))
         telling = asyncio.create_task(tell_council(cluster, notice))
-        try:
-            await _both(_deliveries(args, cluster, latency[args.cluster]), _input(args, cluster, notice))
-        finally:
-            telling.cancel()
-            if watch is not None:
-                await watch.close()
+        stack.callback(telling.cancel)
+        read = door.read if door else lambda event: reader.read(event.id, event.payload)
+        await _both(_deliveries(args, cluster, read), _input(args, cluster, door, notice))
     return 0
 
 
@@ -71,43 +91,33 @@ async def _both(deliveries: Coroutine[Any, Any, None], input: Coroutine[Any, Any
 # -- deliveries ---------------------------------------------------------------------------------------------------
 
 
-async def _deliveries(args: argparse.Namespace, cluster: Cluster, latency: Latency) -> None:
+async def _deliveries(args: argparse.Namespace, cluster: Cluster, read: Callable[[Event], Said | None]) -> None:
     output = PipeWriter(sys.stdout.fileno())
     show = _as_json if args.json else _as_text
-    reader = Reader(cluster.name, trusted=args.trust)
     events = cluster.events()
     while batch := await events.batch():
-        now = time.time_ns()
-        lines: list[str] = []
-        for event in batch:
-            said = reader.read(event.id, event.payload)
-            if said is None:  # bridges among themselves, or a client's event that was read already
-                continue
-            # Payloads are the application's. Only a node that is itself part of a load reads the time in the others'.
-            if args.load and event.origin != cluster.me and (sent := published_at(said.payload)) is not None:
-                latency.observe((now - sent) / 1e9)
-            if not args.quiet:
-                lines.append(show(event, said, now))
+        # None: bridges among themselves, or a client's event that was read already
+        lines = [show(event, said) for event in batch if (said := read(event)) is not None]
         if lines:
             await output.write("".join(lines).encode())
 
 
-def _as_json(event: Event, said: Said, now: int) -> str:
+def _as_json(event: Event, said: Said) -> str:
+    line: dict[str, object] = {"id": event.id, "origin": event.origin, "over_gap": event.over_gap, "t": time.time()}
     try:
-        payload, key = said.payload.decode(), "payload"
+        line["payload"] = said.payload.decode()
     except UnicodeDecodeError:
-        payload, key = said.payload.hex(), "payload_hex"
-    line = {"id": event.id, "origin": event.origin, key: payload, "over_gap": event.over_gap, "t": now / 1e9}
+        line["payload_hex"] = said.payload.hex()
     if said.path:
         line |= {"id": said.id, "origin": said.origin, "from": said.cluster}
     if said.client:
-        line |= {"client": said.client, "number": said.number}
+        line |= {"client": said.client, "number": said.number, "scope": said.scope}
     if event.alert:
         line |= {"alert": event.alert, "suspects": event.suspects}
     return json.dumps(line, ensure_ascii=False) + "\n"
 
 
-def _as_text(event: Event, said: Said, now: int) -> str:
+def _as_text(event: Event, said: Said) -> str:
     gap = "\t(something before it is missing)" if event.over_gap else ""
     if event.alert == "likely":
         gap += "\t(something that depends on it may have come before it)"
@@ -119,53 +129,26 @@ def _as_text(event: Event, said: Said, now: int) -> str:
 # -- publishes ----------------------------------------------------------------------------------------------------
 
 
-class _Source(Protocol):
-    async def next(self) -> list[bytes] | None:
-        """What is to be published next; None: nothing more."""
-
-
-class _Load:
-    """So many events a second, with the time of their publishing in them, until `ends` does."""
-
-    def __init__(self, rate: float, ends: _Source | None) -> None:
-        self._pace = Pace(rate, random.Random(), time.monotonic())
-        self._end = asyncio.ensure_future(_exhaust(ends)) if ends is not None else None
-
-    async def next(self) -> list[bytes] | None:
-        while self._end is None or not self._end.done():
-            if due := self._pace.due(time.monotonic()):
-                return [payload(time.time_ns())] * due
-            await asyncio.sleep(self._pace.wait(time.monotonic()))
-        return None
-
-
-async def _exhaust(source: _Source) -> None:
-    while await source.next() is not None:
-        pass
-
-
-async def _input(args: argparse.Namespace, cluster: Cluster, notice: Notices) -> None:
+async def _input(args: argparse.Namespace, cluster: Cluster, door: Door | None, notice: Notices) -> None:
     """Publish what comes in; leave when the input ends, unless the node is to stay."""
-    lines = None
-    if args.coordinate or not args.stay:  # else it does not read its input: it may run in the background
-        lines = Lines(sys.stdin.fileno(), DEFAULT.max_payload_bytes)
-    source: _Source | None = lines
-    if args.load:
-        source = _Load(args.load, None if args.stay else lines)
-    if args.coordinate:
-        assert source is not None
+    if door is not None:
+        await door.ready()
+        notice("may publish, for clients", ready=True)
+        return
+    if args.stay and not args.publish:  # it does not read its input: it may run in the background
+        return
+    lines = Lines(sys.stdin.fileno(), DEFAULT.max_payload_bytes)
+    if args.publish:
         async with cluster.publisher() as publisher:  # it logs, and so tells, when a ticket is lost and when it returns
             await publisher.ready()
             under = "without a ticket" if publisher.ticket is None else f"under ticket {publisher.ticket}"
             notice(f"may publish, {under}", ticket=publisher.ticket)
-            while (batch := await source.next()) is not None:
+            while (batch := await lines.next()) is not None:
                 await publisher.publish_many(list(map(local, batch)))
-            if lines is not None and lines.too_long:
+            if lines.too_long:
                 notice(f"{lines.too_long} lines were too long: an event has at most {DEFAULT.max_payload_bytes} bytes")
-            if args.stay:  # keep the ticket: a service has /dev/null as its input, and is to stay a coordinator
+            if args.stay:  # keep the ticket: a service has /dev/null as its input, and is to go on publishing
                 await cluster.wait_for(lambda: False)
-    elif lines is not None:
-        while (ignored := await lines.next()) is not None:
-            notice(f"{len(ignored)} lines not published: this node only receives, give --coordinate")
-    if not args.stay:
-        await cluster.leave()
+    while (ignored := await lines.next()) is not None:
+        notice(f"{len(ignored)} lines not published: this node only receives, give --publish")
+    await cluster.leave()

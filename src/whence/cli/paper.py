@@ -33,7 +33,7 @@ def paper(args: argparse.Namespace) -> int:
     if everything and args.as_published:
         raise UsageError(f"all has no --as-published; {', '.join(PUBLISHED)} have")
     one = None if everything else Experiment(args.name, args.live, args.as_published)
-    out = args.out or Path("out") / args.name
+    out = Path(args.out or f"out/{args.name}")
     if out.exists() and not out.is_dir():
         raise UsageError(f"--out {out} is a file; name a directory")
     from whence.lab.paper import all as every  # needs numba and pyarrow: the table does not
@@ -47,7 +47,7 @@ def paper(args: argparse.Namespace) -> int:
         master=args.master,
         live=args.live,
         as_published=args.as_published,
-        data=str(args.data or ""),
+        data=str(args.editing or ""),
     )
     with progress("starting") as tell:
         context = msgspec.structs.replace(context, tell=tell)

@@ -1,153 +1,556 @@
-"""The command line: which commands there are, and their arguments."""
+"""The command line, as tables: what each option means, and which command takes which.
+
+An option is declared once, in `OPTIONS`: it has one meaning in every command. A command lists the options it takes,
+with its defaults. Commands are imported when they run.
+"""
 
 from __future__ import annotations
 
 import argparse
-import os
+import tomllib
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import whence
-from whence.cli import beyond, history, kit, live, others, papers, pipeline
-from whence.cli.later import later
+from whence.audit.judge.promises import PROMISES
 
-CONTENTS = {
-    "see it work": ("demo", "sim", "up", "chat"),
-    "run it": ("node", "bridge", "door", "publish", "keys"),
-    "ask what happened": ("audit", "import", "history", "watch"),
-    "break it": ("soak", "shrink", "conform"),
-    "size it, compare it": ("plan", "sweep", "scale", "paper"),
+# -- types ----------------------------------------------------------------------------------------------------------
+
+
+def positive(text: str) -> float:
+    """A number above 0."""
+    if not 0 < (number := float(text)) < float("inf"):
+        raise argparse.ArgumentTypeError("must be above 0")
+    return number
+
+
+def share(text: str) -> float:
+    """A probability below 1."""
+    if not 0 <= (number := float(text)) < 1:
+        raise argparse.ArgumentTypeError("must be at least 0 and below 1")
+    return number
+
+
+def count(text: str) -> int:
+    """A number from 1 on."""
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return number
+
+
+def assignment(text: str) -> tuple[str, Any]:
+    """KEY=VALUE; the value as in TOML, text also without quotes."""
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise argparse.ArgumentTypeError(f"write {text!r} as KEY=VALUE, such as network.loss=0.2")
+    try:
+        return key, tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key, value
+
+
+# -- options --------------------------------------------------------------------------------------------------------
+
+SWITCH: Mapping[str, Any] = {"action": "store_true"}
+CHOICE: Mapping[str, Any] = {}
+"""The command says among what."""
+TEXTS: Mapping[str, Any] = {"action": "append", "default": []}
+
+WHERE: Mapping[str, tuple[object, str, str]] = {
+    "cluster": (str, "NAME", "the cluster's name, the same at all members"),
+    "listen": (str, "HOST:PORT", "where it can be reached"),
+    "advertise": (str, "HOST:PORT", "how others reach it, if not by the --listen address (NAT, containers)"),
+    "contact": (TEXTS, "HOST:PORT", "a member to ask (publish: its --open address); may be repeated"),
+    "create": (SWITCH, "", "create the cluster (implied without --contact)"),
+    "bootstrap": (SWITCH, "", "the --contact list is the same at every node, itself in it: one of them creates"),
+    "timeout": (positive, "S", "give up after so many seconds"),
 }
-"""How `whence --help` groups the commands; what is in no group comes last."""
+KEYS: Mapping[str, tuple[object, str, str]] = {
+    "secret-file": (Path, "FILE", "a secret that all members share"),
+    "tls": ({"nargs": 2}, "DIR NAME", "certificates; this member's is in DIR/NAME"),
+    "insecure": (SWITCH, "", "no protection; loopback only"),
+}
+HOW: Mapping[str, tuple[object, str, str]] = {
+    "tickets": (count, "N", "how many may publish at a time, the same at all members"),
+    "settings": (Path, "FILE", "a scenario, as `whence plan --toml` prints: the cluster's settings, the same for all"),
+    "directory": (Path, "DIR", "where it keeps what it needs to continue after kill -9"),
+    "udp": (SWITCH, "", "gossip by datagrams, the same at all members (large messages: TCP)"),
+    "trust": (TEXTS, "HOST:PORT", "a bridge or open member of this cluster; may be repeated (none: any publisher)"),
+    "publish": (SWITCH, "", "take a ticket and publish the lines of standard input"),
+    "stay": (SWITCH, "", "the end of input does not end the node"),
+    "open": (str, "HOST:PORT", "publish for clients that are not members; they connect here"),
+    "client-secret-file": (Path, "FILE", "the secret of these clients (none: they hold the cluster's keys)"),
+    "force": (SWITCH, "", "operator override: the voters that do not answer are gone for good"),
+    "metrics": (str, "HOST:PORT", "serve /metrics (Prometheus) and /health there"),
+    "all": (SWITCH, "", "events without a scope cross, too"),
+    "probe": (float, "S", "seconds to look for another way between the clusters; 0: none"),
+    "nick": (str, "NAME", "who you are"),
+    "everywhere": (SWITCH, "", "global scope: bridges bring it to other clusters"),
+    "copies": (int, "K", "members that must have an event (none: 2, if there are two)"),
+    "client": (str, "NAME", "who publishes (none: a new name)"),
+    "last": (int, "N", "the last number this client has used"),
+}
+OTHER: Mapping[str, tuple[object, str, str]] = {
+    "order": (CHOICE, "", "of deliveries"),
+    "trace": (Path, "DIR", "write every step into this directory; DIR/NAME.jsonl, DIR/NAME.parquet: in this format"),
+    "out": (str, "DIR", "where the results are written"),
+    "format": (CHOICE, "", "of the input"),
+    "engine": (CHOICE, "", "local: judge in this process, without Spark and Java; for what fits into memory"),
+    "master": (str, "URL", "a Spark master, such as local[*] (none: audit and sweep start Spark here)"),
+    "memory": (str, "SIZE", "of the Spark driver, such as 4g (none: fits the machine)"),
+    "set": ({**TEXTS, "type": assignment}, "KEY=VALUE", "another value for a setting; may be repeated"),
+    "latencies": (Path, "CSV", "recorded round-trip times between places, in ms"),
+    "seed": (int, "S", "the random seed, or the first of them"),
+    "seeds": (count, "N", "how many random seeds"),
+    "jobs": (count, "N", "processes or threads (none: all cores)"),
+    "seconds": (positive, "S", "stop after so long"),
+    "members": (int, "N", "how many members"),
+    "publishers": (count, "N", "how many of them publish at a time"),
+    "rate": (positive, "PER_S", "events/s of each publisher"),
+    "loss": (share, "P", "share of messages that are lost"),
+    "role": (CHOICE, "", "what the member may do"),
+    "report": (Path, "FILE", "write a page with what happened, to look at"),
+    "schedule": (SWITCH, "", "print the schedule (faults and publishes) and stop"),
+    "shrink": (Path, "FILE", "if a seed fails, write the shortest scenario that still does here"),
+    "crash": (share, "P", "share of members that are down"),
+    "target": (float, "P", "probability that an event reaches all"),
+    "payload": (int, "BYTES", "of an event"),
+    "latency": (positive, "MS", "of the network, one way"),
+    "mode": (CHOICE, "", "how events spread; auto: eager, or tree where that saves most packets"),
+    "toml": (SWITCH, "", "print a scenario for `whence sim` and --settings"),
+    "check": (SWITCH, "", "simulate it: predicted next to measured"),
+    "events": (count, "N", "of a run"),
+    "quick": (SWITCH, "", "seconds instead of minutes, with larger errors"),
+    "editing": (Path, "FILE", "a recorded editing session (none: a synthetic one)"),
+    "live": (SWITCH, "", "on real sockets here, beside the simulator (ccc11/availability, fig4, fig5)"),
+    "as-published": (SWITCH, "", "recovery and its buffer as CCC11 prints them (ccc11/fig4, fig5, world)"),
+    "parser": (str, "REGEX", "shiviz: the log's parser expression, with groups host, clock, event"),
+    "delimiter": (str, "REGEX", "shiviz: what separates executions in a log; its group trace, if any, names them"),
+    "complete": (SWITCH, "", "the rows of all members are here, to the end: what no row tells of did not happen"),
+    "error-rate": (float, "P", "share of deliveries that probabilistic members may invert: is it kept?"),
+    "measure": (SWITCH, "", "also measure loss, latency, load, ... (takes longer)"),
+    "verdicts": (CHOICE, "", "all: a row for each delivery, not only for those that are out of order"),
+    "follow": (SWITCH, "", "audit the traces of a live cluster while they grow; verdicts come within seconds"),
+    "once": (SWITCH, "", "with --follow: judge what there is and stop"),
+    "level": (TEXTS, "", "what to check; may be repeated (none: all that apply)"),
+    "certificate": (SWITCH, "", "with --out: also the commit order as a proof"),
+    "only": (TEXTS, "SCENARIO", "this scenario; may be repeated"),
+    "hold": (float, "S", "seconds that a cause is withheld"),
+    "store": (CHOICE, "", "the system is a store with Maelstrom's txn workload: check what its clients see"),
+    "adapter": (SWITCH, "", "be a node of ours for `whence conform`, on standard input and output"),
+    "json": (SWITCH, "", "print JSON: one object, or one a line"),
+}
+OPTIONS = {**WHERE, **KEYS, **HOW, **OTHER}
+"""What each option takes (a type, or more for argparse), what its value is called, and what it means."""
 
-EXAMPLES = """\
-examples:
+_SECURITY = "secret-file tls insecure"
+_SCENARIO = "set latencies json seed"
+
+
+class Command(NamedTuple):
+    """A command. `call`: MODULE or MODULE.FUNCTION of this package. `takes`: options; `=` says a default, `!` that it
+    must be given."""
+
+    title: str
+    call: str
+    what: str
+    takes: str
+    examples: str
+    choices: Mapping[str, tuple[str, ...]] = {}
+    arguments: Mapping[str, dict[str, Any]] = {}
+    needs: str = ""
+    """The extra with all packages it uses."""
+
+
+_NAMED: dict[str, Any] = {"metavar": "SCENARIO", "help": "a TOML file, or the name of one that comes with whence"}
+_ENGINES = {"engine": ("spark", "local")}
+
+COMMANDS: Mapping[str, Command] = {
+    "demo": Command(
+        "see it work",
+        "demo",
+        "a live cluster in trouble, audited, and a page to look at",
+        "seconds=20 out=out/demo engine=spark",
+        """\
+  whence demo                  half a minute; ends with a page to look at
+  whence demo --engine local   without Spark and Java
+
+25 members in five processes here: messages are lost, a process is killed and comes back, a part is cut off and heals.
+Then every delivery is audited, and a page shows what happened.
+""",
+        _ENGINES,
+    ),
+    "sim": Command(
+        "see it work",
+        "simulate.sim",
+        "run a scenario once, in virtual time",
+        f"{_SCENARIO} trace report schedule shrink",
+        """\
   whence sim demo                              one small cluster with losses, and what became of its events
   whence sim hostile --seed 7 --trace out      everything at once; every step of every member as Parquet in out/
   whence sim hostile-survey --set cluster.mechanism=interval   the same, ordered by a mechanism of the survey
-  whence sim world --data rtt.csv              between cities, with your own round-trip times
-  whence soak hostile --seeds 100              100 seeds; a failing one is shrunk to a schedule you can read
-  whence shrink hostile --seed 7 --out s.toml  the same for one seed; then: whence sim s.toml
-  whence up 5                                  a live cluster of five processes on this machine
-  whence chat --cluster tea --nick ann --insecure   talk; `whence chat --help` says how others join
+  whence sim world --latencies rtt.csv         between cities, with your own round-trip times
+  whence sim hostile --seed 7 --shrink s.toml  if seed 7 fails: the shortest schedule that still does
 
-A SCENARIO is a TOML file, or the name of one that comes with whence: see docs/simulator.md.
-Live clusters: see docs/live.md.
-"""
+Scenarios: docs/simulator.md
+""",
+        arguments={"scenario": _NAMED},
+    ),
+    "up": Command(
+        "see it work",
+        "up",
+        "start a local cluster of N processes",
+        "publishers seconds rate=10 loss=0 order settings trace json",
+        """\
+  whence up 5                                  five processes on this machine; Ctrl-C stops them all
+  whence up 8 --publishers 4 --rate 200        four of them publish 200 events a second each
+  whence up 5 --loss 0.05 --trace out          5 % of gossip is lost on purpose; what happened goes to out/
+  whence up 3 --seconds 10 --json | tail -1    for scripts: one JSON object a second
+  whence plan --members 12 --publishers 3 --rate 5 --toml > mine.toml && whence up 12 --settings mine.toml
+
+Each has a directory of its own. Kill one (its process id is in the table) and watch it come back.
+""",
+        {"order": tuple(PROMISES)},
+        {"processes": {"type": count, "metavar": "N", "help": "how many"}},
+    ),
+    "chat": Command(
+        "see it work",
+        "chat",
+        "talk in a cluster",
+        f"cluster! nick! listen=127.0.0.1:0 contact {_SECURITY}",
+        """\
+  whence chat --cluster tea --nick ann --listen 127.0.0.1:7001 --insecure
+  whence chat --cluster tea --nick bob --contact 127.0.0.1:7001 --insecure
+  fortune | whence chat --cluster tea --nick oracle --contact 127.0.0.1:7001 --insecure
+
+An answer is never shown before its question. There may be more people than tickets: whoever speaks takes one, and
+gives it back after a silence.
+""",
+    ),
+    "node": Command(
+        "run it",
+        "node",
+        "take part in a cluster: lines in, deliveries out",
+        f"cluster! listen=127.0.0.1:0 advertise contact create bootstrap timeout {_SECURITY} order tickets settings "
+        "directory udp trust publish stay open client-secret-file force metrics trace json",
+        """\
+  whence node --cluster lobby --listen 127.0.0.1:7001 --insecure --publish
+  whence node --cluster lobby --contact 127.0.0.1:7001 --insecure --publish
+  whence node --cluster lobby --contact 127.0.0.1:7001 --insecure --order reliable --json | jq .payload
+
+without tickets, everybody may publish at any time (docs/probabilistic.md), each line in its own terminal:
+  whence node --cluster free --listen 127.0.0.1:7002 --insecure --order probabilistic --publish
+  whence node --cluster free --contact 127.0.0.1:7002 --insecure --order probabilistic --publish --json
+
+between machines, with the keys of `whence keys`:
+  whence node --cluster lobby --listen 10.0.0.5:7001 --tls /etc/whence/keys alice --publish
+  tail -f log | whence node --cluster lobby --listen 10.0.0.6:7001 --contact 10.0.0.5:7001 --secret-file s.key --publish
+
+as a service, which survives kill -9 and is watched; all nodes have the same list of contacts (docs/operations.md):
+  whence node --cluster lobby --listen 10.0.0.6:7001 --bootstrap --contact 10.0.0.5:7001 --contact 10.0.0.6:7001 \\
+      --tls /etc/whence/keys carol --publish --stay --directory /var/lib/whence/lobby --metrics 127.0.0.1:9464
+
+a member that only votes on who may publish: with it, two publishers survive the loss of either. Give it a port:
+  whence node --cluster lobby --listen 127.0.0.1:7009 --contact 127.0.0.1:7001 --insecure --stay > /dev/null
+
+a member that publishes for clients that are not members (`whence publish`):
+  whence node --cluster lobby --contact 127.0.0.1:7001 --insecure --open 127.0.0.1:7101
+
+operator override, when the voters that do not answer are gone for good; the member at --contact goes on with the rest:
+  whence node --cluster lobby --contact 127.0.0.1:7002 --insecure --force
+
+Without --contact a node creates the cluster. Lines of the standard input are events; the end of input ends the node,
+and so do Ctrl-C and SIGTERM: the ticket is given back and the others are told (a second Ctrl-C ends it at once).
+Deliveries go to standard output: the publisher's address, a tab, the line; or JSON. Notices go to standard error.
+
+--force: while enough voters answer, the council decides who publishes. If too many are gone for good, nobody can tell
+their death from a partition, and the operator decides. It is refused while an owner or enough voters are heard. If the
+lost voters live after all, both sides publish under the same tickets until they hear of each other; then the older
+side stops.
+""",
+        {"order": tuple(PROMISES)},
+    ),
+    "bridge": Command(
+        "run it",
+        "bridge",
+        "join clusters: events cross, causal order is kept",
+        f"cluster listen=127.0.0.1:0 advertise contact timeout=10 {_SECURITY} tickets=8 udp trust directory all "
+        "probe=2 metrics trace json",
+        """\
+  whence bridge --cluster lobby --contact 127.0.0.1:7001 --insecure --cluster hall --contact 127.0.0.1:7002 --insecure
+
+as a service, which survives kill -9 and is watched; each cluster has its own keys:
+  whence bridge --directory /var/lib/whence/bridge --metrics 127.0.0.1:9464 \\
+      --cluster lobby --listen 10.0.0.7:7001 --contact 10.0.0.5:7001 --tls /etc/whence/lobby bridge \\
+      --cluster hall --listen 10.0.0.7:7002 --contact 10.0.1.5:7001 --secret-file hall.key
+
+Where, keys, --tickets, --udp and --trust are of the cluster named before them. Publishers choose what crosses: in
+Python `publisher.publish(whence.live.bridge.everywhere(b"..."))`, in the shell `whence publish --everywhere`. Bridges
+join clusters in a tree: one that would close a circle is refused. docs/survey.md
+""",
+    ),
+    "publish": Command(
+        "run it",
+        "publish",
+        "publish in a cluster without being a member",
+        f"cluster! contact! {_SECURITY} timeout=60 everywhere copies client last=0 json",
+        """\
+  whence publish --cluster lobby --contact 127.0.0.1:7101 --contact 127.0.0.1:7102 --insecure hello
+  tail -f log | whence publish --cluster lobby --contact 10.0.0.5:7101 --tls /etc/whence/keys log --everywhere
+
+The members at --contact (`whence node --open`) publish, each event once, even if one of them dies meanwhile. Two of
+them have to have an event before the next one is sent (--copies).
+For a script that may die, too: --client NAME --last N goes on after number N, and publishes nothing twice.
+""",
+        arguments={"text": {"nargs": "*", "metavar": "TEXT", "help": "an event each (none: lines of standard input)"}},
+    ),
+    "keys": Command(
+        "run it",
+        "keys",
+        "make a cluster's keys, issue them to members",
+        "role=publisher",
+        """\
+  whence keys init keys                        the cluster's CA, shared secret and publishers' key, in keys/
+  whence keys issue keys alice                 what alice needs, in keys/alice/: copy that to her machine
+  whence keys issue keys wall --role receiver  may only receive: its events are refused
+""",
+        {"role": ("publisher", "receiver")},
+        {
+            "step": {"choices": ("init", "issue"), "help": "init: make a cluster's keys; issue: a member's"},
+            "directory": {"metavar": "DIR", "type": Path, "help": "of the cluster's keys"},
+            "name": {"nargs": "?", "metavar": "NAME", "help": "issue: the member"},
+        },
+    ),
+    "audit": Command(
+        "ask what happened",
+        "audit",
+        "did order ever break in these traces, where, and why",
+        "out! format=whence order=causal parser delimiter complete error-rate measure verdicts=sparse engine=spark "
+        "follow once master memory json",
+        """\
+  whence audit traces --out verdicts                          a verdict for every delivery; tables and a page
+  whence audit traces --out verdicts --engine local           without Spark and Java
+  whence audit traces --out verdicts --follow                 while the traces grow
+  whence audit logs --out verdicts --format shiviz            logs with vector clocks
+  whence audit spans.json --out verdicts --format otel        OpenTelemetry spans, OTLP JSON
+  whence audit history.edn --out verdicts --format broadcast  of a broadcast workload (Maelstrom, Jepsen)
+
+Exit code 0: clean, 1: violations found, 2: bad input, 3: no violation, but something cannot be judged because the
+traces are not complete (table doubts), or too short for an --error-rate (table rates). docs/pipeline.md
+""",
+        {
+            "format": ("whence", "shiviz", "otel", "broadcast"),
+            "order": ("unordered", "fifo", "causal", "reliable"),
+            "verdicts": ("sparse", "all"),
+            **_ENGINES,
+        },
+        {
+            "paths": {
+                "nargs": "+",
+                "metavar": "PATH",
+                "help": "trace files, directories, globs; here or in a store (s3://, gs://, abfss://, hdfs://)",
+            }
+        },
+        "spark",
+    ),
+    "history": Command(
+        "ask what happened",
+        "history",
+        "did a database keep its promise to its clients",
+        "level format=auto out certificate master json",
+        """\
+  whence history store/jepsen/history.edn            the story of the anomaly, if there is one
+  whence history logs/ --level tcc --json            every history in a folder, one JSON object a line
+  whence history run.txt --out out --certificate     tables, a page with the cycle, and a proof of what holds
+
+Client histories (reads and writes in transactions and sessions) are checked for read committed, read atomic and causal
+consistency. Exit code 0: every level holds, 1: one is violated, 2: bad input. docs/histories.md
+""",
+        {
+            "level": ("rc", "ra", "tcc", "cc", "cm", "ccv"),
+            "format": ("auto", "text", "dbcop", "cobra", "elle", "json", "parquet"),
+        },
+        {"paths": {"nargs": "+", "type": Path, "metavar": "PATH", "help": "histories, or folders of them"}},
+        "scale",
+    ),
+    "soak": Command(
+        "break it",
+        "simulate.soak",
+        "run a scenario with many seeds, in processes",
+        f"{_SCENARIO}=0 seeds=100 jobs shrink",
+        """\
+  whence soak hostile --seeds 100                  which of 100 seeds fail, and what was delivered
+  whence soak hostile --seeds 100 --shrink s.toml  the first that fails, as a schedule you can read and run
+""",
+        arguments={"scenario": _NAMED},
+    ),
+    "conform": Command(
+        "break it",
+        "conform",
+        "try on any system what breaks causal broadcast",
+        "members=3 timeout hold=1 only trace store adapter order=reliable json",
+        """\
+  whence conform                                         the scenarios, and what each of them breaks
+  whence conform -- whence conform --adapter             ours
+  whence conform -- python examples/conform_vector.py    another system, in one file
+  whence conform --only triangle --trace out -- ./node   one scenario; its trace for `whence audit out`
+  whence conform --store rw-register -- ./node           a store: is what its clients see causally consistent?
+
+Starts one COMMAND process per member, speaks Maelstrom's message format with it, is its network, and tries what breaks
+causal broadcast. Exit code 0: all passed (or is not claimed), 1: something failed, 2: bad input. docs/conform.md
+""",
+        {"store": ("rw-register", "list-append"), "order": ("fifo", "causal", "reliable")},
+        {"system": {"nargs": "*", "metavar": "COMMAND", "help": "starts one member; put -- before it"}},
+    ),
+    "plan": Command(
+        "size it, compare it",
+        "plan",
+        "settings for a cluster, and what they will do",
+        "members! publishers! rate! loss=0.01 crash=0 target=0.99999 payload=100 latency=10 order=causal mode=eager "
+        "toml check seeds=4 events=500 json",
+        """\
+  whence plan --members 125 --publishers 25 --rate 1 --loss 0.05
+  whence plan --members 12 --publishers 3 --rate 2 --target 0.9 --check --seeds 2 --events 40
+  whence plan --members 12 --publishers 3 --rate 5 --toml > mine.toml && whence sim mine.toml
+
+From members, load, loss and crashes to settings, predictions and their errors. docs/planner.md has the formulas.
+""",
+        {"order": ("causal", "reliable"), "mode": ("rounds", "eager", "tree", "auto")},
+    ),
+    "sweep": Command(
+        "size it, compare it",
+        "sweep",
+        "run a grid of settings, many seeds each, on Spark; resumable",
+        "out! master json",
+        """\
+  whence sweep grid.toml --out results   one result row per setting and seed; the same command goes on
+
+The grid is a TOML file: the settings, and how many seeds of each. docs/pipeline.md
+""",
+        arguments={"grid": {"type": Path, "metavar": "GRID", "help": "a TOML file"}},
+        needs="spark",
+    ),
+    "scale": Command(
+        "size it, compare it",
+        "scale",
+        "probabilistic causal order at 10^8 deliveries and more",
+        "set latencies seed=0 jobs json",
+        """\
+  whence scale                              (N, R, K) = (1000, 100, 4), 200 messages/s, 10^8 deliveries
+  whence scale --set processes=2000 --set entries=200 --set keys=3 --set deliveries=1e7
+
+The array engine: (N, R, K) clocks in the network of PCO17, with an exact oracle. The settings, times in ms: processes,
+entries, keys, deliveries, rate (messages/s of all), delay, spread, skew, loss, retry, churn, memory, alerts.
+docs/scale.md
+""",
+    ),
+    "paper": Command(
+        "size it, compare it",
+        "paper",
+        "every claim of the papers and its verdict; redo one, or all",
+        "out quick seed=0 latencies editing live as-published master json",
+        """\
+  whence paper                             the table of all claims
+  whence paper pco17/fig3 --quick          one figure, table or theorem: data (CSV, Parquet), plot, claims.json
+  whence paper all --out out/claims        everything, and the page of all claims (hours)
+""",
+        arguments={"name": {"nargs": "?", "metavar": "NAME", "help": "such as pco17/fig3, or all; none: the table"}},
+    ),
+}
+"""All commands, in the order of `whence --help`."""
+
+# -- argparse -------------------------------------------------------------------------------------------------------
+
+
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Says defaults where there are some."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        said = action.option_strings and action.default not in (None, False, argparse.SUPPRESS, [])
+        return f"{action.help} (default %(default)s)" if said else action.help
+
+
+class _Completion(argparse.Action):
+    """`--completion SHELL`: print the script and stop."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: object, values: Any, option: Any = None) -> None:
+        from whence.cli.completion import script
+
+        print(script(parser, values), end="")
+        parser.exit()
+
+
+class _NextSide(argparse.Action):
+    """`--cluster NAME` of a bridge: what follows is about this cluster. The last one stays in the namespace itself."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: Any = None
+    ) -> None:
+        of_side = [a.dest for a in parser._actions if a.dest.replace("_", "-") in SIDE]
+        given = {dest: getattr(namespace, dest) for dest in of_side}
+        if namespace.cluster is not None:
+            namespace.sides = [*namespace.sides, argparse.Namespace(**given)]
+        elif early := [dest for dest in of_side if given[dest] != parser.get_default(dest)]:
+            parser.error(f"--{early[0].replace('_', '-')} is about a cluster: --cluster NAME comes before it")
+        for dest in of_side:
+            setattr(namespace, dest, parser.get_default(dest))
+        namespace.cluster = values
+
+
+SIDE = {*WHERE, *KEYS, "tickets", "udp", "trust"}
+"""The options of one cluster of a bridge."""
 
 
 def parser() -> argparse.ArgumentParser:
     """The whole command line."""
-    raw = argparse.RawDescriptionHelpFormatter
     top = argparse.ArgumentParser(
-        prog="whence",
-        description="Causally ordered group communication at gossip scale.",
-        formatter_class=raw,
+        prog="whence", description="Causally ordered group communication at gossip scale.", formatter_class=_Help
     )
     top.add_argument("-v", dest="talk", action="count", default=0, help="say more: what the parts log (-vv: all of it)")
     top.add_argument("--version", action="version", version=f"whence {whence.__version__}")
-    commands = top.add_subparsers(
-        dest="command", metavar="COMMAND", help="one of those below; each has its own --help", required=True
+    top.add_argument(
+        "--completion",
+        action=_Completion,
+        choices=("bash", "zsh", "fish"),
+        help='teach your shell these commands: eval "$(whence --completion bash)"',
     )
-    _demo(
-        commands.add_parser(
-            "demo",
-            help="a live cluster in trouble, audited, and a page to look at",
-            description="25 members in five processes here: messages are lost, a process is killed and comes "
-            "back, a part is cut off and heals. Then every delivery is audited, and a page shows what happened.",
-        )
-    )
-    _sim(commands.add_parser("sim", help="run a scenario once", description="Run a scenario once, in virtual time."))
-    _soak(
-        commands.add_parser(
-            "soak", help="run a scenario with many seeds", description="Run a scenario with many seeds, in processes."
-        )
-    )
-    _shrink(
-        commands.add_parser(
-            "shrink", help="make a failing seed readable", description="Shrink a failing seed to a short schedule."
-        )
-    )
-    live.add(commands)
-    beyond.add(commands)
-    pipeline.add(commands)
-    others.add(commands)
-    history.add(commands)
-    papers.add(commands)
-    kit.add(commands)
-    _completion(
-        commands.add_parser(
-            "completion", help="teach your shell these commands", description='bash: eval "$(whence completion bash)"'
-        )
-    )
-    top.epilog = f"{_contents(commands)}\n{EXAMPLES}"
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", help="one of those below", required=True)
+    contents: dict[str, str] = {}
+    for name, command in COMMANDS.items():
+        _add(commands.add_parser(name, formatter_class=_Help), command)
+        contents[command.title] = contents.get(command.title, f"{command.title}:\n") + f"  {name:9} {command.what}\n"
+    top.epilog = "\n".join(contents.values()) + "\nEach has its own --help, with examples. More: docs/README.md\n"
     return top
 
 
-def _contents(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> str:
-    """The commands by what one wants, instead of argparse's flat list."""
-    told = {action.dest: action.help or "" for action in commands._choices_actions}
-    commands._choices_actions.clear()
-    groups = {title: [name for name in names if name in told] for title, names in CONTENTS.items()}
-    groups["and"] = [name for name in told if not any(name in names for names in CONTENTS.values())]
-    lines = []
-    for title, names in groups.items():
-        lines += [f"{title}:", *(f"  {name:11} {told[name]}" for name in names), ""]
-    return "\n".join(lines)
-
-
-def _demo(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--seconds", type=live.positive, default=20.0, help="of load (default 20)")
-    command.add_argument("--loss", type=live.share, default=0.1, help="of gossip messages, on purpose (default 0.1)")
-    command.add_argument(
-        "--rate", type=live.positive, default=4.0, help="events/s of each of five publishers (default 4)"
-    )
-    command.add_argument("--out", type=Path, default=Path("out/demo"), metavar="DIR", help="default out/demo")
-    command.add_argument("--no-audit", action="store_true", help="judge by the built-in oracle; needs no Java")
-    command.set_defaults(call=later("demo", "demo"))
-
-
-def _completion(command: argparse.ArgumentParser) -> None:
-    command.add_argument("shell", choices=("bash", "zsh", "fish"))
-    command.set_defaults(call=later("completion", "completion"))
-
-
-def _scenario(command: argparse.ArgumentParser) -> None:
-    command.add_argument("scenario", metavar="SCENARIO", help="a TOML file, or the name of a packaged scenario")
-    command.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="another value for a key of the scenario, such as network.loss=0.2 or cluster.mechanism=interval; may be "
-        "repeated",
-    )
-    command.add_argument("--data", type=Path, metavar="CSV", help="recorded latencies, instead of the scenario's file")
-    command.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
-
-
-def _sim(command: argparse.ArgumentParser) -> None:
-    _scenario(command)
-    command.add_argument("--seed", type=int, help="default: the scenario's own")
-    command.add_argument("--trace", type=Path, metavar="DIR", help="write what every member did into this directory")
-    command.add_argument("--format", choices=("parquet", "jsonl"), default="parquet", help="of the trace")
-    command.add_argument("--report", type=Path, metavar="FILE", help="write a page with what happened, to look at")
-    command.add_argument("--schedule", action="store_true", help="print the schedule (faults and publishes) and stop")
-    command.set_defaults(call=later("simulate", "sim"))
-
-
-def _soak(command: argparse.ArgumentParser) -> None:
-    _scenario(command)
-    command.add_argument("--seeds", type=live.count, default=100, metavar="N", help="how many (default 100)")
-    command.add_argument("--start", type=int, default=0, metavar="S", help="the first seed (default 0)")
-    command.add_argument("--jobs", type=live.count, default=os.cpu_count() or 1, help="processes (default: all cores)")
-    command.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="where a shrunk scenario is written")
-    command.add_argument("--no-shrink", action="store_true", help="only say which seeds fail")
-    command.set_defaults(call=later("simulate", "soak"))
-
-
-def _shrink(command: argparse.ArgumentParser) -> None:
-    _scenario(command)
-    command.add_argument("--seed", type=int, help="default: the scenario's own")
-    command.add_argument("--out", type=Path, metavar="FILE", help="write the short scenario here")
-    command.add_argument("--runs", type=live.count, default=300, help="how many runs to spend at most (default 300)")
-    command.set_defaults(call=later("simulate", "shrink"))
+def _add(made: argparse.ArgumentParser, command: Command) -> None:
+    made.description = f"{command.what[0].upper()}{command.what[1:]}."
+    made.epilog = f"examples:\n{command.examples}"
+    module, _, function = command.call.partition(".")
+    made.set_defaults(module=module, function=function or module, needs=command.needs, sides=[])
+    for argument, more in command.arguments.items():
+        made.add_argument(argument, **more)
+    groups: list[tuple[Mapping[str, object], Any]] = [(OTHER, made)]
+    if _SECURITY in command.takes:
+        groups.append((WHERE, made.add_argument_group("where")))
+        keys = made.add_argument_group("who may take part, one of")
+        # A bridge has one of them for each of its clusters.
+        groups.append((KEYS, keys if command.call == "bridge" else keys.add_mutually_exclusive_group()))
+        groups.append((HOW, made.add_argument_group("how")))
+    for said in command.takes.split():
+        name, _, default = said.rstrip("!").partition("=")
+        takes, metavar, help = OPTIONS[name]
+        more = dict(takes) if isinstance(takes, Mapping) else {"type": takes}
+        if metavar:
+            more["metavar"] = tuple(metavar.split()) if "nargs" in more else metavar
+        if name in command.choices:
+            more["choices"] = command.choices[name]
+        if default:
+            more["default"] = more.get("type", str)(default)
+        if said.endswith("!"):
+            more["required"] = True
+        if name == "cluster" and command.call == "bridge":
+            more["action"] = _NextSide
+        group = next((group for names, group in groups if name in names), made)
+        group.add_argument(f"--{name}", help=help, **more)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
 
 import msgspec
 from rich.table import Table
 
-from whence.cli.show import Tick, console, progress
+from whence.cli.show import console, progress
 from whence.core.config import MS
 from whence.errors import ConfigError
 from whence.lab import plan as planner
@@ -17,11 +16,9 @@ from whence.lab.sim.settings import to_toml
 
 
 def plan(args: argparse.Namespace) -> int:
-    """Answer a question, or check answers. Exit code 1: a prediction missed its stated error."""
-    if args.verify:
-        return _verify(args)
-    if None in (args.members, args.publishers, args.rate):
-        raise ConfigError("a plan needs --members, --publishers and --rate (or --verify N for random ones)")
+    """Answer a question. Exit code 1: a prediction missed its stated error when it was checked."""
+    if args.toml and (args.json or args.check):
+        raise ConfigError("--toml prints a scenario, and nothing else: leave --json and --check out")
     question = Question(
         members=args.members,
         publishers=args.publishers,
@@ -33,8 +30,6 @@ def plan(args: argparse.Namespace) -> int:
         latency_ns=round(args.latency * MS),
         order=args.order,
         mode="eager" if args.mode == "auto" else args.mode,
-        round_ns=None if args.round is None else round(args.round * MS),
-        uplink=args.uplink,
     )
     found = planner.choose(question) if args.mode == "auto" else planner.make(question)
     if args.toml:
@@ -127,7 +122,7 @@ def _checked(args: argparse.Namespace, found: Plan) -> int:
     from whence.lab.paper.ccc11.predict import check
 
     with progress("simulating") as tick:
-        [done] = check([found.question], args.seeds, args.events, args.master, _share(tick), args.seed)
+        [done] = check([found.question], args.seeds, args.events, None, lambda done, total: tick(done / total, ""))
     if args.json:
         print(msgspec.json.encode({"plan": found, "check": done, "within": done.within}).decode())
         return 0 if done.within else 1
@@ -141,35 +136,3 @@ def _checked(args: argparse.Namespace, found: Plan) -> int:
         table.add_row(c.name, show.format(c.predicted), show.format(c.measured), interval, c.stated, holds)
     console().print(table)
     return 0 if done.within else 1
-
-
-def _verify(args: argparse.Namespace) -> int:
-    """Random settings, each planned and simulated."""
-    from whence.lab.paper.ccc11.predict import Check, check, questions
-
-    with progress("simulating") as tick:
-        done: Sequence[Check] = check(
-            questions(args.verify, args.seed), args.seeds, args.events, args.master, _share(tick), args.seed
-        )
-    held = sum(c.within for c in done)
-    if args.json:
-        print(msgspec.json.encode({"settings": len(done), "within": held, "checks": done}).decode())
-        return 0 if held == len(done) else 1
-    table = Table("N", "n", "rate/s", "loss", "crash", "target", *ERRORS, title="predicted / measured")
-    for c in done:
-        q = c.question
-        cells = []
-        for x in c.compared:
-            show = "{:.4f}" if x.name in ABSOLUTE else "{:,.0f}"
-            text = f"{show.format(x.predicted)} / {show.format(x.measured)}"
-            cells.append(text if x.within else f"[bold red]{text}[/]")
-        table.add_row(
-            str(q.members), str(q.publishers), f"{q.rate:g}", f"{q.loss:g}", f"{q.crash:g}", f"{q.target:g}", *cells
-        )
-    console().print(table)
-    print(f"{held} of {len(done)} settings within every stated error")
-    return 0 if held == len(done) else 1
-
-
-def _share(tick: Tick) -> Callable[[int, int], None]:
-    return lambda done, total: tick(done / total, "")

@@ -22,32 +22,19 @@ def publish(args: argparse.Namespace) -> int:
 
 async def _publish(args: argparse.Namespace) -> int:
     notice = Notices(args.json)
-    via = [address for address in args.via.split(",") if address]
-    client = Client(
-        args.cluster,
-        via,
-        client=args.client,
-        last=args.last,
-        copies=args.copies,
-        timeout=args.timeout,
-        **security(args),
-    )
-    if client.copies == 1:
-        notice("one copy: if that member dies before others have it, the event is lost", copies=1)
-    async with client:
-        for text in args.text:
-            await _one(args, client, text.encode())
-        if not args.text:
-            lines = Lines(sys.stdin.fileno(), DEFAULT.max_payload_bytes)
-            while (batch := await lines.next()) is not None:
-                for line in batch:
-                    await _one(args, client, line)
-            if lines.too_long:
-                notice(f"{lines.too_long} lines were too long")
+    how = {"client": args.client, "last": args.last, "copies": args.copies, "timeout": args.timeout}
+    async with Client(args.cluster, args.contact, **how, **security(args)) as client:
+        if client.copies == 1:
+            notice("one copy: if that member dies before others have it, the event is lost", copies=1)
+        lines = None if args.text else Lines(sys.stdin.fileno(), DEFAULT.max_payload_bytes)
+        batch: list[bytes] | None = [text.encode() for text in args.text]
+        while batch is not None:
+            for payload in batch:
+                number = await client.publish(payload, args.everywhere)
+                if args.json:
+                    said = {"cluster": args.cluster, "client": client.client, "number": number}
+                    print(json.dumps(said), flush=True)
+            batch = await lines.next() if lines else None
+        if lines and lines.too_long:
+            notice(f"{lines.too_long} lines were too long")
     return 0
-
-
-async def _one(args: argparse.Namespace, client: Client, payload: bytes) -> None:
-    number = await client.publish(payload, args.everywhere)
-    if args.json:
-        print(json.dumps({"cluster": args.cluster, "client": client.client, "number": number}), flush=True)

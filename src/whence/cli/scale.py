@@ -8,31 +8,22 @@ import msgspec
 from rich.table import Table
 
 from whence.cli.show import console, progress
+from whence.errors import ConfigError
 from whence.lab.scale import Settings, read_latencies, run
 from whence.lab.scale.run import Result
 
 
 def scale(args: argparse.Namespace) -> int:
     """One run."""
-    settings = Settings(
-        processes=args.processes,
-        entries=args.entries,
-        keys=args.keys,
-        deliveries=args.deliveries,
-        rate=args.rate,
-        delay=args.delay,
-        spread=args.spread,
-        skew=args.skew,
-        loss=args.loss,
-        retry=args.retry,
-        churn=args.churn,
-        memory=args.memory,
-        latencies=() if args.latencies is None else read_latencies(args.latencies),
-        seed=args.seed,
-        alerts=args.alerts,
-    )
+    latencies = () if args.latencies is None else read_latencies(args.latencies)
+    given = {**dict(args.set), "seed": args.seed}
+    try:
+        settings = msgspec.structs.replace(msgspec.convert(given, Settings), latencies=latencies)
+    except msgspec.ValidationError as error:
+        known = ", ".join(Settings.__struct_fields__)
+        raise ConfigError(f"--set: {error} (there are {known})") from None
     with progress("starting") as tell:
-        result = run(settings, args.threads, engine=args.engine, progress=tell)
+        result = run(settings, args.jobs, progress=tell)
     if args.json:
         print(msgspec.json.encode(result).decode())
     else:

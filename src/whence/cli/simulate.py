@@ -1,12 +1,12 @@
-"""`whence sim`, `soak` and `shrink`."""
+"""`whence sim` and `whence soak`."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 import time
-import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -27,9 +27,11 @@ from whence.lab.sim.actions import show
 from whence.lab.sim.chaos import expand
 from whence.lab.sim.run import Simulated, run, run_id
 from whence.lab.sim.scenario import Loaded, load
-from whence.lab.sim.shrink import Shrunk
-from whence.lab.sim.shrink import shrink as shrink_run
+from whence.lab.sim.shrink import shrink
 from whence.lab.sim.sweep import changed
+
+SHRINK_RUNS = 300
+"""How many runs `--shrink` spends at most."""
 
 
 def find(name: str, data: Path | None = None) -> Loaded:
@@ -46,21 +48,13 @@ def find(name: str, data: Path | None = None) -> Loaded:
 
 def wanted(args: argparse.Namespace) -> Loaded:
     """The scenario of a command line, with what `--set` changes."""
-    loaded = find(args.scenario, args.data)
+    loaded = find(args.scenario, args.latencies)
     if not args.set:
         return loaded
-    settings: dict[str, Any] = {} if args.data is None else {"network.file": loaded.scenario.network.file}
-    for given in args.set:
-        key, equals, value = given.partition("=")
-        if not key or not equals:
-            raise ConfigError(f"--set {given}: write it as KEY=VALUE, such as network.loss=0.2")
-        try:
-            settings[key] = tomllib.loads(f"value = {value}")["value"]
-        except tomllib.TOMLDecodeError:
-            settings[key] = value  # text need not be quoted
-    variant = "-".join(f"{key.rpartition('.')[2]}-{value}" for key, value in settings.items() if key != "network.file")
+    settings: dict[str, Any] = {} if args.latencies is None else {"network.file": loaded.scenario.network.file}
+    variant = "-".join(f"{key.rpartition('.')[2]}-{value}" for key, value in args.set)
     safe = "".join(c if c.isalnum() or c in ".-_" else "_" for c in variant)
-    return msgspec.structs.replace(changed(loaded.path, settings), variant=safe)
+    return msgspec.structs.replace(changed(loaded.path, {**settings, **dict(args.set)}), variant=safe)
 
 
 def sim(args: argparse.Namespace) -> int:
@@ -68,11 +62,12 @@ def sim(args: argparse.Namespace) -> int:
     loaded = wanted(args)
     seed = loaded.scenario.seed if args.seed is None else args.seed
     if args.schedule:
-        print(show(expand(loaded, seed)))
+        schedule = show(expand(loaded, seed))
+        print(msgspec.json.encode({"schedule": schedule.splitlines()}).decode() if args.json else schedule)
         return 0
     if args.report is not None and args.report.is_dir():
         raise UsageError(f"--report {args.report} is a directory; name a file")
-    with progress("simulating") as tick, tracing(args, loaded, seed) as sink:
+    with progress("simulating") as tick, tracing(args.trace, loaded, seed) as sink:
         rows: list[Row] = []
         outcome = run(
             loaded,
@@ -86,6 +81,8 @@ def sim(args: argparse.Namespace) -> int:
         about = f"simulated: {loaded.name}, seed {seed}, {outcome.report.virtual_s:g} s of virtual time"
         write_page(rows, args.report, title=f"whence: {loaded.name}", about=about, command=again)
         print(f"the page: {args.report}", file=sys.stderr)
+    if args.shrink is not None:
+        _shrink(args, loaded, outcome)
     return 1 if outcome.violation else 0
 
 
@@ -110,74 +107,61 @@ def show_outcome(args: argparse.Namespace, outcome: Simulated) -> None:
         out.print(table)
     if outcome.violation is not None:
         out.print(f"VIOLATION {outcome.violation}", style="bold red", markup=False, highlight=False)
-        out.print(f"to make it readable: whence shrink {args.scenario} --seed {outcome.report.seed}", markup=False)
+        if args.shrink is None:
+            again = f"whence sim {args.scenario} --seed {outcome.report.seed} --shrink short.toml"
+            out.print(f"to make it readable: {again}", markup=False)
 
 
 @contextmanager
-def tracing(args: argparse.Namespace, loaded: Loaded, seed: int) -> Iterator[Sink | None]:
-    """Where the rows of a run go: one file per run. It gets its name when the run is over; a run that is interrupted
-    leaves none."""
-    if args.trace is None:
+def tracing(path: Path | None, loaded: Loaded, seed: int) -> Iterator[Sink | None]:
+    """Where the rows of a run go: a file of its own in the directory, or this file. It gets its name when the run is
+    over; a run that is interrupted leaves none."""
+    if path is None:
         yield None
         return
-    name = run_id(loaded, seed)
-    partial = args.trace / f".{name}.partial.{args.format}"
+    file = path if path.suffix in (".jsonl", ".parquet") else path / f"{run_id(loaded, seed)}.parquet"
+    partial = file.with_name(f".{file.stem}.partial{file.suffix}")
     partial.unlink(missing_ok=True)
     writer = open_trace(partial)
     try:
         yield writer.append
         writer.close()
-        partial.replace(args.trace / f"{name}.{args.format}")
+        partial.replace(file)
     except BaseException:
         writer.discard()
         partial.unlink(missing_ok=True)
         raise
 
 
-def shrink(args: argparse.Namespace) -> int:
-    """One failing seed, made readable."""
-    loaded = wanted(args)
-    seed = loaded.scenario.seed if args.seed is None else args.seed
-    outcome = run(loaded, seed)
+def _shrink(args: argparse.Namespace, loaded: Loaded, outcome: Simulated) -> None:
+    """Make a failing seed readable: write the shortest scenario that still fails, and show it."""
+    seed = outcome.report.seed
     if outcome.violation is None:
-        print(f"seed {seed} of {args.scenario} is clean: there is nothing to shrink", file=sys.stderr)
-        return 0
-    shrunk = _shrunk(loaded, seed, outcome, args.runs)
-    _show_shrunk(args, shrunk, args.out)
-    return 1
-
-
-def _shrunk(loaded: Loaded, seed: int, outcome: Simulated, budget: int) -> Shrunk:
-    assert outcome.violation is not None
+        print(f"whence: seed {seed} of {args.scenario} is clean: there is nothing to shrink", file=sys.stderr)
+        return
     with progress(f"shrinking seed {seed}") as tick:
-        return shrink_run(
+        shrunk = shrink(
             loaded,
             seed,
             outcome.violation,
             outcome.schedule,
-            budget=budget,
-            progress=lambda runs, left: tick(runs / budget, f"{left} actions left"),
+            budget=SHRINK_RUNS,
+            progress=lambda runs, left: tick(runs / SHRINK_RUNS, f"{left} actions left"),
         )
-
-
-def _show_shrunk(args: argparse.Namespace, shrunk: Shrunk, out: Path | None) -> None:
-    if out is not None:
-        out.write_text(shrunk.toml(), encoding="utf-8")
+    args.shrink.write_text(shrunk.toml(), encoding="utf-8")
     if args.json:
         found = {
-            "seed": shrunk.loaded.scenario.seed,
+            "seed": seed,
             "violation": str(shrunk.violation),
             "kind": shrunk.violation.kind,
             "actions": len(shrunk.schedule),
             "runs": shrunk.runs,
-            "scenario": shrunk.toml(),
+            "shrunk": str(args.shrink),
         }
         print(msgspec.json.encode(found).decode())
         return
     print(shrunk.text())
-    print(f"# {len(shrunk.schedule)} actions, found in {shrunk.runs} runs")
-    if out is not None:
-        print(f"# again: whence sim {out}")
+    print(f"# {len(shrunk.schedule)} actions, found in {shrunk.runs} runs; again: whence sim {args.shrink}")
 
 
 SUMS = ("published", "delivered", "lost", "over_gap", "inversions")
@@ -207,12 +191,12 @@ def _ignore_interrupts() -> None:
 
 def _all_seeds(args: argparse.Namespace, loaded: Loaded) -> Iterator[dict[str, Any]]:
     """The seeds' results as they come; a bounded number is handed out at a time."""
-    todo = iter(range(args.start, args.start + args.seeds))
-    pool = ProcessPoolExecutor(args.jobs, initializer=_ignore_interrupts)
+    todo, jobs = iter(range(args.seed, args.seed + args.seeds)), args.jobs or os.cpu_count() or 1
+    pool = ProcessPoolExecutor(jobs, initializer=_ignore_interrupts)
     pending: set[Future[dict[str, Any]]] = set()
     try:
         while True:
-            while len(pending) < 2 * args.jobs and (seed := next(todo, None)) is not None:
+            while len(pending) < 2 * jobs and (seed := next(todo, None)) is not None:
                 pending.add(pool.submit(_one_seed, loaded, seed))
             if not pending:
                 return
@@ -262,8 +246,6 @@ def soak(args: argparse.Namespace) -> int:
         print(", ".join(f"{k}: {v}" for k, v in summary.items()))
     if interrupted:
         return INTERRUPTED
-    if failed and not args.no_shrink and not args.json:
-        seed = failed[0]["seed"]
-        shrunk = _shrunk(loaded, seed, run(loaded, seed), 300)
-        _show_shrunk(args, shrunk, args.out / f"{Path(args.scenario).stem}-{seed}.toml")
+    if failed and args.shrink is not None:
+        _shrink(args, loaded, run(loaded, failed[0]["seed"]))
     return 1 if failed else 0

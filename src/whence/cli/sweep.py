@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -25,20 +26,20 @@ COLUMNS = 10
 
 def sweep(args: argparse.Namespace) -> int:
     """Run a grid. Exit code 1 when a point failed."""
-    begun = time.perf_counter()
+    begun, out = time.perf_counter(), Path(args.out)
     grid = load_grid(args.grid)
-    total, todo = len(all_points(grid)), len(missing(grid, args.out))
+    total, todo = len(all_points(grid)), len(missing(grid, out))
     if todo:
         with _bar() as bar:
             task = bar.add_task("starting Spark", total=total, completed=total - todo)
-            spark = session(args.master, args.memory, args.verbose)
+            spark = session(args.master, verbose=args.talk > 0)
 
             def tick(done: int, failed: int, _: int) -> None:
                 what = f"{grid.name}, {failed} failed" if failed else grid.name
                 bar.update(task, completed=done, description=what)
 
-            run_missing(spark, grid, args.out, tick)
-    table = gather(grid, args.out)
+            run_missing(spark, grid, out, tick)
+    table = gather(grid, out)
     failed = [row for row in table.select(["setting", "seed", "error"]).to_pylist() if row["error"] is not None]
     summary = {
         "grid": grid.name,
@@ -46,7 +47,7 @@ def sweep(args: argparse.Namespace) -> int:
         "finished_before": total - todo,
         "failed": len(failed),
         "seconds": round(time.perf_counter() - begun, 1),
-        "results": str(args.out / "results"),
+        "results": str(out / "results"),
     }
     errors = failed[:SHOWN]
     if args.json:

@@ -32,28 +32,27 @@ operator may decide that, and here it is us). Too many crashes at a time cost ev
 def up(args: argparse.Namespace) -> int:
     """Start, watch, stop."""
     chosen = choose(args)
-    args.coordinators = args.coordinators or min(args.members, chosen.tickets)
-    if args.coordinators > args.members:
-        raise UsageError(f"{args.coordinators} coordinators of {args.members} processes: at most all of them")
+    args.publishers = args.publishers or min(args.processes, chosen.tickets)
+    if args.publishers > args.processes:
+        raise UsageError(f"{args.publishers} publishers of {args.processes} processes: at most all of them")
     return run_until_stopped(_up(args, chosen))
 
 
 async def _up(args: argparse.Namespace, chosen: Chosen) -> int:
     with tempfile.TemporaryDirectory(prefix="whence-up-") as home:
         async with Fleet(Path(home), traced=args.trace) as fleet:
-            for number in range(args.members):
-                rate = args.load if number < args.coordinators else 0.0
+            for number in range(args.processes):
+                rate = args.rate if number < args.publishers else 0.0
                 fleet.member(
                     Task(
                         cluster=CLUSTER,
                         members=[MemberSpec(order=chosen.order, directory=f"{home}/node{number}", rate=rate)],
                         tickets=chosen.tickets,
-                        transport="udp" if args.udp else "tcp",
-                        drop=args.drop,
+                        drop=args.loss,
                         settings=chosen.settings,
                     )
                 )
-            with Console(stderr=True).status(f"starting {args.members} processes"):  # seen on a terminal only
+            with Console(stderr=True).status(f"starting {args.processes} processes"):  # seen on a terminal only
                 await fleet.start()
             free = chosen.order == "probabilistic" or bool({"mechanism", "contract"} & chosen.settings.keys())
             council = chosen.settings.get("ring", DEFAULT_RING) == "council"

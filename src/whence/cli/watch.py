@@ -1,4 +1,4 @@
-"""`whence watch`: the audit of a trace while it grows."""
+"""`whence audit --follow`: the audit of a trace while it grows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from whence.audit.spark import stream
 from whence.audit.spark.growing import growing_files
 from whence.audit.spark.session import session
 from whence.cli import CLEAN, DOUBT, VIOLATED
-from whence.errors import TraceError
+from whence.errors import TraceError, UsageError
 
 WALL_CLOCK = 10**18
 """Times from here on (2001) are a live cluster's; smaller ones are virtual, and have no lag."""
@@ -29,16 +29,18 @@ WALL_CLOCK = 10**18
 def watch(args: argparse.Namespace) -> int:
     """Judge a directory of traces until Ctrl-C, or with `--once` what is in it now. 0: clean, 1: violations, 3: none,
     but some things cannot be judged."""
-    trace: Path = args.trace
+    if len(args.paths) > 1:
+        raise UsageError("--follow watches one directory")
+    trace = Path(args.paths[0])
     if not trace.is_dir():
         raise TraceError(f"{trace}: no such directory; name the one that the members write their traces into")
     if args.once and not growing_files(trace):
         raise TraceError(f"{trace}: no trace in this directory")
     with ExitStack() as stack:
         show = stack.enter_context(_Show(args.json))
-        audit = stack.enter_context(stream.StreamAudit(args.out or trace / ".watch", show.batch))
+        audit = stack.enter_context(stream.StreamAudit(Path(args.out), show.batch))
         show.say("starting Spark (some seconds)")
-        spark = session(args.master, args.memory, args.verbose)
+        spark = session(args.master, args.memory, args.talk > 0)
         stop = _on_signal()
         show.say("reading" if growing_files(trace) else "waiting for a trace")
         stream.watch(spark, trace, audit, once=args.once, stop=stop)

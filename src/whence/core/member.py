@@ -16,14 +16,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
-from typing import assert_never
+from typing import Any, assert_never
 
 import msgspec
 
 from whence.core import ports
 from whence.core.cast import CastMessage, Item, News, make
-from whence.core.cast.base import CastOutput, CastSend, First, Heard, MemberDown, MemberUp
-from whence.core.clock import AnyFrame, Entry, Incarnation, MemberId, address_of, body_size
+from whence.core.cast.messages import CastOutput, First, Heard
+from whence.core.clock import AnyFrame, Entry, Incarnation, MemberId, Send, address_of, body_size
 from whence.core.config import Config
 from whence.core.order import RANK, Blocked, Numbering, OrderContext, Ordering, Seal
 from whence.core.order import make as make_ordering
@@ -32,12 +32,10 @@ from whence.core.order.messages import (
     OrderMessage,
     OrderState,
     Recover,
-    SavedState,
     Snapshot,
     SnapshotRefused,
     SnapshotRequest,
 )
-from whence.core.order.outputs import OrderOutput, OrderSend
 from whence.core.order.recovery import KEPT_BYTES, KEPT_FRAMES, OWN_BYTES, OWN_FRAMES, newest
 from whence.core.ring import NoRing, Ring
 from whence.core.ring import interface as says
@@ -60,7 +58,7 @@ class Checkpoint(msgspec.Struct, frozen=True, array_like=True):
 
     me: MemberId
     order: str
-    clock: SavedState
+    clock: OrderState
     own: tuple[AnyFrame, ...]
     epoch: int
     coordinators: tuple[tuple[int, MemberId], ...] = ()
@@ -100,7 +98,7 @@ class Member:
         self.cast = make(me, config.cast, random.Random(rng.getrandbits(64)), self._vet)
         dice = random.Random(rng.getrandbits(64))
         context = OrderContext(me, config.ordering, dice, self.cast.members, self.cast.sample, seal)
-        self.ordering: Ordering = make_ordering(context)
+        self.ordering: Ordering[Any, Any] = make_ordering(context)
         self._checkpoint = msgspec.msgpack.decode(checkpoint, type=Checkpoint) if checkpoint is not None else None
         votes = seal is None or seal.may_publish
         self.ring: Ring | NoRing = NoRing()
@@ -139,7 +137,7 @@ class Member:
             case ports.Publish():
                 self._publish(input.payloads, now, out)
             case ports.CountCopies(token, events, copies, patience):
-                self._order(self.ordering.count_copies(token, events, copies, patience, now), out)
+                out += self.ordering.count_copies(token, events, copies, patience, now)
             case ports.SnapshotTaken():
                 self._snapshot_taken(input, out)
             case ports.Start():
@@ -161,7 +159,7 @@ class Member:
                 if self.started:
                     self._cast(self.cast.unreachable(input.address, now), now, out)
             case ports.BadBytes():
-                self._cut(input.sender, input.error, out)
+                self._cut(input.sender, input.error, now, out)
             case _:
                 assert_never(input)
         self.wake_at = self._next_wake()
@@ -236,7 +234,7 @@ class Member:
         buffer = self.ordering.buffer
         tail = newest(buffer, OWN_FRAMES, OWN_BYTES, address_of(self.me))
         known = tuple(sorted(self.ring.coordinators().items()))
-        clock, epoch, memory = SavedState.of(self.ordering.state()), self._seen_epoch(), self.ring.memory()
+        clock, epoch, memory = self.ordering.state(), self._seen_epoch(), self.ring.memory()
         frames = newest(buffer, KEPT_FRAMES, KEPT_BYTES) if kept else ()
         return msgspec.msgpack.encode(Checkpoint(self.me, self.order, clock, tail, epoch, known, memory, frames))
 
@@ -250,21 +248,21 @@ class Member:
         self._cast(self.cast.start(start.contacts, now, start.genesis), now, out)
         saved = self._checkpoint
         if saved is not None:
-            self.ordering.load(saved.clock.state(), now)
+            self.ordering.load(saved.clock, now)
             self.ring.learn(dict(saved.coordinators))
             self._anchor()
             self._begin("checkpoint", "", now, out)
             for frame in saved.kept:
-                self._order(self.ordering.keep(frame, saved.me, now), out)
+                out += self.ordering.keep(frame, saved.me, now)
             for frame in saved.own:
-                self._order(self.ordering.keep(frame, saved.me, now), out)
+                out += self.ordering.keep(frame, saved.me, now)
                 self._cast(self.cast.broadcast(frame, now), now, out)
         elif start.genesis or not start.contacts:
             self.ordering.found(start.contacts)
             self._begin("genesis", "", now, out)
             memory = self.ring.memory()  # a voter's may know of events that nobody has any more: do not wait for them
             for row in () if memory is None or memory.vote is None else memory.vote.table.rows:
-                self._order(self.ordering.forgo(row.ticket, row.last, now), out)
+                out += self.ordering.forgo(row.ticket, row.last, now)
         else:
             self._join.contacts = start.contacts
             self._ask_for_snapshot(now, out)
@@ -276,7 +274,7 @@ class Member:
     def _begin(self, how: str, token: str, now: int, out: Outputs) -> None:
         self._join.retry_at = None
         out.append(ports.Joined(how, token))
-        self._order(self.ordering.begin(now), out)
+        out += self.ordering.begin(now)
         self._ring(self.ring.start(now), now, out)
         self._pursue_ambition(now, out)
 
@@ -303,8 +301,7 @@ class Member:
         # Only when every known member has said that it is weaker: one that has not answered may be stronger.
         members = self.cast.members() or list(join.contacts)
         last_resort = all(m in join.weaker for m in members)
-        mechanism, free = self.config.ordering.mechanism, self.config.ordering.kind != "tickets"
-        request = SnapshotRequest(join.nonce, RANK[self.order], last_resort, free, mechanism)
+        request = SnapshotRequest(join.nonce, RANK[self.order], last_resort, self.config.ordering.kind)
         out.append(ports.Send(join.asked, request, reliable=True))
 
     def _on_snapshot_request(self, sender: MemberId, request: SnapshotRequest, now: int, out: Outputs) -> None:
@@ -315,9 +312,8 @@ class Member:
                 del self._taking[token]  # the application never answered, and the joiner has long asked another
         reason = ""
         state: OrderState | None = None
-        kind = self.config.ordering.kind
-        if request.kind != kind:
-            reason = kind if kind == "tickets" else "no tickets" if request.kind == "tickets" else "mechanism"
+        if request.kind != self.config.ordering.kind:
+            reason = self.config.ordering.kind
         elif order.joining:
             reason = "joining"
         elif len(self._taking) >= self.config.max_snapshots:
@@ -345,14 +341,14 @@ class Member:
         _, sender, request, state = pending
         coordinators = tuple(sorted(self.ring.coordinators().items()))
         members = tuple(self.cast.sample(self.config.cast.max_welcome))
-        message = Snapshot(request.nonce, taken.token, SavedState.of(state), coordinators, members, taken.state)
+        message = Snapshot(request.nonce, taken.token, state, coordinators, members, taken.state)
         out.append(ports.Send(sender, message, reliable=True))
         self._hand_over(sender, out)
 
     def _on_snapshot(self, sender: MemberId, message: Snapshot, now: int, out: Outputs) -> None:
         if not self.ordering.joining or message.nonce != self._join.nonce:
             return
-        self.ordering.load(message.clock.state(), now)
+        self.ordering.load(message.clock, now)
         self.ring.learn(dict(message.coordinators))
         self._anchor()
         out.append(ports.InstallSnapshot(message.token, sender, message.state))
@@ -374,12 +370,12 @@ class Member:
             return
         frame, steps = self.ordering.publish(payloads, now, self.ring.tenure)
         self.ring.published(frame.last)
-        self._order(steps, out)
+        out += steps
         self._cast(self.cast.broadcast(frame, now), now, out)
 
     def _move(self, move: ports.Move, now: int, out: Outputs) -> None:
         try:
-            self._order(self.ordering.move(move.entries, move.keys, now), out)
+            out += self.ordering.move(move.entries, move.keys, now)
         except UsageError as error:
             out.append(ports.Refused("move", str(error)))
 
@@ -405,22 +401,21 @@ class Member:
         except RemoteError as error:
             if isinstance(error, WrongKind) and self.ordering.joining:
                 return  # perhaps this member is in the wrong cluster: the answer to its snapshot request says
-            self._cut(sender, f"{type(error).__name__}: {error}", out)
+            self._cut(sender, f"{type(error).__name__}: {error}", now, out)
 
     def _on_order(self, sender: MemberId, message: OrderMessage, now: int, out: Outputs) -> None:
         match message:
             case Recover():
-                self._order(self.ordering.on_recover(sender, message), out)
+                out += self.ordering.on_recover(sender, message)
             case AckRecover():
-                self._order(self.ordering.on_ack_recover(sender, message, now), out)
+                out += self.ordering.on_ack_recover(sender, message, now)
                 self._caught_up(now, out)
             case SnapshotRequest():
                 self._on_snapshot_request(sender, message, now, out)
             case SnapshotRefused():
                 if self.ordering.joining and message.nonce == self._join.nonce:
-                    if message.reason in ("tickets", "no tickets", "mechanism"):
-                        what = "another mechanism" if message.reason == "mechanism" else message.reason
-                        self._not_let_in(f"the cluster has {what}", out)
+                    if message.reason not in ("joining", "weaker", "busy"):
+                        self._wrong_kind(message.reason, out)
                         return
                     if message.reason == "weaker" and len(self._join.weaker) < self.config.cast.max_view:
                         self._join.weaker[sender] = None
@@ -430,21 +425,21 @@ class Member:
             case _:
                 assert_never(message)
 
-    def _not_let_in(self, why: str, out: Outputs) -> None:
+    def _wrong_kind(self, theirs: str, out: Outputs) -> None:
         """This member was made for another kind of cluster; retrying is useless."""
-        kind = self.config.ordering.kind
-        mine = {"tickets": "some", "no tickets": "none"}.get(kind, kind)
+        there, here = (k if "tickets" in k else f"mechanism {k}" for k in (theirs, self.config.ordering.kind))
         self._join.retry_at = None
-        out.append(ports.Refused("join", f"{why}, and this member ({self.order} order) was made for one with {mine}"))
+        why = f"the cluster has {there}, and this member ({self.order} order) was made for one with {here}"
+        out.append(ports.Refused("join", why))
 
-    def _cut(self, peer: MemberId, error: str, out: Outputs) -> None:
+    def _cut(self, peer: MemberId, error: str, now: int, out: Outputs) -> None:
         if peer in self.cut_off:
             return
         self.cut_off[peer] = error
         while len(self.cut_off) > MAX_CUT_OFF:
             del self.cut_off[next(iter(self.cut_off))]
-        self.cast.remove(peer)
         out.append(ports.CutOff(peer, error))
+        self._cast(self.cast.remove(peer), now, out)
 
     # -- time ---------------------------------------------------------------------------------------------------
 
@@ -456,7 +451,7 @@ class Member:
             self._ring(self.ring.wake(now), now, out)
         order_at = self.ordering.wake_at
         if order_at is not None and order_at <= now:
-            self._order(self.ordering.wake(now), out)
+            out += self.ordering.wake(now)
         if self.cast.wake_at <= now:
             digest = self.ordering.digest() if self.cast.round_at <= now else None
             self._cast(self.cast.wake(now, digest), now, out)
@@ -485,29 +480,18 @@ class Member:
             out.append(ports.Left())
 
     def _hand_over(self, to: MemberId, out: Outputs) -> None:
-        step = self.ordering.hand_over(to)
-        if step is not None:
-            self._order((step,), out)
+        out += self.ordering.hand_over(to)
 
     # -- the parts' outputs, translated -------------------------------------------------------------------------
 
-    def _order(self, steps: Iterable[OrderOutput], out: Outputs) -> None:
-        for step in steps:
-            out.append(ports.Send(step.to, step.message, step.reliable) if isinstance(step, OrderSend) else step)
-
     def _cast(self, steps: Iterable[CastOutput], now: int, out: Outputs) -> None:
         for step in steps:
-            match step:
-                case CastSend():
-                    out.append(ports.Send(step.to, step.message))
-                case First():
-                    self._first(step, now, out)
-                case Heard():
-                    self.ordering.heard(step.sender, step.digest, now)
-                case MemberUp() | MemberDown():
-                    pass
-                case _:
-                    assert_never(step)
+            if isinstance(step, First):
+                self._first(step, now, out)
+            elif isinstance(step, Heard):
+                self.ordering.heard(step.sender, step.digest, now)
+            else:
+                out.append(step)
         if self._closes is not None:
             self._caught_up(now, out)
 
@@ -524,7 +508,7 @@ class Member:
 
     def _first(self, step: First, now: int, out: Outputs) -> None:
         if not isinstance(step.item, News):
-            self._order(self.ordering.receive(step.item, step.sender, step.age, now), out)
+            out += self.ordering.receive(step.item, step.sender, step.age, now)
             return
         news = decode_news(step.item.body)
         self._ring(self.ring.hear(news, now), now, out)
@@ -534,8 +518,8 @@ class Member:
     def _ring(self, steps: Iterable[says.RingOutput], now: int, out: Outputs) -> None:
         for step in steps:
             match step:
-                case says.RingSend():
-                    out.append(ports.Send(step.to, step.message, reliable=True))
+                case Send():
+                    out.append(step)
                 case says.Announce():
                     self._news += 1
                     item = News(self.me, self._news, encode_news(step.news))
@@ -577,7 +561,7 @@ class Member:
                 self._closes = (ticket, entry, now + self.config.round_ns)
                 self.ordering.expect(ticket, entry, now)
                 return
-            self._order(self.ordering.forgo(ticket, entry, now), out)
+            out += self.ordering.forgo(ticket, entry, now)
         self._closes = None
 
 

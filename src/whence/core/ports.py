@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from whence.core.cast.messages import MemberDown as MemberDown
+from whence.core.cast.messages import MemberUp as MemberUp
 from whence.core.clock import Incarnation, MemberId
+from whence.core.clock import Send as Send
 from whence.core.order.messages import AnySpan as AnySpan
 from whence.core.order.outputs import Arrived as Arrived
 from whence.core.order.outputs import Asked as Asked
@@ -136,14 +139,6 @@ class _Out(msgspec.Struct, frozen=True, gc=False):
     pass
 
 
-class Send(_Out, frozen=True, gc=False):
-    """Send a message. `reliable`: over a stream (FIFO per pair, no duplicates, may break); else as a datagram."""
-
-    to: MemberId
-    message: Message
-    reliable: bool = False
-
-
 class Ticket(_Out, frozen=True, gc=False):
     """The state of this member's ticket changed: `granted`, `owner`, `leaving`, `released`, `lost`, `rejected`."""
 
@@ -196,4 +191,6 @@ class Refused(_Out, frozen=True, gc=False):
     reason: str
 
 
-Output = Notice | Send | Ticket | TakeSnapshot | InstallSnapshot | Joined | Left | CutOff | Remember | Refused
+_View = MemberUp | MemberDown
+_Asks = TakeSnapshot | InstallSnapshot | Remember
+Output = Notice | Send | _View | _Asks | Ticket | Joined | Left | CutOff | Refused

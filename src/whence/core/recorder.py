@@ -69,7 +69,9 @@ class Recorder:
         """The rows of one step's outputs, in their order."""
         for out in outputs:
             match out:
-                case ports.Send() | ports.Refused() | ports.Remember() | ports.Copied():
+                case ports.Send() | ports.MemberUp() | ports.MemberDown():
+                    pass
+                case ports.Refused() | ports.Remember() | ports.Copied():
                     pass
                 case ports.Published(frame):
                     self._frame("publish", frame, t_ns)

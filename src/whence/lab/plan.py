@@ -19,7 +19,7 @@ Every setting comes from the formulas that the members themselves are sized by (
 * **bytes**: fanout messages a round, each with a digest of `n` entries, ten members, and the events alive; the ring's
   polls; and for what gossip misses k + 1 questions and their answers.
 
-Errors (`ERRORS`) are what `whence plan --verify` holds the predictions to: docs/planner.md has the measured ones.
+Errors (`ERRORS`) are what `whence paper ccc11/planner` holds the predictions to: docs/planner.md has the measured ones.
 """
 
 from __future__ import annotations

@@ -27,15 +27,12 @@ from whence.core.order.config import OrderName
 from whence.core.ports import Contracted, Leave, Move
 from whence.errors import ClusterClosed, NotJoined, TimedOut, UsageError
 from whence.live.events import Batches, Event, EventBatch, Events, MemberChanges
-from whence.live.net.council import CouncilStatus, CouncilVoter, council_of
+from whence.live.net.council import CouncilStatus, CouncilVoter, council_of, force_found, owners
 from whence.live.net.entry import Entry, Settings, near
-from whence.live.net.force import force_found
 from whence.live.net.host import Host, lease_ns
-from whence.live.net.keys import Keys
+from whence.live.net.keys import Keys, PublisherSeal
 from whence.live.net.keys import load as load_keys
 from whence.live.net.node import MemberChange, Node
-from whence.live.net.roles import PublisherSeal
-from whence.live.net.standing import owners
 from whence.live.net.transport import parse_address
 from whence.live.options import Options
 from whence.live.publisher import Publisher, Tickets, finish

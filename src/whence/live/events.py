@@ -78,12 +78,6 @@ class EventBatch(Sequence[Event]):
         self._frames = frames
         self._events: list[Event] | None = None
 
-    @classmethod
-    def of(cls, item: Deliver) -> EventBatch:
-        """All events of a frame."""
-        payloads = item.frame.payloads() if item.payloads is None else item.payloads
-        return cls(payloads, [(item, len(payloads))])
-
     def rest(self, at: int) -> EventBatch:
         """The events of a frame from position `at` on."""
         return EventBatch(self.payloads[at:], [(item, n - at) for item, n in self._frames])
@@ -178,7 +172,8 @@ class Events(AsyncIterator[Event]):
         if frames > 1:
             items = self.node.backlog.items
             while (frames := frames - 1) > 0 and items and isinstance(items[0], Deliver):
-                rest += self._take()
+                self._take()
+                rest += self._frame
         self._handed = len(rest.payloads)
         return rest
 
@@ -188,7 +183,8 @@ class Events(AsyncIterator[Event]):
         rest = self._frame.all()[self._at :]
         for item in self.node.backlog.items:
             if isinstance(item, Deliver):
-                rest += EventBatch.of(item)
+                payloads = item.frame.payloads() if item.payloads is None else item.payloads
+                rest += EventBatch(payloads, [(item, len(payloads))])
         return rest
 
     def done(self) -> None:
@@ -206,7 +202,8 @@ class Events(AsyncIterator[Event]):
         return self.node.scribe is None or not self.node.scribe.busy
 
     async def _ask(self) -> bool:
-        """There is an event to hand out; False at the end."""
+        """There is an event to hand out; False at the end. Everything is done here, without further calls: each event
+        of a quiet cluster passes."""
         if self._replaced:
             raise UsageError("this reader has ended, because events() was called again: one reader at a time")
         if self._asking:
@@ -214,28 +211,40 @@ class Events(AsyncIterator[Event]):
         if _reader.get() is not self:
             _reader.set(self)
         node = self.node
+        backlog, items = node.backlog, node.backlog.items
         self._asking = True
         try:
-            if self._handed:
-                self._processed()
             if node.scribe is not None:  # the last event is not shown again once the next one is handed out
+                self._processed()
                 await node.scribe.settled()
+            self._handed = 0
             if self._at < self._end:
                 return True
             self._frame, self._at, self._end = _NOTHING, 0, 0
-            node.backlog.busy = False
+            backlog.busy = False
             now = time.monotonic()
             if now - self._turned > TURN_S:  # a reader that always finds events must not stop everybody else
                 self._turned = now
                 await asyncio.sleep(0)
-            while not (node.backlog.items and self._next_frame()):
+            while True:
+                while items:
+                    if isinstance(items[0], Deliver):
+                        self._take()
+                        self._at, self._end, backlog.skip = backlog.skip, len(self._frame.payloads), 0
+                        backlog.busy = True
+                        return True
+                    node.snapshot(items.popleft())  # type: ignore[arg-type]  # a joiner wants the state at this point
                 if node.failure is not None:
                     raise ClusterClosed(f"the node of {node.cluster} has stopped: {node.failure}") from node.failure
-                if not node.open:
+                if node.left or node.closed:
                     return False
-                await node.changed.wait()
+                waiter = asyncio.get_running_loop().create_future()
+                node.changed.waiting[waiter] = None  # as `Signal.wait` does
+                try:
+                    await waiter
+                finally:
+                    node.changed.waiting.pop(waiter, None)
                 self._turned = time.monotonic()
-            return True
         finally:
             self._asking = False
 
@@ -244,29 +253,15 @@ class Events(AsyncIterator[Event]):
         if handed and self.node.scribe is not None:
             self.node.done(handed)
 
-    def _next_frame(self) -> bool:
-        """Take the next frame, if it is here; before it, give joiners the state that they want from this point."""
-        backlog = self.node.backlog
-        while backlog.items:
-            item = backlog.items[0]
-            if isinstance(item, Deliver):
-                self._frame = self._take()
-                self._at, self._end, backlog.skip = backlog.skip, len(self._frame.payloads), 0
-                backlog.busy = True
-                return True
-            backlog.items.popleft()
-            self.node.snapshot(item)
-        return False
-
-    def _take(self) -> EventBatch:
-        """The first item of the backlog, which is a frame."""
+    def _take(self) -> None:
+        """The first item of the backlog, which is a frame, is read next."""
         node = self.node
         item = node.take_frame() if node.backlog.full else node.backlog.take_frame()
-        events = EventBatch.of(item)
+        payloads = item.frame.payloads() if item.payloads is None else item.payloads
+        self._frame = EventBatch(payloads, [(item, len(payloads))])
         if item.alert == 5 and self._on_alert is not None:
-            for event in events:
+            for event in self._frame:
                 self._on_alert(event)
-        return events
 
 
 _NOTHING = EventBatch([], [])

@@ -30,12 +30,10 @@ from whence.core.ports import Coordinate, Resign
 from whence.core.ring.interface import State
 from whence.errors import ClusterClosed, NoTicket, NotPublished, TooFewCopies, UsageError
 from whence.live.events import reading
-from whence.live.net.batch import Batch, EventIds
-from whence.live.net.council import council_of
+from whence.live.net.council import council_of, owners
 from whence.live.net.host import Host, lease_ns
 from whence.live.net.node import Node
-from whence.live.net.signal import Signal
-from whence.live.net.standing import owners
+from whence.live.net.queues import Batch, EventIds, Signal
 
 log = logging.getLogger("whence")
 
@@ -117,7 +115,7 @@ class Tickets:
             return (
                 f"this member lost its ticket ({node.lost}), and no other coordinator is left. If all of the last ones "
                 "live and reach each other, the ring comes back by itself within a minute. Otherwise start one member "
-                "again with --found, or a listed one with --peers (docs/operations.md, a lost ring)"
+                "again with --create, or a listed one with --bootstrap (docs/operations.md, a lost ring)"
             )
         if not known and council is not None and council.voters:
             return "no coordinator is left; the council decides who founds the ring again, within some seconds"
@@ -125,7 +123,7 @@ class Tickets:
             return (
                 "no coordinator is known yet. A new ring takes some seconds: if the founder runs, wait longer. If it "
                 "has left for good, one member has to create the ring again: "
-                "whence.create(..., contacts=...), or whence node --found"
+                "whence.create(..., contacts=...), or whence node --create"
             )
         named = ", ".join(sorted(set(known.values())))
         if len(known) >= total:
@@ -259,7 +257,9 @@ class Publisher:
         end of this turn of the loop. Cancelled before the event is accepted, it publishes nothing; cancelled later, the
         event is out: `published` tells the two apart."""
         data = checked(payload, self._cap)
-        batch = self._batch() if copies == 1 else None
+        if not self._entered:
+            self._check()
+        batch = self._tickets.batch() if copies == 1 and not self._waiting else None
         if batch is None:
             return (await self.publish_many((data,), copies=copies, timeout=timeout))[0]
         event_id = batch.add(data)
@@ -297,10 +297,6 @@ class Publisher:
             self._waiting.pop(call, None)
             self._turn.tell()
         return call.ids
-
-    def _batch(self) -> Batch | None:
-        self._check()
-        return None if self._waiting else self._tickets.batch()
 
     async def _go_on(self, call: _Call) -> None:
         """Rule 2: the first call that waits publishes for all of them, as much as there is room for in this turn."""

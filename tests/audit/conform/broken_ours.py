@@ -1,4 +1,4 @@
-"""Ours, broken on purpose: `python broken_ours.py MISTAKE` is `whence adapter` with one mistake in it."""
+"""Ours, broken on purpose: `python broken_ours.py MISTAKE` is `whence conform --adapter` with one mistake in it."""
 
 from __future__ import annotations
 
@@ -33,4 +33,4 @@ if __name__ == "__main__":
     ours.FEATURES[ORDER[mistake]] = ours.FEATURES["reliable"]
     if mistake == "no-merge":
         ours.Member = NoMerge  # type: ignore[misc]
-    ours.Adapter(ORDER[mistake], 4).run()
+    ours.Adapter(ORDER[mistake]).run()

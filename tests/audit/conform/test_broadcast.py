@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -90,13 +91,14 @@ def test_what_cannot_be_judged_is_named_with_its_line(tmp_path: Path) -> None:
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
     history(Path("h.edn"), *CHAIN, got(2, 1, 2))
-    assert main(["import", "broadcast", "h.edn", "--out", "t.jsonl"]) == 0
-    assert "3 members: t.jsonl" in capsys.readouterr().out
-    assert judge(list(read("t.jsonl"))).ok
-    assert main(["import", "broadcast", "h.edn", "--out", "t.jsonl"]) == 2
-    assert "t.jsonl exists" in capsys.readouterr().err
+    audit = ["audit", "--engine", "local", "--out", "out", "--format"]
+    for _ in range(2):
+        assert main([*audit, "broadcast", "h.edn", "--json"]) == 0
+        said = json.loads(capsys.readouterr().out)
+        assert said["clean"] and said["members"] == 3
+    assert judge(list(read("out/imported.parquet"))).ok
     history(Path("odd.edn"), *CHAIN, sent(0, 1))
-    assert main(["import", "broadcast", "odd.edn", "--out", "o.jsonl"]) == 3
+    assert main([*audit, "broadcast", "odd.edn"]) == 3
     assert "odd.edn: line 7: 1 is broadcast a second time" in capsys.readouterr().err
-    assert main(["import", "otel", "h.edn", "--out", "w.jsonl"]) == 2
+    assert main([*audit, "otel", "h.edn"]) == 2
     assert "h.edn: line 1: no OTLP request" in capsys.readouterr().err

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.long import few
-from whence.audit.conform import FEATURES, SCENARIOS, Settings, run_suite
+from whence.audit.conform import FEATURES, SCENARIOS, ConformSettings, run_suite
 
 ROOT = Path(__file__).parents[3]
 EXAMPLE = [sys.executable, str(ROOT / "examples" / "conform_vector.py")]
@@ -31,13 +31,13 @@ def conform(*args: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_list_teaches() -> None:
-    done = conform("--list")
+    done = conform()
     assert done.returncode == 0
     for name, scenario in SCENARIOS.items():
         assert name in done.stdout and scenario.story in done.stdout and scenario.breaks in done.stdout
     for name, meaning in FEATURES.items():
         assert name in done.stdout and meaning in done.stdout
-    told = json.loads(conform("--list", "--json").stdout)
+    told = json.loads(conform("--json").stdout)
     assert list(told["scenarios"]) == list(SCENARIOS) and told["features"] == FEATURES
 
 
@@ -45,14 +45,14 @@ def test_a_pass_as_text_and_as_json(tmp_path: Path) -> None:
     done = conform("--only", "tail-loss", "--only", "duplicate", "--", *EXAMPLE)
     assert (done.returncode, done.stderr) == (0, "")
     assert re.search(r"^pass +duplicate", done.stdout, re.MULTILINE) and done.stdout.endswith("2 pass\n")
-    done = conform("--only", "late-join", "--json", "--trace", str(tmp_path), "--nodes", "4", "--", *EXAMPLE)
+    done = conform("--only", "late-join", "--json", "--trace", str(tmp_path), "--members", "4", "--", *EXAMPLE)
     report = json.loads(done.stdout)
     assert done.returncode == 0 and report["ok"] and report["error"] is None
     (verdict,) = report["verdicts"]
     assert verdict["verdict"] == "pass" and set(verdict["deliveries"]) == {"n1#1", "n2#1", "n3#1", "n4#1"}
     assert {p.name for p in tmp_path.iterdir()} == {"late-join.jsonl", *(f"late-join.n{i}.err" for i in range(1, 5))}
     rows = [json.loads(line) for line in (tmp_path / "late-join.jsonl").read_text().splitlines()]
-    conform("--only", "late-join", "--trace", str(tmp_path), "--nodes", "4", "--", *EXAMPLE)
+    conform("--only", "late-join", "--trace", str(tmp_path), "--members", "4", "--", *EXAMPLE)
     again = [json.loads(line) for line in (tmp_path / "late-join.jsonl").read_text().splitlines()]
     assert len(again) < 2 * len(rows)  # a trace of an earlier run is replaced
 
@@ -101,7 +101,7 @@ def errors() -> dict[str, str | None]:
         room = asyncio.Semaphore(6)
 
         async def one(manner: str) -> str | None:
-            settings = Settings(
+            settings = ConformSettings(
                 timeout_s=10 if manner == "hangs" else 90, hold_s=1, start_s=1 if manner == "silent" else 120
             )
             async with room:
@@ -156,12 +156,10 @@ def test_what_does_not_work_is_a_failure_of_the_system(manner: str, said: str, t
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        ((), "which system? Give the command"),
-        (("--nodes", "2", "--", "x"), "nodes must be 3 to 100, not 2"),
+        (("--members", "2", "--", "x"), "nodes must be 3 to 100, not 2"),
         (("--only", "square", "--", "x"), "no scenario 'square': there are triangle,"),
         (("--hold", "0", "--", "x"), "want 0 < hold"),
         (("--hold", "nan", "--", "x"), "want 0 < hold"),
-        (("--start", "0", "--", "x"), "start must be more than 0 s"),
         (("--", "./no-such-command"), "triangle: cannot start './no-such-command': No such file"),
         (("--trace", "/dev/null/x", "--", "x"), "/dev/null/x: cannot write the trace"),
     ],
@@ -177,7 +175,7 @@ def test_an_interrupted_kit_leaves_nothing(number: signal.Signals, code: int, tm
     node.write_text(
         f"import os, sys, time\nopen({str(tmp_path)!r} + f'/{{os.getpid()}}.pid', 'w').close()\ntime.sleep(600)\n"
     )
-    kit = subprocess.Popen([*WHENCE, "conform", "--start", "300", "--", sys.executable, str(node)])
+    kit = subprocess.Popen([*WHENCE, "conform", "--timeout", "300", "--", sys.executable, str(node)])
     try:
         deadline = time.monotonic() + 120
         while len(pids := [int(p.stem) for p in tmp_path.glob("*.pid")]) < 3:
@@ -206,12 +204,10 @@ def alive(pid: int) -> bool:
 
 
 def test_the_adapter_ends_with_its_input_and_refuses_nonsense() -> None:
-    done = subprocess.run([*WHENCE, "adapter"], input="", capture_output=True, text=True, timeout=120)
+    done = subprocess.run([*WHENCE, "conform", "--adapter"], input="", capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    done = subprocess.run([*WHENCE, "adapter", "--tickets", "0"], input="", capture_output=True, text=True, timeout=120)
-    assert done.returncode == 2 and "tickets must be at least 1" in done.stderr
     request = '{"src":"c1","dest":"n1","body":{"type":"fly","msg_id":7}}\n'
-    done = subprocess.run([*WHENCE, "adapter"], input=request, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([*WHENCE, "conform", "--adapter"], input=request, capture_output=True, text=True, timeout=120)
     assert json.loads(done.stdout)["body"] == {
         "type": "error",
         "in_reply_to": 7,

@@ -8,36 +8,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whence.audit.conform import History, explain, judge
-from whence.audit.conform.messages import Said
-from whence.audit.conform.network import Network, Parcel
+from whence.audit.conform.judge import NodeHistory, Reported, explain, judge
+from whence.audit.conform.system import Network
 from whence.audit.judge import judge as oracle
 from whence.audit.trace import by_member
 
 ALL = ("fifo", "causal", "reliable")
 
 
-def begun(*nodes: str) -> History:
-    history = History()
+def begun(*nodes: str) -> NodeHistory:
+    history = NodeHistory()
     for node in nodes:
         history.started(node, again=False)
     return history
 
 
-def publish(history: History, node: str, value: str, id: str | None = None) -> None:
-    history.accepted(history.asked(node, value), id or value)
+def publish(history: NodeHistory, node: str, value: str, id: str | None = None) -> None:
+    history.asked(node, value).id = id or value
     deliver(history, node, value, id)
 
 
-def deliver(history: History, node: str, value: str, id: str | None = None) -> None:
-    history.delivered(node, Said(id or value, value))
+def deliver(history: NodeHistory, node: str, value: str, id: str | None = None) -> None:
+    history.delivered(node, Reported(id or value, value))
 
 
-def rules(history: History, claims: tuple[str, ...] = ALL) -> list[tuple[str, str]]:
+def rules(history: NodeHistory, claims: tuple[str, ...] = ALL) -> list[tuple[str, str]]:
     return [(f.rule, f.node) for f in judge(history, claims)]
 
 
-def triangle() -> History:
+def triangle() -> NodeHistory:
     h = begun("n1", "n2", "n3")
     publish(h, "n1", "q")
     deliver(h, "n2", "q")
@@ -78,7 +77,7 @@ def test_what_is_delivered_while_a_publish_is_under_way_is_no_cause() -> None:
     publish(h, "n1", "x")
     asked = h.asked("n2", "y")
     deliver(h, "n2", "x")
-    h.accepted(asked, "y")
+    asked.id = "y"
     deliver(h, "n2", "y")
     deliver(h, "n1", "y")
     assert asked.past == {}
@@ -118,7 +117,7 @@ def test_integrity_is_promised_by_everybody(claims: tuple[str, ...]) -> None:
     deliver(h, "n1", "x", id="1")
     deliver(h, "n1", "nonsense", id="2")
     publish(h, "n1", "y", id="1")
-    h.accepted(h.asked("n1", "z"), "3")
+    h.asked("n1", "z").id = "3"
     deliver(h, "n1", "z", id="4")
     texts = [f.text for f in judge(h, claims)]
     assert texts == [
@@ -137,7 +136,7 @@ def test_a_restarted_node_goes_on_unless_it_says_with_what_it_begins() -> None:
         h.ended("n1")
         h.started("n1", again=True)
         if installs:
-            assert h.installed("n1", [Said("x", "x")])
+            assert h.installed("n1", [Reported("x", "x")])
         else:
             deliver(h, "n1", "x")
         publish(h, "n1", "y")
@@ -220,7 +219,7 @@ class Post:
     def send(self, *lines: bytes) -> list[bytes]:
         self.got.clear()
         for line in lines:
-            self.network.route(Parcel("n1", "n2", line))
+            self.network.route(("n1", "n2"), line)
         return [line for _, line in self.got]
 
 
@@ -244,7 +243,7 @@ def test_links() -> None:
     assert [line for _, line in post.got] == [b"h", b"e", b"f", b"g", b"d", b"d", b"b", b"a"]
     assert net.replay("n1") == 0
     post.down.add("n2")
-    assert post.send(b"i") == [] and net.counts.lost == 2
+    assert post.send(b"i") == [] and net.counts["lost"] == 2
     assert "hold n1 -> n2" in post.notes and "replay 8 messages" in post.notes
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from whence.audit.conform.store import Load, record
+from whence.audit.conform.store import StoreLoad, record
 from whence.audit.history import check
 from whence.audit.history.story import story
 from whence.cli import main
@@ -64,13 +64,13 @@ def node(tmp_path: Path, shared: bool) -> list[str]:
 
 
 def test_a_store_with_one_copy(tmp_path: Path) -> None:
-    report = check(asyncio.run(record(node(tmp_path, True), Load(txns=10, delay_s=0.01, timeout_s=90))))
+    report = check(asyncio.run(record(node(tmp_path, True), StoreLoad(txns=10, delay_s=0.01, timeout_s=90))))
     assert report.levels == {"RC": True, "RA": True, "TCC": True}
     assert report.transactions == 60
 
 
 def test_a_store_that_copies_in_any_order(tmp_path: Path) -> None:
-    report = check(asyncio.run(record(node(tmp_path, False), Load(txns=40, keys=3, delay_s=0.3, timeout_s=90))))
+    report = check(asyncio.run(record(node(tmp_path, False), StoreLoad(txns=40, keys=3, delay_s=0.3, timeout_s=90))))
     assert not report.levels["TCC"], story(report)
 
 
@@ -81,4 +81,4 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 def test_a_store_that_dies(tmp_path: Path) -> None:
     with pytest.raises(AdapterError, match="ended with exit code 3"):
-        asyncio.run(record([sys.executable, "-c", "import sys; sys.exit(3)"], Load()))
+        asyncio.run(record([sys.executable, "-c", "import sys; sys.exit(3)"], StoreLoad()))

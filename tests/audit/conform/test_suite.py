@@ -14,18 +14,18 @@ import pytest
 from tests.audit.conform.broken import MISTAKES
 from tests.audit.conform.mistakes import FOUND_BY
 from tests.long import few
-from whence.audit.conform import FAIL, NOT_SUPPORTED, PASS, SCENARIOS, Report, Settings, run_suite
+from whence.audit.conform import FAIL, NOT_SUPPORTED, PASS, SCENARIOS, ConformReport, ConformSettings, run_suite
 from whence.audit.judge import judge
 from whence.audit.trace import read
 
 ROOT = Path(__file__).parents[3]
 PYTHON = sys.executable
 EXAMPLE = [PYTHON, str(ROOT / "examples" / "conform_vector.py")]
-OURS = [PYTHON, "-m", "whence", "adapter"]
+OURS = [PYTHON, "-m", "whence", "conform", "--adapter"]
 
-PATIENT = Settings(timeout_s=90, hold_s=3, start_s=120)
+PATIENT = ConformSettings(timeout_s=90, hold_s=3, start_s=120)
 """For systems that pass. How busy the machine is must not matter."""
-IMPATIENT = Settings(timeout_s=15, hold_s=3, start_s=120)
+IMPATIENT = ConformSettings(timeout_s=15, hold_s=3, start_s=120)
 """For systems of which something is waited for in vain."""
 
 ALWAYS = ("no-merge", "reuse-id", "no-dedupe", "no-repair", "stuck-joiner", "forgetful-merge")
@@ -38,13 +38,15 @@ FOUND_IN_OURS = {
 }
 
 
-def together(*suites: tuple[list[str], Settings, tuple[str, ...], Path | None]) -> list[Report]:
+def together(*suites: tuple[list[str], ConformSettings, tuple[str, ...], Path | None]) -> list[ConformReport]:
     """Many suites, five at a time: they mostly wait."""
 
-    async def main() -> list[Report]:
+    async def main() -> list[ConformReport]:
         room = asyncio.Semaphore(5)
 
-        async def one(command: list[str], settings: Settings, only: tuple[str, ...], trace: Path | None) -> Report:
+        async def one(
+            command: list[str], settings: ConformSettings, only: tuple[str, ...], trace: Path | None
+        ) -> ConformReport:
             async with room:
                 return await run_suite(command, settings, only, trace)
 
@@ -54,7 +56,7 @@ def together(*suites: tuple[list[str], Settings, tuple[str, ...], Path | None]) 
 
 
 @pytest.fixture(scope="module")
-def broken(request: pytest.FixtureRequest) -> dict[str, Report]:
+def broken(request: pytest.FixtureRequest) -> dict[str, ConformReport]:
     """The mistakes that are asked for, under the scenario that is for each, or under all."""
     asked: dict[str, tuple[str, ...]] = {}
     for item in request.session.items:
@@ -67,12 +69,12 @@ def broken(request: pytest.FixtureRequest) -> dict[str, Report]:
     return dict(zip(asked, together(*suites), strict=True))
 
 
-def verdicts(report: Report) -> dict[str, str]:
+def verdicts(report: ConformReport) -> dict[str, str]:
     assert report.error is None, report.error
     return {v.scenario: v.verdict for v in report.verdicts}
 
 
-def why(report: Report) -> str:
+def why(report: ConformReport) -> str:
     return "\n".join(f"{v.scenario}: {v.verdict}: {reason}" for v in report.verdicts for reason in v.reasons)
 
 
@@ -82,7 +84,7 @@ def test_every_mistake_has_its_scenario_and_every_scenario_its_mistake() -> None
 
 
 @pytest.mark.parametrize("mistake", few([*ALWAYS, *sorted(set(MISTAKES) - set(ALWAYS))], len(ALWAYS)))
-def test_a_mistake_is_found_by_its_scenario(broken: dict[str, Report], mistake: str) -> None:
+def test_a_mistake_is_found_by_its_scenario(broken: dict[str, ConformReport], mistake: str) -> None:
     scenario, said = FOUND_BY[mistake]
     report = broken[mistake]
     assert verdicts(report)[scenario] == FAIL and not report.ok
@@ -91,7 +93,7 @@ def test_a_mistake_is_found_by_its_scenario(broken: dict[str, Report], mistake: 
 
 
 @pytest.mark.parametrize("mistake", few(BY_NO_OTHER, 1))
-def test_and_by_no_other(broken: dict[str, Report], mistake: str) -> None:
+def test_and_by_no_other(broken: dict[str, ConformReport], mistake: str) -> None:
     failed = [scenario for scenario, verdict in verdicts(broken[mistake]).items() if verdict == FAIL]
     assert failed == [FOUND_BY[mistake][0]], why(broken[mistake])
 
@@ -141,7 +143,7 @@ def test_another_language_and_a_system_that_claims_less() -> None:
     assert "needs restart, which the system does not claim" in why(report)
 
 
-def test_nothing_of_it_is_left(broken: dict[str, Report]) -> None:
+def test_nothing_of_it_is_left(broken: dict[str, ConformReport]) -> None:
     """No process of this user still runs one of the nodes above."""
     mine = (b"broken.py", b"conform_vector.py")
     for proc in Path("/proc").glob("[0-9]*/cmdline") if Path("/proc").exists() else ():

@@ -116,6 +116,14 @@ def test_cobra_is_a_folder(tmp_path: Path) -> None:
         ("a.bincode", b"\xff" * 200, "is longer than the rest of the file"),
         ("a", "hello", "begins no format known here"),
         ("a.txt", b"\xff\xfe\x00", "no text"),
+        ("a.txt", f"w({'9' * 5000},1,0,0)\n", "a.txt: cannot be read: Exceeds the limit"),
+        ("a.json", "[" * 100_000, "a.json: nested too deeply"),
+        ("a.edn", "[" * 100_000, "a.edn: nested too deeply"),
+        ("a.json", '[{"type": "ok", "process": 0, "value": [["r", 1, NaN]]}]', "a.json, line 1: .* is not"),
+        ("a.json", '[{"type": "ok", "process": 0, "value": [["r", 1, [[1]]]]}]', "a.json, line 1: .* is not"),
+        ("a.json", '[{"type": "ok", "process": 0, "value": 7}]', "a.json, line 1: 7 is not"),
+        ("a.json", '[[{"events": [{"Read": {"variable": 1, "version": NaN}}], "committed": true}]]', "neither"),
+        ("a.parquet", b"PAR1 and nothing else", "no Parquet file"),
     ],
 )
 def test_bad_input_is_named(tmp_path: Path, name: str, content: str | bytes, told: str) -> None:
@@ -138,7 +146,7 @@ def notes_of(tmp_path: Path, text: str) -> list[str]:
 
 def test_a_value_written_twice_is_named(tmp_path: Path) -> None:
     notes = notes_of(tmp_path, "w(1,1,0,0)\nw(1,1,1,1)\nr(1,1,2,2)\n")
-    assert "a.txt, line 2: (1, 1) is written twice" in notes[0] and "transaction 0 of session 0 is taken" in notes[0]
+    assert "a.txt, line 2: (1, 1) is written twice" in notes[0] and "the first is taken" in notes[0]
 
 
 def test_loading_transactions(tmp_path: Path) -> None:

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from tests.audit.history import cases
-from whence.audit.history import Report, check
-from whence.audit.history.elle import read_array
+from whence.audit.history import HistoryReport, check
+from whence.audit.history.formats import read_jepsen
 
 
-def checked(*txns: tuple[int, list[list[object]]]) -> Report:
+def checked(*txns: tuple[int, list[list[object]]]) -> HistoryReport:
     rows = [{"type": "ok", "process": p, "f": "txn", "value": ops} for p, ops in txns]
-    history = read_array(Path("lists"), list(rows))
+    history = read_jepsen(Path("lists"), enumerate(rows, 1))
     report = check(history)
     cases.judged(history, report)
     return report

@@ -1,9 +1,16 @@
-"""Our own orders: registers replicated over each of them, and what their clients saw."""
+"""Our own orders: registers replicated over each of them, and what their clients saw.
+
+Every process owns one register, which only it writes: publishing an event writes it, delivering one applies it. A
+client at each process reads, after every delivery, the register that changed and then all it has seen so far. With one
+writer a register there are no concurrent writes of a key, so causal delivery without gaps makes the history causally
+consistent (TCC); with less, an effect is read without its cause.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from typing import Literal, NamedTuple
 
 import pytest
 
@@ -11,12 +18,42 @@ import whence
 from tests.audit.history import cases
 from tests.lab.sim.runs import simulate
 from tests.live.net.live import collect, fast, run
-from whence.audit.history import History, check
+from whence.audit.history import History, Op, Transaction, check
 from whence.audit.history.levels import TRANSACTIONAL
-from whence.audit.history.replicas import Happened, client_history
+from whence.audit.history.model import settle
 from whence.audit.history.story import story
 from whence.audit.trace import MemoryTrace, Row
 from whence.testing import MemoryNetwork
+
+
+class Happened(NamedTuple):
+    """A step of one process, in the order of its steps."""
+
+    process: str
+    kind: Literal["publish", "deliver"]
+    event: str
+    origin: str
+
+
+def client_history(steps: Iterable[Happened], file: str) -> History:
+    """What clients saw: a session for each process, a transaction for each step."""
+    registers: dict[str, dict[str, str]] = {}
+    written: set[str] = set()
+    txns: list[Transaction] = []
+    for step in steps:
+        mine = registers.setdefault(step.process, {})
+        txn = Transaction(step.process, str(len(txns)), recorded=len(txns))
+        if step.kind == "publish":
+            txn.ops.append(Op(True, step.origin, step.event))
+            written.add(step.event)
+        mine[step.origin] = step.event
+        if step.kind == "deliver" and step.origin != step.process:
+            names = dict.fromkeys([step.origin, *mine])
+            txn.ops += [Op(False, name, mine[name]) for name in names]
+        if txn.ops:
+            txns.append(txn)
+    return settle(file, txns)
+
 
 SCENARIO = """
 members = 6

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.audit.history import cases
 from whence.audit.history import check
-from whence.audit.history.elle import read_edn
+from whence.audit.history.formats import read_edn
 from whence.audit.history.levels import TRANSACTIONAL
 
 
@@ -29,4 +29,4 @@ def test_read_atomic_has_only_its_own_edges() -> None:
 
 def test_an_indeterminate_transaction_that_was_read_has_committed() -> None:
     text = "{:type :info :process 0 :value [[:append 1 1]]} {:type :ok :process 1 :value [[:r 1 [1]]]}"
-    assert check(read_edn(Path("a.edn"), text)).holds
+    assert check(read_edn(Path("a.edn"), text.encode())).holds

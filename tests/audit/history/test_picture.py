@@ -11,15 +11,15 @@ import pytest
 
 from tests.audit.history.cases import DATA, PATTERNS, WHY_SKIPPED
 from whence.audit.history import check
+from whence.audit.history.formats import read_text
 from whence.audit.history.picture import page, svg
-from whence.audit.history.plain import read_text
 from whence.audit.history.story import shiviz
 from whence.cli import main
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_every_pattern_is_drawn_or_told(pattern: str) -> None:
-    history = read_text(Path("a.txt"), "\n".join(PATTERNS[pattern][0].split()))
+    history = read_text(Path("a.txt"), "\n".join(PATTERNS[pattern][0].split()).encode())
     report = check(history)
     found = report.counterexample()
     assert found is not None
@@ -40,7 +40,7 @@ def test_every_pattern_is_drawn_or_told(pattern: str) -> None:
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_a_log_for_shiviz(pattern: str) -> None:
     """Vector clocks that know session order and reads-from, each event once."""
-    history = read_text(Path("a.txt"), "\n".join(PATTERNS[pattern][0].split()))
+    history = read_text(Path("a.txt"), "\n".join(PATTERNS[pattern][0].split()).encode())
     report = check(history)
     found = report.counterexample()
     assert found is not None
@@ -64,7 +64,7 @@ def test_a_log_for_shiviz(pattern: str) -> None:
 
 def test_a_page_holds_no_markup_of_the_history() -> None:
     """Keys and file names come from the input."""
-    history = read_text(Path("<script>alert(1).txt"), "\n".join(PATTERNS["COConflictAO"][0].split()))
+    history = read_text(Path("<script>alert(1).txt"), "\n".join(PATTERNS["COConflictAO"][0].split()).encode())
     text = page([check(history)])
     assert "<script>" not in text and "&lt;script&gt;" in text
 
@@ -81,7 +81,7 @@ def test_the_command_writes_it(tmp_path: Path, capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_the_order_of_lines_of_different_sessions_does_not_matter(pattern: str) -> None:
     lines = PATTERNS[pattern][0].split()
-    before = check(read_text(Path("a.txt"), "\n".join(lines)))
+    before = check(read_text(Path("a.txt"), "\n".join(lines).encode()))
     for seed in range(5):
         rng = Random(f"{pattern}/{seed}")
         sessions: dict[str, list[str]] = {}
@@ -93,7 +93,7 @@ def test_the_order_of_lines_of_different_sessions_does_not_matter(pattern: str) 
             mixed.append(sessions[name].pop(0))
             if not sessions[name]:
                 del sessions[name]
-        after = check(read_text(Path("a.txt"), "\n".join(mixed)))
+        after = check(read_text(Path("a.txt"), "\n".join(mixed).encode()))
         assert (after.levels, after.patterns) == (before.levels, before.patterns), mixed
 
 

@@ -11,22 +11,22 @@ from random import Random
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from whence.audit.history import History, Txn
+from tests.audit.history.cases import transactions
+from whence.audit.history import History, Transaction
 from whence.audit.history.model import Status
 
 BORN = 0xBEBEEBEE
 """Cobra: the initial value."""
 
 
-def every(history: History) -> list[tuple[Txn, bool]]:
+def every(history: History) -> list[tuple[Transaction, bool]]:
     """All transactions, the aborted ones before the others of their session, and whether each committed."""
-    there = [(txn, False) for txn in history.aborted] + [(txn, True) for txn in history.txns()]
-    return sorted(there, key=lambda each: int(each[0].session))
+    return sorted(transactions(history), key=lambda each: int(each[0].session))
 
 
-def mixed(history: History, rng: Random) -> Iterator[tuple[Txn, bool]]:
+def mixed(history: History, rng: Random) -> Iterator[tuple[Transaction, bool]]:
     """The same, sessions in turns as they come."""
-    sessions: dict[str, list[tuple[Txn, bool]]] = {}
+    sessions: dict[str, list[tuple[Transaction, bool]]] = {}
     for txn, good in every(history):
         sessions.setdefault(txn.session, []).append((txn, good))
     while sessions:
@@ -36,8 +36,8 @@ def mixed(history: History, rng: Random) -> Iterator[tuple[Txn, bool]]:
             del sessions[name]
 
 
-def by_session(history: History) -> list[list[tuple[Txn, bool]]]:
-    found: dict[str, list[tuple[Txn, bool]]] = {}
+def by_session(history: History) -> list[list[tuple[Transaction, bool]]]:
+    found: dict[str, list[tuple[Transaction, bool]]] = {}
     for txn, good in every(history):
         found.setdefault(txn.session, []).append((txn, good))
     return list(found.values())
@@ -54,7 +54,7 @@ def text(history: History, rng: Random) -> str:
 
 
 def awdit(history: History, rng: Random) -> str | None:
-    if history.aborted or any(op.value is None for txn in history.txns() for op in txn.ops):
+    if any(not good or any(op.value is None for op in txn.ops) for txn, good in every(history)):
         return None  # it has no initial value, and nothing that aborts
     sessions = [
         "\n---\n".join("\n".join(f"{'rw'[op.write]} {op.key} {op.value}" for op in txn.ops) for txn, _ in session)
@@ -110,7 +110,7 @@ def bincode(history: History, rng: Random) -> bytes:
 
 def jepsen(history: History, rng: Random) -> Iterator[dict[str, object]]:
     """Operations as Jepsen records them: an invocation, then its completion."""
-    write = "append" if history.lists else "w"
+    write = "w" if history.lists is None else "append"
     for txn, good in mixed(history, rng):
         seen = [[write if op.write else "r", op.key, op.value] for op in txn.ops]
         asked = [[kind, key, value if kind == write else None] for kind, key, value in seen]
@@ -141,14 +141,14 @@ def parquet(history: History, path: Path, rng: Random) -> None:
     for txn, good in every(history):
         number = counted[txn.session] = counted.get(txn.session, -1) + 1
         for at, op in enumerate(txn.ops):
-            value = [op.value] if history.lists and op.write else op.value
+            value = [op.value] if history.lists is not None and op.write else op.value
             status = Status.COMMITTED if good else Status.ABORTED
-            kind = "r" if not op.write else "a" if history.lists else "w"
+            kind = "r" if not op.write else "w" if history.lists is None else "a"
             rows.append((txn.session, number, at, kind, op.key, value, str(status)))
     rng.shuffle(rows)
     names = ("session", "txn", "op", "kind", "key", "value", "status")
     columns = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
-    value_type = pa.list_(pa.int64()) if history.lists else pa.int64()
+    value_type = pa.list_(pa.int64()) if history.lists is not None else pa.int64()
     pq.write_table(pa.table(columns | {"value": pa.array(columns["value"], value_type)}), path)
 
 
@@ -190,12 +190,12 @@ def write(history: History, folder: Path, name: str, rng: Random) -> list[Path]:
     """The history in every format that can hold it; returns the paths."""
     made = [folder / f"{name}.parquet"]
     parquet(history, made[0], rng)
-    for ending, writer in (LISTS if history.lists else REGISTERS).items():
+    for ending, writer in (REGISTERS if history.lists is None else LISTS).items():
         content = writer(history, rng)
         if content is not None:
             made.append(folder / f"{name}{ending}")
             made[-1].write_bytes(content if isinstance(content, bytes) else content.encode())
-    if not history.lists:
+    if history.lists is None:
         made.append(folder / f"{name}-cobra")
         cobra(history, made[-1])
     return made

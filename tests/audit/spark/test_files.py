@@ -297,7 +297,7 @@ def wrong_inputs(place: Path) -> Iterator[tuple[list[object], str]]:
     yield [place / "empty", "--out", place / "out"], "no trace in this directory"
     yield [place / "good", "--out", place / "file"], "is a file"
     yield [place / "good", "--out", place / "out", "--parser", "x"], "--format shiviz"
-    yield [place / "good", "--out", place / "out", "--metrics"], "not with --engine local"
+    yield [place / "good", "--out", place / "out", "--measure"], "leave --engine local out"
     yield [place / "good" / "t.jsonl", "--out", place / "out"], "t.jsonl: empty file"
 
 

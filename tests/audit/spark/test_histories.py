@@ -1,4 +1,4 @@
-"""Client histories on Spark: many side by side and one spread, against the reference form."""
+"""Client histories on Spark: many side by side and one spread, against one process."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tests.audit.spark.session import spark  # noqa: F401
 from tests.long import few
 from whence.audit.history import History, check, read
 from whence.audit.history.levels import TRANSACTIONAL
+from whence.audit.history.model import NOTHING
 from whence.audit.history.recheck import recheck
-from whence.audit.history.save import rows
 from whence.audit.history.verify import verify
 from whence.audit.spark import histories
 from whence.cli import main
@@ -31,7 +31,7 @@ SCHEMA = "history string, session string, txn long, op long, kind string, key lo
 def table(spark: SparkSession, found: dict[str, History]) -> DataFrame:  # noqa: F811
     made = []
     for name, history in found.items():
-        for op, (session, txn, kind, key, value) in enumerate(rows(history)):
+        for op, (session, txn, kind, key, value) in enumerate(history.rows()):
             made.append((name, session, txn, op, kind, key, value))
     Random(1).shuffle(made)
     return spark.createDataFrame(made, SCHEMA)
@@ -47,7 +47,7 @@ def verdicts(checked: histories.Checked) -> dict[str, dict[str, bool]]:
 def test_many_side_by_side(spark: SparkSession) -> None:  # noqa: F811
     rng = Random(30)
     found = {f"h{n}": cases.generated(rng, 6, 3, 3, 3) for n in range(60)}
-    found = {name: history for name, history in found.items() if history.operations}
+    found = {name: history for name, history in found.items() if history.key.size}
     checked = histories.check(table(spark, found), TRANSACTIONAL, certificate=True)
     assert verdicts(checked) == {name: check(history, TRANSACTIONAL).levels for name, history in found.items()}
     orders: dict[str, list[Any]] = {}
@@ -55,24 +55,20 @@ def test_many_side_by_side(spark: SparkSession) -> None:  # noqa: F811
         orders.setdefault(row["history"], [row["level"]]).append((row["session"], row["txn"]))
     assert orders
     for name, (level, *order) in orders.items():
-        assert verify(rows(found[name]), order, level) is None
+        assert verify(found[name].rows(), order, level) is None
     for row in checked.findings.where("finding is not null").collect():
         told = json.loads(row["finding"])
         if told["edges"] or told["read"] is not None:
-            assert recheck(rows(found[row["history"]]), told) is None
+            assert recheck(found[row["history"]].rows(), told) is None
 
 
 @pytest.mark.parametrize("number", few([2, 1, 0, 3], 2))
 def test_one_is_spread(spark: SparkSession, number: int) -> None:  # noqa: F811
     """By session, by key, by blocks of sessions; in one block and in one for each session."""
     rng = Random(40 + number)
-    history = cases.generated(rng, 60, 5, 6, 4)
-    if number < 3:
-        cases.repaired(history)
+    history = cases.generated(rng, 60, 5, 6, 4, repair=number < 3)
     if number == 1:  # one stale read
-        txn = next(t for t in reversed(list(history.txns())) if any(not op.write for op in t.ops))
-        at = next(i for i, op in enumerate(txn.ops) if not op.write)
-        txn.ops[at] = txn.ops[at]._replace(value=None)
+        history.value[[i for i in range(history.key.size) if not history.write[i]][-1]] = NOTHING
     before, histories.BLOCK_BYTES = histories.BLOCK_BYTES, 1 if number == 2 else histories.BLOCK_BYTES  # type: ignore[misc]
     try:
         checked = histories.check(table(spark, {"h": history}).drop("history"), TRANSACTIONAL, certificate=True)
@@ -83,9 +79,9 @@ def test_one_is_spread(spark: SparkSession, number: int) -> None:  # noqa: F811
     order = [(row["session"], row["txn"], row["level"]) for row in checked.order.orderBy("position").collect()]
     assert bool(order) == wanted["RC"]
     if order:
-        assert verify(rows(history), [(s, t) for s, t, _ in order], order[0][2]) is None
+        assert verify(history.rows(), [(s, t) for s, t, _ in order], order[0][2]) is None
     for row in checked.findings.where("finding is not null").collect():
-        assert recheck(rows(history), json.loads(row["finding"])) is None
+        assert recheck(history.rows(), json.loads(row["finding"])) is None
 
 
 @pytest.mark.parametrize("number", few([3, 0, 1, 2], 2))
@@ -95,7 +91,7 @@ def test_lists_are_spread(spark: SparkSession, number: int) -> None:  # noqa: F8
     while True:
         history = cases.generated_lists(rng, 60, 5, 6, 4)
         wanted = check(history, TRANSACTIONAL)
-        if wanted.levels["RC"] is (number % 2 == 0) and history.operations > 60:
+        if wanted.levels["RC"] is (number % 2 == 0) and history.key.size > 60:
             break
     df = spark.createDataFrame(arrow("h", history)).drop("history")
     checked = histories.check(df, TRANSACTIONAL, certificate=True)
@@ -116,7 +112,7 @@ def texts(history: History) -> list[list[Any]]:
     """Rows of a history of lists with strings as keys and values."""
     return [
         [s, t, kind, str(key), [str(each) for each in value] if isinstance(value, list) else str(value)]
-        for s, t, kind, key, value in rows(history)
+        for s, t, kind, key, value in history.rows()
     ]
 
 
@@ -142,7 +138,7 @@ def test_recorded_histories(spark: SparkSession, large: bool) -> None:  # noqa: 
             continue
         path = cases.DATA / name
         history = read(path / "history.bincode" if (path / "history.bincode").exists() else path)
-        shape = (history.lists, "CM" in each["expected"])
+        shape = (history.lists is not None, "CM" in each["expected"])
         tables.setdefault(shape, []).append(arrow(name, history))
     assert sum(map(len, tables.values())) > (20 if large else 90)
     for (_, single), those in tables.items():
@@ -156,12 +152,18 @@ def test_recorded_histories(spark: SparkSession, large: bool) -> None:  # noqa: 
 def arrow(name: str, history: History) -> pa.Table:
     """As a table of strings: keys and values of recorded histories are of any kind."""
     made = []
-    for op, (session, txn, kind, key, value) in enumerate(rows(history)):
-        told = [str(each) for each in (value if isinstance(value, list) else [value])] if history.lists else value
-        made.append((name, session, txn, op, kind, str(key), told if history.lists or told is None else str(told)))
+    for op, (session, txn, kind, key, value) in enumerate(history.rows()):
+        told = (
+            [str(each) for each in (value if isinstance(value, list) else [value])]
+            if history.lists is not None
+            else value
+        )
+        made.append(
+            (name, session, txn, op, kind, str(key), told if history.lists is not None or told is None else str(told))
+        )
     names = ("history", "session", "txn", "op", "kind", "key", "value")
     columns = dict(zip(names, map(list, zip(*made, strict=True)), strict=True))
-    kind_of_value = pa.list_(pa.string()) if history.lists else pa.string()
+    kind_of_value = pa.list_(pa.string()) if history.lists is not None else pa.string()
     return pa.table(columns | {"value": pa.array(columns["value"], kind_of_value)})
 
 

@@ -19,17 +19,15 @@ from tests.audit.history import cases
 from tests.audit.spark.cluster import WAIT, Cluster
 from whence.audit.history import check
 from whence.audit.history.levels import TRANSACTIONAL
-from whence.audit.history.save import rows
 
 pytestmark = pytest.mark.long  # one of few rows: test_histories.py
 
 
 def test_a_worker_is_killed_in_mid_job(tmp_path: Path) -> None:
     rng = Random(50)
-    history = cases.generated(rng, 4000, 12, 300, 6)
-    cases.repaired(history)
+    history = cases.generated(rng, 4000, 12, 300, 6, repair=True)
     names = ("session", "txn", "op", "kind", "key", "value")
-    made = [dict(zip(names, (s, t, op, k, x, v), strict=True)) for op, (s, t, k, x, v) in enumerate(rows(history))]
+    made = [dict(zip(names, (s, t, op, k, x, v), strict=True)) for op, (s, t, k, x, v) in enumerate(history.rows())]
     pq.write_table(pa.Table.from_pylist(made), tmp_path / "h.parquet")
     (tmp_path / "cluster").mkdir()
     with ExitStack() as stack:

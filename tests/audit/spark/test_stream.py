@@ -456,8 +456,11 @@ def test_a_watcher_that_is_killed_and_another_that_goes_on(
         sys.executable,
         "-m",
         "whence",
-        "watch",
+        "audit",
         str(trace),
+        "--out",
+        str(trace / ".watch"),
+        "--follow",
         "--json",
         "--memory",
         "1g",
@@ -485,7 +488,7 @@ def test_a_watcher_that_is_killed_and_another_that_goes_on(
     assert first.keys() & {"batch", "violation"}
     handlers = [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)]
     try:
-        assert main(["watch", str(trace), "--once", "--json"]) == 1
+        assert main(["audit", str(trace), "--out", str(trace / ".watch"), "--follow", "--once", "--json"]) == 1
     finally:
         for number, handler in zip((signal.SIGINT, signal.SIGTERM), handlers, strict=True):
             signal.signal(number, handler)
@@ -553,7 +556,7 @@ def test_what_only_the_end_shows_counts(
     (tmp_path / "a.jsonl").write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in (unknown, left)))
     handlers = [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)]
     try:
-        assert main(["watch", str(tmp_path), "--once"]) == 1
+        assert main(["audit", str(tmp_path), "--out", str(tmp_path / "out"), "--follow", "--once"]) == 1
     finally:
         for number, handler in zip((signal.SIGINT, signal.SIGTERM), handlers, strict=True):
             signal.signal(number, handler)
@@ -563,9 +566,10 @@ def test_what_only_the_end_shows_counts(
 
 
 def test_watch_says_what_is_wrong_with_its_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["watch", str(tmp_path / "nowhere")]) == 2
+    follow = ["--out", str(tmp_path / "out"), "--follow"]
+    assert main(["audit", str(tmp_path / "nowhere"), *follow]) == 2
     assert "no such directory" in capsys.readouterr().err
-    assert main(["watch", str(tmp_path), "--once"]) == 2
+    assert main(["audit", str(tmp_path), *follow, "--once"]) == 2
     assert "no trace in this directory" in capsys.readouterr().err
 
 

@@ -181,7 +181,7 @@ def test_killed_and_interrupted_it_goes_on(spark: SparkSession, runners: str, tm
     grid, out = load_grid(tmp_path / "g.toml"), tmp_path / "out"
     place = Path(sys.modules[runners].__file__ or "").parent
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(place), os.environ.get("PYTHONPATH", "")])}
-    arguments = ["sweep", str(tmp_path / "g.toml"), "--out", str(out), "--master", "local[2]", "--memory", "1g"]
+    arguments = ["sweep", str(tmp_path / "g.toml"), "--out", str(out), "--master", "local[2]"]
     code = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
     code += "from whence.cli import main; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", code, *arguments]

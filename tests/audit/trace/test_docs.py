@@ -55,4 +55,4 @@ def test_the_programs_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     assert capsys.readouterr().out.splitlines()[2] == "a#1 2 deliver 0:0.0.1:1@a#1"
     exec(visualise, names)
     assert (tmp_path / "run.log").read_text().count("\n") == 2 + 2 * 3
-    assert [row.reason for row in names["rows"]] == ["started"]  # type: ignore[attr-defined]
+    assert [record.event for record in names["log"].records] == ["started"]  # type: ignore[attr-defined]

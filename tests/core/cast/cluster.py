@@ -10,7 +10,6 @@ from whence.core.cast import (
     CastConfig,
     CastMessage,
     CastOutput,
-    CastSend,
     Dissemination,
     First,
     Item,
@@ -19,8 +18,8 @@ from whence.core.cast import (
     News,
     make,
 )
-from whence.core.cast.base import NEVER_WAKE
-from whence.core.clock import Digest, MemberId, member_id
+from whence.core.cast.messages import NEVER_WAKE
+from whence.core.clock import Digest, MemberId, Send, member_id
 
 ROUND = 1_000_000
 
@@ -71,7 +70,7 @@ class Cluster:
 
     def carry_out(self, me: MemberId, outputs: list[CastOutput]) -> None:
         for o in outputs:
-            if isinstance(o, CastSend):
+            if isinstance(o, Send):
                 if self.rng.random() >= self.loss and not self.cut(me, o.to):
                     self.count += 1
                     heapq.heappush(self.heap, (self.now + self.latency, self.count, me, o.to, o.message))

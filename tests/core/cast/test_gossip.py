@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.core.cast.cluster import ROUND, Cluster, config, names, news
-from whence.core.cast import CastSend, EttbGossip, First, Gossip, Heard, MemberUp, Subscribe, Welcome, make
-from whence.core.cast.base import NEVER_WAKE, CastOutput
-from whence.core.clock import Digest, Frame
+from whence.core.cast import EttbGossip, First, Gossip, Heard, MemberUp, Subscribe, Welcome, make
+from whence.core.cast.messages import NEVER_WAKE, CastOutput
+from whence.core.clock import Digest, Frame, Send
 from whence.errors import ConfigError
 
 IDS = names(8)
@@ -29,7 +29,7 @@ def alone(**fields: object) -> EttbGossip:
 
 
 def gossips(outputs: list[CastOutput]) -> list[tuple[str, Gossip]]:
-    return [(o.to, o.message) for o in outputs if isinstance(o, CastSend) and isinstance(o.message, Gossip)]
+    return [(o.to, o.message) for o in outputs if isinstance(o, Send) and isinstance(o.message, Gossip)]
 
 
 def message_of(outputs: list[CastOutput]) -> Gossip:
@@ -234,14 +234,14 @@ def test_eager_without_anybody_counts_what_only_repair_can_spread() -> None:
 
 def test_joining_through_a_contact() -> None:
     node = make(D, config(max_welcome=3), random.Random(1))
-    assert node.start([A], 0, False) == [CastSend(A, Subscribe(3))]
+    assert node.start([A], 0, False) == [Send(A, Subscribe(3))]
     first, *rest = node.wake(node.wake_at, None)  # no answer yet: ask again
-    assert (first, rest) == (CastSend(A, Subscribe(3)), [])
+    assert (first, rest) == (Send(A, Subscribe(3)), [])
     contact = alone(max_welcome=3)
     contact.remove(D)
     up, answer = contact.receive(D, Subscribe(3), 1)
     assert up == MemberUp(D)
-    assert isinstance(answer, CastSend) and isinstance(answer.message, Welcome) and answer.to == D
+    assert isinstance(answer, Send) and isinstance(answer.message, Welcome) and answer.to == D
     sample = [m for m, _ in answer.message.members]
     assert sample[0] == A and len(set(sample)) == 3 and D not in sample
     assert node.receive(A, answer.message, 2) == [MemberUp(m) for m in sample]

@@ -8,12 +8,21 @@ from collections import Counter
 import pytest
 
 from tests.core.cast.cluster import ROUND, Cluster, config, names, news
-from whence.core.cast import CastSend, First, Gossip, Item, MemberUp, make
-from whence.core.cast.base import NEVER_WAKE, CastOutput
-from whence.core.cast.messages import CastMessage, Disconnect, Graft, IHave, Neighbor, NeighborReply, Prune
+from whence.core.cast import First, Gossip, Item, MemberUp, make
+from whence.core.cast.messages import (
+    NEVER_WAKE,
+    CastMessage,
+    CastOutput,
+    Disconnect,
+    Graft,
+    IHave,
+    Neighbor,
+    NeighborReply,
+    Prune,
+)
 from whence.core.cast.overlay import SPARE
 from whence.core.cast.tree import REQUESTS, TreeCast
-from whence.core.clock import MemberId
+from whence.core.clock import MemberId, Send
 from whence.errors import BadMessage, TooLarge
 
 IDS = names(8)
@@ -69,7 +78,7 @@ def alone(**fields: object) -> TreeCast:
 
 
 def sent(outputs: list[CastOutput], kind: type[CastMessage]) -> list[tuple[MemberId, CastMessage]]:
-    return [(o.to, o.message) for o in outputs if isinstance(o, CastSend) and isinstance(o.message, kind)]
+    return [(o.to, o.message) for o in outputs if isinstance(o, Send) and isinstance(o.message, kind)]
 
 
 def targets(outputs: list[CastOutput], kind: type[CastMessage] = Gossip) -> list[MemberId]:

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from tests.core.cast.cluster import ROUND, Cluster, config, names, news
 from whence.core.cast import CastConfig, Gossip, MemberDown, MemberUp, Subscribe, Welcome, make, sizing
-from whence.core.cast.base import DOWN_REASONS, CastOutput
 from whence.core.cast.gossip import EttbGossip
-from whence.core.cast.messages import parts
+from whence.core.cast.messages import DOWN_REASONS, CastOutput, parts
 from whence.core.cast.views import LATE, PartialView
 from whence.core.clock import MemberId, member_id
 

@@ -287,7 +287,8 @@ def test_a_body_that_no_application_can_read_is_neither_delivered_nor_kept_nor_f
     bent.check()  # the header of the list is right: the wire lets it pass
     for name in ("m1#1", "m2#1"):
         out = net.feed(name, ports.Received("m0#1", Gossip((bent,), (1,))))
-        assert [type(o) for o in out] == [ports.CutOff] and out[0].error.startswith("BadFrame: frame ")
+        assert [type(o) for o in out] == [ports.CutOff, ports.MemberDown]
+        assert out[0].error.startswith("BadFrame: frame ")
         assert good.key not in net.apps[name].member.ordering.buffer
         assert [o for o in net.feed(name, ports.Received("m3#1", Gossip((good,), (1,)))) if type(o) is ports.Deliver]
 

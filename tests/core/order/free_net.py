@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import random
 
-from whence.core.clock import FreeFrame, MemberId
+from whence.core.clock import FreeFrame, MemberId, Send
 from whence.core.order.config import OrderConfig
 from whence.core.order.contract import Contract
 from whence.core.order.layer import OrderContext
-from whence.core.order.outputs import Deliver, Dropped, GaveUp, Moved, OrderOutput, OrderSend, Published
+from whence.core.order.outputs import Deliver, Dropped, GaveUp, Moved, OrderOutput, Published
 from whence.core.order.probabilistic import ProbabilisticOrdering
 
 MS = 1_000_000
@@ -140,10 +140,10 @@ class FreeNet:
 
     def answer(self, asker: Process, out: list[OrderOutput]) -> None:
         for o in out:
-            if isinstance(o, OrderSend):
+            if isinstance(o, Send):
                 peer = next(m for m in self.members if m.id == o.to)
                 for answer in peer.ordering.on_recover(asker.id, o.message):  # type: ignore[arg-type]
-                    assert isinstance(answer, OrderSend)
+                    assert isinstance(answer, Send)
                     asker.take(asker.ordering.on_ack_recover(peer.id, answer.message, self.now))  # type: ignore[arg-type]
 
     def digests(self) -> None:

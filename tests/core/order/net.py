@@ -8,10 +8,10 @@ import heapq
 import random
 from dataclasses import dataclass, field
 
-from whence.core.clock import Digest, Frame
+from whence.core.clock import Digest, Frame, Send
 from whence.core.order import OrderConfig, OrderContext, TicketOrdering
 from whence.core.order.messages import AckRecover, Recover
-from whence.core.order.outputs import Deliver, Dropped, GaveUp, OrderOutput, OrderSend, Published
+from whence.core.order.outputs import Deliver, Dropped, GaveUp, OrderOutput, Published
 
 MS = 1_000_000
 
@@ -99,7 +99,7 @@ class Net:
     def carry_out(self, p: Process, out: list[OrderOutput]) -> None:
         for step in out:
             match step:
-                case OrderSend():
+                case Send():
                     self.send(p.name, step.to, step.message)
                 case Deliver():
                     ids = [str(e) for e in step.frame.ids()]

@@ -7,9 +7,9 @@ import random
 import pytest
 
 from tests.core.order.net import MS, Net, config
-from whence.core.clock import NEVER, Digest, Frame, Incarnation
+from whence.core.clock import NEVER, Digest, Frame, Incarnation, Send
 from whence.core.order.messages import Recover
-from whence.core.order.outputs import OrderOutput, OrderSend
+from whence.core.order.outputs import OrderOutput
 from whence.core.order.recovery import AgingBuffer, Pursuits, RecoveryBuffer
 from whence.errors import ConfigError
 
@@ -63,7 +63,7 @@ def pursuits(recovery: str, once: bool) -> Pursuits[int]:
 
 def ask(p: Pursuits[int], now: int) -> list[str]:
     out: list[OrderOutput] = p.due(now, lambda t, i, upto: [(t, i, 1, upto)])
-    return [o.to for o in out if isinstance(o, OrderSend) and isinstance(o.message, Recover)]
+    return [o.to for o in out if isinstance(o, Send) and isinstance(o.message, Recover)]
 
 
 @pytest.mark.parametrize(("recovery", "asked"), [("R1", ["source#1"]), ("Rk", ["a#1", "b#1"])])

@@ -8,10 +8,9 @@ import random
 import pytest
 
 from tests.core.order.net import config
-from whence.core.clock import NEVER, Frame, Incarnation
+from whence.core.clock import NEVER, Frame, Incarnation, Send
 from whence.core.order import OrderContext, TicketOrdering
 from whence.core.order.messages import AckRecover, Recover
-from whence.core.order.outputs import OrderSend
 from whence.core.order.recovery import RecoveryBuffer
 from whence.core.order.sizing import (
     buffer_probability,
@@ -101,7 +100,7 @@ def test_theorem_5_2_asking_k_finds_a_living_holder(n: int, failure: float) -> N
         for i in rng.sample(range(n), k):
             if living[i]:
                 (send,) = holders[i].on_recover("me#1", Recover(1, ((0, INC, 1, 1),)))
-                assert isinstance(send, OrderSend) and isinstance(send.message, AckRecover)
+                assert isinstance(send, Send) and isinstance(send.message, AckRecover)
                 if send.message.frames == (event,):
                     answered += 1
                     break

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whence.core.clock import Digest, Frame, StampedFrame
+from whence.core.clock import Digest, Frame, Send, StampedFrame
 from whence.core.order import MECHANISMS, OrderConfig, OrderContext, SurveyConfig
 from whence.core.order.messages import StampedState, TicketState
-from whence.core.order.outputs import Deliver, Dropped, GaveUp, OrderOutput, OrderSend
+from whence.core.order.outputs import Deliver, Dropped, GaveUp, OrderOutput
 from whence.core.order.stamped import StampedOrdering
 from whence.core.order.survey.base import Message, Stamp
 from whence.core.order.survey.registry import make
@@ -162,7 +162,7 @@ def test_what_nobody_has_is_skipped_and_never_delivered(mechanism: str) -> None:
     net.pass_time(2 * PATIENCE)
     gone = [o for o in c.outputs if isinstance(o, GaveUp)]
     assert gone and c.ordering.held == {} and c.ordering.stats.skipped >= 1
-    assert [o for o in c.outputs if isinstance(o, OrderSend)] or mechanism == "interval"  # which cannot say for what
+    assert [o for o in c.outputs if isinstance(o, Send)] or mechanism == "interval"  # which cannot say for what
     assert c.receive(question) == [] and c.inversions() == []  # too late
     assert [o.reason for o in c.outputs if isinstance(o, Dropped)][-1] == "late"
     # Whoever hears of it from c waits for it, or skips it, too: the answer is in c's past only if c delivered it.

@@ -14,8 +14,9 @@ import pytest
 from tests.core.ring.walks import walk
 from tests.core.ring.world import Make, World, config
 from tests.long import few
+from whence.core.clock import Send
 from whence.core.ring import State
-from whence.core.ring.interface import Rejected, Released, RingSend
+from whence.core.ring.interface import Rejected, Released
 from whence.core.ring.messages import CLeave, NackLeave
 from whence.lab.paper.ccc11.basic import BasicRing
 from whence.lab.sim.invariants import quiet_violations, violations
@@ -53,7 +54,7 @@ def test_rule_5_a_refused_leave_is_not_repeated_at_once() -> None:
     nack = NackLeave(ring.edges.leave_nonce, ring.ctx.holder.tenure)
     outputs = ring.receive(ring.ctx.pred.member, nack, ring.told)
     assert ring.state is State.OWNER and not ring.may_publish
-    assert not [o for o in outputs if isinstance(o, RingSend) and isinstance(o.message, CLeave)]
+    assert not [o for o in outputs if isinstance(o, Send) and isinstance(o.message, CLeave)]
 
 
 def test_full_and_single_ticket() -> None:
@@ -152,7 +153,7 @@ class Net:
 
     def post(self, sender: str, outputs: list[Any]) -> None:
         for o in outputs:
-            if isinstance(o, RingSend):
+            if isinstance(o, Send):
                 self.channels[sender, o.to] = (*self.channels.get((sender, o.to), ()), o.message)
 
 

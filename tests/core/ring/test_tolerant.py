@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from tests.core.ring.scenes import ask, build, from_widest
 from tests.core.ring.world import ROUND, World, config
-from whence.core.clock import MemberId
+from whence.core.clock import MemberId, Send
 from whence.core.ring import RingConfig, State
 from whence.core.ring.config import between, distance, need_acks, need_alive
 from whence.core.ring.edge import Edge
-from whence.core.ring.interface import BecameOwner, Excluded, Granted, Lost, Rejected, Released, RingSend, Thawed
+from whence.core.ring.interface import BecameOwner, Excluded, Granted, Lost, Rejected, Released, Thawed
 from whence.core.ring.messages import (
     AckCJoin,
     AckExclude,
@@ -52,7 +52,7 @@ def test_rule_4_messages_for_another_tenure_are_dropped() -> None:
         AckUpdate(1, other.tenure, stale, 0, True),
     ):
         before = (ring.ctx.pred, ring.ctx.edge, ring.neighbours.L, ring.state)
-        sent = [o for o in ring.receive(b, m, ring.told) if isinstance(o, RingSend)]
+        sent = [o for o in ring.receive(b, m, ring.told) if isinstance(o, Send)]
         assert before == (ring.ctx.pred, ring.ctx.edge, ring.neighbours.L, ring.state)
         assert all(isinstance(o.message, Decline) for o in sent), sent  # at most: "I never had that tenure"
 
@@ -166,7 +166,7 @@ def test_rule_10_a_newcomer_waits_for_its_quorum() -> None:
     assert newcomer.coordinated() == [] and not newcomer.may_publish
     # it does not vouch
     poll = Poll(1, w.ring(parent).ctx.holder.tenure, newcomer.ctx.holder.tenure, 0, 0)
-    assert not [o for o in newcomer.receive(parent, poll, newcomer.told) if isinstance(o, RingSend)]
+    assert not [o for o in newcomer.receive(parent, poll, newcomer.told) if isinstance(o, Send)]
     # its parent admits nobody else meanwhile
     second = w.add("second")
     ask(w, second, parent)
@@ -323,7 +323,7 @@ def test_rule_15_update_counts_only_from_the_predecessor_a_closer_one_or_a_takeo
     def update(sender: TolerantRing, takeover: tuple[Tenure, ...] = ()) -> bool:
         m = Update(999, sender.ctx.holder.tenure, s.ctx.holder.tenure, 0, (sender.ctx.holder,), takeover)
         sent = s.receive(sender.ctx.me, m, s.told)
-        return any(isinstance(o, RingSend) and isinstance(o.message, AckUpdate) for o in sent)
+        return any(isinstance(o, Send) and isinstance(o.message, AckUpdate) for o in sent)
 
     assert update(p)
     assert not update(far) and s.ctx.pred == p.ctx.holder

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import Any
 
-from whence.core.clock import MemberId, member_id
+from whence.core.clock import MemberId, Send, member_id
 from whence.core.ring import Ring, RingConfig, State
 from whence.core.ring.interface import (
     Announce,
@@ -24,7 +24,6 @@ from whence.core.ring.interface import (
     Rejected,
     Released,
     RingOutput,
-    RingSend,
     Thawed,
 )
 from whence.core.ring.messages import CLeave, RingMessage
@@ -199,7 +198,7 @@ class World:
 
     def _carry_out(self, member: MemberId, proc: Proc, output: RingOutput) -> None:
         match output:
-            case RingSend(to, message):
+            case Send(to, message):
                 self._post(member, to, message)
                 return
             case Announce(news):

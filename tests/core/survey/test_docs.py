@@ -20,7 +20,7 @@ PAGE = (Path(__file__).parents[3] / "docs" / "survey.md").read_text(encoding="ut
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here")
 def test_the_session_prints_what_it_says(tmp_path: Path) -> None:
-    [(script, shown)] = re.findall(r"```sh\n(whence door.*?)```\n\n```\n(.*?)```", PAGE, re.DOTALL)
+    [(script, shown)] = re.findall(r"```sh\n(whence node.*?)```\n\n```\n(.*?)```", PAGE, re.DOTALL)
     used = sorted(set(re.findall(r"127\.0\.0\.1:(\d+)", script)))
     for port, free in zip(used, free_ports(len(used)), strict=True):
         script = script.replace(f":{port}", f":{free}")

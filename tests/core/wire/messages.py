@@ -31,11 +31,11 @@ from whence.core.order.messages import (
     OrderMessage,
     OwnerState,
     Recover,
-    SavedState,
     Snapshot,
     SnapshotRefused,
     SnapshotRequest,
     StampedState,
+    TicketState,
 )
 from whence.core.ring import messages as ring
 from whence.core.ring.messages import Ballot, Council, Holder, Ledger, RingMessage, RingNews, Row, Tenure, Voter
@@ -55,28 +55,26 @@ VOTERS = (Voter("a:1#2", False), Voter("b:1#2", True))
 COUNCIL = Council(3, VOTERS, VOTERS[:1])
 BALLOT = Ballot(4, "b:1#2")
 LEDGER = Ledger(5, (SEAT,), (ROW,))
-CLOCK = SavedState(
+CLOCK = TicketState(
     ((5, 6), NEVER), (4, 0), ((0, 4, 8),), ((0, 4, 9),), ((5, 6), NEVER), ((0, 5, "a:1#2"),), ((1, 2, 3),)
 )
 
 FREE = FreeFrame(
     "a:1#2", 3, 5, 2, 1 << 32, 2, (0, 2), Packed.of((4, 1, 300)), b"\x92\xc4\x01x\xc4\x01y", ((0, Packed.of((7,))),)
 )
-FREE_CLOCK = SavedState.of(
-    FreeState(
-        (
-            GenerationState(0, 1, Packed.of((7,)), past=Packed.of((8,))),
-            GenerationState(1 << 32, 2, Packed.of((4, 1, 9)), (1, 0, 0), (3, 0, 0)),
-        ),
-        (OwnerState("a:1#2", 2, 1 << 32, 2, (0, 2)),),
-        (FREE,),
-        (("a:1#2", 5, 6),),
-        1,
+FREE_CLOCK = FreeState(
+    (
+        GenerationState(0, 1, Packed.of((7,)), past=Packed.of((8,))),
+        GenerationState(1 << 32, 2, Packed.of((4, 1, 9)), (1, 0, 0), (3, 0, 0)),
     ),
+    (OwnerState("a:1#2", 2, 1 << 32, 2, (0, 2)),),
+    (FREE,),
+    (("a:1#2", 0, 5, 6),),
+    1,
 )
 
 STAMPED = StampedFrame("a:1#2", 3, 5, 2, ("b:1#2", "a:1#2"), b"\x92\x03\x92\x04\x03", b"\x92\xc4\x01x\xc4\x01y")
-STAMPED_CLOCK = SavedState.of(StampedState("vector", ("a:1#2", "b:1#2"), (3, 4), b"\x92\x03\x92\x03\x04"))
+STAMPED_CLOCK = StampedState("vector", ("a:1#2", "b:1#2"), (3, 4), b"\x92\x03\x92\x03\x04")
 
 EXAMPLES: list[Any] = [
     Gossip((FRAME, News("a:1#2", 4, b"n")), (1, 2), Digest(((5, 6),), ((0, 4, 9),)), (("a:1#2", 3),), (("b:1#2", 0),)),
@@ -136,17 +134,17 @@ EXAMPLES: list[Any] = [
 
 FREE_EXAMPLES: list[Any] = [
     Gossip((FREE,), (1,), None, (("a:1#2", 3),), (), (("a:1#2", 3),)),
-    Recover(9, (), (("a:1#2", 1, 4),)),
-    AckRecover(9, (FREE,), (), (("a:1#2", 1, 4),)),
-    SnapshotRequest(9, 4, False, True),
+    Recover(9, (("a:1#2", 0, 1, 4),)),
+    AckRecover(9, (FREE,), (("a:1#2", 0, 1, 4),)),
+    SnapshotRequest(9, 4, False, "no tickets"),
     Snapshot(9, "a:1#2/1", FREE_CLOCK, (), ("a:1#2", "b:1#2"), b"state"),
 ]
 """The same, in a cluster without tickets."""
 
 STAMPED_EXAMPLES: list[Any] = [
     Gossip((STAMPED,), (1,), None, (("a:1#2", 3),), (), (("a:1#2", 3),)),
-    AckRecover(9, (STAMPED,), (), (("a:1#2", 1, 4),)),
-    SnapshotRequest(9, 2, False, True, "vector"),
+    AckRecover(9, (STAMPED,), (("a:1#2", 0, 1, 4),)),
+    SnapshotRequest(9, 2, False, "vector"),
     Snapshot(9, "a:1#2/1", STAMPED_CLOCK, (), ("a:1#2", "b:1#2"), b"state"),
 ]
 """The same, in a cluster ordered by a mechanism of the survey."""
@@ -243,7 +241,7 @@ def stamped_states(draw: st.DrawFn) -> StampedState:
     return StampedState(draw(texts), processes, tuple(draw(u64) for _ in processes), draw(st.binary(max_size=40)))
 
 
-runs = st.tuples(members, seqs, seqs).map(lambda r: (r[0], min(r[1:]), max(r[1:])))
+runs = st.tuples(members, seqs, seqs).map(lambda r: (r[0], 0, min(r[1:]), max(r[1:])))
 heads = st.lists(st.tuples(members, u64), max_size=4).map(tuple)
 
 
@@ -273,18 +271,13 @@ def digests(draw: st.DrawFn) -> Digest:
 
 
 @st.composite
-def clocks(draw: st.DrawFn) -> SavedState:
+def clocks(draw: st.DrawFn) -> TicketState:
     n = draw(st.integers(1, 5))
     vector = st.lists(entries, min_size=n, max_size=n).map(tuple)
     owners = tuples_of(st.tuples(st.integers(0, n - 1), u64, members))
     floor = st.lists(u64, min_size=n, max_size=n).map(tuple)
     rows = orphans_of(n)
-    free = draw(st.one_of(st.none(), free_states()))
-    stamped = draw(st.one_of(st.none(), stamped_states()))
-    ahead = draw(rows)
-    return SavedState(
-        draw(vector), draw(floor), draw(rows), draw(rows), draw(vector), draw(owners), ahead, free, stamped
-    )
+    return TicketState(draw(vector), draw(floor), draw(rows), draw(rows), draw(vector), draw(owners), draw(rows))
 
 
 @st.composite
@@ -325,10 +318,9 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     **dict.fromkeys(("inherited", "held", "ended"), tuples_of(tuples_of(seats))),
     **dict.fromkeys(("founders", "to"), tuples_of(members)),
     **dict.fromkeys(("ticket", "until"), tickets),
-    **dict.fromkeys(("reason", "token", "mechanism"), texts),
-    **dict.fromkeys(("owner", "confirmed", "last_resort", "free", "alive"), st.booleans()),
-    **dict.fromkeys(("ranges", "lacks"), tuples_of(ranges)),
-    **dict.fromkeys(("runs", "lacks_runs"), tuples_of(runs)),
+    **dict.fromkeys(("reason", "token", "kind"), texts),
+    **dict.fromkeys(("owner", "confirmed", "last_resort", "alive"), st.booleans()),
+    **dict.fromkeys(("ranges", "lacks"), tuples_of(st.one_of(ranges, runs))),
     **dict.fromkeys(("known", "coordinators"), coordinators),
     "council": st.integers(0, (1 << 62) - 1),
     "now": councils,
@@ -346,7 +338,7 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "wish": st.one_of(st.just(-1), tickets),
     "by": members,
     "frames": tuples_of(st.one_of(frames(), free_frames(), stamped_frames())),
-    "clock": clocks(),
+    "clock": st.one_of(clocks(), free_states(), stamped_states()),
     "members": tuples_of(members),
     "state": st.binary(max_size=200),
     "keys": tuples_of(keys),

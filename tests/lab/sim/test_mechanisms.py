@@ -190,14 +190,13 @@ def test_a_mechanism_is_chosen_on_the_command_line(capsys: pytest.CaptureFixture
         "--set",
         "fault=[]",
     ]
-    assert main(["sim", "hostile-survey", *said, "--json", "--trace", str(tmp_path), "--format", "jsonl"]) == 0
+    assert main(["sim", "hostile-survey", *said, "--json", "--trace", str(tmp_path)]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["lines"][0]["inversions"] == 0 and report["lines"][0]["header_bytes"] > 0
     [file] = tmp_path.iterdir()
     assert file.name.startswith("hostile-survey-mechanism-identifiers-") and "/" not in report["scenario"]
-    for bad, why in (("cluster.mechanism", "KEY=VALUE"), ("cluster.mechanism=sundial", "mechanism must be one of")):
-        assert main(["sim", "hostile-survey", "--set", bad]) == 2
-        assert why in capsys.readouterr().err
+    assert main(["sim", "hostile-survey", "--set", "cluster.mechanism=sundial"]) == 2
+    assert "mechanism must be one of" in capsys.readouterr().err
 
 
 @pytest.mark.long

@@ -23,7 +23,7 @@ SCENARIOS = Path(__file__).parents[3] / "src" / "whence" / "lab" / "scenarios"
 def traced(scenario: str, seed: int, hashseed: str, out: Path) -> bytes:
     """The trace of a run in a process of its own."""
     command = [sys.executable, "-m", "whence", "sim", str(SCENARIOS / f"{scenario}.toml"), "--json"]
-    command += ["--seed", str(seed), "--trace", str(out), "--format", "jsonl"]
+    command += ["--seed", str(seed), "--trace", str(out / f"{scenario}-{seed}.jsonl")]
     env = {**os.environ, "PYTHONHASHSEED": hashseed}
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert done.returncode in (0, 1), done.stderr

@@ -16,6 +16,7 @@ import whence
 from tests.live.net.live import LIMIT, assert_causal, collect, fast, run, say, until
 from whence.audit.judge import judge
 from whence.audit.trace import MemoryTrace
+from whence.cli import main
 from whence.core.ports import Contracted
 from whence.errors import ConfigError, UsageError
 from whence.live.net.metrics import exposition
@@ -202,8 +203,9 @@ def test_a_member_goes_on_from_its_directory(tmp_path: Path) -> None:
 
 def test_from_the_shell(tmp_path: Path) -> None:
     """Three processes over sockets, two of which publish what comes in."""
-    command = [sys.executable, "-m", "whence", "node", "--cluster", "free", "--insecure", "--json"]
-    command += ["--order", "probabilistic", "--contract", "entries=256,keys=3", "--coordinate"]
+    (tmp_path / "free.toml").write_text('[cluster]\norder = "probabilistic"\ncontract = { entries = 256, keys = 3 }\n')
+    command = [sys.executable, "-m", "whence", "node", "--cluster", "free", "--insecure", "--json", "--publish"]
+    command += ["--settings", str(tmp_path / "free.toml")]
     env = {**os.environ, "PYTHONUNBUFFERED": "1"}
     nodes: list[subprocess.Popen[str]] = []
 
@@ -217,7 +219,7 @@ def test_from_the_shell(tmp_path: Path) -> None:
         first = start()
         assert first.stderr is not None
         address = json.loads(first.stderr.readline())["address"]
-        others = [start("--join", address) for _ in range(2)]
+        others = [start("--contact", address) for _ in range(2)]
         for node in others:
             assert node.stderr is not None
             assert "metrics" in json.loads(node.stderr.readline())
@@ -240,8 +242,8 @@ def test_from_the_shell(tmp_path: Path) -> None:
             node.wait()
 
 
-def test_a_contract_on_the_command_line_that_is_none() -> None:
-    command = [sys.executable, "-m", "whence", "node", "--cluster", "c", "--insecure", "--contract"]
-    for bad, word in (("colour=red", "colour"), ("target_error=7", "target_error"), ("rate=fast", "rate")):
-        done = subprocess.run([*command, bad], capture_output=True, text=True, timeout=LIMIT)
-        assert done.returncode == 2 and word in done.stderr
+def test_a_contract_on_the_command_line_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for bad, word in (("colour = 1", "colour"), ("target_error = 7", "target_error"), ("rate = 'fast'", "rate")):
+        (tmp_path / "c.toml").write_text(f"[cluster]\ncontract = {{ {bad} }}\n")
+        assert main(["node", "--cluster", "c", "--insecure", "--settings", str(tmp_path / "c.toml")]) == 2
+        assert word in capsys.readouterr().err

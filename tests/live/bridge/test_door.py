@@ -319,36 +319,37 @@ def test_any_bytes_are_a_word_or_a_named_error(data: bytes) -> None:
 def test_publish_from_the_shell_while_a_door_is_killed(tmp_path: Path, start: Callable[..., Command]) -> None:
     keys.init(tmp_path)
     who = ("--cluster", "lobby", "--secret-file", tmp_path / "secret.key")
-    doors = [start("door", *who, "--json", "--order", "reliable")]
-    seed = json.loads(doors[0].notice(r".*has (founded|joined) .*")[0])["address"]
-    doors += [start("door", *who, "--join", seed, "--json", "--order", "reliable") for _ in range(3)]
-    for door in doors:
-        door.notice("may publish")  # of three coordinators one may crash, of two none
-    told = [json.loads(door.notice(r".*has (founded|joined) .*")[0]) for door in doors]
-    via = ",".join(told[n]["door"] for n in (1, 2, 0))
-    publisher = start("publish", *who, "--via", via, "--json", "--client", "log", "--everywhere")
+    door = ("node", *who, "--open", "127.0.0.1:0", "--json", "--order", "reliable")
+    doors = [start(*door)]
+    seed = json.loads(doors[0].notice(r".*has (created|joined) .*")[0])["address"]
+    doors += [start(*door, "--contact", seed) for _ in range(3)]
+    for node in doors:
+        node.notice("may publish")  # of three coordinators one may crash, of two none
+    told = [json.loads(node.notice(r".*has (created|joined) .*")[0]) for node in doors]
+    via = [word for n in (1, 2, 0) for word in ("--contact", told[n]["open"])]
+    publisher = start("publish", *who, *via, "--json", "--client", "log", "--everywhere")
     publisher.say(*(f"line {n}" for n in range(10)))
     until(lambda: len(publisher.out) >= 5, "some are accepted")
     doors[1].process.send_signal(signal.SIGKILL)
     publisher.say(*(f"line {n}" for n in range(10, 20)))
     assert publisher.end() == 0, publisher.err
     assert [json.loads(line)["number"] for line in publisher.out] == list(range(1, 21))
-    for door in (doors[0], *doors[2:]):
-        until(lambda: len(door.out) >= 20, "all is delivered")  # noqa: B023
-        rows = [json.loads(line) for line in door.out]
+    for node in (doors[0], *doors[2:]):
+        until(lambda: len(node.out) >= 20, "all is delivered")  # noqa: B023
+        rows = [json.loads(line) for line in node.out]
         assert [row["payload"] for row in rows] == [f"line {n}" for n in range(20)]
-        assert {(row["client"], row["scope"], row["cluster"]) for row in rows} == {("log", "global", "lobby")}
-        assert door.end(signal.SIGINT) == 0
+        assert {(row["client"], row["scope"]) for row in rows} == {("log", "global")}
+        assert node.end(signal.SIGINT) == 0
 
 
 @pytest.mark.parametrize(
     "args, why",
     [
-        ("--cluster a --via 127.0.0.1:1 x", "who may take part"),
-        ("--cluster a --via 127.0.0.1:1 --insecure --last 3 x", "--client"),
-        ("--cluster a --via 127.0.0.1:1 --insecure --copies 2 x", "copies"),
-        ("--cluster a --via 127.0.0.1:1 --insecure --timeout 0.01 x", "not enough members"),
-        ("--cluster a --via nowhere --insecure x", "not an address"),
+        ("--cluster a --contact 127.0.0.1:1 x", "who may take part"),
+        ("--cluster a --contact 127.0.0.1:1 --insecure --last 3 x", "--client"),
+        ("--cluster a --contact 127.0.0.1:1 --insecure --copies 2 x", "copies"),
+        ("--cluster a --contact 127.0.0.1:1 --insecure --timeout 0.01 x", "not enough members"),
+        ("--cluster a --contact nowhere --insecure x", "not an address"),
     ],
 )
 def test_what_cannot_be_published_is_said(args: str, why: str, capsys: pytest.CaptureFixture[str]) -> None:

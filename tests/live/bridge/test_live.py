@@ -342,8 +342,8 @@ class Killable:
 
     def __init__(self, directory: Path, contacts: dict[str, str], ports: dict[str, int]) -> None:
         sides = [
-            ["--to", name, "--join", seed, "--listen", f"127.0.0.1:{ports[name]}", "--insecure", "--timeout", "60"]
-            for name, seed in contacts.items()
+            ["--cluster", name, "--contact", contact, "--listen", f"127.0.0.1:{ports[name]}", "--insecure"]
+            for name, contact in contacts.items()
         ]
         self.log = directory / "stderr"
         self._file = self.log.open("a")

@@ -23,21 +23,33 @@ def payloads(door: Command) -> list[str]:
 
 def cluster(start: Callable[..., Command], name: str) -> tuple[list[Command], list[str], str]:
     """Three members with doors and tickets; where the doors are; a seed."""
-    who = ("door", "--cluster", name, "--insecure", "--json", "--order", "reliable", "--timeout", LIMIT)
+    who = (
+        "node",
+        "--open",
+        "127.0.0.1:0",
+        "--cluster",
+        name,
+        "--insecure",
+        "--json",
+        "--order",
+        "reliable",
+        "--timeout",
+        LIMIT,
+    )
     doors = [start(*who)]
-    seed = json.loads(doors[0].notice(r".*has (founded|joined) .*")[0])["address"]
-    doors += [start(*who, "--join", seed) for _ in range(2)]
+    seed = json.loads(doors[0].notice(r".*has (created|joined) .*")[0])["address"]
+    doors += [start(*who, "--contact", seed) for _ in range(2)]
     for door in doors:
         door.notice("may publish")  # of three coordinators one may crash, of two none
-    return doors, [json.loads(door.notice(r".*has (founded|joined) .*")[0])["door"] for door in doors], seed
+    return doors, [json.loads(door.notice(r".*has (created|joined) .*")[0])["open"] for door in doors], seed
 
 
 def test_questions_and_answers_across_a_bridge_that_is_killed(tmp_path: Path, start: Callable[..., Command]) -> None:
     lobby, lobby_doors, lobby_seed = cluster(start, "lobby")
     hall, hall_doors, hall_seed = cluster(start, "hall")
     sides = [
-        (side, name, "--join", seed, "--listen", f"127.0.0.1:{free_ports(1)[0]}", "--insecure", "--timeout", LIMIT)
-        for side, name, seed in (("--cluster", "lobby", lobby_seed), ("--to", "hall", hall_seed))
+        (side, name, "--contact", seed, "--listen", f"127.0.0.1:{free_ports(1)[0]}", "--insecure", "--timeout", LIMIT)
+        for side, name, seed in (("--cluster", "lobby", lobby_seed), ("--cluster", "hall", hall_seed))
     ]
     args = ("bridge", "--directory", tmp_path / "bridge", "--probe", 0.3, *sides[0], *sides[1])
     bridge = start(*args)

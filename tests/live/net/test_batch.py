@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from whence.live.net.batch import EventIds
+from whence.live.net.queues import EventIds
 
 
 def test_ids_of_two_tenures_are_a_sequence() -> None:

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from whence.live.net import keys
 from whence.live.net.guard import SecretGuard
-from whence.live.net.roles import PublisherSeal
+from whence.live.net.keys import PublisherSeal
 
 
 @pytest.fixture

@@ -22,8 +22,7 @@ from whence.errors import NotJoined
 from whence.live.net import keys, tls
 from whence.live.net.disk import Journal
 from whence.live.net.hello import Greeting, encode_hello
-from whence.live.net.listener import descriptor_share
-from whence.live.net.refusals import BURST, EVERY_S, MAX_ADDRESSES, Refusals
+from whence.live.net.listener import BURST, EVERY_S, MAX_ADDRESSES, Refusals, descriptor_share
 from whence.live.net.tcp import TcpSettings
 from whence.live.net.transport import parse_address
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -39,16 +40,24 @@ from whence.core.ring.messages import (
 )
 from whence.core.wire import encode, read_header, unpack
 from whence.errors import ClusterClosed, DiskError
-from whence.live.net.batch import EventIds
 from whence.live.net.entry import Settings
 from whence.live.net.hello import DIRECTED, read_direct
 from whence.live.net.node import Node
-from whence.live.net.parcels import Parcel
+from whence.live.net.outbox import Outbox
+from whence.live.net.queues import EventIds
 from whence.live.net.scribe import Scribe
 from whence.live.net.transport import Connection
 
 MS = 1_000_000
 SETTINGS = {"ring_round_ns": 200 * MS, "delta_ns": 50 * MS, "round_ns": 50 * MS}
+
+
+class Parcel(NamedTuple):
+    """What a node ships."""
+
+    to: Sequence[str]
+    packet: bytes
+    reliable: bool
 
 
 class Wire:
@@ -66,8 +75,8 @@ class Wire:
         me = f"{name}:1#1"
         member = Member(me, Settings.of(SETTINGS).config(4, order, "c"), random.Random(name))
 
-        def ship(parcels: list[Parcel]) -> None:
-            self.sent += [(me, parcel) for parcel in parcels]
+        def ship(to: Sequence[str], packet: bytes, reliable: bool) -> None:
+            self.sent.append((me, Parcel(to, packet, reliable)))
 
         recorder = Recorder(self.trace.append, run="hand", cluster="c", member=me, order=order)
         node = self.nodes[f"{name}:1"] = Node(member, ship=ship, **options)
@@ -352,6 +361,7 @@ def test_a_disk_that_fails_stops_the_node_before_anything_leaves_it() -> None:
     wire = Wire("a", "b")
     a = wire.founded()
     a.scribe = Scribe(Full(), a.fail)  # type: ignore[arg-type]
+    a._outbox = Outbox(a.scribe, a._late, a._send)
     last = a.begin(wire.now)
     assert last is not None and last.waits
     last.add(b"x")

@@ -23,7 +23,7 @@ if importlib.util.find_spec("cryptography") is None:
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from whence.live.net.roles import PublisherSeal
+from whence.live.net.keys import PublisherSeal
 
 PRIVATE = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 PUBLIC = PRIVATE.public_key()
@@ -117,7 +117,7 @@ def test_forged_frames_count_nowhere_and_cost_the_forger_alone(
 ) -> None:
     forged = forge(net)
     for i in HONEST:
-        (cut,) = net.whisper(i, Gossip((forged,), (1,)))
+        cut, _gone = net.whisper(i, Gossip((forged,), (1,)))
         assert isinstance(cut, ports.CutOff) and cut.peer == f"m{MALLORY}#1" and cut.error.startswith("ForgedTicket")
     net.publish(0, b"after")
     net.publish(1, b"and after")
@@ -152,7 +152,7 @@ def test_altered_frames_count_nowhere(net: SealedNet) -> None:
         assert altered != real and not seal.verify(altered.unsigned(), altered.signature), name
     altered = msgspec.structs.replace(real, body=changes["body"])
     for i in (1, 2, 3):
-        (cut,) = net.whisper(i, Gossip((altered,), (1,)))
+        cut, _gone = net.whisper(i, Gossip((altered,), (1,)))
         assert isinstance(cut, ports.CutOff) and "not signed by a publisher" in cut.error
     net.run(3000 * MS)
     for i in HONEST:  # the real one comes by recovery
@@ -182,7 +182,7 @@ def test_a_forged_answer_to_a_recovery_is_refused(net: SealedNet) -> None:
     net.heap.clear()
     forged = msgspec.structs.replace(lost, body=Frame.of(0, 1, 1, "x", (), [b"forged"]).body)
     (nonce, *_) = asked
-    (cut,) = net.whisper(3, AckRecover(nonce, (forged,)))
+    cut, _gone = net.whisper(3, AckRecover(nonce, (forged,)))
     assert isinstance(cut, ports.CutOff) and cut.peer == f"m{MALLORY}#1"
     net.run(3000 * MS)
     assert len(net[3].events) == 3
@@ -224,7 +224,7 @@ def test_news_that_no_publisher_signed_costs_nobody_a_ticket(net: SealedNet, lie
     assert all(owners)
     news = News(f"m{MALLORY}#1", 1, encode_news(lie))
     for i in HONEST:
-        (cut,) = net.whisper(i, Gossip((news,), (1,)))
+        cut, _gone = net.whisper(i, Gossip((news,), (1,)))
         assert isinstance(cut, ports.CutOff) and "no publisher" in cut.error
     net.run(3000 * MS)
     assert [net[i].member.ring.inc for i in (0, 1)] == owners
@@ -237,7 +237,7 @@ def test_news_with_the_signature_of_other_news_counts_nowhere(net: SealedNet) ->
     real = News("m0#1", 9, encode_news(JoinedNews(Holder("m3#1", 3, 1 << 48 | 9))))
     real = msgspec.structs.replace(real, signature=seal.sign(real.unsigned()))
     for i, change in enumerate(({"origin": "m1#1"}, {"number": 10}, {"body": encode_news(LIES[1])})):
-        (cut,) = net.whisper(i, Gossip((msgspec.structs.replace(real, **change),), (1,)))
+        cut, _gone = net.whisper(i, Gossip((msgspec.structs.replace(real, **change),), (1,)))
         assert isinstance(cut, ports.CutOff)
     assert not any(isinstance(out, ports.CutOff) for out in net.whisper(3, Gossip((real,), (1,))))
     assert net[3].member.ring.coordinators()[3] == "m3#1"

@@ -16,7 +16,7 @@ from whence.audit.trace import MemoryTrace
 from whence.core.clock import Frame
 from whence.core.ports import Deliver
 from whence.errors import ClusterClosed, DiskError
-from whence.live.net import entry, node, scribe
+from whence.live.net import entry, outbox, scribe
 from whence.live.net.council import CouncilStatus
 from whence.live.net.disk import Files, Journal
 from whence.live.net.scribe import SAVE_BYTES, Scribe, in_thread
@@ -127,7 +127,7 @@ def test_a_voter_that_cannot_write_its_votes_counts_as_missing(tmp_path: Path, g
 def test_what_waits_for_a_disk_that_stands_still_does_not_grow_with_time(
     tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(node, "WAITING_STEPS", 20)
+    monkeypatch.setattr(outbox, "WAITING_STEPS", 20)
 
     async def main() -> None:
         common = {"transport": MemoryNetwork(), "settings": fast()}

@@ -22,7 +22,6 @@ def test_the_example_prints_what_it_says() -> None:
 def test_the_numbers_are_the_codes() -> None:
     words = " ".join(TEXT.split())
     assert f"{registers.MAX_TOMBSTONES:,} deleted registers" in words
-    assert f"{container.MAX_CLOSED:,} closed objects" in words
     assert f"{container.MAX_OBJECTS:,} objects" in words
     assert f"{document.MAX_WAITING:,} document updates" in words
     assert f"at most {operations.MAX_VALUE >> 10} KiB each" in words

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from whence.audit.history import edn
-from whence.audit.trace.foreign import Imported, Refused, Step, rows
+from whence.audit.trace.foreign import ForeignStep, Imported, Rejected, rows
 from whence.errors import HistoryError, TraceError
 
 BROADCASTS: Final = ("broadcast", "add")
@@ -38,8 +37,8 @@ class _History:
     def __init__(self, path: Path) -> None:
         self._file = str(path)
         self._path = path
-        self._refused: list[Refused] = []
-        self._steps: list[Step] = []
+        self._refused: list[Rejected] = []
+        self._steps: list[ForeignStep] = []
         self._count: Counter[int] = Counter()
         self._sent: dict[Any, tuple[int, str]] = {}
         """Value -> its place among the broadcasts, and its event."""
@@ -62,6 +61,8 @@ class _History:
 
     def _operations(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Those of clients."""
+        from whence.audit.history import edn
+
         try:
             if self._path.stat().st_size > SIZE_LIMIT:
                 raise TraceError(f"{self._file}: larger than {SIZE_LIMIT >> 20} MiB, and is read as a whole")
@@ -124,8 +125,8 @@ class _History:
     def _step(self, process: int, kind: str, event: str, op: dict[str, Any], line: int) -> None:
         time = op.get("time")
         t_ns = time if isinstance(time, int) and 0 <= time < 1 << 63 else 0
-        self._steps.append(Step(f"p{process}", self._count[process], kind, (event,), t_ns, self._file, line))
+        self._steps.append(ForeignStep(f"p{process}", self._count[process], kind, (event,), t_ns, self._file, line))
         self._count[process] += 1
 
     def _refuse(self, line: int, reason: str) -> None:
-        self._refused.append(Refused(self._file, line, reason))
+        self._refused.append(Rejected(self._file, line, reason))

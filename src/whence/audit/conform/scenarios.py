@@ -26,6 +26,23 @@ class Scenario:
     run: Callable[[System], Awaitable[None]]
 
 
+SCENARIOS: dict[str, Scenario] = {}
+"""By name, in the order in which they are run."""
+
+Run = Callable[[System], Awaitable[None]]
+
+
+def _scenario(*needs: str, finds: str) -> Callable[[Run], Run]:
+    """Adds a scenario; its docstring is the story."""
+
+    def add(run: Run) -> Run:
+        name = run.__name__.replace("_", "-")
+        SCENARIOS[name] = Scenario(name, needs, " ".join((run.__doc__ or "").split()), finds, run)
+        return run
+
+    return add
+
+
 async def _begin(s: System, names: list[str], *publishers: str) -> None:
     """Start these nodes. Each publisher publishes once over perfect links, so the system is ready."""
     await s.start(names)
@@ -33,7 +50,10 @@ async def _begin(s: System, names: list[str], *publishers: str) -> None:
         await s.has(await s.publish(name, f"ready-{name}"))
 
 
+@_scenario("causal", finds="a merge of clocks is forgotten, there is no order, or a time-out delivers too early")
 async def triangle(s: System) -> None:
+    """n1 publishes a question, n2 delivers it and publishes an answer. Everything from and for n3 is held back but
+    what n2 sends it from then on. n3 must not deliver the answer before the question."""
     asker, answerer, reader = s.names[:3]
     await _begin(s, s.names, asker, answerer)
     # Both directions: a reader that reports what it has when the answer may pass would be sent the question too.
@@ -65,7 +85,11 @@ async def triangle(s: System) -> None:
     await s.settle()
 
 
+@_scenario("restart", finds="an id is used again after a restart; the state of the former life is forgotten")
 async def crash_replay(s: System) -> None:
+    """n1 is killed after it has published and delivered; the others go on; n1 is started again and handed, once
+    more, all messages of its former life. It must deliver nothing twice, get what it missed, and publish under ids
+    it has not used before."""
     first, second, third = s.names[:3]
     await _begin(s, s.names, first, second, third)
     await s.has(await s.publish(first, "before-1"))
@@ -83,7 +107,13 @@ async def crash_replay(s: System) -> None:
     await s.settle()
 
 
+@_scenario(
+    "late-join",
+    finds="a joiner waits for ever for a past it cannot get, skips it, or sees events both in the state and again",
+)
 async def late_join(s: System) -> None:
+    """The last node is started when events have been delivered, and while others are being published. It must begin
+    with all that was delivered before, and get exactly what follows: nothing twice, nothing skipped."""
     *founders, joiner = s.names
     first, second = founders[:2]
     await _begin(s, founders, first, second)
@@ -105,7 +135,10 @@ async def late_join(s: System) -> None:
     await s.settle()
 
 
+@_scenario("datagrams", finds="duplicates are recognised for a while only, or not at all")
 async def duplicate(s: System) -> None:
+    """Every message between nodes arrives twice, and later all of them once more, the newest first. No event may be
+    delivered twice."""
     await _begin(s, s.names, *s.names[:3])
     s.network.set("twice", s.links())
     for i, name in enumerate(s.names[:3], 1):
@@ -118,7 +151,10 @@ async def duplicate(s: System) -> None:
     await s.settle()
 
 
+@_scenario("reliable", "loss", finds="a loss is noticed only by what follows it")
 async def tail_loss(s: System) -> None:
+    """All that n1 sends when it publishes is lost, and nothing is published after it. Everybody must get the event
+    all the same."""
     sender = s.names[0]
     await _begin(s, s.names, sender)
     await s.has(await s.publish(sender, "first"))
@@ -131,7 +167,10 @@ async def tail_loss(s: System) -> None:
     await s.settle()
 
 
+@_scenario(finds="clocks are merged without the events behind them; what was missed is never asked for")
 async def partition_heal(s: System) -> None:
+    """The nodes are cut in two, both sides publish (the smaller one as far as it can), and the cut is healed.
+    Everybody must get everything, in order."""
     half = len(s.names) // 2 + 1
     larger, smaller = s.names[:half], s.names[half:]
     first, second, cut_off = larger[0], larger[1], smaller[0]
@@ -153,60 +192,3 @@ async def partition_heal(s: System) -> None:
     await s.settle()
     await s.publish(cut_off, "after-1")
     await s.settle()
-
-
-SCENARIOS = {
-    s.name: s
-    for s in (
-        Scenario(
-            "triangle",
-            ("causal",),
-            "n1 publishes a question, n2 delivers it and publishes an answer. Everything from and for n3 is held back "
-            "but what n2 sends it from then on. n3 must not deliver the answer before the question.",
-            "a merge of clocks is forgotten, there is no order, or a time-out delivers too early",
-            triangle,
-        ),
-        Scenario(
-            "crash-replay",
-            ("restart",),
-            "n1 is killed after it has published and delivered; the others go on; n1 is started again and handed, once "
-            "more, all messages of its former life. It must deliver nothing twice, get what it missed, and publish "
-            "under ids it has not used before.",
-            "an id is used again after a restart; the state of the former life is forgotten",
-            crash_replay,
-        ),
-        Scenario(
-            "late-join",
-            ("late-join",),
-            "The last node is started when events have been delivered, and while others are being published. It must "
-            "begin with all that was delivered before, and get exactly what follows: nothing twice, nothing skipped.",
-            "a joiner waits for ever for a past it cannot get, skips it, or sees events both in the state and again",
-            late_join,
-        ),
-        Scenario(
-            "duplicate",
-            ("datagrams",),
-            "Every message between nodes arrives twice, and later all of them once more, the newest first. No event "
-            "may be delivered twice.",
-            "duplicates are recognised for a while only, or not at all",
-            duplicate,
-        ),
-        Scenario(
-            "tail-loss",
-            ("reliable", "loss"),
-            "All that n1 sends when it publishes is lost, and nothing is published after it. Everybody must get the "
-            "event all the same.",
-            "a loss is noticed only by what follows it",
-            tail_loss,
-        ),
-        Scenario(
-            "partition-heal",
-            (),
-            "The nodes are cut in two, both sides publish (the smaller one as far as it can), and the cut is healed. "
-            "Everybody must get everything, in order.",
-            "clocks are merged without the events behind them; what was missed is never asked for",
-            partition_heal,
-        ),
-    )
-}
-"""By name, in the order in which they are run."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from whence.audit.conform.judge import judge
 from whence.audit.conform.scenarios import SCENARIOS, Scenario
-from whence.audit.conform.system import Failed, Settings, System, Unsupported
+from whence.audit.conform.system import ConformSettings, Failed, System, Unsupported
 from whence.audit.trace import JsonlTrace
 from whence.errors import AdapterError, TraceError, UsageError
 
@@ -20,7 +20,7 @@ PASS, FAIL, NOT_SUPPORTED = "pass", "fail", "not supported"
 
 
 @dataclass
-class Verdict:
+class ScenarioResult:
     """The result of one scenario."""
 
     scenario: str
@@ -30,20 +30,20 @@ class Verdict:
     """The violations, or the missing claims."""
     notes: list[str] = field(default_factory=list)
     deliveries: dict[str, list[str]] = field(default_factory=dict)
-    """What each incarnation of each node delivered, in order."""
+    """What each life of each node delivered, in order."""
     network: dict[str, int] = field(default_factory=dict)
     """Counts of the messages between the nodes."""
     seconds: float = 0.0
 
 
 @dataclass
-class Report:
+class ConformReport:
     """The result of all scenarios."""
 
     command: list[str]
-    features: list[str]
+    features: list[str] = field(default_factory=list)
     """The system's claims."""
-    verdicts: list[Verdict]
+    verdicts: list[ScenarioResult] = field(default_factory=list)
     error: str | None = None
     """Why the suite was aborted."""
 
@@ -56,40 +56,40 @@ class Report:
         return {"ok": self.ok, **asdict(self)}
 
 
-def chosen(only: Sequence[str]) -> list[Scenario]:
-    """The scenarios with these names, or all."""
-    for name in only:
-        if name not in SCENARIOS:
-            raise UsageError(f"no scenario {name!r}: there are {', '.join(SCENARIOS)}")
-    return [s for s in SCENARIOS.values() if not only or s.name in only]
-
-
 async def run_suite(
     command: Sequence[str],
-    settings: Settings | None = None,
+    settings: ConformSettings | None = None,
     only: Sequence[str] = (),
     trace: Path | None = None,
     progress: Callable[[str], None] = lambda name: None,
-) -> Report:
-    """Run the scenarios one after the other, each with its own processes, which have ended when this returns.
-
-    An error of the adapter is in `Report.error`; earlier scenarios are judged anyway.
-    """
+) -> ConformReport:
+    """Run the scenarios (default: all) one after the other, each with its own processes, which have ended when this
+    returns. An error of the adapter is in `ConformReport.error`; earlier scenarios are judged anyway."""
+    settings = settings or ConformSettings()
     if not command:
         raise UsageError("which system? Give the command that starts one node of it")
-    scenarios = chosen(only)
-    if trace is not None:
-        _make_directory(trace)
-    report = Report(list(command), [], [])
+    if settings.nodes < 3:
+        raise UsageError(
+            f"nodes must be 3 to 100, not {settings.nodes}: two processes cannot show an effect before its cause"
+        )
+    if unknown := [name for name in only if name not in SCENARIOS]:
+        raise UsageError(f"no scenario {unknown[0]!r}: there are {', '.join(SCENARIOS)}")
+    try:
+        if trace is not None:
+            trace.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise TraceError(f"{trace}: cannot write the trace: {error.strerror or error}") from error
+    report = ConformReport(list(command))
     claims: tuple[str, ...] | None = None
-    for scenario in scenarios:
+    for scenario in SCENARIOS.values():
+        if only and scenario.name not in only:
+            continue
         progress(scenario.name)
-        missing = [f for f in scenario.needs if claims is not None and f not in claims]
-        if missing:
-            report.verdicts.append(not_supported(scenario, missing))
+        if claims is not None and (missing := [f for f in scenario.needs if f not in claims]):
+            report.verdicts.append(_not_supported(scenario, missing))
             continue
         try:
-            verdict, claims = await run_scenario(scenario, command, settings or Settings(), claims, trace)
+            verdict, claims = await run_scenario(scenario, command, settings, claims, trace)
         except AdapterError as error:
             report.error = f"{scenario.name}: {error}"
             break
@@ -98,18 +98,18 @@ async def run_suite(
     return report
 
 
-def not_supported(scenario: Scenario, missing: Sequence[str]) -> Verdict:
-    """The result if the system lacks claims."""
-    return Verdict(scenario.name, NOT_SUPPORTED, [f"needs {', '.join(missing)}, which the system does not claim"])
+def _not_supported(scenario: Scenario, missing: Sequence[str]) -> ScenarioResult:
+    reason = f"needs {', '.join(missing)}, which the system does not claim"
+    return ScenarioResult(scenario.name, NOT_SUPPORTED, [reason])
 
 
 async def run_scenario(
     scenario: Scenario,
     command: Sequence[str],
-    settings: Settings,
+    settings: ConformSettings,
     claims: tuple[str, ...] | None = None,
     trace: Path | None = None,
-) -> tuple[Verdict, tuple[str, ...]]:
+) -> tuple[ScenarioResult, tuple[str, ...]]:
     """Run one scenario; returns its result and the system's claims. Raises AdapterError."""
     began = time.monotonic()
     reasons: list[str] = []
@@ -120,30 +120,17 @@ async def run_scenario(
         except Failed as error:
             reasons.append(str(error))
         except Unsupported as error:
-            return not_supported(scenario, error.missing), system.features
+            return _not_supported(scenario, error.missing), system.features
         finally:
             await system.close()
             if trace is not None:
                 _write(system, scenario, trace, Path(directory))
     found = judge(system.history, system.features)
     reasons = [f"{f.rule}: {f.text}" for f in found] or reasons  # findings are more specific
-    verdict = Verdict(
-        scenario.name,
-        FAIL if reasons else PASS,
-        reasons,
-        system.notes,
-        system.history.deliveries(),
-        asdict(system.network.counts),
-        round(time.monotonic() - began, 3),
-    )
-    return verdict, system.features
-
-
-def _make_directory(trace: Path) -> None:
-    try:
-        trace.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise TraceError(f"{trace}: cannot write the trace: {error.strerror or error}") from error
+    took = round(time.monotonic() - began, 3)
+    verdict, counts = FAIL if reasons else PASS, dict(system.network.counts)
+    result = ScenarioResult(scenario.name, verdict, reasons, system.notes, system.history.deliveries(), counts, took)
+    return result, system.features
 
 
 def _write(system: System, scenario: Scenario, trace: Path, directory: Path) -> None:

@@ -1,4 +1,7 @@
-"""The system under test, for scenarios: nodes to start, ask and kill, a network, a history.
+"""The system under test, for scenarios: nodes to start, ask and kill, the network between them, and what they report.
+
+Nodes speak Maelstrom's format: one JSON object a line, `{"src": ..., "dest": ..., "body": {...}}` (docs/conform.md).
+Messages to the client are checked here; messages between nodes are passed on unread.
 
 Scenarios depend on what nodes report, not on time, with two exceptions, since a foreign system has its own timers: how
 long something may take (`timeout_s`), and how long a message is withheld from a node that must wait for it (`hold_s`).
@@ -7,17 +10,52 @@ long something may take (`timeout_s`), and how long a message is withheld from a
 from __future__ import annotations
 
 import asyncio
+import os
+import re
+import signal
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Final
 
-from whence.audit.conform.history import Event, History
-from whence.audit.conform.messages import CLIENT, UNAVAILABLE, Body, Envelope, decode, encode, features_of, said, shown
-from whence.audit.conform.network import Link, Network, Parcel
-from whence.audit.conform.process import Process
+import msgspec
+
+from whence.audit.conform.judge import NodeHistory, Publication, Reported
 from whence.errors import AdapterError, UsageError
 
+Body = dict[str, Any]
+
+CLIENT: Final = "c1"
+"""The kit's name as a client."""
+CLIENTS: Final = re.compile(r"c\d+")
+LINE_LIMIT: Final = 1 << 20
+"""The longest line in bytes."""
+
+FEATURES: Final = {
+    "fifo": "events of one node are delivered in the order in which it published them",
+    "causal": "no effect is delivered before its cause",
+    "reliable": "every event that was accepted is delivered by every node that stays",
+    "datagrams": "messages between nodes may arrive in another order, and more than once",
+    "loss": "messages between nodes may get lost",
+    "late-join": "a node that is started later gets all that was delivered before",
+    "restart": "a node that is killed can be started again, and goes on",
+}
+"""The claims that a system can make."""
+DEFAULT_CLAIMS: Final = ("fifo", "causal", "reliable")
+"""The claims of a system whose `init_ok` has no `features`."""
+
+UNAVAILABLE: Final = 11
+"""Maelstrom's code for "temporarily unavailable": the kit retries."""
+MAX_UNREAD: Final = 16 << 20
+"""The most unread bytes of a node's input; beyond that it is considered hung."""
+STDERR_SHOWN: Final = 800
+MAX_KEPT: Final = 50_000
+"""The most messages held at a time, and the most remembered for a replay (the oldest are dropped)."""
+
+Link = tuple[str, str]
+"""(source, destination)."""
 RETRY_S = 0.05
 """Seconds before a refused publish is retried."""
 MAX_SAID = 100_000
@@ -25,7 +63,7 @@ MAX_SAID = 100_000
 
 
 @dataclass(frozen=True)
-class Settings:
+class ConformSettings:
     """How a system is tested."""
 
     nodes: int = 3
@@ -35,19 +73,210 @@ class Settings:
     hold_s: float = 1.0
     """How long a cause is withheld from a node that has its effect. Longer values find systems that give up later, but
     scenarios take longer."""
-
     start_s: float = 30.0
     """How long a node may take to start."""
 
     def __post_init__(self) -> None:
-        if not 3 <= self.nodes <= 100:
-            raise UsageError(
-                f"nodes must be 3 to 100, not {self.nodes}: two processes cannot show an effect before its cause"
-            )
+        if not 1 <= self.nodes <= 100:
+            raise UsageError(f"nodes must be 3 to 100, not {self.nodes}")
         if not 0 < self.hold_s <= self.timeout_s:
             raise UsageError(f"want 0 < hold ({self.hold_s:g} s) <= timeout ({self.timeout_s:g} s)")
         if not self.start_s > 0:
             raise UsageError(f"start must be more than 0 s, not {self.start_s:g}")
+
+
+class Envelope(msgspec.Struct, frozen=True):
+    """A message on the wire."""
+
+    src: str
+    dest: str
+    body: Body
+
+
+_decoder = msgspec.json.Decoder(Envelope)
+
+
+def decode(line: bytes, node: str) -> Envelope:
+    """The message in this line of a node's output."""
+    try:
+        envelope = _decoder.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise AdapterError(
+            f"{node} wrote a line that is not a message: {shown(line)} ({error}); every line of standard output is "
+            '{"src": ..., "dest": ..., "body": {...}}, anything else belongs on standard error'
+        ) from None
+    if envelope.src != node:
+        raise AdapterError(f"{node} sent a message as {envelope.src!r}: {shown(line)}")
+    return envelope
+
+
+def features_of(body: Body, node: str) -> tuple[str, ...]:
+    """The claims in this `init_ok`."""
+    said = body.get("features", list(DEFAULT_CLAIMS))
+    if not isinstance(said, list) or (unknown := [f for f in said if f not in list(FEATURES)]):
+        what = unknown if isinstance(said, list) else said
+        raise AdapterError(f"{node} claims unknown features: {what!r} (known: {', '.join(FEATURES)})")
+    return tuple(f for f in FEATURES if f in said)
+
+
+def reported(body: Body, node: str) -> Reported:
+    """The event that a `delivered` is about, or one of an `installed`."""
+    event, value = body.get("id"), body.get("value")
+    if isinstance(event, bool) or not isinstance(event, str | int) or not isinstance(value, str):
+        raise AdapterError(f"{node} names an event by {body!r}: want an id (text or integer) and a value (text)")
+    return Reported(str(event), value)
+
+
+def shown(line: bytes) -> str:
+    """A shortened line, for error messages."""
+    text = repr(line.decode("utf-8", "replace").rstrip("\n"))
+    return text if len(text) <= 120 else text[:117] + "..."
+
+
+class NodeProcess:
+    """A running node. It leads its own process group, so its children die with it."""
+
+    def __init__(self, name: str, process: asyncio.subprocess.Process, errors: Path) -> None:
+        self.name = name
+        self.gone = False
+        self._process = process
+        self._errors = errors
+        self._reader: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def start(
+        cls,
+        name: str,
+        command: Sequence[str],
+        errors: Path,
+        line: Callable[[str, bytes], None],
+        failed: Callable[[AdapterError], None],
+    ) -> NodeProcess:
+        """`line` gets every line of its output; `failed` is called when it ends by itself."""
+        try:
+            with errors.open("ab") as stderr:
+                process = await asyncio.create_subprocess_exec(
+                    *command,
+                    stdin=asyncio.subprocess.PIPE,
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=stderr,
+                    limit=LINE_LIMIT,
+                    start_new_session=True,
+                )
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+            raise AdapterError(f"cannot start {' '.join(command)!r}: {reason}") from None
+        node = cls(name, process, errors)
+        node._reader = asyncio.create_task(node._read(line, failed))
+        return node
+
+    async def _read(self, line: Callable[[str, bytes], None], failed: Callable[[AdapterError], None]) -> None:
+        assert self._process.stdout is not None
+        try:
+            while text := await self._process.stdout.readline():
+                if not self.gone:
+                    line(self.name, text)
+            if not self.gone:
+                code = await self._process.wait()
+                how = f"ended with exit code {code}" if code >= 0 else f"was ended by signal {-code}"
+                failed(self.error(f"{how}, though nobody had told it to"))
+        except ValueError:  # asyncio raises this for a line beyond its limit
+            failed(self.error(f"wrote a line longer than {LINE_LIMIT} bytes"))
+        except AdapterError as error:
+            failed(error)
+
+    def error(self, what: str) -> AdapterError:
+        """An error about this node, with the end of its standard error."""
+        text = self._errors.read_bytes()[-STDERR_SHOWN:].decode("utf-8", "replace").strip()
+        return AdapterError(f"{self.name} {what}" + (f"; its standard error ends with:\n{text}" if text else ""))
+
+    def write(self, line: bytes) -> None:
+        """Write one line to its standard input."""
+        stdin = self._process.stdin
+        assert stdin is not None
+        if self.gone or stdin.is_closing():  # closed by the node; the reader reports why
+            return
+        if stdin.transport.get_write_buffer_size() > MAX_UNREAD:
+            raise self.error("does not read its standard input")
+        stdin.write(line)
+
+    async def kill(self) -> None:
+        """Send SIGKILL to its process group, and wait."""
+        self.gone = True
+        with suppress(ProcessLookupError, PermissionError):  # it is gone already, and so is its group
+            os.killpg(self._process.pid, signal.SIGKILL)
+        await self._process.wait()
+        if self._reader is not None:
+            self._reader.cancel()
+            await asyncio.wait([self._reader])
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+
+
+class Network:
+    """Links in one direction each, `pass`, `hold`, `lose` or `twice`. Nothing here takes time: a message is passed on
+    when it is sent, held until the scenario releases it, or lost."""
+
+    def __init__(self, hand_over: Callable[[str, bytes], bool], note: Callable[[str, str], None]) -> None:
+        """`hand_over(dest, line)` returns whether the node is running; `note(dest, text)` records changes of a link."""
+        self.counts = Counter(dict.fromkeys(("sent", "handed", "held", "lost", "repeated"), 0))
+        self.handed: Counter[Link] = Counter()
+        self.lost: Counter[Link] = Counter()
+        """On links that lose."""
+        self._hand_over = hand_over
+        self._note = note
+        self._modes: dict[Link, str] = {}
+        self._held: list[tuple[Link, bytes]] = []
+        self._past: deque[tuple[Link, bytes]] = deque(maxlen=MAX_KEPT)
+
+    def route(self, link: Link, line: bytes) -> None:
+        """A node sends a message to another."""
+        self.counts["sent"] += 1
+        match self._modes.get(link, "pass"):
+            case "hold":
+                self.counts["held"] += 1
+                self._held.append((link, line))
+                if len(self._held) > MAX_KEPT:
+                    raise AdapterError(f"more than {MAX_KEPT} messages were sent while links were held")
+            case "lose":
+                self.counts["lost"] += 1
+                self.lost[link] += 1
+            case mode:
+                self._hand(link, line)
+                if mode == "twice":
+                    self._hand(link, line)
+                    self.counts["repeated"] += 1
+
+    def set(self, mode: str, links: list[Link]) -> None:
+        """Set the mode of links; held messages stay held."""
+        for link in links:
+            self._modes[link] = mode
+            self._note(link[1], f"{mode} {link[0]} -> {link[1]}")
+
+    def release(self, links: list[Link], newest_first: bool = False) -> None:
+        """Pass on what is held on these links, and let them pass from now on."""
+        self.set("pass", links)
+        free = [each for each in self._held if each[0] in links]
+        self._held = [each for each in self._held if each[0] not in links]
+        for link, line in reversed(free) if newest_first else free:
+            self._hand(link, line)
+
+    def replay(self, dest: str) -> int:
+        """Repeat all messages to this node, the newest first."""
+        again = [line for link, line in self._past if link[1] == dest]
+        self._note(dest, f"replay {len(again)} messages")
+        for line in reversed(again):
+            self._hand_over(dest, line)
+        self.counts["repeated"] += len(again)
+        return len(again)
+
+    def _hand(self, link: Link, line: bytes) -> None:
+        if self._hand_over(link[1], line):
+            self.counts["handed"] += 1
+            self.handed[link] += 1
+            self._past.append((link, line))
+        else:
+            self.counts["lost"] += 1
 
 
 class Failed(Exception):
@@ -72,7 +301,7 @@ class System:
     def __init__(
         self,
         command: Sequence[str],
-        settings: Settings,
+        settings: ConformSettings,
         directory: Path,
         needs: Sequence[str] = (),
         features: tuple[str, ...] | None = None,
@@ -82,28 +311,26 @@ class System:
         self.settings = settings
         self.names = [f"n{i}" for i in range(1, settings.nodes + 1)]
         self.features: tuple[str, ...] = features or ()
-        self.history = History()
+        self.history = NodeHistory()
         self.network = Network(self._hand_over, self.history.fault)
         self.notes: list[str] = []
         """Remarks about a passed scenario."""
         self._needs = needs
         self._claimed = features is not None
         self._directory = directory
-        self._processes: dict[str, Process] = {}
+        self._processes: dict[str, NodeProcess] = {}
         self._msg_id = self._reports = 0
         self._asked: dict[tuple[str, int], asyncio.Future[Body]] = {}
         self._given_up: list[tuple[str, int]] = []  # requests that were not answered in time; one ends a scenario
         self._changed = asyncio.Event()
         self._failure: AdapterError | None = None
 
-    # -- nodes --------------------------------------------------------------------------------------------------
-
     async def start(self, names: Sequence[str], join: bool = False) -> None:
         """Start these nodes. `join`: the cluster exists already, and they know all of its nodes."""
         known = [n for n in self.names if n in names or n in self.history.lives]
         for name in names:
             errors = self._directory / f"{name}.err"
-            self._processes[name] = await Process.start(name, self.command, errors, self._line, self._fail)
+            self._processes[name] = await NodeProcess.start(name, self.command, errors, self._line, self._fail)
             self.history.started(name, again=name in self.history.lives)
         asked = []
         for name in names:
@@ -111,7 +338,12 @@ class System:
             home.mkdir(exist_ok=True)
             body = {"type": "init", "node_id": name, "node_ids": known, "join": join, "dir": str(home)}
             asked.append(self._ask(name, body))
-        for name, answer in zip(names, await self._all(asked), strict=True):
+        try:
+            answers = await asyncio.gather(*asked)
+        finally:
+            for task in asked:  # the first error cancels the rest
+                task.cancel()
+        for name, answer in zip(names, answers, strict=True):
             features = features_of(answer, name)
             if self._claimed and features != self.features:
                 raise AdapterError(
@@ -145,9 +377,7 @@ class System:
             return "reliable" if "reliable" in self.features else "causal"
         return "fifo" if "fifo" in self.features else "unordered"
 
-    # -- requests -------------------------------------------------------------------------------------------------
-
-    async def publish(self, name: str, value: str) -> Event:
+    async def publish(self, name: str, value: str) -> Publication:
         """Let a node publish; retries while it is temporarily unavailable."""
         deadline = self._now() + self.settings.timeout_s
         while True:
@@ -161,7 +391,7 @@ class System:
                 id = answer.get("id")
                 if isinstance(id, bool) or not isinstance(id, str | int):
                     raise AdapterError(f"{name} answered a publish with {answer!r}: want an id, text or integer")
-                self.history.accepted(event, str(id))
+                event.id = str(id)
                 self._changed.set()
                 return event
             self.history.refused(event)
@@ -192,7 +422,7 @@ class System:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), left)
 
-    async def has(self, event: Event, *names: str) -> None:
+    async def has(self, event: Publication, *names: str) -> None:
         """Wait until these nodes (default: all) have delivered the event; over perfect links they must."""
         for name in names or self.history.alive():
             if not await self.until(lambda name=name: self.history.has(name, event.value)):  # type: ignore[misc]
@@ -200,7 +430,7 @@ class System:
                     f"{name} did not deliver {event.value} of {event.node} within {self.settings.timeout_s:g} s"
                 )
 
-    async def gets(self, event: Event, *names: str) -> None:
+    async def gets(self, event: Publication, *names: str) -> None:
         """Wait until these nodes have delivered the event, if the system promises that."""
         if self.claims("reliable"):
             await self.has(event, *names)
@@ -224,20 +454,16 @@ class System:
         """Wait long enough for the system's timers to expire."""
         await self.until(lambda: False, self.settings.hold_s)
 
-    # -- links --------------------------------------------------------------------------------------------------
-
     def links(self, src: Sequence[str] | None = None, dest: Sequence[str] | None = None) -> list[Link]:
         """The links from `src` to `dest` (default: all nodes)."""
         return [(a, b) for a in src or self.names for b in dest or self.names if a != b]
 
-    # -- input ------------------------------------------------------------------------------------------
-
     def _line(self, name: str, line: bytes) -> None:
         envelope = decode(line, name)
-        if envelope.dest == CLIENT:
+        if CLIENTS.fullmatch(envelope.dest):
             self._said(name, envelope.body)
         elif envelope.dest in self.names:
-            self.network.route(Parcel(name, envelope.dest, line))
+            self.network.route((name, envelope.dest), line)
         else:
             raise AdapterError(f"{name} sent a message to {envelope.dest!r}, who does not exist: {shown(line)}")
         self._changed.set()
@@ -259,12 +485,12 @@ class System:
             raise AdapterError(f"{name} goes on reporting deliveries: more than {MAX_SAID} by now")
         match body.get("type"):
             case "delivered":
-                self.history.delivered(name, said(body, name))
+                self.history.delivered(name, reported(body, name))
             case "installed":
                 events = body.get("events")
                 if not isinstance(events, list) or not all(isinstance(e, dict) for e in events):
                     raise AdapterError(f"{name} installed {body!r}: want a list of events")
-                if not self.history.installed(name, [said(e, name) for e in events]):
+                if not self.history.installed(name, [reported(e, name) for e in events]):
                     raise AdapterError(f"{name} sent `installed` after it had delivered or published something")
             case other:
                 raise AdapterError(f"{name} told the client {other!r}, which is no message of this workload: {body!r}")
@@ -286,7 +512,7 @@ class System:
                 future.set_exception(self._failure)
         self._asked.clear()
 
-    def _ask(self, name: str, body: Body, errors: bool = False) -> asyncio.Task[Body]:
+    def _ask(self, name: str, body: Body, errors: bool = False, client: str = CLIENT) -> asyncio.Task[Body]:
         """Send a request; the task returns the reply."""
         if self._failure is not None:
             raise self._failure
@@ -296,7 +522,7 @@ class System:
         self._asked[key] = future
         process = self._processes[name]
         patience = self.settings.start_s if body["type"] == "init" else self.settings.timeout_s
-        process.write(encode(Envelope(CLIENT, name, {**body, "msg_id": self._msg_id})))
+        process.write(msgspec.json.encode(Envelope(client, name, {**body, "msg_id": self._msg_id})) + b"\n")
 
         async def answer() -> Body:
             try:
@@ -313,14 +539,6 @@ class System:
             return got
 
         return asyncio.create_task(answer())
-
-    async def _all(self, tasks: list[asyncio.Task[Body]]) -> list[Body]:
-        """All replies; the first error cancels the rest."""
-        try:
-            return await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
 
     @staticmethod
     def _now() -> float:

@@ -10,9 +10,21 @@ smallest cycle it can find. It knows nothing of the rest of the package. docs/hi
 """
 
 from whence.audit.history.check import check
+from whence.audit.history.formats import discover, read
 from whence.audit.history.levels import LEVELS, Level
-from whence.audit.history.model import History, Op, Txn
-from whence.audit.history.read import discover, read
-from whence.audit.history.report import Edge, Finding, Report
+from whence.audit.history.model import History, Op, Transaction
+from whence.audit.history.report import Anomaly, CycleEdge, HistoryReport
 
-__all__ = ["LEVELS", "Edge", "Finding", "History", "Level", "Op", "Report", "Txn", "check", "discover", "read"]
+__all__ = [
+    "LEVELS",
+    "Anomaly",
+    "CycleEdge",
+    "History",
+    "HistoryReport",
+    "Level",
+    "Op",
+    "Transaction",
+    "check",
+    "discover",
+    "read",
+]

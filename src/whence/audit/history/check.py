@@ -1,183 +1,296 @@
-"""Check a history: read consistency, causes, necessary edges, cycles; the reference form, for histories of any kind."""
+"""Check a history: read consistency, reads-from, commit orders of the levels, and findings where there is none."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from time import perf_counter
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Final
 
-from whence.audit.history.explain import causal_cycle, explain_level
-from whence.audit.history.graph import Causes, Necessary, causes, components, in_past, necessary, topological
+import numpy as np
+
+from whence.audit.history import kernels as k
+from whence.audit.history.explain import FAMILY, causal_cycle, explain_level
+from whence.audit.history.graph import CLOCK_BYTES, Graph
 from whence.audit.history.levels import PATTERNS, REGISTERS, TRANSACTIONAL, Level
-from whence.audit.history.lists import consistent_lists
-from whence.audit.history.model import INIT, History, Key, Value
-from whence.audit.history.reads import Facts, consistent
-from whence.audit.history.registers import causal_memory, causal_patterns
-from whence.audit.history.report import Finding, Report, names_of
+from whence.audit.history.model import INIT, Bytes, History, Ints, Longs
+from whence.audit.history.report import Anomaly, HistoryReport
 from whence.errors import HistoryError
 
-DEFAULT: tuple[Level, ...] = TRANSACTIONAL
-DEFAULT_SINGLE: tuple[Level, ...] = ("RC", "RA", "TCC", "CC", "CCv")
+DEFAULT_SINGLE: Final[tuple[Level, ...]] = ("RC", "RA", "TCC", "CC", "CCv")
+BAD: Final = {
+    k.THIN: "ThinAirRead",
+    k.ABORTED: "AbortedRead",
+    k.FUTURE: "FutureRead",
+    k.NOT_OWN: "NotMyOwnWrite",
+    k.NOT_LAST: "NotMyLastWrite",
+    k.INTERMEDIATE: "IntermediateRead",
+    k.PARTIAL: "IntermediateRead",
+    k.DUPLICATE: "DuplicateElement",
+}
+SHOWN: Final = 20
+"""Bad reads of each pattern that become findings; all are counted."""
+NAMED: Final = 5
+"""Repeated writes that are named one by one; the rest are counted."""
+CM_LIMIT: Final = 20_000
+"""Operations up to which CM is offered: it takes quadratic memory."""
 
 
-class Numbered:
-    """The facts as an explanation asks for them."""
+def check(
+    history: History, levels: Sequence[Level] | None = None, blind: bool = False, clock_bytes: int = CLOCK_BYTES
+) -> HistoryReport:
+    """The verdicts of these levels (default: RC, RA, TCC, and for single operations CC and CCv), with findings.
 
-    def __init__(self, facts: Facts, found: Causes) -> None:
-        self.facts, self.found = facts, found
-        self.total = len(facts.txns)
-
-    def previous(self, t: int) -> int | None:
-        return t - 1 if t > self.facts.first[self.facts.session[t]] else None
-
-    def same_session(self, one: int, other: int) -> bool:
-        return self.facts.session[one] == self.facts.session[other]
-
-    def sources(self, t: int) -> Iterable[tuple[int, Key, Value]]:
-        return self.found.before[t]
-
-    def in_past(self, one: int, other: int) -> bool:
-        return in_past(self.facts, self.found, one, other)
+    `blind`: ignore the recorded order. `clock_bytes`: memory for clocks at a time.
+    """
+    levels = asked_levels(history.file, levels, history.single, history.key.size)
+    counted: Counter[str] = Counter()
+    notes = list(history.notes)
+    graph, findings = _reads(history, notes, counted)
+    graph.clock_bytes = clock_bytes
+    return settle_levels(graph, levels, counted, findings, notes, blind, history.key.size)
 
 
-def check(history: History, levels: Sequence[Level] | None = None) -> Report:
-    """The verdicts of these levels (default: RC, RA, TCC, and for single operations CC and CCv), with findings."""
+def asked_levels(file: str, levels: Sequence[Level] | None, single: bool, size: int) -> Sequence[Level]:
+    """The levels to check; raises HistoryError for one that this history cannot be checked for."""
     if levels is None:
-        levels = DEFAULT_SINGLE if history.single else DEFAULT
-    if not history.single and (asked := [level for level in levels if level in REGISTERS]):
-        what = "lists" if history.lists else "transactions of several operations"
-        raise HistoryError(f"{history.file}: {asked[0]} is defined for single operations on registers; this has {what}")
-    clock = _Stopwatch()
-    facts = consistent_lists(history) if history.lists else consistent(history)
-    clock.lap("reads")
-    found = causes(facts)
-    clock.lap("clocks")
-    counted = Counter(finding.pattern for finding in facts.findings)
-    findings = list(facts.findings)
-    edges = necessary(facts, found)
-    clock.lap("edges")
-    view = Numbered(facts, found)
-    base = [(w, t, key, value) for t in range(view.total) for w, key, value in found.before[t]]
-    orders = _transactional(view, edges, base, counted, findings)
-    if history.single and any(level in REGISTERS for level in levels):
-        _registers(history, facts, found, levels, counted, findings)
-    clock.lap("cycles")
+        return DEFAULT_SINGLE if single else TRANSACTIONAL
+    if not single and (asked := [level for level in levels if level in REGISTERS]):
+        raise HistoryError(f"{file}: {asked[0]} is defined for single operations on registers; this has transactions")
+    if "CM" in levels and size > CM_LIMIT:
+        raise HistoryError(
+            f"{file}: CM is offered up to {CM_LIMIT:,} operations (it takes quadratic memory); this has {size:,}"
+        )
+    return levels
+
+
+def settle_levels(
+    graph: Graph,
+    levels: Sequence[Level],
+    counted: Counter[str],
+    findings: list[Anomaly],
+    notes: list[str],
+    blind: bool = False,
+    operations: int = 0,
+) -> HistoryReport:
+    """The levels of a history whose reads are known; `counted` has those that are wrong by themselves."""
+    history = graph.history
+    clean = not any("RC" in PATTERNS[pattern][0] for pattern in counted)
+    best = _levels(graph, levels, blind, counted, findings)
     verdicts = {level: not any(level in PATTERNS[pattern][0] for pattern in counted) for level in levels}
     if "CCv" in verdicts:
-        verdicts["CCv"] = orders[-1][1] is not None and not any("CCv" in PATTERNS[pattern][0] for pattern in counted)
-    clean = not any("RC" in PATTERNS[pattern][0] for pattern in facts_patterns(facts))
-    best = next(((level, order) for level, order in reversed(orders) if order is not None and clean), None)
-    return Report(
-        file=history.file,
+        verdicts["CCv"] = clean and best is not None and best[0] == "TCC"
+    nodes = {t for finding in findings for t in finding.nodes() if t != INIT} if history.begin.size else ()
+    return HistoryReport(
+        history=history,
         levels=verdicts,
         findings=findings,
         patterns=dict(sorted(counted.items())),
-        names=names_of(history),
-        places=[(txn.session, t - facts.first[facts.session[t]]) for t, txn in enumerate(facts.txns)],
-        shown={t: facts.txns[t].ops for finding in findings for t in finding.nodes() if t != INIT},
-        operations=history.operations,
-        transactions=view.total,
-        sessions=len(history.sessions),
-        notes=facts.notes,
-        seconds=clock.laps,
-        order=best[1] if best else None,
-        certified=best[0] if best else None,
+        shown={t: history.ops(t) for t in nodes},
+        operations=operations,
+        transactions=graph.total,
+        sessions=history.first.size - 1,
+        notes=notes,
+        seconds=graph.seconds,
+        order=best[1] if best and clean else None,
+        certified=best[0] if best and clean else None,
     )
 
 
-def facts_patterns(facts: Facts) -> set[str]:
-    """The patterns of reads that are wrong by themselves."""
-    return {finding.pattern for finding in facts.findings}
+# -- reads
 
 
-class _Stopwatch:
-    """Time by stage."""
+def _reads(history: History, notes: list[str], counted: Counter[str]) -> tuple[Graph, list[Anomaly]]:
+    """Read consistency and reads-from."""
+    if history.lists is not None:
+        judged = k.judge_lists(
+            history.begin, history.write, history.key, *history.lists, history.keys, history.aborted
+        )  # fmt: skip
+        what, value, repeated, versions = judged.what, judged.value, judged.repeated, judged.versions
+        marked = {"NonRepeatableRead": judged.twice, "IncompatibleOrder": judged.apart}
+        rows = k.exchange(history.begin, history.key, value, what, history.keys)
+        writer = judged.writer
+        rows.source[:] = writer[rows.place]
+        count = repeated.size
+    else:
+        value, versions = history.value, None
+        what, twice = np.zeros(history.key.size, np.uint8), np.zeros(history.key.size, np.uint8)
+        k.classify(history.begin, history.write, history.key, value, what, twice)
+        rows = k.exchange(history.begin, history.key, value, what, history.keys)
+        repeated = np.empty(NAMED, np.int64)
+        count = k.match(*rows, *history.aborted, repeated)
+        writer = np.full(history.key.size, INIT, np.int32)
+        k.bring_back(rows.place, rows.kind, rows.source, what, writer)
+        marked = {"NonRepeatableRead": twice}
+    by_key = k.group(rows, history.begin, history.keys)
+    _note_repeated(history, count, repeated[:NAMED], value, notes)
+    _note_aborted(history, value, notes)
+    findings = _bad_reads(history, what, marked, counted)
+    graph = Graph(history, *k.external(history.begin, history.key, value, what, writer), by_key)
+    if versions is not None:
+        graph.versions = versions
+    return graph, findings
 
-    def __init__(self) -> None:
-        self.laps: dict[str, float] = {}
-        self.at = perf_counter()
 
-    def lap(self, name: str) -> None:
-        now = perf_counter()
-        self.laps[name] = self.laps.get(name, 0.0) + now - self.at
-        self.at = now
+def _note_repeated(history: History, count: int, places: Longs, value: Longs, notes: list[str]) -> None:
+    for i in places[:count]:
+        what = f"({history.key_of(history.key[i])}, {history.value_of(value[i])})"
+        told = f"{what} is written twice: reads of it are ambiguous; the first is taken as the writer"
+        notes.append(f"{history.where(i)}: {told}")
+    if count > places.size:
+        notes.append(f"{count - places.size} more values were written twice")
 
 
-def _transactional(
-    view: Numbered,
-    edges: list[Necessary],
-    base: list[tuple[int, int, Key, Value]],
-    counted: Counter[str],
-    findings: list[Finding],
-) -> list[tuple[Level, list[int] | None]]:
-    """Add the cycles of RC, RA and TCC; returns a commit order for each level that has one."""
-    facts = view.facts
-    versions = facts.versions
-    if view.found.clock is None:
-        cycles, finding, _ = causal_cycle(view, "CyclicCO", base, [])
-        counted["CyclicCO"] += cycles
-        findings += [finding] if finding else []
-    cycles, finding, _ = causal_cycle(view, "CyclicVersionOrder", base, versions) if versions else (0, None, [])
-    if cycles and view.found.clock is not None:
-        counted["CyclicVersionOrder"] += cycles
-        findings += [finding] if finding else []
-    orders: list[tuple[Level, list[int] | None]] = []
-    rank = {level: i for i, level in enumerate(TRANSACTIONAL)}
-    known = [(w, t) for w, t, _, _ in base] + [(one, other) for one, other, _ in versions]
-    for level in TRANSACTIONAL:
-        upto = [edge for edge in edges if rank[edge.level] <= rank[level]]
-        pairs = list(dict.fromkeys(known + [(edge.src, edge.dst) for edge in upto if edge.dst != INIT]))
-        order = topological(facts, pairs)
-        good = len(order) == view.total and not any(edge.dst == INIT for edge in upto)
-        orders.append((level, order if good else None))
-        if good:
-            continue
-        after: list[list[int]] = [[] for _ in range(view.total)]
-        for one, other in pairs:
-            after[one].append(other)
-        for t in range(view.total):
-            before = view.previous(t)
-            if before is not None:
-                after[before].append(t)
-        component = components(view.total, after)
-        more, cycles_found = explain_level(view, level, upto, versions, base, component)
-        counted.update(more)
-        findings += cycles_found
-    return orders
+def _note_aborted(history: History, value: Longs, notes: list[str]) -> None:
+    keys, values = history.aborted
+    if not keys.size:
+        return
+    mine = np.flatnonzero((history.write == 1) & np.isin(history.key, keys))
+    written = set(zip(history.key[mine].tolist(), value[mine].tolist(), strict=True))
+    both = written & set(zip(keys.tolist(), values.tolist(), strict=True))
+    if both:
+        key, what = min((str(history.key_of(x)), str(history.value_of(v))) for x, v in both)
+        notes.append(
+            f"{len(both)} values were written by a committed and an aborted transaction, such as ({key}, {what}): "
+            "the committed one is taken as the writer"
+        )
+
+
+def _bad_reads(history: History, what: Bytes, marked: dict[str, Bytes], counted: Counter[str]) -> list[Anomaly]:
+    found: list[Anomaly] = []
+    marks = [(what == code, pattern) for code, pattern in BAD.items()] if (what >= k.THIN).any() else []
+    for mark, pattern in [*marks, *((mark != 0, pattern) for pattern, mark in marked.items())]:
+        places = np.flatnonzero(mark)
+        if places.size:
+            counted[pattern] += int(places.size)
+        for i in places[:SHOWN]:
+            t = int(np.searchsorted(history.begin, i, side="right")) - 1
+            at = int(i - history.begin[t])
+            op = history.ops(t)[at]
+            place = "" if history.origin is None else f" ({history.unit} {history.origin[i]})"
+            detail = f"transaction {history.name(t)} of session {history.place(t)[0]}: {op}{place}"
+            found.append(Anomaly(pattern, (t,), (op.key,), detail, at=at))
+    return found
+
+
+# -- levels
+
+
+def _levels(
+    graph: Graph, levels: Sequence[Level], blind: bool, counted: Counter[str], findings: list[Anomaly]
+) -> tuple[Level, Ints] | None:
+    """Add what breaks the levels; returns the strongest of RC, RA and TCC that has a commit order, and that order."""
+    with graph.timed("order"):
+        order = graph.guess(blind)
+    if order.size < graph.total:
+        _causal(graph, counted, findings)
+        return None
+    best: tuple[Level, Ints] | None = None
+    every: Ints | None = None
+    for number in (2, 1, 0):
+        good, kept = graph.level(number, order)
+        if good is not None:
+            best = (TRANSACTIONAL[number], good)
+            break
+        with graph.timed("cycles"):
+            every = graph.every_edge() if every is None else every
+            edges = kept if every is None else every[every[:, 4] <= number]
+            more, found = explain_level(graph, TRANSACTIONAL[number], edges)
+            counted.update(more)
+            findings += found
+    if any(level in REGISTERS for level in levels):
+        _registers(graph, levels, graph.known if every is None else every, counted, findings)
+        if "CM" in levels:
+            _causal_memory(graph, order, counted, findings)
+    return best
+
+
+def _causal(graph: Graph, counted: Counter[str], findings: list[Anomaly]) -> None:
+    """Add the cycle in `so u wr`, or else the one that only version order closes."""
+    for pattern, versions in (("CyclicCO", False), ("CyclicVersionOrder", True)):
+        cycles, finding = causal_cycle(graph, pattern, versions)
+        if cycles:
+            counted[pattern] += cycles
+            findings += [finding] if finding else []
+            return
 
 
 def _registers(
-    history: History,
-    facts: Facts,
-    found: Causes,
-    levels: Sequence[Level],
-    counted: Counter[str],
-    findings: list[Finding],
+    graph: Graph, levels: Sequence[Level], edges: Ints, counted: Counter[str], findings: list[Anomaly]
 ) -> None:
-    """Add the patterns of CC, CM and CCv."""
-    if found.clock is None:
-        return
-    before = dict(counted)
-    more, shown = causal_patterns(facts, found)
-    if "CM" in levels:
-        memory, remembered = causal_memory(history.file, facts, found)
-        more.update(memory)
-        shown += remembered
-    if "CCv" in levels and any(before.get(pattern) for pattern in before if _by_readers(pattern, findings)):
-        more["CyclicCF"] += 1
-        cycle = next(f for f in findings if _by_readers(f.pattern, findings) and INIT not in f.txns)
-        shown.append(Finding("CyclicCF", cycle.txns, cycle.keys, cycle.detail, cycle.edges, cycle.guarantee))
-    counted.update(more)
-    findings += shown
+    """CC: an edge that causal order alone contradicts. It contradicts every topological guess, so it was found."""
+    seen: set[int] = set()
+    for t2, t1, t3, key, _ in edges.tolist():
+        if t3 in seen or not graph.in_past(t1, t2):
+            continue
+        seen.add(t3)
+        _add(graph, "WriteCOInitRead" if t1 == INIT else "WriteCORead", t3, key, t2, counted, findings)
+    families = {pattern for pair in FAMILY.values() for pattern in pair}
+    cycle = next((f for f in findings if f.pattern in families and f.edges and INIT not in f.txns), None)
+    if "CCv" in levels and cycle is not None:
+        counted["CyclicCF"] += 1
+        findings.append(Anomaly("CyclicCF", cycle.txns, cycle.keys, cycle.detail, cycle.edges, cycle.guarantee))
 
 
-def _by_readers(pattern: str, findings: list[Finding]) -> bool:
-    """Whether the pattern has a cycle in `co* u cf`: one of necessary edges that does not end in init."""
-    return any(f.pattern == pattern and f.edges and INIT not in f.txns for f in findings) and pattern in (
-        "NonMonoReadCO",
-        "NonMonoReadAO",
-        "FracturedReadCO",
-        "FracturedReadAO",
-        "COConflictAO",
-        "ConflictAO",
-    )
+def _add(
+    graph: Graph, pattern: str, reader: int, key: int, write: int, counted: Counter[str], findings: list[Anomaly]
+) -> None:
+    """Count a read that is older than a write before it; the first of a pattern becomes a finding."""
+    counted[pattern] += 1
+    if counted[pattern] == 1 and graph.history.begin.size:
+        told = [
+            f"{graph.history.ops(t)[0]} of transaction {graph.history.name(t)} of session {graph.history.place(t)[0]}"
+            for t in (reader, write)
+        ]
+        detail = f"{told[0]}, although {told[1]} is before it"
+        findings.append(Anomaly(pattern, (reader, write), (graph.history.key_of(key),), detail))
+
+
+def _causal_memory(graph: Graph, order: Ints, counted: Counter[str], findings: list[Anomaly]) -> None:
+    """WriteHBInitRead and CyclicHB (Bouajjani et al. 2017): saturation of hb_o for the last operation of each session.
+
+    hb_o contains the causal order on the past of o; and if a read r2 of o's session reads x from w2, and w1 writes x
+    and is before r2, then w1 is before w2. It grows along a session, so the last operation is enough. Sets are bits.
+    """
+    past = [0] * graph.total
+    for t in order.tolist():
+        before = [w for w, _, _ in graph.sources(t)] + [t - 1] * (graph.previous(t) is not None)
+        for w in before:
+            past[t] |= past[w] | 1 << w
+    those = graph.by_key
+    masks = [sum(1 << t for t in those.writers[b:e].tolist()) for b, e in pairwise(those.begin.tolist())]
+    reads = dict(zip(graph.reader.tolist(), zip(graph.key.tolist(), graph.writer.tolist(), strict=True), strict=True))
+    for first, end in pairwise(graph.first.tolist()):
+        inside = past[end - 1] | 1 << (end - 1) if end > first else 0
+        known = {t: past[t] for t in order.tolist() if inside >> t & 1}
+        mine = [(t, *reads[t]) for t in range(first, end) if t in reads]
+        changed = True
+        while changed:
+            changed = False
+            for t, key, writer in mine:
+                fresh = known[t] & masks[key] & ~known[writer] & ~(1 << writer) if writer != INIT else 0
+                if fresh:
+                    changed = True
+                    _precede(known, fresh, writer)
+        cyclic = next((t for t in known if known[t] >> t & 1), None)
+        if cyclic is not None:
+            counted["CyclicHB"] += 1
+            op, name = graph.history.ops(cyclic)[0], graph.history.place(first)[0]
+            detail = f"session {name} would have to see {op} of session {graph.history.place(cyclic)[0]} before itself"
+            if counted["CyclicHB"] == 1:
+                findings.append(Anomaly("CyclicHB", (cyclic,), (op.key,), detail))
+        for t, key, writer in mine:
+            if writer == INIT and (newer := known[t] & masks[key]):
+                _add(graph, "WriteHBInitRead", t, key, newer.bit_length() - 1, counted, findings)
+
+
+def _precede(before: dict[int, int], fresh: int, writer: int) -> None:
+    """Put the operations `fresh`, and what is before them, before `writer` and all behind it."""
+    more = rest = fresh
+    while rest:
+        low = rest & -rest
+        more |= before[low.bit_length() - 1]
+        rest ^= low
+    for t, those in before.items():
+        if t == writer or those & 1 << writer:
+            before[t] = those | more

@@ -1,7 +1,4 @@
-"""The reference form: clocks, necessary edges and cycles over plain Python objects.
-
-It is meant to be read beside the definitions, and to be right. `arrays.py` does the same on arrays; each checks the
-other in the tests.
+"""The graph of transactions, and the search for a commit order: guess, find what contradicts, order anew.
 
 Level by level, for every external read of x by t3 from t1 and every other writer t2 of x (Biswas & Enea 2019):
 
@@ -9,194 +6,195 @@ Level by level, for every external read of x by t3 from t1 and every other write
     RA   t2 so t3, or t3 reads from t2                                   then t2 commits before t1
     TCC  t2 is in the causal past of t3                                  then t2 commits before t1
 
-Nothing on the left speaks of the commit order, so the edges can be listed at once, and a level holds exactly if
-`so u wr u edges` has no cycle. For TCC one t2 per session is enough, the last one in the past (AWDIT, PLDI 2025): those
-before it precede it in session order.
+Nothing on the left speaks of the commit order, so a level holds exactly if `so u wr u edges` has no cycle. For TCC one
+t2 per session is enough, the last one in the past (AWDIT, PLDI 2025): those before it precede it in session order.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable
-from heapq import heapify, heappop, heappush
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any, Final
 
-from whence.audit.history.levels import TRANSACTIONAL, Level
-from whence.audit.history.model import INIT, Key, Value
-from whence.audit.history.reads import Facts
+import numpy as np
 
+from whence.audit.history import kernels as k
+from whence.audit.history.model import INIT, History, Ints, Key, Longs, Value
 
-class Necessary(NamedTuple):
-    """`src` must commit before `dst`: both write `key`, and `reader` saw `src` but reads `key` from `dst`."""
+CLOCK_BYTES: Final = 3 << 30
+"""Memory for clocks; above it they are made by blocks of sessions."""
+EVERYTHING: Final = 1 << 22
+"""Reads times sessions up to which all necessary edges of a violated level are listed, for the shortest cycle."""
 
-    src: int
-    dst: int
-    level: Level
-    """The weakest level that has the edge."""
-    key: Key
-    reader: int
+NO_EDGES: Final = np.empty((0, 5), np.int32)
 
 
-class Causes(NamedTuple):
-    """The causal order, as predecessors and as clocks."""
+@dataclass
+class Graph:
+    """Everything about transactions that the levels ask, after reads-from is known."""
 
-    before: list[list[tuple[int, Key, Value]]]
-    """Of each transaction: whom it reads from, what."""
-    clock: list[list[int]] | None
-    """`clock[t][s]`: how many transactions of session s are in the past of t. None: there is a cycle."""
-    order: list[int]
-    """Topological; without those on and behind a cycle."""
+    history: History
+    reader: Ints
+    """External reads, sorted by reader: in which operation, what, from whom (INIT: the initial value), which value."""
+    at: Ints
+    key: Ints
+    writer: Ints
+    value: Longs
+    by_key: k.ByKey
+    versions: Ints = field(default_factory=lambda: np.empty((0, 3), np.int32))
+    """Lists: neighbours in the longest list of a key. Rows: one, other, key."""
+    clock_bytes: int = CLOCK_BYTES
+    seconds: dict[str, float] = field(default_factory=dict)
+    rounds: int = 0
+    candidates: int = 0
+    clock: Any = None
+    """Of all sessions, where there is memory for them."""
+    known: Ints = field(default_factory=lambda: NO_EDGES)
+    """Necessary edges so far. Rows: t2, t1, t3, key, level."""
+
+    def __post_init__(self) -> None:
+        self.first, self.session = self.history.first, self.history.session
+        self.total = self.session.size
+        self.begin = np.zeros(self.total + 1, np.int64)  # of each transaction: its first external read
+        np.cumsum(np.bincount(self.reader, minlength=self.total), out=self.begin[1:])
+        self._columns: dict[int, Any] = {}
+        self._order: Ints = np.empty(0, np.int32)
+
+    @contextmanager
+    def timed(self, stage: str) -> Iterator[None]:
+        """Add the time of a stage."""
+        started = perf_counter()
+        yield
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + perf_counter() - started
+
+    # -- what an explanation asks
+
+    def previous(self, t: int) -> int | None:
+        """The transaction before it in its session."""
+        return t - 1 if t > self.first[self.session[t]] else None
+
+    def sources(self, t: int) -> Iterable[tuple[int, Key, Value]]:
+        """Whom it reads from, and what; not init."""
+        for i in range(self.begin[t], self.begin[t + 1]):
+            if self.writer[i] >= 0:
+                yield int(self.writer[i]), self.history.key_of(self.key[i]), self.history.value_of(self.value[i])
+
+    def in_past(self, one: int, other: int) -> bool:
+        """Whether `one` is in the causal past of `other`."""
+        if one == INIT:
+            return True
+        s = int(self.session[one])
+        if self.clock is None and s not in self._columns:  # clocks by blocks: make the one column that is asked for
+            self._columns[s] = self._clocks(self._order, s, s + 1)[:, 0]
+        seen = self._columns[s][other] if self.clock is None else self.clock[other, s]
+        return bool(seen > one - self.first[s])
+
+    def components(self, edges: Ints = NO_EDGES, versions: bool = True) -> Ints:
+        """The strongly connected components of `so u wr u edges`."""
+        follows = np.flatnonzero(self.session[1:] == self.session[:-1]).astype(np.int32) + np.int32(1)
+        real = edges[edges[:, 1] >= 0, :2]
+        pairs = [np.stack([follows - 1, follows], axis=1), real, *([self.versions[:, :2]] if versions else [])]
+        return k.strong(self.total, *self._following(np.concatenate(pairs)))
+
+    # -- orders
+
+    def _following(self, edges: Ints) -> tuple[Longs, Ints]:
+        """Reads-from and more edges (one, other), by the first: where they begin, and all the others."""
+        one = np.concatenate([self.writer, edges[:, 0].astype(np.int32)])
+        other = np.concatenate([self.reader, edges[:, 1].astype(np.int32)])
+        return k.sort_pairs(one, other, self.total)
+
+    def guess(self, blind: bool = False) -> Ints:
+        """A topological order of `so u wr`: the recorded one if it is topological; shorter if there is a cycle."""
+        recorded = None if blind else self.history.recorded
+        if recorded is not None:
+            order = np.argsort(recorded, kind="stable").astype(np.int32)
+            rank = inverse(order)
+            forward = rank[self.versions[:, 0]] < rank[self.versions[:, 1]]
+            if forward.all() and k.is_topological(self.first, self.session, self.reader, self.writer, rank):
+                self._order = order
+                return order
+            wish = recorded
+        else:  # sessions side by side, not one after the other
+            wish = (np.arange(self.total) - self.first[self.session]) * np.int64(self.first.size) + self.session
+        pairs = self._following(self.versions[:, :2])
+        self._order = k.topological(self.first, self.session, *pairs, wish.astype(np.int64))
+        return self._order
+
+    def _reorder(self, edges: Ints, rank: Ints) -> Ints:
+        """An order that keeps the edges, too, close to the old one; shorter if there is a cycle."""
+        more = np.concatenate([self.versions[:, :2], edges[edges[:, 1] >= 0, :2]])
+        return k.topological(self.first, self.session, *self._following(more), rank.astype(np.int64))
+
+    def level(self, number: int, order: Ints) -> tuple[Ints | None, Ints]:
+        """A commit order for the level (None: there is none), and the edges that were found for it."""
+        kept = self.known[self.known[:, 4] <= number]
+        if kept.size:
+            order = self._reorder(kept, inverse(order))
+        elif self.rounds:  # a stronger level has looked at this order: no edge of this one contradicts it
+            return order, kept
+        while True:
+            if order.size < self.total or (kept[:, 1] < 0).any():
+                return None, kept
+            rank = inverse(order)
+            self.rounds += 1
+            found = self.edges(order, rank)
+            self.known = np.unique(np.concatenate([self.known, found]), axis=0)
+            found = found[found[:, 4] <= number]
+            if not found.size:
+                return order, kept
+            kept = np.unique(np.concatenate([kept, found]), axis=0)
+            order = self._reorder(kept, rank)
+
+    # -- necessary edges
+
+    def blocks(self) -> list[tuple[int, int]]:
+        """Ranges of sessions whose clocks fit into memory together."""
+        sessions = self.first.size - 1
+        wide = max(1, min(sessions, self.clock_bytes // (4 * max(1, self.total))))
+        return [(low, min(sessions, low + wide)) for low in range(0, sessions, wide)]
+
+    def _clocks(self, order: Ints, low: int, high: int) -> Any:
+        return k.clocks(self.first, self.session, self.begin, self.writer, order, low, high)
+
+    def every_edge(self) -> Ints | None:
+        """All necessary edges, whatever the order; None: there are too many."""
+        if self.reader.size * (self.first.size - 1) > EVERYTHING:
+            return None
+        return self.edges(self._order, inverse(self._order), everything=True)
+
+    def edges(self, order: Ints, rank: Ints, everything: bool = False) -> Ints:
+        """All necessary edges that contradict this order."""
+        those = self.by_key
+        by_rank = k.ranked(those.begin, those.writers, rank)
+        found = []
+        for low, high in self.blocks():
+            clock = self.clock
+            if clock is None:
+                with self.timed("clocks"):
+                    clock = self._clocks(order, low, high)
+                if high - low == self.first.size - 1:
+                    self.clock = clock
+            with self.timed("candidates"):
+                room = 1 << 16
+                while True:
+                    out = np.empty((room, 5), np.int32)
+                    count, looked = k.necessary(
+                        those.reader, those.at, those.key, those.writer, by_rank, those.writers, those.begin, rank,
+                        self.first, self.session, self.begin, self.writer, self.at, clock, low, high, out, everything,
+                    )  # fmt: skip
+                    if count <= room:
+                        break
+                    room = count
+                self.candidates += looked
+                found.append(out[:count])
+        return np.concatenate(found) if found else NO_EDGES
 
 
-def causes(facts: Facts) -> Causes:
-    """Clocks in a topological order of `so u wr`, as close to the recorded order as that allows."""
-    total = len(facts.txns)
-    before: list[list[tuple[int, Key, Value]]] = [[] for _ in range(total)]
-    for read in facts.reads:
-        if read.writer != INIT:
-            before[read.txn].append((read.writer, read.key, read.value))
-    pairs = [(w, t) for t in range(total) for w in dict.fromkeys(w for w, _, _ in before[t])]
-    order = topological(facts, pairs)
-    if len(order) < total:
-        return Causes(before, None, order)
-    clock: list[list[int]] = [[]] * total
-    sessions = len(facts.first) - 1
-    for t in order:
-        s = facts.session[t]
-        mine = [0] * sessions
-        if t > facts.first[s]:
-            mine = list(clock[t - 1])
-            mine[s] = t - facts.first[s]
-        for w, _, _ in before[t]:
-            other = facts.session[w]
-            if mine[other] <= w - facts.first[other]:  # else the clock of w is covered already
-                mine = list(map(max, mine, clock[w]))
-                mine[other] = max(mine[other], w - facts.first[other] + 1)
-        clock[t] = mine
-    return Causes(before, clock, order)
-
-
-def topological(facts: Facts, pairs: Iterable[tuple[int, int]], rank: list[int] | None = None) -> list[int]:
-    """An order of all transactions that keeps session order and the pairs; shorter if there is a cycle.
-
-    Among those that are ready the one with the lowest rank comes first (default: as recorded).
-    """
-    total = len(facts.txns)
-    after: list[list[int]] = [[] for _ in range(total)]
-    waits = [0 if t == facts.first[facts.session[t]] else 1 for t in range(total)]
-    for one, other in pairs:
-        after[one].append(other)
-        waits[other] += 1
-    key = rank or [txn.recorded for txn in facts.txns]
-    ready = [(key[t], t) for t in range(total) if not waits[t]]
-    heapify(ready)
-    order: list[int] = []
-    while ready:
-        _, t = heappop(ready)
-        order.append(t)
-        nexts = after[t]
-        if t + 1 < total and facts.session[t + 1] == facts.session[t]:
-            nexts = [*nexts, t + 1]
-        for other in nexts:
-            waits[other] -= 1
-            if not waits[other]:
-                heappush(ready, (key[other], other))
-    return order
-
-
-def in_past(facts: Facts, found: Causes, one: int, other: int) -> bool:
-    """Whether `one` is in the causal past of `other`."""
-    if one == INIT or found.clock is None:
-        return one == INIT
-    s = facts.session[one]
-    return found.clock[other][s] > one - facts.first[s]
-
-
-def necessary(facts: Facts, found: Causes) -> list[Necessary]:
-    """Every edge of RC and RA, and of TCC those that imply the rest. Each once, under the weakest level that has it."""
-    wrote: dict[Key, set[int]] = {key: set(ts) for key, ts in facts.writers.items()}
-    by_session = _writers_by_session(facts) if found.clock is not None else {}
-    edges: dict[tuple[int, int], Necessary] = {}
-    rank = {level: i for i, level in enumerate(TRANSACTIONAL)}
-
-    def add(src: int, dst: int, level: Level, key: Key, reader: int) -> None:
-        known = edges.get((src, dst))
-        if known is None or rank[level] < rank[known.level]:
-            edges[src, dst] = Necessary(src, dst, level, key, reader)
-
-    at = 0
-    reads = facts.reads
-    while at < len(reads):
-        end = at
-        t3 = reads[at].txn
-        first: dict[int, int] = {}
-        last: dict[tuple[Key, int], int] = {}
-        while end < len(reads) and reads[end].txn == t3:
-            first.setdefault(reads[end].writer, reads[end].at)
-            last[reads[end].key, reads[end].writer] = reads[end].at
-            end += 1
-        start = facts.first[facts.session[t3]]
-        for (x, t1), position in last.items():
-            writers = wrote.get(x, set())
-            for t2, when in first.items():
-                if t2 not in (INIT, t1, t3) and t2 in writers:
-                    add(t2, t1, "RC" if when < position else "RA", x, t3)
-            mine = facts.writers.get(x, [])
-            own = bisect_left(mine, t3) - 1
-            if own >= 0 and start <= mine[own] != t1:
-                add(mine[own], t1, "RA", x, t3)
-            if found.clock is not None:
-                clock = found.clock[t3]
-                for s, those in by_session.get(x, ()):
-                    i = bisect_left(those, facts.first[s] + clock[s]) - 1
-                    if i >= 0 and those[i] != t1:
-                        add(those[i], t1, "TCC", x, t3)
-        at = end
-    return list(edges.values())
-
-
-def _writers_by_session(facts: Facts) -> dict[Key, list[tuple[int, list[int]]]]:
-    found: dict[Key, list[tuple[int, list[int]]]] = {}
-    for key, writers in facts.writers.items():
-        groups: dict[int, list[int]] = {}
-        for t in writers:
-            groups.setdefault(facts.session[t], []).append(t)
-        found[key] = list(groups.items())
-    return found
-
-
-def components(total: int, after: list[list[int]]) -> list[int]:
-    """The strongly connected component of every node (Tarjan, without recursion)."""
-    index = [0] * total
-    low = [0] * total
-    component = [-1] * total
-    stack: list[int] = []
-    clock = count = 0
-    for root in range(total):
-        if index[root]:
-            continue
-        work = [(root, 0)]
-        while work:
-            node, at = work.pop()
-            if at == 0:
-                clock += 1
-                index[node] = low[node] = clock
-                stack.append(node)
-            for i in range(at, len(after[node])):
-                other = after[node][i]
-                if not index[other]:
-                    work += [(node, i + 1), (other, 0)]
-                    break
-                if component[other] < 0:
-                    low[node] = min(low[node], low[other])
-            else:
-                if low[node] == index[node]:
-                    while True:
-                        other = stack.pop()
-                        component[other] = count
-                        if other == node:
-                            break
-                    count += 1
-                if work:
-                    low[work[-1][0]] = min(low[work[-1][0]], low[node])
-    return component
+def inverse(order: Ints) -> Ints:
+    """The rank of each transaction in an order."""
+    rank = np.empty(order.size, np.int32)
+    rank[order] = np.arange(order.size, dtype=np.int32)
+    return rank

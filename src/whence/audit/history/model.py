@@ -1,23 +1,33 @@
-"""The model: sessions of transactions of operations.
+"""The model: sessions of transactions of operations, as columns with one entry an operation.
 
 `(key, value)` of the writes is unique, so that a read names its writer. A virtual transaction `init` writes the initial
-value (None) of every key and comes before everything.
+value (None) of every key and comes before everything. Transactions are numbered session by session.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, NamedTuple
+from functools import cached_property
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 Key = int | str
 Scalar = int | str | None
 Value = Scalar | tuple[Scalar, ...]
 """None: the initial value. A tuple: what a read of a list returned."""
 
+Ints = NDArray[np.int32]
+Longs = NDArray[np.int64]
+Bytes = NDArray[np.uint8]
+
 INIT: Final = -1
 """The number of the virtual transaction `init`."""
+NOTHING: Final = -(1 << 63)
+"""The initial value, in a column."""
 
 
 class Status(StrEnum):
@@ -44,8 +54,8 @@ class Op(NamedTuple):
 
 
 @dataclass(slots=True)
-class Txn:
-    """One transaction of one session."""
+class Transaction:
+    """One transaction of one session, as a reader finds it."""
 
     session: str
     name: str
@@ -55,60 +65,164 @@ class Txn:
     """When it stands in the file: a guess for the commit order, never more than that."""
 
 
-@dataclass(slots=True)
+@dataclass
 class History:
-    """What clients saw. `sessions` holds committed transactions only, after `settle`."""
+    """What clients saw: committed transactions, sorted by session, transaction and operation."""
 
     file: str
-    sessions: dict[str, list[Txn]] = field(default_factory=dict)
-    aborted: list[Txn] = field(default_factory=list)
-    lists: bool = False
-    """Writes are appends, and reads return whole lists."""
+    first: Ints
+    """Of each session: the number of its first transaction; one more entry for all."""
+    begin: Longs
+    """Of each transaction: its first operation; one more entry for all."""
+    write: Bytes
+    key: Ints
+    """Coded 0, 1, ..."""
+    value: Longs
+    """`NOTHING`: the initial value."""
+    keys: int
+    recorded: Longs | None = None
+    """Of each transaction: when it was recorded, a guess for the commit order."""
+    aborted: tuple[Ints, Longs] = field(default_factory=lambda: (np.empty(0, np.int32), np.empty(0, np.int64)))
+    """Keys and values that aborted transactions wrote."""
     notes: list[str] = field(default_factory=list)
     """Trouble with the input that a verdict rests on, in words."""
-
-    def txns(self) -> Iterator[Txn]:
-        """All committed transactions, session by session."""
-        for session in self.sessions.values():
-            yield from session
-
-    @property
-    def operations(self) -> int:
-        return sum(len(txn.ops) for txn in self.txns())
+    key_names: Any = None
+    """Code -> key; None: the code is the key."""
+    value_names: Any = None
+    session_names: Sequence[str] | None = None
+    labels: Any = None
+    """Of each transaction: its own number or name, where the source has one."""
+    origin: Ints | None = None
+    """Of each operation: its row in a table, or its line in a file."""
+    unit: str = "row"
+    lists: tuple[Longs, Longs] | None = None
+    """Histories of lists: where the elements of each operation begin, one more entry for all; and the elements."""
 
     @property
     def single(self) -> bool:
         """One operation a transaction, on registers: CC, CM and CCv are defined."""
-        return not self.lists and all(len(txn.ops) <= 1 for txn in self.txns())
+        return self.lists is None and bool((np.diff(self.begin) <= 1).all())
+
+    @cached_property
+    def session(self) -> Ints:
+        """Of each transaction."""
+        return np.repeat(np.arange(self.first.size - 1, dtype=np.int32), np.diff(self.first))
+
+    @cached_property
+    def _unique(self) -> bool:
+        return len(set(self.labels)) == len(self.labels)
+
+    def place(self, t: int) -> tuple[str, int]:
+        """The session of a transaction, and which one of the session it is."""
+        s = int(self.session[t])
+        return (str(s) if self.session_names is None else self.session_names[s]), int(t - self.first[s])
+
+    def name(self, t: int) -> str:
+        """What a person calls a transaction: `t5` where the recorded number is unique, else `s0/t5`."""
+        session, label = self.place(t)
+        if self.labels is None:
+            return f"s{session}/t{label}"
+        return f"t{self.labels[t]}" if self._unique else f"s{session}/t{self.labels[t]}"
+
+    def key_of(self, code: int) -> Key:
+        return int(code) if self.key_names is None else _plain(self.key_names[code])
+
+    def value_of(self, code: int) -> Value:
+        if code == NOTHING:
+            return None
+        return int(code) if self.value_names is None else _plain(self.value_names[code])
+
+    def where(self, i: int) -> str:
+        """Where operation i stands, for a message."""
+        return self.file if self.origin is None else f"{self.file}, {self.unit} {self.origin[i]}"
+
+    def ops(self, t: int) -> list[Op]:
+        """The operations of a transaction."""
+        return [
+            Op(bool(self.write[i]), self.key_of(self.key[i]), self._seen(i))
+            for i in range(self.begin[t], self.begin[t + 1])
+        ]
+
+    def _seen(self, i: int) -> Value:
+        if self.lists is None:
+            return self.value_of(self.value[i])
+        offset, element = self.lists
+        seen: Any = tuple(self.value_of(each) for each in element[offset[i] : offset[i + 1]])
+        return seen[0] if self.write[i] else seen  # type: ignore[no-any-return]
+
+    def rows(self) -> Iterator[list[Any]]:
+        """The committed operations as `verify` takes them: session, transaction, r/w/a, key, value."""
+        write = "w" if self.lists is None else "a"
+        for t in range(self.begin.size - 1):
+            for op in self.ops(t):
+                value = list(op.value) if isinstance(op.value, tuple) else op.value
+                yield [*self.place(t), write if op.write else "r", op.key, value]
 
 
-def settle(file: str, txns: Iterable[Txn], lists: bool = False, notes: Iterable[str] = ()) -> History:
+def _plain(name: Any) -> Any:
+    return name.item() if isinstance(name, np.generic) else name
+
+
+def settle(file: str, txns: Iterable[Transaction], lists: bool = False, notes: Iterable[str] = ()) -> History:
     """A history of these transactions, each session in its own order.
 
     An indeterminate transaction counts as committed if a committed one read one of its writes (its own reads are
     unknown), and else as one that never happened.
     """
-    history = History(file, lists=lists, notes=list(notes))
-    everything = list(txns)
-    seen: set[tuple[Key, Value]] = set()
-    if any(txn.status is Status.INDETERMINATE for txn in everything):
-        for txn in everything:
-            if txn.status is Status.COMMITTED:
-                seen.update((op.key, v) for op in txn.ops if not op.write for v in elements(op.value))
+    found, notes = list(txns), list(notes)
+    good = [txn for txn in found if txn.status is Status.COMMITTED]
+    read = {(op.key, v) for txn in good for op in txn.ops if not op.write for v in elements(op.value)}
+    sessions: dict[str, list[Transaction]] = {}
     taken = 0
-    for txn in everything:
-        if txn.status is Status.ABORTED:
-            history.aborted.append(txn)
-            continue
+    for txn in found:
         if txn.status is Status.INDETERMINATE:
             txn.ops = [op for op in txn.ops if op.write]
-            if not any((op.key, op.value) in seen for op in txn.ops):
+            if not any((op.key, op.value) in read for op in txn.ops):
                 continue
             taken += 1
-        history.sessions.setdefault(txn.session, []).append(txn)
+        if txn.status is not Status.ABORTED:
+            sessions.setdefault(txn.session, []).append(txn)
     if taken:
-        history.notes.append(f"{taken} indeterminate transactions are taken as committed: their writes were read")
-    return history
+        notes.append(f"{taken} indeterminate transactions are taken as committed: their writes were read")
+    bad = [(op.key, op.value) for txn in found if txn.status is Status.ABORTED for op in txn.ops if op.write]
+    return _columns(file, sessions, bad, lists, notes)
+
+
+def _columns(
+    file: str, sessions: dict[str, list[Transaction]], bad: list[tuple[Key, Value]], lists: bool, notes: list[str]
+) -> History:
+    """Transactions as columns; `bad` are the writes of aborted ones."""
+    keys: dict[Key, int] = {}
+    values: dict[Value, int] = {}
+    txns = [txn for session in sessions.values() for txn in session]
+    ops = [op for txn in txns for op in txn.ops]
+    key = [keys.setdefault(op.key, len(keys)) for op in ops]
+    seen = [[values.setdefault(v, len(values)) for v in elements(op.value)] for op in ops]
+    known = [(keys[x], values[v]) for x, v in bad if x in keys and v in values]
+    sizes = [len(each) for each in seen]
+    flat = np.array([v for each in seen for v in each], np.int64)
+    value = np.full(len(ops), NOTHING, np.int64)
+    if not lists:
+        value[np.array(sizes, bool)] = flat
+    return History(
+        file,
+        np.cumsum([0, *map(len, sessions.values())]).astype(np.int32),
+        np.cumsum([0, *(len(txn.ops) for txn in txns)]).astype(np.int64),
+        np.array([op.write for op in ops], np.uint8),
+        np.array(key, np.int32),
+        value,
+        len(keys),
+        np.array([txn.recorded for txn in txns], np.int64),
+        (np.array([x for x, _ in known], np.int32), np.array([v for _, v in known], np.int64)),
+        notes,
+        list(keys),
+        list(values),
+        list(sessions),
+        [txn.name for txn in txns],
+        np.array([op.line for op in ops], np.int64) if any(op.line for op in ops) else None,
+        "line",
+        (np.cumsum([0, *sizes]).astype(np.int64), flat) if lists else None,
+    )
 
 
 def elements(value: Value) -> tuple[Scalar, ...]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from whence.audit.history.levels import PATTERNS
 from whence.audit.history.model import INIT
-from whence.audit.history.report import Edge, Finding, Report, Step
+from whence.audit.history.report import Anomaly, CycleEdge, HistoryReport, Link
 from whence.audit.history.story import story
 
 DRAWN = 50
@@ -44,7 +44,7 @@ class Box(NamedTuple):
         return LINE * (len(self.lines) + 1) + 14
 
 
-def page(reports: Sequence[Report]) -> str:
+def page(reports: Sequence[HistoryReport]) -> str:
     """HTML without anything from elsewhere."""
     wrong = [report for report in reports if report.counterexample() is not None]
     parts = [_HEAD, "<h1>Client histories</h1>", f"<p>{_summary(reports)}</p>", _table(reports)]
@@ -63,13 +63,13 @@ def page(reports: Sequence[Report]) -> str:
     return "\n".join([*parts, "</body></html>", ""])
 
 
-def _summary(reports: Sequence[Report]) -> str:
+def _summary(reports: Sequence[HistoryReport]) -> str:
     bad = sum(not report.holds for report in reports)
     many = f"{len(reports):,} {'history' if len(reports) == 1 else 'histories'}"
     return f"{many}: every level asked for holds." if not bad else f"{many}, {bad:,} violated."
 
 
-def _table(reports: Sequence[Report]) -> str:
+def _table(reports: Sequence[HistoryReport]) -> str:
     common = f"{commonpath([PurePath(report.file).parent for report in reports])}/"
     levels = list(dict.fromkeys(level for report in reports for level in report.levels))
     head = "".join(f"<th>{level}</th>" for level in levels)
@@ -92,17 +92,17 @@ def _cell(holds: bool | None) -> str:
     return '<td class="holds">holds</td>' if holds else '<td class="violated">violated</td>'
 
 
-def _legend(found: Finding) -> str:
+def _legend(found: Anomaly) -> str:
     kinds = dict.fromkeys(step.kind for step in _steps(found))
     items = (f'<span class="{KINDS[kind][1]}">{escape(kind)}</span> {KINDS[kind][0]}' for kind in kinds)
     return f'<p class="legend">{" &nbsp; ".join(items)}; dashed: how the writer came into the reader&#39;s past</p>'
 
 
-def _steps(found: Finding) -> list[Step]:
+def _steps(found: Anomaly) -> list[Link]:
     return [*found.edges, *(step for edge in found.edges for step in edge.past)]
 
 
-def svg(report: Report, found: Finding) -> str:
+def svg(report: HistoryReport, found: Anomaly) -> str:
     """The cycle as a picture."""
     boxes, lanes = _places(report, found)
     width = max(box.x for box in boxes.values()) + WIDE + 40
@@ -122,7 +122,7 @@ def svg(report: Report, found: Finding) -> str:
     return "".join([*drawn, "</svg>"])
 
 
-def _places(report: Report, found: Finding) -> tuple[dict[int, Box], dict[str, float]]:
+def _places(report: HistoryReport, found: Anomaly) -> tuple[dict[int, Box], dict[str, float]]:
     """Boxes in the rows of their sessions, causes to the left of effects where that is possible."""
     nodes, keys = found.nodes(), {step.key for step in _steps(found)}
     column = _columns(nodes, [step for step in _steps(found) if step.kind != "co"])
@@ -134,7 +134,7 @@ def _places(report: Report, found: Finding) -> tuple[dict[int, Box], dict[str, f
         here = [t for t in nodes if _session(report, t) == session]
         row: list[Box] = []
         taken = -1
-        for t in sorted(here, key=lambda t: (-1, 0) if t == INIT else (report.places[t][1], t)):
+        for t in sorted(here, key=lambda t: (-1, 0) if t == INIT else (report.place(t)[1], t)):
             taken = max(taken + 1, column[t])
             ops = [str(op) for op in report.shown.get(t, []) if op.key in keys]
             more = [f"and {len(ops) - OPS} more"] if len(ops) > OPS else []
@@ -146,11 +146,11 @@ def _places(report: Report, found: Finding) -> tuple[dict[int, Box], dict[str, f
     return boxes, lanes
 
 
-def _session(report: Report, t: int) -> str:
-    return "initial state" if t == INIT else f"session {report.places[t][0]}"
+def _session(report: HistoryReport, t: int) -> str:
+    return "initial state" if t == INIT else f"session {report.place(t)[0]}"
 
 
-def _columns(nodes: Sequence[int], steps: Iterable[Step]) -> dict[int, int]:
+def _columns(nodes: Sequence[int], steps: Iterable[Link]) -> dict[int, int]:
     """The longest way to each node. An edge that closes a cycle of causes is left out."""
     column = dict.fromkeys(nodes, 0)
     kept: list[tuple[int, int]] = []
@@ -166,7 +166,7 @@ def _columns(nodes: Sequence[int], steps: Iterable[Step]) -> dict[int, int]:
     return column
 
 
-def _arrows(found: Finding, boxes: dict[int, Box]) -> list[str]:
+def _arrows(found: Anomaly, boxes: dict[int, Box]) -> list[str]:
     drawn: list[str] = []
     between: dict[tuple[int, int], int] = {}
     seen: set[tuple[int, int, str, object]] = set()
@@ -178,7 +178,7 @@ def _arrows(found: Finding, boxes: dict[int, Box]) -> list[str]:
         pair = (min(step.src, step.dst), max(step.src, step.dst))
         bend = between[pair] = between.get(pair, 0) + 1
         label = step.kind if step.key is None else f"{step.kind} {step.key}"
-        dashed = "" if isinstance(step, Edge) else ' stroke-dasharray="5 4"'
+        dashed = "" if isinstance(step, CycleEdge) else ' stroke-dasharray="5 4"'
         drawn.append(_arrow(boxes[step.src], boxes[step.dst], step.kind, _short(label, 20), dashed, bend))
     return drawn
 

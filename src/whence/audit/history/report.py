@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from whence.audit.history.levels import PATTERNS, Level, weakest
-from whence.audit.history.model import INIT, History, Key, Op, Txn, Value
+from whence.audit.history.levels import LEVELS, PATTERNS, Level, weakest
+from whence.audit.history.model import INIT, History, Ints, Key, Op, Value
 
 Kind = Literal["so", "wr", "co", "vo"]
 """Session order; reads-from; must commit before, because of a read; version order, as a list shows it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Link:
     """`src` is in the causal past of `dst`, by session order or because `dst` reads `key` from it."""
 
     src: int
@@ -25,25 +24,25 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Edge(Step):
+class CycleEdge(Link):
     """An edge of a cycle. For `co`: both ends write `key`, and `reader` has `src` in its past but reads from `dst`."""
 
     level: Level | None = None
     """co: the weakest level that has the edge."""
     reader: int | None = None
-    past: tuple[Step, ...] = ()
+    past: tuple[Link, ...] = ()
     """co: the way from `src` to `reader`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Anomaly:
     """One violation. `edges` is the cycle; empty where a single read is wrong by itself."""
 
     pattern: str
     txns: tuple[int, ...]
     keys: tuple[Key, ...]
     detail: str
-    edges: tuple[Edge, ...] = ()
+    edges: tuple[CycleEdge, ...] = ()
     guarantee: str | None = None
     """The session guarantee that is broken, in words, where the story has its shape."""
     at: int | None = None
@@ -61,18 +60,14 @@ class Finding:
 
 
 @dataclass(slots=True)
-class Report:
+class HistoryReport:
     """The answer for one history."""
 
-    file: str
+    history: History
     levels: dict[Level, bool]
-    findings: list[Finding]
+    findings: list[Anomaly]
     patterns: dict[str, int]
     """Violations of each pattern: bad reads, cycles of causes, and necessary edges that lie on a cycle."""
-    names: list[str]
-    """The transactions by number, as a person calls them."""
-    places: list[tuple[str, int]]
-    """Of each transaction: its session, and which one of the session it is."""
     shown: dict[int, list[Op]]
     """The operations of the transactions in `findings`."""
     operations: int
@@ -81,22 +76,30 @@ class Report:
     notes: list[str] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     """Time by stage."""
-    order: list[int] | None = None
+    order: Ints | None = None
     """A commit order for the strongest of RC, RA, TCC that holds: the certificate."""
     certified: Level | None = None
+
+    @property
+    def file(self) -> str:
+        return self.history.file
 
     @property
     def holds(self) -> bool:
         return all(self.levels.values())
 
-    def counterexample(self) -> Finding | None:
+    def counterexample(self) -> Anomaly | None:
         """The finding to look at first: of the weakest level, with the fewest necessary edges and transactions."""
         failed = [level for level, good in self.levels.items() if not good]
         worth = [f for f in self.findings if any(level in failed for level in PATTERNS[f.pattern][0])]
         return min(worth, key=_weight, default=None)
 
     def name(self, txn: int) -> str:
-        return "init" if txn == INIT else self.names[txn]
+        return "init" if txn == INIT else self.history.name(txn)
+
+    def place(self, txn: int) -> tuple[str, int]:
+        """Its session, and which one of the session it is."""
+        return self.history.place(txn)
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -114,7 +117,7 @@ class Report:
             "notes": self.notes,
         }
 
-    def finding_dict(self, found: Finding) -> dict[str, Any]:
+    def finding_dict(self, found: Anomaly) -> dict[str, Any]:
         """A finding with everything that a re-checker needs: names, operations, edges with their reasons."""
         return {
             "level": found.level,
@@ -131,28 +134,20 @@ class Report:
         if txn == INIT:
             return {"txn": "init", "session": None, "index": None, "operations": []}
         ops = [["w" if op.write else "r", op.key, op.value] for op in self.shown.get(txn, [])]
-        session, index = self.places[txn]
+        session, index = self.place(txn)
         return {"txn": self.name(txn), "session": session, "index": index, "operations": ops}
 
-    def _edge_dict(self, edge: Step) -> dict[str, Any]:
+    def _edge_dict(self, edge: Link) -> dict[str, Any]:
         told: dict[str, Any] = {"from": self.name(edge.src), "to": self.name(edge.dst), "kind": edge.kind}
         if edge.kind != "so":
             told |= {"key": edge.key}
         if edge.kind == "wr":
             told |= {"value": edge.value}
-        if isinstance(edge, Edge) and edge.kind == "co":
+        if isinstance(edge, CycleEdge) and edge.kind == "co":
             reader = None if edge.reader is None else self.name(edge.reader)
             told |= {"level": edge.level, "reader": reader, "past": [self._edge_dict(s) for s in edge.past]}
         return told
 
 
-def _weight(found: Finding) -> tuple[int, int, int]:
-    rank = ("RC", "RA", "TCC", "CC", "CM", "CCv").index(found.level)
-    return rank, sum(edge.kind == "co" for edge in found.edges), len(found.edges)
-
-
-def names_of(history: History) -> list[str]:
-    """What a person calls each transaction: `t5` where the recorded number is unique, else `s0/t5`."""
-    txns: list[Txn] = list(history.txns())
-    counted = Counter(txn.name for txn in txns)
-    return [f"t{txn.name}" if counted[txn.name] == 1 else f"s{txn.session}/t{txn.name}" for txn in txns]
+def _weight(found: Anomaly) -> tuple[int, int, int]:
+    return LEVELS.index(found.level), sum(edge.kind == "co" for edge in found.edges), len(found.edges)

@@ -1,50 +1,23 @@
-"""What a check leaves in a folder: verdicts, findings, the cycle as a graph and for ShiViz, and certificates."""
+"""What a check leaves in a folder: verdicts, findings, the cycle for ShiViz, and certificates."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from whence.audit.history.model import History
-from whence.audit.history.report import Report
-from whence.audit.history.story import dot, shiviz
-
-if TYPE_CHECKING:
-    from whence.audit.history.columns import Columns
+from whence.audit.history.report import HistoryReport
+from whence.audit.history.story import shiviz
 
 
-def rows(history: History | Columns) -> Iterator[list[Any]]:
-    """The committed operations as `verify` takes them."""
-    if not isinstance(history, History):
-        yield from _column_rows(history)
-        return
-    write = "a" if history.lists else "w"
-    for session, txns in history.sessions.items():
-        for i, txn in enumerate(txns):
-            for op in txn.ops:
-                value = list(op.value) if isinstance(op.value, tuple) else op.value
-                yield [session, i, write if op.write else "r", op.key, value]
-
-
-def _column_rows(columns: Columns) -> Iterator[list[Any]]:
-    for s, (low, high) in enumerate(pairwise(columns.first.tolist())):
-        name = str(s) if columns.session_names is None else columns.session_names[s]
-        for t in range(low, high):
-            for op in columns.ops(t):
-                yield [name, t - low, "w" if op.write else "r", op.key, op.value]
-
-
-def certificate(report: Report) -> dict[str, Any] | None:
+def certificate(report: HistoryReport) -> dict[str, Any] | None:
     """The commit order that proves the strongest level that holds; None: none does."""
     if report.order is None:
         return None
-    return {"level": report.certified, "order": [list(report.places[int(t)]) for t in report.order]}
+    return {"level": report.certified, "order": [list(report.place(int(t))) for t in report.order]}
 
 
-def save(folder: Path, name: str, history: History | Columns, report: Report, certify: bool) -> list[Path]:
+def save(folder: Path, name: str, report: HistoryReport, certify: bool) -> list[Path]:
     """Write `name.*` into the folder; returns the files. `findings.jsonl` has a line for each finding of all."""
     folder.mkdir(parents=True, exist_ok=True)
     made = [folder / f"{name}.json"]
@@ -53,16 +26,13 @@ def save(folder: Path, name: str, history: History | Columns, report: Report, ce
         for found in report.findings:
             out.write(json.dumps({"file": report.file, **report.finding_dict(found)}, default=str) + "\n")
     worst = report.counterexample()
-    if worst is not None and worst.edges:
-        made.append(folder / f"{name}.dot")
-        made[-1].write_text(dot(report, worst), encoding="utf-8")
-        if (log := shiviz(report, worst)) is not None:
-            made.append(folder / f"{name}.shiviz.log")
-            made[-1].write_text(log, encoding="utf-8")
+    if worst is not None and worst.edges and (log := shiviz(report, worst)) is not None:
+        made.append(folder / f"{name}.shiviz.log")
+        made[-1].write_text(log, encoding="utf-8")
     proof = certificate(report) if certify else None
     if proof is not None:
         made += [folder / f"{name}.operations.jsonl", folder / f"{name}.certificate.json"]
         with made[-2].open("w", encoding="utf-8") as out:
-            out.writelines(json.dumps(row) + "\n" for row in rows(history))
+            out.writelines(json.dumps(row) + "\n" for row in report.history.rows())
         made[-1].write_text(json.dumps(proof) + "\n", encoding="utf-8")
     return made

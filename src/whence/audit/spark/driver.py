@@ -260,7 +260,7 @@ def audit_files(
         taken = set() if fresh else made.take(list(digests.values()))
         if taken:
             runs = "all" if len(taken) == len(digests) else f"{len(taken):,} of {len(digests):,}"
-            progress(f"{runs} runs are as in an earlier audit, and are not judged again (--fresh: judge them)")
+            progress(f"{runs} runs are as in an earlier audit, and are not judged again")
         left = [p for p in planned.pieces if digests.get(None if planned.mixed else p.of) not in taken]
         work = _Work(made, digests, terms, sparse, giant, progress, logs)
         if callable(spark):

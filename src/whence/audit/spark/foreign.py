@@ -63,7 +63,7 @@ def find_logs(paths: Iterable[Anywhere], how: Expressions) -> list[TraceFile]:
 def _load(file: str, how: Expressions) -> tuple[Log | None, list[Bad]]:
     """A log, and what in it belongs to no record, or has no usable clock."""
     try:
-        log = load_log(file, how.parser, how.delimiter, on_bad="collect")
+        log = load_log(file, how.parser, how.delimiter)
     except (TraceError, UsageError) as error:
         return None, [Bad(file, -1, str(error).removeprefix(f"{file}: "))]
     rest = [(line, "belongs to no record of the parser expression", text) for line, text in log.passed_over]

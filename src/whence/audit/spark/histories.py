@@ -26,21 +26,18 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, IntegralType, NullType
 
-from whence.audit.history import Edge, Finding, Level, Report, bykey, listed
+from whence.audit.history import Anomaly, CycleEdge, History, HistoryReport, Level, Op
 from whence.audit.history import check as check_one
 from whence.audit.history import kernels as k
-from whence.audit.history.arrays import BAD, Rounds, check_columns, make_graph, settle_levels
-from whence.audit.history.check import DEFAULT_SINGLE
-from whence.audit.history.columns import Columns, code_keys
-from whence.audit.history.levels import PATTERNS, REGISTERS, TRANSACTIONAL
-from whence.audit.history.model import Op
+from whence.audit.history.check import BAD, asked_levels, settle_levels
+from whence.audit.history.graph import Graph
+from whence.audit.history.levels import PATTERNS
+from whence.audit.history.model import INIT
 from whence.audit.history.story import story
-from whence.audit.history.tables import REQUIRED, SCHEMA, from_table, history_of
+from whence.audit.history.tables import REQUIRED, SCHEMA, code_keys, from_table
 from whence.audit.spark.session import check_workers
 from whence.errors import HistoryError
 
-SMALL: Final = 50_000
-"""Operations below which a history is checked by the reference form."""
 BLOCK_BYTES: Final = 1 << 30
 """Clocks that one task makes at a time."""
 
@@ -104,59 +101,34 @@ def check(
 def _side_by_side(df: DataFrame, levels: Sequence[Level] | None, certificate: bool) -> DataFrame:
     def one(key: tuple[Any, ...], table: pa.Table) -> pa.Table:
         name = str(key[0].as_py())
-        if table.num_rows < SMALL or "CM" in (levels or ()):
-            report = check_one(history_of(table, name), levels)
-        else:
-            report = check_columns(from_table(table, name), levels)
-        return _rows(name, report, certificate)
+        return _rows(name, check_one(from_table(table, name), levels), certificate)
 
     grouped: Any = df.groupBy("history")
     found: DataFrame = grouped.applyInArrow(one, RESULT)
     return found.persist(StorageLevel.MEMORY_AND_DISK)
 
 
-def _rows(name: str, report: Report, certificate: bool) -> pa.Table:
+def _rows(name: str, report: HistoryReport, certificate: bool) -> pa.Table:
     """A report as rows of RESULT."""
-    rows: list[dict[str, Any]] = []
     sizes: dict[str, Any] = {"operations": report.operations, "transactions": report.transactions}
     sizes |= {"sessions": report.sessions, "seconds": sum(report.seconds.values())}
-    for level, holds in report.levels.items():
-        notes = "; ".join(report.notes) or None
-        rows.append(
-            {
-                "history": name,
-                "part": "verdict",
-                "level": level,
-                "holds": holds,
-                **sizes,
-                "notes": notes,
-            }
-        )
+    sizes |= {"notes": "; ".join(report.notes) or None}
+    rows = [{"part": "verdict", "level": level, "holds": holds, **sizes} for level, holds in report.levels.items()]
     shown = {finding.pattern: finding for finding in reversed(report.findings)}
     smallest = report.counterexample()
     shown |= {smallest.pattern: smallest} if smallest else {}
     told = story(report) if report.findings else None
     for pattern, count in report.patterns.items():
-        finding = shown.get(pattern)
-        what = None if finding is None else json.dumps(report.finding_dict(finding), default=str)
-        rows.append(
-            {
-                "history": name,
-                "part": "finding",
-                "level": PATTERNS[pattern][0][0],
-                "pattern": pattern,
-                "count": count,
-                "guarantee": finding.guarantee if finding else None,
-                "story": told,
-                "finding": what,
-                "smallest": finding is not None and finding is smallest,
-            }
-        )
+        row = {"part": "finding", "level": PATTERNS[pattern][0][0], "pattern": pattern, "count": count, "story": told}
+        if (finding := shown.get(pattern)) is not None:
+            row |= {"guarantee": finding.guarantee, "finding": json.dumps(report.finding_dict(finding), default=str)}
+        rows.append(row | {"smallest": finding is not None and finding is smallest})
     if certificate and report.order is not None:
         for position, t in enumerate(report.order):
-            session, txn = report.places[int(t)]
-            row = {"history": name, "part": "order", "level": report.certified}
-            rows.append({**row, "position": position, "session": session, "txn": txn})
+            session, txn = report.place(int(t))
+            row = {"part": "order", "level": report.certified, "position": position}
+            rows.append(row | {"session": session, "txn": txn})
+    rows = [{"history": name, **row} for row in rows]
     return pa.Table.from_pylist(rows, schema=_SCHEMA)
 
 
@@ -200,7 +172,7 @@ class Giant:
         for each in self.kept:
             each.unpersist()
 
-    def report(self, levels: Sequence[Level] | None) -> Report:
+    def report(self, levels: Sequence[Level] | None) -> HistoryReport:
         coded, aborted = self._coded()
         by_session = coded.repartition(F.col("session"))
         value = "array<long>" if self.lists else "long"
@@ -209,9 +181,7 @@ class Giant:
         first, recorded, self.numbers = _numbered(heads, len(self.sessions))
         operations = local.count()
         single = not self.lists and operations == heads.num_rows
-        levels = (DEFAULT_SINGLE if single else TRANSACTIONAL) if levels is None else levels
-        if not single and (asked := [level for level in levels if level in REGISTERS]):
-            raise HistoryError(f"{asked[0]} is defined for single operations on registers")
+        levels = asked_levels("history", levels, single, operations)
         stage = (_lists_from if self.lists else _reads_from)(first, aborted)
         known = self._keep(local.repartition(F.col("key")).mapInArrow(stage, B_ROWS))
         counted, notes = self._bad(known)
@@ -219,16 +189,18 @@ class Giant:
         pulled = reads.select("t", "at", "key", "writer", "value").toArrow()
         order = np.lexsort((pulled["at"].to_numpy(), pulled["t"].to_numpy()))
         column = {name: pulled[name].to_numpy()[order] for name in pulled.column_names}
-        graph = make_graph(first, column["t"], column["at"], column["key"], column["writer"], column["value"], {})
-        if self.lists:
-            pairs = known.where(F.col("what") == VERSION).select("t", "writer", "key").toArrow()
-            graph.versions = np.stack([pairs[name].to_numpy().astype(np.int64) for name in pairs.column_names], axis=1)
-        columns = Columns(
+        history = History(
             "history", first, np.empty(0, np.int64), np.empty(0, np.uint8), np.empty(0, np.int32),
             np.empty(0, np.int64), 0, recorded, session_names=self.sessions,
         )  # fmt: skip
-        rounds = _Spread(self, known, graph)
-        report = settle_levels(columns, graph, rounds, levels, counted, notes=notes, operations=operations)
+        by_key = k.ByKey(np.zeros(1, np.int64), *[np.empty(0, np.int32)] * 5)
+        c = column
+        graph = _Spread(history, c["t"], c["at"], c["key"], c["writer"], c["value"], by_key)
+        graph.spark, graph.rows = self.spark, known
+        if self.lists:
+            pairs = known.where(F.col("what") == VERSION).select("t", "writer", "key").toArrow()
+            graph.versions = np.stack([pairs[name].to_numpy().astype(np.int64) for name in pairs.column_names], axis=1)
+        report = settle_levels(graph, levels, counted, [], notes, operations=operations)
         self._tell(report)
         return report
 
@@ -287,12 +259,12 @@ class Giant:
         self.kept.append(df.persist(StorageLevel.MEMORY_AND_DISK))
         return self.kept[-1]
 
-    def _tell(self, report: Report) -> None:
+    def _tell(self, report: HistoryReport) -> None:
         """Fetch the operations of the transactions that findings name."""
         nodes = sorted({t for finding in report.findings for t in finding.nodes() if t >= 0})
         if not nodes:
             return
-        places = {t: report.places[t] for t in nodes}
+        places = {t: report.place(t) for t in nodes}
         wanted = [(session, int(self.numbers[t])) for t, (session, _) in places.items()]
         asked = self.spark.createDataFrame(wanted, "session string, txn long")
         df = self.df.withColumn("session", F.col("session").cast("string")).withColumn("txn", F.col("txn").cast("long"))
@@ -316,13 +288,13 @@ class Giant:
         report.findings = [_renamed(finding, names) for finding in report.findings]
 
 
-def _renamed(finding: Finding, names: dict[Any, Any]) -> Finding:
+def _renamed(finding: Anomaly, names: dict[Any, Any]) -> Anomaly:
     """Keys and values as the source has them, instead of their hashes."""
     if not names:
         return finding
 
     def named(step: Any) -> Any:
-        more = {"past": tuple(map(named, step.past))} if isinstance(step, Edge) else {}
+        more = {"past": tuple(map(named, step.past))} if isinstance(step, CycleEdge) else {}
         return replace(step, key=names.get(step.key, step.key), value=names.get(step.value, step.value), **more)
 
     keys = tuple(names.get(key, key) for key in finding.keys)
@@ -383,7 +355,7 @@ def _consistent(sessions: list[str]) -> Any:
         s = np.repeat(np.arange(codes.size), np.diff(columns.first))
         pos = np.arange(sizes.size) - columns.first[s]
         keys = columns.key if columns.key_names is None else columns.key_names[columns.key]
-        numbers = columns.numbers if columns.numbers is not None else pos
+        numbers = columns.labels if columns.labels is not None else pos
         made = {
             "session": codes[s][t], "pos": pos[t].astype(np.int32), "txn": numbers[t].astype(np.int64),
             "at": (np.arange(t.size) - columns.begin[t]).astype(np.int32), "what": what.astype(np.int8),
@@ -411,7 +383,7 @@ def _reads_from(first: Any, aborted: tuple[Any, Any]) -> Any:
         gone = _gone(keys, codes, aborted)
         writer = np.empty(t.size, np.int32)
         whole = np.array([0, t.size], np.int64)
-        count = bykey.match(whole, codes, value, t, np.arange(t.size, dtype=np.int32), what, writer, *gone, repeated)
+        count = k.match(whole, codes, value, t, np.arange(t.size, dtype=np.int32), what, writer, *gone, repeated)
         twice = column["twice"][order].copy()
         twice[repeated[:count]] = REPEATED
         made = {
@@ -445,13 +417,13 @@ def _lists_from(first: Any, aborted: tuple[Any, Any]) -> Any:
         codes, names, size = code_keys(keys)
         txns, begin = np.unique(t, return_index=True)
         write = (column["what"][order] == k.FINAL).astype(np.uint8)
-        judged = listed.judge(
+        judged = k.judge_lists(
             np.append(begin, t.size).astype(np.int64), write, codes, lists.offsets.to_numpy().astype(np.int64),
             lists.flatten().to_numpy().astype(np.int64), size, _gone(keys, codes, aborted),
         )  # fmt: skip
         twice = judged.twice.astype(np.int8)
         twice[judged.repeated] = REPEATED
-        writer = np.where(judged.writer >= 0, txns[judged.writer], k.INIT)
+        writer = np.where(judged.writer >= 0, txns[judged.writer], INIT)
         apart, pairs = np.flatnonzero(judged.apart), judged.versions
         of_pairs = pairs[:, 2] if names is None else names[pairs[:, 2]]
         nothing = np.zeros(apart.size + len(pairs), np.int64)
@@ -527,23 +499,22 @@ def _tested(graph: Any, wide: int) -> Any:
     return stage
 
 
-class _Spread(Rounds):
-    """The rounds with stages E and F on Spark."""
+class _Spread(Graph):
+    """The graph with stages E and F on Spark."""
 
-    def __init__(self, giant: Giant, known: DataFrame, graph: Any) -> None:
-        nothing = np.empty(0, np.int32)
-        super().__init__(graph, bykey.ByKey(np.zeros(1, np.int64), *[nothing] * 5))
-        self.giant, self.rows = giant, known
-        self.known = np.empty((0, 5), np.int64)
+    spark: SparkSession
+    rows: DataFrame
 
-    def edges(self, order: Any, rank: Any) -> Any:
-        graph, context = self.graph, self.giant.spark.sparkContext
-        graph.rounds += 1
+    def every_edge(self) -> None:
+        return None
+
+    def edges(self, order: Any, rank: Any, everything: bool = False) -> Any:
+        context = self.spark.sparkContext
         ranks = context.broadcast(rank)
         found = self.rows.mapInArrow(_between(ranks), E_ROWS)
-        whole = context.broadcast((graph.first, graph.session, graph.begin, graph.writer, graph.at, order))
-        sessions = graph.first.size - 1
-        wide = max(1, min(sessions, BLOCK_BYTES // (4 * max(1, graph.total))))
+        whole = context.broadcast((self.first, self.session, self.begin, self.writer, self.at, order))
+        sessions = self.first.size - 1
+        wide = max(1, min(sessions, BLOCK_BYTES // (4 * max(1, self.total))))
         blocks = -(-sessions // wide)
         by_block = found.repartition(blocks, "t2") if blocks > 1 else found.coalesce(1)
         edges = by_block.mapInArrow(_tested(whole, wide), F_ROWS).toArrow()

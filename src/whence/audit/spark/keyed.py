@@ -2,7 +2,7 @@
 
 The state of a run of a cluster is kept by Spark, keyed by both, and saved with each batch in the checkpoint of the
 query: a query that is killed and started again goes on where it was, and with a sink that takes each batch once, each
-verdict is there once. The judge is `whence.audit.judge.follow`, as in `whence watch`.
+verdict is there once. The judge is `whence.audit.judge.follow`, as in `whence audit --follow`.
 
 Rows come to the judge and findings leave it in blocks (`whence.audit.spark.blocks`): as rows of pandas they would take
 five times as long as judging them.

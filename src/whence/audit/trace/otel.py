@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from whence.audit.trace.foreign import Imported, Refused, Step, rows
+from whence.audit.trace.foreign import ForeignStep, Imported, Rejected, rows
 from whence.errors import TraceError
 
 COUNTER: Final = "whence.counter"
@@ -79,7 +79,7 @@ def read_spans(
     paths: Iterable[Path], *, order: str = "causal", counter: str = COUNTER, run: str = "otel", cluster: str = ""
 ) -> Imported:
     """The spans in these files as one run."""
-    refused: list[Refused] = []
+    refused: list[Rejected] = []
     spans = [place for path in paths for place in _spans(path, refused)]
     published = {
         (p.span.trace_id, p.span.span_id): f"{p.span.trace_id}:{p.span.span_id}@{p.process}#1"
@@ -87,18 +87,18 @@ def read_spans(
         if p.span.kind in _PRODUCER
     }
     known = {(p.span.trace_id, p.span.span_id) for p in spans}
-    steps: list[Step] = []
+    steps: list[ForeignStep] = []
     for place in spans:
         step = _step(place, counter, published, known)
-        if isinstance(step, Step):
+        if isinstance(step, ForeignStep):
             steps.append(step)
         elif step is not None:
-            refused.append(Refused(place.file, place.line, f"span {place.span.span_id}: {step}"))
+            refused.append(Rejected(place.file, place.line, f"span {place.span.span_id}: {step}"))
     made = rows(steps, run, cluster, order)
     return Imported(made.rows, refused + made.refused)
 
 
-def _spans(path: Path, refused: list[Refused]) -> Iterator[_Place]:
+def _spans(path: Path, refused: list[Rejected]) -> Iterator[_Place]:
     try:
         with path.open("rb") as file:
             for number, line in enumerate(file, 1):
@@ -112,7 +112,7 @@ def _spans(path: Path, refused: list[Refused]) -> Iterator[_Place]:
                         if whole is not None:
                             yield from _places(whole, path, 1)
                             return
-                    refused.append(Refused(str(path), number, f"no OTLP request: {error}"))
+                    refused.append(Rejected(str(path), number, f"no OTLP request: {error}"))
                     continue
                 yield from _places(request, path, number)
     except OSError as error:
@@ -138,7 +138,7 @@ def _places(request: _Request, path: Path, line: int) -> Iterator[_Place]:
 
 def _step(
     place: _Place, counter: str, published: dict[tuple[str, str], str], known: set[tuple[str, str]]
-) -> Step | str | None:
+) -> ForeignStep | str | None:
     """The step that a span is; or why it is none; None: it has nothing to do with messages."""
     span = place.span
     sends, takes = span.kind in _PRODUCER, span.kind in _CONSUMER
@@ -166,7 +166,9 @@ def _step(
             return "a consumer span without a link to a producer span"
         events = tuple(published.get(at, f"{at[0]}:{at[1]}") for at in wanted)
     kind = "publish" if sends else "deliver" if takes else "step"
-    return Step(place.process, number, kind, events, _nanoseconds(span.start_time_unix_nano), place.file, place.line)
+    return ForeignStep(
+        place.process, number, kind, events, _nanoseconds(span.start_time_unix_nano), place.file, place.line
+    )
 
 
 def _number(attributes: Sequence[_Attribute], counter: str) -> int | str | None:

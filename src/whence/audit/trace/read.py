@@ -9,7 +9,8 @@ from typing import Literal, get_args
 
 import msgspec
 
-from whence.audit.trace.schema import Row
+from whence.audit.trace.parquet import read_parquet
+from whence.audit.trace.schema import PARQUET, Row
 from whence.errors import TraceError, UsageError
 
 OnBad = Literal["raise", "collect"]
@@ -18,8 +19,6 @@ LINE_LIMIT = 1 << 20
 """The longest JSON line in bytes. A longer one is not a row, and is not read into memory."""
 
 SUFFIXES = (".jsonl", ".parquet")
-
-_PARQUET = b"PAR1"
 
 
 class TraceReader(Iterator[Row]):
@@ -42,12 +41,7 @@ class TraceReader(Iterator[Row]):
     def _read(self, files: list[Path]) -> Iterator[Row]:
         for file in files:
             try:
-                if _is_parquet(file):
-                    from whence.audit.trace.parquet import read_parquet
-
-                    yield from read_parquet(file)
-                else:
-                    yield from self._read_jsonl(file)
+                yield from read_parquet(file) if _is_parquet(file) else self._read_jsonl(file)
             except TraceError as error:
                 self._bad(error)
             except OSError as error:
@@ -111,13 +105,13 @@ def _is_parquet(path: Path) -> bool:
     if size == 0:
         raise TraceError(f"{path}: empty file")
     with path.open("rb") as file:
-        head = file.read(len(_PARQUET))
-        file.seek(max(0, size - len(_PARQUET)))
+        head = file.read(len(PARQUET))
+        file.seek(max(0, size - len(PARQUET)))
         tail = file.read()
-    if head != _PARQUET:
+    if head != PARQUET:
         if path.suffix == ".parquet":
             raise TraceError(f"{path}: byte 0: not a Parquet file (it begins with {head!r})")
         return False
-    if tail != _PARQUET or size < 3 * len(_PARQUET):
+    if tail != PARQUET or size < 3 * len(PARQUET):
         raise TraceError(f"{path}: byte {size}: truncated: the Parquet footer is missing")
     return True

@@ -11,25 +11,12 @@ from typing import Final, NamedTuple
 import msgspec
 
 TRACE_VERSION: Final = 2
-"""Rises when a column is added or a kind gets a new meaning. 2: `control` and `held`."""
+"""Rises when a column is added or a kind gets a new meaning."""
 
 KINDS: Final = (
-    "join",
-    "publish",
-    "send",
-    "receive",
-    "deliver",
-    "drop",
-    "recover",
-    "ticket",
-    "clock",
-    "snapshot",
-    "cutoff",
-    "leave",
-    "crash",
-    "fault",
-    "step",
-)
+    "join", "publish", "send", "receive", "deliver", "drop", "recover", "ticket", "clock", "snapshot", "cutoff",
+    "leave", "crash", "fault", "step",
+)  # fmt: skip
 """The kinds of rows. Readers ignore kinds they do not know."""
 
 
@@ -70,10 +57,9 @@ class Row(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     token: str | None = None
     """Ties a joiner's `join` to the `snapshot` it starts from."""
     control: int | None = None
-    """On `publish` rows: bytes of control information (mostly the clock), the event's share of its frame's. Since
-    version 2."""
+    """On `publish` rows: bytes of control information (mostly the clock), the event's share of its frame's."""
     held: int | None = None
-    """On `receive` rows: events received and neither delivered nor dropped yet, this one included. Since version 2."""
+    """On `receive` rows: events received and neither delivered nor dropped yet, this one included."""
     version: int = msgspec.field(default_factory=partial(int, TRACE_VERSION))
     """The schema version of this row. A factory, so that it is always written."""
 
@@ -87,25 +73,15 @@ class Column(NamedTuple):
     required: bool
 
 
-COLUMNS: Final = (
-    Column("version", "int32", True),
-    Column("run", "text", True),
-    Column("cluster", "text", True),
-    Column("member", "text", True),
-    Column("lseq", "int64", True),
-    Column("t_ns", "int64", True),
-    Column("kind", "text", True),
-    Column("event", "text", False),
-    Column("origin", "text", False),
-    Column("ticket", "int32", False),
-    Column("clock", "text", False),
-    Column("age", "int32", False),
-    Column("bytes", "int64", False),
-    Column("reason", "text", False),
-    Column("peer", "text", False),
-    Column("order", "text", False),
-    Column("token", "text", False),
-    Column("control", "int32", False),
-    Column("held", "int32", False),
+_NUMBERS: Final = {"lseq": "int64", "t_ns": "int64", "bytes": "int64"} | dict.fromkeys(
+    ("version", "ticket", "age", "control", "held"), "int32"
+)
+_REQUIRED: Final = ("version", "run", "cluster", "member", "lseq", "t_ns", "kind")
+COLUMNS: Final = tuple(
+    Column(name, _NUMBERS.get(name, "text"), name in _REQUIRED)
+    for name in dict.fromkeys((*_REQUIRED, *Row.__struct_fields__))
 )
 """The columns of a Parquet trace, in this order."""
+
+PARQUET: Final = b"PAR1"
+"""The first and the last bytes of a Parquet file: what begins otherwise is JSON lines."""

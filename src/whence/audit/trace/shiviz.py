@@ -14,11 +14,9 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
-from whence.audit.trace.read import OnBad
 from whence.audit.trace.replay import in_causal_order
 from whence.audit.trace.schema import Row
 from whence.errors import TraceError, UsageError
@@ -51,22 +49,11 @@ class Record(msgspec.Struct, frozen=True):
     """Where the record begins, from 1."""
     execution: str = ""
     """The label of the execution it belongs to."""
-    fields: dict[str, str] = {}
-    """The values of other named groups, such as `date`."""
 
     @property
     def own(self) -> int:
         """The host's own entry: its count of steps."""
         return self.clock[self.host]
-
-
-class Refused(NamedTuple):
-    """A record without a usable clock."""
-
-    line: int
-    reason: str
-    raw: str
-    """The line it begins in."""
 
 
 class Log(msgspec.Struct, frozen=True):
@@ -75,8 +62,8 @@ class Log(msgspec.Struct, frozen=True):
     records: list[Record] = []
     passed_over: list[tuple[int, str]] = []
     """Line and text of what belongs to no record; the viewer ignores it too."""
-    refused: list[Refused] = []
-    """Records without a usable clock, with `on_bad="collect"`."""
+    refused: list[tuple[int, str, str]] = []
+    """Records without a usable clock: line, reason, and the line's text."""
 
 
 # -- in
@@ -103,15 +90,10 @@ def compile_expression(expression: str, needed: tuple[str, ...] = _NEEDED, what:
 
 
 def parse_log(
-    text: str,
-    expression: str = EXPRESSION,
-    delimiter: str = "",
-    file: str = "<log>",
-    on_bad: OnBad = "raise",
-    first_line: int = 1,
+    text: str, expression: str = EXPRESSION, delimiter: str = "", file: str = "<log>", first_line: int = 1
 ) -> Log:
-    """Parse a log. A clock that is not a JSON object of counts, or has no entry for its own host, raises a TraceError
-    that names the line, or goes to `refused`."""
+    """Parse a log. A record whose clock is not a JSON object of counts, or has no entry for its own host, goes to
+    `refused`."""
     pattern = compile_expression(expression)
     log = Log()
     line, counted = first_line, 0
@@ -134,11 +116,9 @@ def parse_log(
             try:
                 log.records.append(_record(match, file, line_at(match.start()), label))
             except ValueError as reason:
-                if on_bad == "raise":
-                    raise TraceError(f"{file}: line {line}: {reason}") from reason
                 begin, end_of_line = text.rfind("\n", 0, match.start()) + 1, text.find("\n", match.start())
                 raw = text[begin : end_of_line if end_of_line >= 0 else len(text)]
-                log.refused.append(Refused(line, str(reason), raw))
+                log.refused.append((line, str(reason), raw))
         pass_over(done, end)
     if not log.records and not log.refused:
         raise TraceError(f"{file}: the parser expression {expression!r} finds no record")
@@ -168,16 +148,10 @@ def _record(match: re.Match[str], file: str, line: int, label: str) -> Record:
         raise ValueError(f"the clock {text[:80]!r} is not a JSON object of counts: {error}") from error
     if host not in clock:
         raise ValueError(f"the clock {text[:80]!r} has no entry for its own host {host!r}")
-    others = {name: value or "" for name, value in match.groupdict().items() if name not in _NEEDED}
-    return Record(host, clock, match["event"] or "", file, line, label, others)
+    return Record(host, clock, match["event"] or "", file, line, label)
 
 
-def load_log(
-    path: str | os.PathLike[str],
-    expression: str | None = None,
-    delimiter: str | None = None,
-    on_bad: OnBad = "raise",
-) -> Log:
+def load_log(path: str | os.PathLike[str], expression: str | None = None, delimiter: str | None = None) -> Log:
     """Parse a log file. Without an expression, the file must begin with one, as for the viewer's upload; its second
     line is the delimiter then, unless one is given."""
     try:
@@ -189,13 +163,13 @@ def load_log(
     if not text.strip():
         raise TraceError(f"{path}: empty file: no record")
     if expression is not None:
-        return parse_log(text, expression, delimiter or "", str(path), on_bad)
+        return parse_log(text, expression, delimiter or "", str(path))
     first, _, rest = text.partition("\n")
     second, _, log = rest.partition("\n")
     if "(?<clock>" not in first:
         raise TraceError(f"{path}: line 1: no parser expression; pass one")
     with _time_limit(path):
-        return parse_log(log, first, second if delimiter is None else delimiter, str(path), on_bad, first_line=3)
+        return parse_log(log, first, second if delimiter is None else delimiter, str(path), first_line=3)
 
 
 @contextmanager
@@ -218,39 +192,13 @@ def _time_limit(path: str | os.PathLike[str]) -> Iterator[None]:
         signal.signal(signal.SIGALRM, former)
 
 
-def to_rows(records: Iterable[Record], run: str, cluster: str = "") -> Iterator[Row]:
-    """Trace rows of kind `step`. The host is the member, its own clock entry gives the order, and the clock is kept as
-    JSON. An execution's label is added to the run."""
-    by_host: dict[tuple[str, str], list[Record]] = {}
-    for record in records:
-        by_host.setdefault((record.execution, record.host), []).append(record)
-    for (execution, host), mine in by_host.items():
-        mine.sort(key=lambda record: record.own)
-        for lseq, record in enumerate(mine):
-            if lseq and record.own == mine[lseq - 1].own:
-                raise TraceError(f"{record.file}: line {record.line}: {host} counts {record.own} a second time")
-            yield Row(
-                f"{run}/{execution}" if execution else run,
-                cluster,
-                host,
-                lseq,
-                0,
-                "step",
-                event=f"{host}:{record.own}",
-                origin=host,
-                clock=msgspec.json.encode(record.clock).decode(),
-                reason=record.event,
-            )
-
-
 # -- out
 
 
-def to_log(rows: Iterable[Row], kinds: Iterable[str] = SHOWN) -> Iterator[str]:
+def to_log(rows: Iterable[Row]) -> Iterator[str]:
     """Export a log for the viewer's upload, in pieces. Vector clocks are counted from publishes and deliveries: each
     member is a host whose own entry rises with every record; a receipt or delivery merges the clock of its publish, a
     join that of its snapshot or previous incarnation. The protocol's own timestamps are not used."""
-    shown = frozenset(kinds)
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         groups.setdefault((row.run, row.cluster), []).append(row)
@@ -258,19 +206,19 @@ def to_log(rows: Iterable[Row], kinds: Iterable[str] = SHOWN) -> Iterator[str]:
     yield f"{EXPRESSION}\n{DELIMITER if several else ''}\n"
     for (run, cluster), group in groups.items():
         if several:
-            yield f"=== {_one_line(f'{run} {cluster}'.strip())} ===\n"
+            yield f"=== {' '.join(f'{run} {cluster}'.split())} ===\n"
         clocks = _Clocks()
         for row in in_causal_order(group):
-            if row.kind in shown:
+            if row.kind in SHOWN:
                 host, clock = clocks.step(row)
                 yield f"{host} {msgspec.json.encode(clock).decode()}\n{_describe(row)}\n"
 
 
-def write_log(rows: Iterable[Row], path: str | os.PathLike[str], kinds: Iterable[str] = SHOWN) -> None:
+def write_log(rows: Iterable[Row], path: str | os.PathLike[str]) -> None:
     """`to_log` into a file."""
     try:
         with Path(path).open("w", encoding="utf-8") as file:
-            file.writelines(to_log(rows, kinds))
+            file.writelines(to_log(rows))
     except OSError as error:
         raise TraceError(f"{path}: cannot write: {error.strerror or error}") from error
 
@@ -305,17 +253,11 @@ class _Clocks:
 
 
 def _take_in(now: dict[str, int], other: dict[str, int] | None) -> None:
-    for host, count in (other or {}).items():
-        if count > now.get(host, 0):
-            now[host] = count
+    now |= {host: max(count, now.get(host, 0)) for host, count in (other or {}).items()}
 
 
 def _host(member: str) -> str:
     return re.sub(r"\s", "_", member)
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
 
 
 def _describe(row: Row) -> str:
@@ -328,4 +270,4 @@ def _describe(row: Row) -> str:
     words += [row.event] if row.event else []
     words += [f"({row.reason})"] if row.reason else []
     words += [f"{'of' if row.kind == 'join' else 'from'} {row.peer}"] if row.peer else []
-    return _one_line(" ".join(words))
+    return " ".join(" ".join(words).split())

@@ -5,17 +5,18 @@ from __future__ import annotations
 import glob
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Protocol, Self
 
 import msgspec
 
-from whence.audit.trace.parquet import ParquetEncoder, parquet_encoder
+from whence.audit.trace.parquet import ENCODINGS, arrow_schema, import_pyarrow
 from whence.audit.trace.read import TraceReader
 from whence.audit.trace.schema import Row
 from whence.errors import TraceError, UsageError
@@ -54,69 +55,71 @@ class _FileTrace(ABC):
     """Collects rows into batches of a fixed size and passes each to `_write`. So memory is bounded, and the file
     depends only on the rows."""
 
-    def __init__(self, path: str | os.PathLike[str], batch: int) -> None:
+    def __init__(self, path: str | os.PathLike[str], batch: int, mode: str, partial: Path | None = None) -> None:
         if batch < 1:
             raise UsageError(f"batch must be at least 1, not {batch}")
         self.path = Path(path)
         self.closed = False
         self._batch = batch
         self._rows: list[Row] = []
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file: BinaryIO = (partial or self.path).open(mode)  # type: ignore[assignment]
+        except OSError as error:
+            raise TraceError(f"{self.path}: cannot write the trace: {error.strerror or error}") from error
 
     def append(self, row: Row) -> None:
         self._rows.append(row)
         if len(self._rows) >= self._batch:
-            self._flush()
+            self.flush()
 
     def append_many(self, rows: Iterable[Row]) -> None:
         source = iter(rows)
         while chunk := list(islice(source, self._batch - len(self._rows))):
             self._rows += chunk
             if len(self._rows) >= self._batch:
-                self._flush()
+                self.flush()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Write what was collected: lines are visible to readers then."""
         rows, self._rows = self._rows, []
         if self.closed:
             raise UsageError(f"{self.path}: the trace is closed; nothing can be added to it")
-        try:
+        with self._discarding():
             self._write(rows)
-        except OSError as error:
-            raise self._failed(error) from error
-        except TraceError:
-            self.discard()
-            raise
 
     def close(self) -> None:
         """Write what is left and finish the file."""
         if self.closed:
             return
         if self._rows:
-            self._flush()
-        try:
+            self.flush()
+        with self._discarding():
             self._finish()
-        except OSError as error:
-            raise self._failed(error) from error
-        self._shut()
+        self.closed, self._batch = True, 1  # so that the next row is refused at once
 
-    def _failed(self, error: OSError) -> TraceError:
-        self.discard()
-        return TraceError(f"{self.path}: cannot write the trace: {error.strerror or error}")
+    @contextmanager
+    def _discarding(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, TraceError) as error:
+            self.discard()
+            if isinstance(error, TraceError):
+                raise
+            raise TraceError(f"{self.path}: cannot write the trace: {error.strerror or error}") from error
 
     @abstractmethod
     def _write(self, rows: list[Row]) -> None:
         """Write one batch."""
 
-    @abstractmethod
     def _finish(self) -> None:
-        """Finish the file."""
+        self._file.close()
 
     def discard(self) -> None:
         """Stop without finishing."""
-        self._shut()
-
-    def _shut(self) -> None:
-        self.closed = True
-        self._batch = 1  # so that the next row is refused at once
+        self.closed, self._batch = True, 1
+        with suppress(OSError):  # the first error is the one to report
+            self._file.close()
 
     def __enter__(self) -> Self:
         return self
@@ -132,17 +135,23 @@ class ParquetTrace(_FileTrace):
     `.partial`, which readers ignore. Equal rows give equal bytes."""
 
     def __init__(self, path: str | os.PathLike[str], batch: int = 65_536) -> None:
-        super().__init__(path, batch)
-        self._partial = self.path.with_name(f".{self.path.name}.partial")
-        make = parquet_encoder(self.path)
-        self._file = _open(self._partial, "wb", self.path)
-        self._encoder: ParquetEncoder = make(self._file)
+        path = Path(path)
+        self._partial = path.with_name(f".{path.name}.partial")
+        self._pa, pq = import_pyarrow(path)
+        super().__init__(path, batch, "wb", self._partial)
+        self._writer = pq.ParquetWriter(self._file, arrow_schema(self._pa), **ENCODINGS)
 
     def _write(self, rows: list[Row]) -> None:
-        self._encoder.write(rows)
+        arrays, schema = [], arrow_schema(self._pa)
+        for field in schema:
+            try:
+                arrays.append(self._pa.array(list(map(attrgetter(field.name), rows)), type=field.type))
+            except (self._pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+                raise TraceError(f"{self.path}: column {field.name}: {error}") from error
+        self._writer.write_table(self._pa.Table.from_arrays(arrays, schema=schema), row_group_size=len(rows))
 
     def _finish(self) -> None:
-        self._encoder.close()
+        self._writer.close()
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
@@ -150,10 +159,8 @@ class ParquetTrace(_FileTrace):
 
     def discard(self) -> None:
         """Leave no file behind."""
+        self._writer.is_open = False  # it writes nothing more, not even when it is garbage collected
         super().discard()
-        self._encoder.abandon()
-        with suppress(OSError):  # the file is discarded anyway
-            self._file.close()
         self._partial.unlink(missing_ok=True)
 
 
@@ -162,27 +169,14 @@ class JsonlTrace(_FileTrace):
     batch, and may leave half a line, which the reader reports and the next writer terminates."""
 
     def __init__(self, path: str | os.PathLike[str], batch: int = 1_024) -> None:
-        super().__init__(path, batch)
-        self._file = _open(self.path, "ab", self.path)
+        super().__init__(path, batch, "ab")
         self._encode = msgspec.json.Encoder().encode_lines
         if _ends_within_a_line(self.path):
             self._file.write(b"\n")
 
-    def flush(self) -> None:
-        """Make all rows visible to readers."""
-        self._flush()
-
     def _write(self, rows: list[Row]) -> None:
         self._file.write(self._encode(rows))
         self._file.flush()
-
-    def _finish(self) -> None:
-        self._file.close()
-
-    def discard(self) -> None:
-        super().discard()
-        with suppress(OSError):  # the first error is the one to report
-            self._file.close()
 
 
 class RotatingTrace:
@@ -198,7 +192,7 @@ class RotatingTrace:
         if rows < 1:
             raise UsageError(f"rows must be at least 1, not {rows}")
         self.path = Path(path)
-        parquet_encoder(self.path)  # fails now if pyarrow is missing
+        import_pyarrow(self.path)  # fails now if pyarrow is missing
         self.closed = False
         self.failed: list[TraceError] = []
         """Why segments stayed JSON lines, such as a full disk. No row is lost by that."""
@@ -208,16 +202,14 @@ class RotatingTrace:
         self._rows = 0
         self._segment: JsonlTrace | None = None  # begun with its first row: an empty file is no trace
 
-    def _begin(self) -> JsonlTrace:
+    def append(self, row: Row) -> None:
         if self.closed:
             raise UsageError(f"{self.path}: the trace is closed; nothing can be added to it")
-        self._number += 1
-        self._rows = 0
-        return JsonlTrace(self.path.with_name(f"{self.path.stem}-{self._number:06d}.jsonl"), self._size)
-
-    def append(self, row: Row) -> None:
         if self._segment is None:
-            self._segment = self._begin()
+            self._number += 1
+            self._rows = 0
+            name = f"{self.path.stem}-{self._number:06d}.jsonl"
+            self._segment = JsonlTrace(self.path.with_name(name), self._size)
         self._segment.append(row)
         self._rows += 1
         if self._rows >= self._most:
@@ -265,20 +257,10 @@ def _last_number(path: Path) -> int:
 
 def open_trace(path: str | os.PathLike[str]) -> ParquetTrace | JsonlTrace:
     """A writer for the format given by the file's suffix."""
-    suffix = Path(path).suffix
-    if suffix == ".parquet":
-        return ParquetTrace(path)
-    if suffix == ".jsonl":
-        return JsonlTrace(path)
+    kinds: dict[str, type[ParquetTrace] | type[JsonlTrace]] = {".parquet": ParquetTrace, ".jsonl": JsonlTrace}
+    if (kind := kinds.get(Path(path).suffix)) is not None:
+        return kind(path)
     raise UsageError(f"{path}: a trace is a .parquet or a .jsonl file")
-
-
-def _open(path: Path, mode: str, named: Path) -> BinaryIO:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path.open(mode)  # type: ignore[return-value]
-    except OSError as error:
-        raise TraceError(f"{named}: cannot write the trace: {error.strerror or error}") from error
 
 
 def _ends_within_a_line(path: Path) -> bool:

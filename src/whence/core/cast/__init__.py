@@ -1,18 +1,17 @@
 """Dissemination without order (PrCast of CCC11; docs/protocols.md). This room knows only `clock`."""
 
-from whence.core.cast.base import CastOutput as CastOutput
-from whence.core.cast.base import CastSend as CastSend
-from whence.core.cast.base import First as First
-from whence.core.cast.base import Heard as Heard
-from whence.core.cast.base import MemberDown as MemberDown
-from whence.core.cast.base import MemberUp as MemberUp
 from whence.core.cast.config import CastConfig as CastConfig
 from whence.core.cast.dissemination import Dissemination as Dissemination
 from whence.core.cast.gossip import EttbGossip as EttbGossip
 from whence.core.cast.make import make as make
 from whence.core.cast.messages import CastMessage as CastMessage
+from whence.core.cast.messages import CastOutput as CastOutput
+from whence.core.cast.messages import First as First
 from whence.core.cast.messages import Gossip as Gossip
+from whence.core.cast.messages import Heard as Heard
 from whence.core.cast.messages import Item as Item
+from whence.core.cast.messages import MemberDown as MemberDown
+from whence.core.cast.messages import MemberUp as MemberUp
 from whence.core.cast.messages import News as News
 from whence.core.cast.messages import Subscribe as Subscribe
 from whence.core.cast.messages import Welcome as Welcome

@@ -7,11 +7,23 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Hashable, Sequence
 
-from whence.core.cast.base import NEVER_WAKE, CastOutput, CastSend, Heard, Vet
 from whence.core.cast.config import CastConfig
-from whence.core.cast.messages import Aged, CastMessage, Gossip, Heads, Item, Subscribe, Welcome, check
+from whence.core.cast.messages import (
+    NEVER_WAKE,
+    Aged,
+    CastMessage,
+    CastOutput,
+    Gossip,
+    Heads,
+    Heard,
+    Item,
+    Subscribe,
+    Vet,
+    Welcome,
+    check,
+)
 from whence.core.cast.views import View, pick
-from whence.core.clock import Digest, MemberId, is_member_id
+from whence.core.clock import Digest, MemberId, Send, is_member_id
 from whence.errors import BadMessage, UsageError
 
 
@@ -119,10 +131,12 @@ class Dissemination(ABC):
             self.wake_at = self.round_at = NEVER_WAKE
         return out
 
-    def remove(self, member: MemberId) -> None:
+    def remove(self, member: MemberId) -> list[CastOutput]:
         """The member is cut off or dead: forget it, and do not take it back from hearsay for a while."""
+        out: list[CastOutput] = []
         self._contacts = [c for c in self._contacts if c != member]
-        self.view.remove(member)
+        self.view.remove(member, out)
+        return out
 
     def members(self) -> list[MemberId]:
         """The view, without this member, in the same order in every run of the same seed."""
@@ -210,7 +224,7 @@ class Dissemination(ABC):
         self._send([contact], Subscribe(self.config.max_welcome), out)
 
     def _send(self, targets: list[MemberId], message: CastMessage, out: list[CastOutput]) -> None:
-        out += [CastSend(to, message) for to in targets]
+        out += [Send(to, message) for to in targets]
         self.stats.sent += len(targets)
         if type(message) is Gossip:
             self.stats.events_sent += len(targets) * len(message.items)

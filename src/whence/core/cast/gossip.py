@@ -15,10 +15,9 @@ from __future__ import annotations
 import random
 from collections import deque
 
-from whence.core.cast.base import NEVER_WAKE, CastOutput, CastStats, First, Vet
 from whence.core.cast.config import CastConfig
 from whence.core.cast.dissemination import Dissemination
-from whence.core.cast.messages import Gossip, Heads, Item
+from whence.core.cast.messages import NEVER_WAKE, CastOutput, CastStats, First, Gossip, Heads, Item, Vet
 from whence.core.cast.views import View, pick
 from whence.core.clock import Digest, MemberId
 

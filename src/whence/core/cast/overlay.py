@@ -26,9 +26,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from whence.core.cast.base import CastOutput
 from whence.core.cast.config import CastConfig
-from whence.core.cast.messages import CastMessage, Disconnect, Neighbor, NeighborReply, parts
+from whence.core.cast.messages import CastMessage, CastOutput, Disconnect, Neighbor, NeighborReply, parts
 from whence.core.cast.views import View, pick
 from whence.core.clock import MemberId
 

@@ -32,22 +32,27 @@ import random
 from collections import deque
 from collections.abc import Sequence
 
-from whence.core.cast.base import NEVER_WAKE, CastOutput, CastStats, First, MemberDown, Vet
 from whence.core.cast.config import CastConfig
 from whence.core.cast.dissemination import Dissemination
 from whence.core.cast.messages import (
     MAX_AGE,
+    NEVER_WAKE,
     CastMessage,
+    CastOutput,
+    CastStats,
     Disconnect,
+    First,
     Gossip,
     Graft,
     Heads,
     IHave,
     Item,
     Key,
+    MemberDown,
     Neighbor,
     NeighborReply,
     Prune,
+    Vet,
     origin_of,
 )
 from whence.core.cast.overlay import Overlay
@@ -159,9 +164,9 @@ class TreeCast(Dissemination):
         self._plan()
         return out
 
-    def remove(self, member: MemberId) -> None:
-        super().remove(member)
+    def remove(self, member: MemberId) -> list[CastOutput]:
         self.overlay.forget(member)
+        return super().remove(member)
 
     def unreachable(self, address: str, now: int) -> list[CastOutput]:
         out: list[CastOutput] = []

@@ -26,9 +26,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from whence.core.cast.base import CastOutput, CastStats, MemberDown, MemberUp
 from whence.core.cast.config import CastConfig
-from whence.core.cast.messages import Aged, parts
+from whence.core.cast.messages import Aged, CastOutput, CastStats, MemberDown, MemberUp, parts
 from whence.core.clock import MemberId, is_member_id, member_id
 from whence.errors import UsageError
 
@@ -260,10 +259,10 @@ class View(ABC):
             if tomb is None or boot > tomb.boot or (boot == tomb.boot and not tomb.left):
                 self._bury(member, self.round - age, True, out)
 
-    def remove(self, member: MemberId) -> None:
+    def remove(self, member: MemberId, out: list[CastOutput]) -> None:
         """The layer above knows that the member is dead or hostile."""
         if is_member_id(member):
-            self._bury(member, self.round, False, [])
+            self._bury(member, self.round, False, out)
 
     def _bury(self, member: MemberId, since: int, left: bool, out: list[CastOutput]) -> None:
         address, boot = parts(member)

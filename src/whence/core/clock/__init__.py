@@ -12,6 +12,7 @@ from whence.core.clock.event import EventId as EventId
 from whence.core.clock.event import Frame as Frame
 from whence.core.clock.event import Key as Key
 from whence.core.clock.event import MemberId as MemberId
+from whence.core.clock.event import Send as Send
 from whence.core.clock.event import address_of as address_of
 from whence.core.clock.event import any_life as any_life
 from whence.core.clock.event import body_size as body_size
@@ -21,7 +22,6 @@ from whence.core.clock.event import member_id as member_id
 from whence.core.clock.event import reaches as reaches
 from whence.core.clock.free import GENESIS as GENESIS
 from whence.core.clock.free import AnyFrame as AnyFrame
-from whence.core.clock.free import FrameRange as FrameRange
 from whence.core.clock.free import FreeFrame as FreeFrame
 from whence.core.clock.free import FreeId as FreeId
 from whence.core.clock.free import Packed as Packed

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -54,6 +54,15 @@ def is_member_id(text: str) -> bool:
     """At most 255 visible ASCII characters of the form `address#boot`, the boot in canonical decimal: two spellings
     would be two members."""
     return len(text) <= 255 and _MEMBER_ID.fullmatch(text) is not None
+
+
+class Send(msgspec.Struct, frozen=True, gc=False):
+    """Send a message of `wire` to a member. `reliable`: over a stream (FIFO per pair, no duplicates, may break); else
+    as a datagram, which may get lost. Sends to many share one message object: encode it once."""
+
+    to: MemberId
+    message: Any
+    reliable: bool = False
 
 
 class EventId(NamedTuple):

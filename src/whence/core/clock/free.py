@@ -20,9 +20,6 @@ GENESIS = 0
 """The generation that a cluster begins with. Later ones are `number << 32 | salt`: of two that were begun at the same
 time with the same number, the higher one wins everywhere, without any agreement."""
 
-FrameRange = tuple[MemberId, int, int]
-"""`(owner, first, last)`: consecutive frames of one owner, ends included."""
-
 _CODES = {1: "B", 2: "H", 4: "I", 8: "Q"}
 
 

@@ -1,5 +1,7 @@
 """Delivery orders: `unordered`, `fifo`, `causal`, `reliable`, `probabilistic`, and the recovery of what gossip lost."""
 
+from typing import Any
+
 from whence.core.order.config import ORDERS as ORDERS
 from whence.core.order.config import RANK as RANK
 from whence.core.order.config import TICKET_ORDERS as TICKET_ORDERS
@@ -15,7 +17,7 @@ from whence.core.order.survey.config import MECHANISMS as MECHANISMS
 from whence.core.order.survey.config import SurveyConfig as SurveyConfig
 
 
-def make(context: OrderContext) -> Ordering:
+def make(context: OrderContext) -> Ordering[Any, Any]:
     """The order layer of one member, as its settings want it."""
     if context.config.mechanism:
         from whence.core.order.stamped import StampedOrdering  # members with tickets need neither of these

@@ -50,7 +50,7 @@ from whence.core.clock import (
     Range,
 )
 from whence.core.clock.vector import merge
-from whence.core.order.layer import Layer, Numbering, OrderContext
+from whence.core.order.layer import Numbering, OrderContext, Ordering
 from whence.core.order.messages import OrderState, TicketState
 from whence.core.order.outputs import Arrived, Blocked, Dropped, Missing, OrderOutput
 from whence.errors import AbsurdClock, BadFrame, BadMessage, ForgedTicket, UsageError, WrongKind
@@ -119,7 +119,7 @@ class Held:
         self.watch: tuple[int, Entry] | None = None  # the ticket it waits for, and up to where
 
 
-class TicketOrdering(Layer[int, Frame]):
+class TicketOrdering(Ordering[int, Frame]):
     """The order layer of one member of a cluster with tickets."""
 
     frame_type = Frame

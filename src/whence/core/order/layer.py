@@ -1,8 +1,8 @@
-"""What a member asks of its order layer. One interface for every clock: tickets, (N, R, K), the survey's mechanisms.
+"""What a member asks of its order layer, and what all layers share whatever their clock: the recovery buffer `B`,
+questions and answers, the lobby. Each clock (tickets, (N, R, K), the survey's mechanisms) adds its rules in a file of
+its own.
 
-What all order layers share, whatever their clock: the recovery buffer `B`, questions and answers, the lobby.
-
-Order layers of clusters without tickets: owners count their own frames, and how far each is taken shows the gaps.
+In clusters without tickets (`OwnersLayer`) owners count their own frames, and how far each is taken shows the gaps.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
-from whence.core.clock import MAX_SEQ, AnyFrame, Digest, Entry, FreeFrame, FreeId, MemberId, StampedFrame
+from whence.core.clock import MAX_SEQ, AnyFrame, Digest, Entry, FreeFrame, FreeId, MemberId, Send, StampedFrame
 from whence.core.order.config import OrderConfig
-from whence.core.order.messages import HANDED_OVER, AckRecover, OrderState, Recover
+from whence.core.order.messages import HANDED_OVER, AckRecover, AnySpan, OrderState, Recover
 from whence.core.order.outputs import (
     Arrived,
     Blocked,
@@ -24,7 +24,6 @@ from whence.core.order.outputs import (
     GaveUp,
     Missing,
     OrderOutput,
-    OrderSend,
     OrderStats,
     Published,
 )
@@ -82,177 +81,30 @@ class Numbering(NamedTuple):
     after: str
 
 
-class Ordering(ABC):
-    """The order layer of one member: frames in, deliveries out."""
-
-    joining: bool
-    """There is no clock yet: nothing is delivered, what arrives waits."""
-    stats: OrderStats
-    buffer: RecoveryBuffer[Any, Any]
-    held: Mapping[Any, Any]
-    """Frames received and not deliverable yet, by key."""
-
-    # -- frames -------------------------------------------------------------------------------------------------
-
-    @abstractmethod
-    def publish(
-        self, payloads: Sequence[bytes], now: int, tenure: tuple[int, int] | None = None
-    ) -> tuple[AnyFrame, list[OrderOutput]]:
-        """Stamp a frame, keep it for recovery, deliver it locally. `tenure`: the ticket and its incarnation, in a
-        cluster with tickets."""
-
-    @abstractmethod
-    def numbering(self, tenure: tuple[int, int] | None = None) -> Numbering:
-        """The ids that the next published events will have."""
-
-    @abstractmethod
-    def vet(self, frame: AnyFrame, sender: MemberId) -> None:
-        """Raise a `BadFrame` for what no honest peer sends, before the frame is kept or forwarded. The wire has checked
-        that it does not contradict itself (`frame.check`)."""
-
-    @abstractmethod
-    def receive(
-        self, frame: AnyFrame, sender: MemberId, age: int, now: int, recovered: bool = False
-    ) -> list[OrderOutput]:
-        """A vetted frame, seen by gossip for the first time or recovered."""
-
-    # -- peers --------------------------------------------------------------------------------------------------
-
-    @abstractmethod
-    def on_recover(self, sender: MemberId, message: Recover) -> list[OrderOutput]:
-        """RECOVER: give what `B` holds, and say what it does not."""
-
-    @abstractmethod
-    def on_ack_recover(self, sender: MemberId, message: AckRecover, now: int) -> list[OrderOutput]:
-        """ACKRECOVER: as `receive`, for each frame."""
-
-    @abstractmethod
-    def heard(self, sender: MemberId, digest: object, now: int) -> None:
-        """A peer's digest: pursue what the peer has and this member has not."""
-
-    @abstractmethod
-    def digest(self) -> Digest | tuple[tuple[MemberId, int], ...] | None:
-        """What this member has delivered, for its peers; None while joining."""
-
-    @abstractmethod
-    def count_copies(
-        self, token: int, events: Sequence[str], copies: int, patience: int, now: int
-    ) -> list[OrderOutput]:
-        """Find out whether so many members hold these own events (`order.copies`)."""
-
-    @abstractmethod
-    def hand_over(self, to: MemberId) -> OrderSend | None:
-        """Give the end of `B` to a member that has not asked for it: because this one leaves, or because a joiner has
-        the events in its state and could give them to nobody. None: `B` is empty."""
-
-    # -- time ---------------------------------------------------------------------------------------------------
-
-    @property
-    @abstractmethod
-    def wake_at(self) -> int | None:
-        """When `wake` is due."""
-
-    @abstractmethod
-    def wake(self, now: int) -> list[OrderOutput]:
-        """Ask for what is due, skip what is overdue, forget what is old."""
-
-    # -- state --------------------------------------------------------------------------------------------------
-
-    def found(self, others: Sequence[MemberId]) -> None:  # noqa: B027 - most need not be told
-        """The cluster begins, with these others."""
-
-    @abstractmethod
-    def begin(self, now: int) -> list[OrderOutput]:
-        """Start from the present clock (zero, a snapshot's, a checkpoint's), with the frames that arrived meanwhile."""
-
-    @abstractmethod
-    def state(self) -> OrderState:
-        """The state to restart from."""
-
-    def admit(self, joiner: MemberId, weaker: bool = False) -> OrderState:
-        """The state for a joiner. `weaker`: the joiner's order promises more than this member's. `UsageError`: this
-        member cannot admit others."""
-        return self.state()
-
-    @abstractmethod
-    def load(self, state: OrderState, now: int) -> None:
-        """Take over a state from a snapshot or a checkpoint; `BadMessage` if it is of another kind of cluster."""
-
-    @abstractmethod
-    def keep(self, frame: AnyFrame, sender: MemberId, now: int) -> list[OrderOutput]:
-        """Keep a vetted frame of an earlier life, or of a snapshot, in `B`: others may still need it."""
-
-    # -- for people ---------------------------------------------------------------------------------------------
-
-    @abstractmethod
-    def why_blocked(self, event: str) -> Blocked:
-        """What is missing before this event, who was asked, until when."""
-
-    @abstractmethod
-    def buffers(self) -> dict[str, tuple[int, int]]:
-        """Every bounded buffer: fill and bound."""
-
-    # -- tickets; without them there is nothing to do -----------------------------------------------------------
-
-    blocking: bool = False
-    """It waits for missing events instead of skipping them (`reliable`)."""
-
-    @property
-    def T(self) -> Sequence[Entry]:
-        """The causal present: the newest event delivered on each ticket."""
-        return ()
-
-    def note_owner(self, ticket: int, inc: int, owner: MemberId) -> None:  # noqa: B027
-        """The ring says who owns this incarnation of a ticket."""
-
-    def expect(self, ticket: int, entry: Entry, now: int) -> None:  # noqa: B027
-        """The ring says that this was published: pursue it at once (a new owner catches up before it publishes)."""
-
-    def caught_up(self, ticket: int, entry: Entry) -> bool:
-        """Everything on the ticket up to `entry` is delivered or given up."""
-        return True
-
-    def forgo(self, ticket: int, entry: Entry, now: int) -> list[OrderOutput]:
-        """Stop waiting for `expect`ed events: they are skipped here."""
-        return []
-
-    # -- (N, R, K) clocks; other orders have none ---------------------------------------------------------------
-
-    @property
-    def clock_size(self) -> tuple[int, int] | None:
-        """R and K of the clock that this member publishes under."""
-        return None
-
-    def measured(self) -> dict[str, float]:
-        """The clock and what is known of its contract, as numbers."""
-        return {}
-
-    def move(self, R: int, K: int, now: int) -> list[OrderOutput]:
-        """Begin a generation of R entries and K keys: publish under it from now on, as will all who see it."""
-        raise UsageError("this cluster has tickets or a mechanism, and no (N, R, K) clock")
-
-
 MAX_GIVEN_UP = 1024
 DATAGRAM = 1200  # bytes; a longer answer goes over a stream
 
 
-class Layer(Ordering, Generic[O, F]):
-    """The part of an order layer that does not depend on its clock.
-
-    `O` is what frames are counted by: a ticket, or an owner.
-    """
+class Ordering(ABC, Generic[O, F]):
+    """The order layer of one member: frames in, deliveries out. `O` is what frames are counted by: a ticket, or an
+    owner."""
 
     frame_type: ClassVar[type[Any]]
     """The kind of frame that this layer takes."""
+    held: Mapping[Any, Any]
+    """Frames received and not deliverable yet, by key."""
+    blocking = False
+    """It waits for missing events instead of skipping them (`reliable`)."""
 
     def __init__(self, context: OrderContext) -> None:
         self.me, self.config, self.rng, self.members, sample, self.seal = context
         config = self.config
-        kind: type[RecoveryBuffer[O, F]] = AgingBuffer if config.replacement == "age" else RecoveryBuffer
-        self.buffer = kind(config.buffer, config.buffer_bytes)
+        kind: type[RecoveryBuffer[Any, Any]] = AgingBuffer if config.replacement == "age" else RecoveryBuffer
+        self.buffer: RecoveryBuffer[Any, Any] = kind(config.buffer, config.buffer_bytes)
         self.pursuits: Pursuits[O] = Pursuits(config, self.rng, sample, self._source)
         self.copies = Copies(config, self.rng, sample)
         self.joining = True
+        """There is no clock yet: nothing is delivered, what arrives waits."""
         self.stats = OrderStats()
         self.held_bytes = 0
         self._lobby: dict[FrameKey[O], tuple[F, MemberId, int]] = {}
@@ -264,6 +116,30 @@ class Layer(Ordering, Generic[O, F]):
         """The last frame that was checked, and its payloads: most are delivered at once, and decoded only once."""
 
     # -- what depends on the clock ------------------------------------------------------------------------------
+
+    @abstractmethod
+    def numbering(self, tenure: tuple[int, int] | None = None) -> Numbering:
+        """The ids that the next published events will have."""
+
+    @abstractmethod
+    def heard(self, sender: MemberId, digest: object, now: int) -> None:
+        """A peer's digest: pursue what the peer has and this member has not."""
+
+    @abstractmethod
+    def digest(self) -> Digest | tuple[tuple[MemberId, int], ...] | None:
+        """What this member has delivered, for its peers; None while joining."""
+
+    @abstractmethod
+    def state(self) -> OrderState:
+        """The state to restart from."""
+
+    @abstractmethod
+    def load(self, state: OrderState, now: int) -> None:
+        """Take over a state from a snapshot or a checkpoint; `BadMessage` if it is of another kind of cluster."""
+
+    @abstractmethod
+    def why_blocked(self, event: str) -> Blocked:
+        """What is missing before this event, who was asked, until when."""
 
     @abstractmethod
     def _stamp(self, payloads: list[bytes], now: int, tenure: tuple[int, int] | None) -> F:
@@ -293,11 +169,57 @@ class Layer(Ordering, Generic[O, F]):
     def _source(self, of: O, inc: int) -> MemberId | None:
         """Who published the frames of this count."""
 
+    def found(self, others: Sequence[MemberId]) -> None:
+        """The cluster begins, with these others."""
+
+    def admit(self, joiner: MemberId, weaker: bool = False) -> OrderState:
+        """The state for a joiner. `weaker`: the joiner's order promises more than this member's. `UsageError`: this
+        member cannot admit others."""
+        return self.state()
+
+    # -- tickets; without them there is nothing to do -----------------------------------------------------------
+
+    @property
+    def T(self) -> Sequence[Entry]:
+        """The causal present: the newest event delivered on each ticket."""
+        return ()
+
+    def note_owner(self, ticket: int, inc: int, owner: MemberId) -> None:
+        """The ring says who owns this incarnation of a ticket."""
+
+    def expect(self, ticket: int, entry: Entry, now: int) -> None:
+        """The ring says that this was published: pursue it at once (a new owner catches up before it publishes)."""
+
+    def caught_up(self, ticket: int, entry: Entry) -> bool:
+        """Everything on the ticket up to `entry` is delivered or given up."""
+        return True
+
+    def forgo(self, ticket: int, entry: Entry, now: int) -> list[OrderOutput]:
+        """Stop waiting for `expect`ed events: they are skipped here."""
+        return []
+
+    # -- (N, R, K) clocks; other orders have none ---------------------------------------------------------------
+
+    @property
+    def clock_size(self) -> tuple[int, int] | None:
+        """R and K of the clock that this member publishes under."""
+        return None
+
+    def measured(self) -> dict[str, float]:
+        """The clock and what is known of its contract, as numbers."""
+        return {}
+
+    def move(self, R: int, K: int, now: int) -> list[OrderOutput]:
+        """Begin a generation of R entries and K keys: publish under it from now on, as will all who see it."""
+        raise UsageError("this cluster has tickets or a mechanism, and no (N, R, K) clock")
+
     # -- publish ------------------------------------------------------------------------------------------------
 
     def publish(
         self, payloads: Sequence[bytes], now: int, tenure: tuple[int, int] | None = None
     ) -> tuple[F, list[OrderOutput]]:
+        """Stamp a frame, keep it for recovery, deliver it locally. `tenure`: the ticket and its incarnation, in a
+        cluster with tickets."""
         if not 1 <= len(payloads) <= self.config.max_frame_events:
             raise UsageError(f"a frame holds 1 to {self.config.max_frame_events} events, not {len(payloads)}")
         events = list(payloads)
@@ -314,6 +236,8 @@ class Layer(Ordering, Generic[O, F]):
     # -- receive ------------------------------------------------------------------------------------------------
 
     def vet(self, frame: AnyFrame, sender: MemberId) -> None:
+        """Raise a `BadFrame` for what no honest peer sends, before the frame is kept or forwarded. The wire has checked
+        that it does not contradict itself (`frame.check`)."""
         if not isinstance(frame, self.frame_type):
             raise WrongKind(f"a {type(frame).__name__} in a cluster of {self.frame_type.__name__}s")
         if frame.count > self.config.max_frame_events:
@@ -326,6 +250,7 @@ class Layer(Ordering, Generic[O, F]):
     def receive(
         self, frame: AnyFrame, sender: MemberId, age: int, now: int, recovered: bool = False
     ) -> list[OrderOutput]:
+        """A vetted frame, seen by gossip for the first time or recovered."""
         assert isinstance(frame, self.frame_type)
         out: list[OrderOutput] = []
         if self.joining:
@@ -395,6 +320,7 @@ class Layer(Ordering, Generic[O, F]):
 
     @property
     def wake_at(self) -> int | None:
+        """When `wake` is due."""
         if self.joining:
             return None
         deadline = self._deadlines[0][0] if self._deadlines else None
@@ -406,6 +332,7 @@ class Layer(Ordering, Generic[O, F]):
         return deadline
 
     def wake(self, now: int) -> list[OrderOutput]:
+        """Ask for what is due, skip what is overdue, forget what is old."""
         out: list[OrderOutput] = []
         if not self.joining:
             self._wake(now, out)
@@ -435,10 +362,11 @@ class Layer(Ordering, Generic[O, F]):
     # -- peers --------------------------------------------------------------------------------------------------
 
     def on_recover(self, sender: MemberId, message: Recover) -> list[OrderOutput]:
+        """RECOVER: give what `B` holds, and say what it does not."""
         frames: list[F] = []
-        lacks: list[Span[O]] = []
+        lacks: list[AnySpan] = []
         size = 0
-        for wanted in message.spans()[: self.config.max_ranges]:
+        for wanted in message.ranges[: self.config.max_ranges]:
             found = self.buffer.find(wanted)
             if not found:
                 lacks.append(wanted)
@@ -448,9 +376,10 @@ class Layer(Ordering, Generic[O, F]):
                     break
                 frames.append(frame)
         self.stats.answers_given += len(frames)
-        return [OrderSend(sender, AckRecover.of(message.nonce, frames, lacks), reliable=size > DATAGRAM)]
+        return [Send(sender, AckRecover(message.nonce, tuple(frames), tuple(lacks)), reliable=size > DATAGRAM)]
 
     def on_ack_recover(self, sender: MemberId, message: AckRecover, now: int) -> list[OrderOutput]:
+        """ACKRECOVER: as `receive`, for each frame."""
         copied = self.copies.answered(sender, message)
         if copied is not None:
             return copied
@@ -462,7 +391,7 @@ class Layer(Ordering, Generic[O, F]):
                 out.extend(self.keep(frame, sender, now))
         if message.nonce not in self.pursuits.nonces:
             return out
-        self.pursuits.denied(sender, message.lacked(), now)
+        self.pursuits.denied(sender, message.lacks, now)
         for frame in message.frames:
             self.vet(frame, sender)
         for frame in message.frames:
@@ -474,6 +403,7 @@ class Layer(Ordering, Generic[O, F]):
     def count_copies(
         self, token: int, events: Sequence[str], copies: int, patience: int, now: int
     ) -> list[OrderOutput]:
+        """Find out whether so many members hold these own events (`recovery.Copies`)."""
         wanted = dict.fromkeys(events)
         frames: list[AnyFrame] = []
         for frame in reversed(self.buffer):
@@ -486,18 +416,22 @@ class Layer(Ordering, Generic[O, F]):
                     del wanted[name]
         return self.copies.count(token, [] if wanted else frames[::-1], copies, patience, now)
 
-    def hand_over(self, to: MemberId) -> OrderSend | None:
+    def hand_over(self, to: MemberId) -> list[OrderOutput]:
+        """Give the end of `B` to a member that has not asked for it: because this one leaves, or because a joiner has
+        the events in its state and could give them to nobody."""
         frames = newest(self.buffer, GIVEN_FRAMES, GIVEN_BYTES)
-        return OrderSend(to, AckRecover.of(HANDED_OVER, frames, ()), reliable=True) if frames else None
+        return [Send(to, AckRecover(HANDED_OVER, frames), reliable=True)] if frames else []
 
     # -- state --------------------------------------------------------------------------------------------------
 
     def begin(self, now: int) -> list[OrderOutput]:
+        """Start from the present clock (zero, a snapshot's, a checkpoint's), with the frames that arrived meanwhile."""
         out: list[OrderOutput] = []
         self._open_lobby(now, out)
         return out
 
     def keep(self, frame: AnyFrame, sender: MemberId, now: int) -> list[OrderOutput]:
+        """Keep a vetted frame of an earlier life, or of a snapshot, in `B`: others may still need it."""
         assert isinstance(frame, self.frame_type)
         self.buffer.add(_key(frame), frame)
         return []
@@ -515,6 +449,7 @@ class Layer(Ordering, Generic[O, F]):
         return Missing(base.ticket, base.incarnation, base.first, base.last, asked, denied, pursuit.next_at)
 
     def buffers(self) -> dict[str, tuple[int, int]]:
+        """Every bounded buffer: fill and bound."""
         config = self.config
         return {
             "B": (len(self.buffer), config.buffer),
@@ -563,7 +498,7 @@ C = TypeVar("C", bound=Cursor)
 OF = TypeVar("OF", bound=FreeFrame | StampedFrame)
 
 
-class OwnersLayer(Layer[str, OF], Generic[OF, C]):
+class OwnersLayer(Ordering[str, OF], Generic[OF, C]):
     """A layer whose frames are counted by their owners."""
 
     new_cursor: type[C]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 
-from whence.core.clock import AnyFrame, Entry, FrameRange, FreeFrame, Key, MemberId, Packed, Range
+from whence.core.clock import AnyFrame, Entry, FreeFrame, Key, MemberId, Packed
 
 AnySpan = tuple[int | MemberId, int, int, int]
 """`(ticket, incarnation, first, last)`: events; without tickets `(owner, 0, first, last)`: frames."""
@@ -17,16 +16,7 @@ class Recover(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=64):
     """RECOVER (CCC11 Algorithm 5): send me what you hold of these ranges. `nonce` binds the answer to the question."""
 
     nonce: int
-    ranges: tuple[Range, ...]
-    runs: tuple[FrameRange, ...] = ()
-    """Without tickets: of these owners' frames."""
-
-    @classmethod
-    def of(cls, nonce: int, spans: Iterable[AnySpan]) -> Recover:
-        return cls(nonce, *_on_the_wire(spans))
-
-    def spans(self) -> list[Any]:
-        return _spans(self.ranges, self.runs)
+    ranges: tuple[AnySpan, ...]
 
 
 HANDED_OVER = 0
@@ -40,31 +30,7 @@ class AckRecover(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=65)
 
     nonce: int
     frames: tuple[AnyFrame, ...]
-    lacks: tuple[Range, ...] = ()
-    lacks_runs: tuple[FrameRange, ...] = ()
-
-    @classmethod
-    def of(cls, nonce: int, frames: Iterable[AnyFrame], lacks: Iterable[AnySpan]) -> AckRecover:
-        return cls(nonce, tuple(frames), *_on_the_wire(lacks))
-
-    def lacked(self) -> list[Any]:
-        return _spans(self.lacks, self.lacks_runs)
-
-
-def _on_the_wire(spans: Iterable[AnySpan]) -> tuple[tuple[Range, ...], tuple[FrameRange, ...]]:
-    """Spans of tickets, and spans of owners, which have no incarnation."""
-    ranges: list[Range] = []
-    runs: list[FrameRange] = []
-    for of, inc, first, last in spans:
-        if isinstance(of, int):
-            ranges.append((of, inc, first, last))
-        else:
-            runs.append((of, first, last))
-    return tuple(ranges), tuple(runs)
-
-
-def _spans(ranges: Iterable[Range], runs: Iterable[FrameRange]) -> list[Any]:
-    return [*ranges, *((owner, 0, first, last) for owner, first, last in runs)]
+    lacks: tuple[AnySpan, ...] = ()
 
 
 class SnapshotRequest(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=66):
@@ -74,20 +40,13 @@ class SnapshotRequest(msgspec.Struct, frozen=True, array_like=True, gc=False, ta
     nonce: int
     rank: int
     last_resort: bool
-    free: bool = False
-    """It believes that the cluster has no tickets."""
-    mechanism: str = ""
-    """And that it is ordered by this mechanism."""
-
-    @property
-    def kind(self) -> str:
-        """The kind of cluster that it wants to join, as `OrderConfig.kind`."""
-        return self.mechanism or ("no tickets" if self.free else "tickets")
+    kind: str = "tickets"
+    """The kind of cluster that it wants to join, as `OrderConfig.kind`."""
 
 
 class SnapshotRefused(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=67):
-    """Not from me: `reason` is `joining`, `weaker` or `busy`; or `tickets`, `no tickets`, `mechanism`: this is
-    another kind of cluster than the joiner believes."""
+    """Not from me: `reason` is `joining`, `weaker` or `busy`; or the kind of this cluster, if the joiner wants another
+    one."""
 
     nonce: int
     reason: str
@@ -98,13 +57,13 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=68):
 
     nonce: int
     token: str
-    clock: SavedState
+    clock: OrderState
     coordinators: tuple[tuple[int, MemberId], ...]
     members: tuple[MemberId, ...]
     state: bytes
 
 
-class TicketState(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class TicketState(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
     """Of a cluster with tickets: a `CctClock`, and who held the tickets."""
 
     kind: ClassVar[str] = "tickets"
@@ -141,7 +100,7 @@ class OwnerState(msgspec.Struct, frozen=True, array_like=True, gc=False):
     keys: tuple[int, ...]
 
 
-class FreeState(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class FreeState(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=2):
     """Of a cluster with (N, R, K) clocks: the clocks, the owners' cursors and what waits."""
 
     kind: ClassVar[str] = "no tickets"
@@ -150,12 +109,12 @@ class FreeState(msgspec.Struct, frozen=True, array_like=True, gc=False):
     owners: tuple[OwnerState, ...]
     waiting: tuple[FreeFrame, ...] = ()
     """Taken, and not delivered yet."""
-    ahead: tuple[FrameRange, ...] = ()
+    ahead: tuple[AnySpan, ...] = ()
     """Unordered only: frames delivered although an earlier one of their owner is still missing."""
     forgotten: int = 0
 
 
-class StampedState(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class StampedState(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=3):
     """The state of a mechanism, encoded; process `i` in it is the member `processes[i]`, of whose frames `taken[i]` are
     in it or given up."""
 
@@ -172,28 +131,6 @@ class StampedState(msgspec.Struct, frozen=True, array_like=True, gc=False):
 OrderState = TicketState | FreeState | StampedState
 """What an order layer goes on from after a restart, or a joiner from a snapshot. `kind` is that of its cluster, as
 `OrderConfig.kind` has it."""
-
-
-class SavedState(TicketState, frozen=True, array_like=True, gc=False):
-    """An `OrderState` in a snapshot or a checkpoint. The layout is older than the sum: the fields of a `TicketState`,
-    empty in a cluster without tickets, then one field for each of the other two."""
-
-    free: FreeState | None = None
-    stamped: StampedState | None = None
-
-    @classmethod
-    def of(cls, state: OrderState) -> SavedState:
-        if isinstance(state, TicketState):
-            return cls(*_fields(state))
-        free, stamped = (state, None) if isinstance(state, FreeState) else (None, state)
-        return cls((), (), (), (), (), (), (), free, stamped)
-
-    def state(self) -> OrderState:
-        return self.stamped or self.free or TicketState(*_fields(self))
-
-
-def _fields(state: TicketState) -> list[Any]:
-    return [getattr(state, name) for name in TicketState.__struct_fields__]
 
 
 OrderMessage = Recover | AckRecover | SnapshotRequest | SnapshotRefused | Snapshot

@@ -11,20 +11,12 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from whence.core.clock import AnyFrame, Incarnation, MemberId, Range
-from whence.core.order.messages import AnySpan, OrderMessage
+from whence.core.clock import AnyFrame, Incarnation, MemberId, Range, Send
+from whence.core.order.messages import AnySpan
 
 
 class _Out(msgspec.Struct, frozen=True, gc=False):
     pass
-
-
-class OrderSend(_Out, frozen=True, gc=False):
-    """Send this; `reliable` when it may be larger than a datagram."""
-
-    to: MemberId
-    message: OrderMessage
-    reliable: bool = False
 
 
 class Published(_Out, frozen=True, gc=False):
@@ -111,7 +103,7 @@ class Contracted(_Out, frozen=True, gc=False):
 
 Notice = Published | Arrived | Deliver | Dropped | Asked | Copied | GaveUp | Moved | Contracted
 """What a member hands on as it is."""
-OrderOutput = OrderSend | Notice
+OrderOutput = Send | Notice
 
 
 @dataclass(frozen=True)

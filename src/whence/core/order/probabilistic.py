@@ -54,7 +54,7 @@ from whence.core.clock.probabilistic import Alerts, Delivery, Keys, Pending, Pro
 from whence.core.order.config import OrderConfig
 from whence.core.order.contract import MAX_ENTRIES, Contract, Overseer
 from whence.core.order.layer import MAX_GIVEN_UP, MAX_OWNERS, Cursor, OrderContext, OwnersLayer, check_body
-from whence.core.order.messages import FreeState, GenerationState, OrderState, OwnerState
+from whence.core.order.messages import AnySpan, FreeState, GenerationState, OrderState, OwnerState
 from whence.core.order.outputs import Blocked, GaveUp, Moved, OrderOutput
 from whence.core.order.recovery import FrameKey
 from whence.errors import AbsurdClock, BadFrame, BadMessage, UsageError
@@ -674,7 +674,8 @@ class ProbabilisticOrdering(OwnersLayer[FreeFrame, KeyCursor]):
             OwnerState(owner, cut.get(owner, c.taken), c.generation, c.opened, c.keys)
             for owner, c in self.cursors.items()
         )
-        ahead = [(f.owner, f.number, f.number) for f in (h.frame for h in self.held.values() if h.handed)]
+        handed = [h.frame for h in self.held.values() if h.handed]
+        ahead: list[AnySpan] = [(f.owner, 0, f.number, f.number) for f in handed]
         return FreeState(
             tuple(c.state() for c in self.queue.clocks.values()),
             owners,
@@ -691,7 +692,7 @@ class ProbabilisticOrdering(OwnersLayer[FreeFrame, KeyCursor]):
         self.queue.load(state.generations)
         self.cursors = {row.owner: KeyCursor.of(row) for row in state.owners}
         self.stats.forgotten = state.forgotten
-        ahead = ((o, 0, n) for o, a, b in state.ahead for n in range(a, b + 1))
+        ahead = ((str(of), 0, n) for of, _, a, b in state.ahead for n in range(a, b + 1))
         self._ahead = dict.fromkeys(islice(ahead, self.config.hold), True)
         for frame in state.waiting:
             held = Held(frame)

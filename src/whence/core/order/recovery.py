@@ -25,10 +25,10 @@ from collections import deque
 from collections.abc import Callable, Iterator, Reversible, Sequence
 from typing import Any, Generic, TypeVar
 
-from whence.core.clock import AnyFrame, MemberId, address_of
+from whence.core.clock import AnyFrame, MemberId, Send, address_of
 from whence.core.order.config import OrderConfig
 from whence.core.order.messages import AckRecover, AnySpan, Recover
-from whence.core.order.outputs import Asked, Copied, OrderOutput, OrderSend
+from whence.core.order.outputs import Asked, Copied, OrderOutput
 
 O = TypeVar("O", int, str)  # noqa: E741
 """What a count of events belongs to: a ticket, or (where there are none) an owner."""
@@ -329,8 +329,8 @@ class Pursuits(Generic[O]):
             while len(self.nonces) > MAX_NONCES:
                 del self.nonces[next(iter(self.nonces))]
             out.append(Asked(part, targets))
-            message = Recover.of(nonce, part)
-            out.extend(OrderSend(peer, message) for peer in targets)
+            message = Recover(nonce, part)
+            out.extend(Send(peer, message) for peer in targets)
 
     def progress(self, ticket: O, inc: int, now: int) -> None:
         """An answer brought something: where retries are allowed, ask for the rest soon."""
@@ -340,10 +340,10 @@ class Pursuits(Generic[O]):
             pursuit.next_at = min(pursuit.next_at, now + self.config.time_to_recover_ns // 4)
             self.next_at = min(self.next_at or pursuit.next_at, pursuit.next_at)
 
-    def denied(self, peer: MemberId, ranges: Sequence[Span[O]], now: int) -> None:
+    def denied(self, peer: MemberId, ranges: Sequence[AnySpan], now: int) -> None:
         """A peer holds nothing of these."""
         for ticket, inc, _, _ in ranges:
-            pursuit = self.by_count.get((ticket, inc))
+            pursuit = self.by_count.get((ticket, inc))  # type: ignore[arg-type]  # of another kind: none
             if pursuit is not None and len(pursuit.denied) < MAX_PURSUITS:
                 pursuit.denied[peer] = now
 
@@ -447,7 +447,7 @@ class Copies:
             for start in range(0, len(spans), self._config.max_ranges):
                 nonce = self._rng.getrandbits(48)
                 self._questions[nonce] = token
-                out.append(OrderSend(peer, Recover.of(nonce, spans[start : start + self._config.max_ranges])))
+                out.append(Send(peer, Recover(nonce, tuple(spans[start : start + self._config.max_ranges]))))
         while len(self._questions) > MAX_QUESTIONS:
             del self._questions[next(iter(self._questions))]
         count.again = True

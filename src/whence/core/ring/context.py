@@ -10,10 +10,10 @@ import random
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 
-from whence.core.clock import Incarnation, MemberId
+from whence.core.clock import Incarnation, MemberId, Send
 from whence.core.ring.config import RingConfig, between
 from whence.core.ring.edge import Edge
-from whence.core.ring.interface import Announce, BecameOwner, Granted, RingOutput, RingSend, State
+from whence.core.ring.interface import Announce, BecameOwner, Granted, RingOutput, State
 from whence.core.ring.messages import Holder, JoinedNews, Reject, RingMessage, Tenure
 from whence.core.ring.table import Table
 
@@ -88,7 +88,7 @@ class Context:
         self._nonce = 0
 
     def send(self, to: MemberId, message: RingMessage) -> None:
-        self.out.append(RingSend(to, message))
+        self.out.append(Send(to, message, reliable=True))
 
     def say(self, output: RingOutput) -> None:
         self.out.append(output)

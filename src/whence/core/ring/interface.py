@@ -6,8 +6,8 @@ from enum import Enum
 
 import msgspec
 
-from whence.core.clock import Entry, Incarnation, MemberId
-from whence.core.ring.messages import Ballot, Council, Ledger, RingMessage, RingNews, Voter
+from whence.core.clock import Entry, Incarnation, MemberId, Send
+from whence.core.ring.messages import Ballot, Council, Ledger, RingNews, Voter
 
 
 class State(Enum):
@@ -48,13 +48,6 @@ class Memory(msgspec.Struct, frozen=True, array_like=True):
 
 class _Output(msgspec.Struct, frozen=True, gc=False):
     pass
-
-
-class RingSend(_Output, frozen=True):
-    """Send it on a reliable FIFO stream. If that breaks, the message is lost in silence."""
-
-    to: MemberId
-    message: RingMessage
 
 
 class Announce(_Output, frozen=True):
@@ -120,4 +113,4 @@ class Thawed(_Output, frozen=True):
 
 
 _Records = Excluded | Rejected | Frozen | Thawed
-RingOutput = RingSend | Announce | Granted | BecameOwner | Lost | Released | Remember | _Records
+RingOutput = Send | Announce | Granted | BecameOwner | Lost | Released | Remember | _Records

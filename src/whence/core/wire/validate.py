@@ -12,11 +12,20 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, get_args
 
 from whence.core.cast.messages import MAX_AGE, MAX_ROUNDS, Aged, CastMessage, Gossip, IHave, Key, News
-from whence.core.clock import AnyFrame, Digest, Frame, FrameRange, FreeFrame, MemberId, Packed, StampedFrame, are_keys
-from whence.core.clock.cct import MAX_SEQ, Entry, Orphan, Range
+from whence.core.clock import AnyFrame, Digest, Frame, FreeFrame, MemberId, Packed, StampedFrame, are_keys
+from whence.core.clock.cct import MAX_SEQ, Entry, Orphan
 from whence.core.clock.event import is_member_id
-from whence.core.order.messages import FreeState, OrderMessage, SavedState, StampedState
-from whence.core.ring.messages import Ballot, Council, Holder, Ledger, RingMessage, RingNews, Row, Tenure, Voter
+from whence.core.order.messages import (
+    AnySpan,
+    FreeState,
+    GenerationState,
+    OrderMessage,
+    OrderState,
+    OwnerState,
+    StampedState,
+    TicketState,
+)
+from whence.core.ring.messages import Holder, RingMessage, RingNews
 from whence.core.wire.limits import DEFAULT, Limits
 from whence.errors import BadFrame, BadMessage, RemoteError, TooLarge
 
@@ -46,37 +55,76 @@ def too_many(what: str, length: int, cap: int) -> NoReturn:
     raise TooLarge(f"{length} {what}, allowed are {cap}")
 
 
+# ------------------------------------------------------------------------------------------------------- builders
+
+
 def at_most(cap: str, what: str) -> Check:
     """A length of at most the limit named `cap`."""
-
-    def check(things: Sequence[Any], limits: Limits) -> None:
-        if len(things) > getattr(limits, cap):
-            too_many(what, len(things), getattr(limits, cap))
-
-    return check
+    return each(None, cap, what)
 
 
-def each(one: Check, cap: str, what: str) -> Check:
+def each(one: Check | None, cap: str, what: str) -> Check:
     """A sequence of things that pass `one`, no longer than the limit named `cap`."""
 
     def check(things: Sequence[Any], limits: Limits) -> None:
         if len(things) > getattr(limits, cap):
             too_many(what, len(things), getattr(limits, cap))
-        for thing in things:
-            one(thing, limits)
+        if one is not None:
+            for thing in things:
+                one(thing, limits)
 
     return check
 
 
-def check_int(value: int, limits: Limits) -> None:
-    """A nonce, an era, an incarnation: a count that is never negative."""
-    if not 0 <= value <= MAX_INT:
-        raise BadMessage(f"a number is {value}, not within 0 .. 2**64-1")
+def number(least: int, most: int, what: str) -> Check:
+    def check(value: int, limits: Limits) -> None:
+        if not least <= value <= most:
+            raise BadMessage(f"{what} is {value}, not within {least} .. {most}")
+
+    return check
 
 
-def check_seq(seq: int, limits: Limits) -> None:
-    if not 0 <= seq <= MAX_SEQ:
-        raise BadMessage(f"seq {seq} is not within 0 .. {MAX_SEQ}")
+def record(*checks: Check) -> Check:
+    """A tuple whose parts pass these, one each."""
+
+    def check(parts: Sequence[Any], limits: Limits) -> None:
+        for one, part in zip(checks, parts, strict=True):
+            one(part, limits)
+
+    return check
+
+
+def struct(kind: type[Any], **checks: Check) -> Check:
+    """A message of this kind, every field of which passes its check."""
+    assert set(checks) == set(kind.__struct_fields__), kind
+
+    def check(value: Any, limits: Limits) -> None:
+        for field, one in checks.items():
+            one(getattr(value, field), limits)
+
+    return check
+
+
+def maybe(one: Check) -> Check:
+    """As `one`, or nothing: None, or empty."""
+
+    def check(value: Any, limits: Limits) -> None:
+        if value:
+            one(value, limits)
+
+    return check
+
+
+# -------------------------------------------------------------------------------------------------- single things
+
+
+def typed(value: object, limits: Limits) -> None:
+    """Its type is all there is to check."""
+
+
+check_int = number(0, MAX_INT, "a number")
+"""A nonce, an era, an incarnation: a count that is never negative."""
+check_seq = number(0, MAX_SEQ, "seq")
 
 
 def check_text(text: str, limits: Limits) -> None:
@@ -125,22 +173,20 @@ def check_digest(digest: Digest, limits: Limits) -> None:
     check_orphans(digest.orphans, len(digest.T), limits)
 
 
-def check_range(wanted: Range, limits: Limits) -> None:
-    ticket, inc, first, last = wanted
-    if not (0 <= ticket < limits.max_tickets and 1 <= inc <= MAX_INT and 1 <= first <= last <= MAX_SEQ):
-        raise BadMessage(f"no range of events: {wanted}")
+def check_span(span: AnySpan, limits: Limits) -> None:
+    """Events of a ticket's incarnation, or (incarnation 0) frames of an owner."""
+    of, inc, first, last = span
+    if isinstance(of, str):
+        check_member(of, limits)
+        known, most = inc == 0, MAX_INT
+    else:
+        check_ticket(of, limits)
+        known, most = 1 <= inc <= MAX_INT, MAX_SEQ
+    if not (known and 1 <= first <= last <= most):
+        raise BadMessage(f"no range of events or frames: {span}")
 
 
-def check_run(run: FrameRange, limits: Limits) -> None:
-    owner, first, last = run
-    check_member(owner, limits)
-    if not 1 <= first <= last <= MAX_INT:
-        raise BadMessage(f"no run of frames: {run}")
-
-
-def check_head(head: tuple[MemberId, int], limits: Limits) -> None:
-    check_member(head[0], limits)
-    check_int(head[1], limits)
+check_spans = each(check_span, "max_ranges", "ranges")
 
 
 def check_packed(packed: Packed, limits: Limits, fault: type[RemoteError] = BadMessage) -> None:
@@ -189,19 +235,14 @@ check_stamp = at_most("max_stamp_bytes", "bytes of a stamp or a mechanism's stat
 def validate(message: Any, limits: Limits = DEFAULT) -> None:
     """Raises a RemoteError (BadMessage, TooLarge, BadFrame) unless the `Message` or `RingNews` is one that a member
     could have sent."""
-    gossip = type(message) is Gossip
-    for field, check in _RULES[type(message)]:
-        value = getattr(message, field)
-        if value or not gossip:  # most fields of most gossip are empty
-            check(value, limits)
-    if gossip and len(message.items) != len(message.ages):
-        raise BadMessage(f"gossip with {len(message.items)} items and {len(message.ages)} ages")
-    if type(message) is IHave and len(message.keys) != len(message.ages):
+    kind = type(message)
+    if kind is Gossip:
+        _gossip(message, limits)
+        return
+    for field, check in _RULES[kind]:
+        check(getattr(message, field), limits)
+    if kind is IHave and len(message.keys) != len(message.ages):
         raise BadMessage(f"an announcement of {len(message.keys)} items and {len(message.ages)} ages")
-
-
-def _typed(value: object, limits: Limits) -> None:
-    """A bool: its type is all there is to check."""
 
 
 # ---------------------------------------------------------------------------------------------------------- cast
@@ -210,14 +251,28 @@ def _typed(value: object, limits: Limits) -> None:
 _news_body = at_most("max_news_bytes", "bytes of news")
 
 
-def _items(items: Sequence[AnyFrame | News], limits: Limits) -> None:
-    if len(items) > limits.max_items:
-        too_many("items of gossip", len(items), limits.max_items)
-    for item in items:
-        if isinstance(item, News):
-            _news(item, limits)
-        else:
-            check_frame(item, limits)
+def _gossip(gossip: Gossip, limits: Limits) -> None:
+    """The most frequent message; most of its fields are empty."""
+    items = gossip.items
+    if len(items) != len(gossip.ages):
+        raise BadMessage(f"gossip with {len(items)} items and {len(gossip.ages)} ages")
+    if items:
+        if len(items) > limits.max_items:
+            too_many("items of gossip", len(items), limits.max_items)
+        for item in items:
+            if type(item) is News:
+                _news(item, limits)
+            else:
+                check_frame(item, limits)  # type: ignore[arg-type]  # what is no news is a frame
+        _ages(gossip.ages, limits)
+    if gossip.digest is not None:
+        check_digest(gossip.digest, limits)
+    if gossip.members:
+        _members(gossip.members, limits)
+    if gossip.unsubs:
+        _members(gossip.unsubs, limits)
+    if gossip.heads:
+        _heads(gossip.heads, limits)
 
 
 def _news(news: News, limits: Limits) -> None:
@@ -233,19 +288,15 @@ def _ages(ages: Sequence[int], limits: Limits) -> None:
         raise BadMessage(f"an age is not within 1 .. {MAX_AGE}")
 
 
-def _aged(what: str) -> Check:
+def _members(entries: Sequence[Aged], limits: Limits) -> None:
     """Members with their ages: ten in the message of every round."""
-
-    def check(entries: Sequence[Aged], limits: Limits) -> None:
-        if len(entries) > limits.max_members:
-            too_many(what, len(entries), limits.max_members)
-        for member, age in entries:
-            if not is_member_id(member) or len(member) > limits.max_name_bytes:
-                check_member(member, limits)
-            if not 0 <= age <= MAX_ROUNDS:
-                raise BadMessage(f"a member's age is {age}, not within 0 .. {MAX_ROUNDS}")
-
-    return check
+    if len(entries) > limits.max_members:
+        too_many("members", len(entries), limits.max_members)
+    for member, age in entries:
+        if not is_member_id(member) or len(member) > limits.max_name_bytes:
+            check_member(member, limits)
+        if not 0 <= age <= MAX_ROUNDS:
+            raise BadMessage(f"a member's age is {age}, not within 0 .. {MAX_ROUNDS}")
 
 
 def _key(key: Key, limits: Limits) -> None:
@@ -255,75 +306,40 @@ def _key(key: Key, limits: Limits) -> None:
     first, *rest = key
     if isinstance(first, str):
         check_member(first, limits)
+    elif len(key) == 2:
+        raise BadMessage("a key of news without an origin")
     else:
         check_ticket(first, limits)
     for part in rest:
         if isinstance(part, str):
             raise BadMessage(f"a key with {part[:80]!r} for a number")
         check_int(part, limits)
-    if len(key) == 2 and not isinstance(first, str):
-        raise BadMessage("a key of news without an origin")
 
 
-def _origin(origin: MemberId, limits: Limits) -> None:
-    if origin:  # empty: of the one tree that all share
-        check_member(origin, limits)
-
-
-def _digest(digest: Any, limits: Limits) -> None:
-    if digest is not None:
-        check_digest(digest, limits)
-
-
+_heads = each(record(check_member, check_int), "max_owners", "owners")
 _CAST: dict[str, Check] = {
-    "items": _items,
     "ages": _ages,
-    "digest": _digest,
-    "members": _aged("members"),
-    "unsubs": _aged("members that left"),
-    "heads": each(check_head, "max_owners", "owners"),
+    "members": _members,
     "wanted": check_int,
     "keys": each(_key, "max_items", "keys"),
-    "origins": each(_origin, "max_items", "origins"),
-    "urgent": _typed,
-    "linked": _typed,
+    "origins": each(maybe(check_member), "max_items", "origins"),  # empty: of the one tree that all share
+    "urgent": typed,
+    "linked": typed,
 }
 
 
 # ---------------------------------------------------------------------------------------------------------- ring
 
 
-def _tenure(tenure: Tenure, limits: Limits) -> None:
-    check_ticket(tenure.ticket, limits)
-    check_int(tenure.inc, limits)
-
-
-def _holder(holder: Holder, limits: Limits) -> None:
-    check_member(holder.member, limits)
-    check_ticket(holder.ticket, limits)
-    check_int(holder.inc, limits)
-
-
-def _row(row: Row, limits: Limits) -> None:
-    check_ticket(row.ticket, limits)
-    if row.owner:  # empty: nobody known
-        check_member(row.owner, limits)
-    check_int(row.top, limits)
-    check_int(row.floor, limits)
-    check_int(row.last[0], limits)
-    check_seq(row.last[1], limits)
-
-
-def _coordinator(known: tuple[int, MemberId], limits: Limits) -> None:
-    check_ticket(known[0], limits)
-    check_member(known[1], limits)
-
-
 def _per_ticket(check: Check) -> Check:
     return each(check, "max_tickets", "things that are one per ticket")
 
 
+_tenure = record(check_ticket, check_int)
+_holder = record(check_member, check_ticket, check_int)
 _holders = _per_ticket(_holder)
+_rows = _per_ticket(record(check_ticket, maybe(check_member), check_int, check_int, record(check_int, check_seq)))
+_coordinators = _per_ticket(record(check_ticket, check_member))
 _lists = each(_holders, "max_ranges", "lists of holders")
 _founders = each(check_member, "max_ranges", "founders")
 
@@ -340,89 +356,36 @@ def _wish(ticket: int, limits: Limits) -> None:
         check_ticket(ticket, limits)
 
 
-def _voter(voter: Voter, limits: Limits) -> None:
-    check_member(voter.member, limits)
-
-
+_number = number(0, (1 << 62) - 1, "number of a council or a ballot")  # leaves room for the next ones
+_voter = record(check_member, typed)
 _voters = each(_voter, "max_voters", "voters")
-
-
-def _council(council: Council, limits: Limits) -> None:
-    _number(council.number, limits)
-    _voters(council.voters, limits)
-    _voters(council.before, limits)
-
-
-def _number(number: int, limits: Limits) -> None:
-    """A number of councils or ballots, which has to leave room for the next ones."""
-    if not 0 <= number < 1 << 62:
-        raise BadMessage(f"number {number} of a council or a ballot is not within 0 .. 2^62")
-
-
-def _ballot(ballot: Ballot, limits: Limits) -> None:
-    _number(ballot.number, limits)
-    if ballot.by:  # empty: no ballot yet
-        check_member(ballot.by, limits)
-
-
-def _accepted(accepted: tuple[Ballot, tuple[Voter, ...]] | None, limits: Limits) -> None:
-    if accepted is not None:
-        _ballot(accepted[0], limits)
-        _voters(accepted[1], limits)
-
-
-def _table(table: Ledger, limits: Limits) -> None:
-    check_int(table.era, limits)
-    _holders(table.seats, limits)
-    _per_ticket(_row)(table.rows, limits)
-
-
+_ballot = record(_number, maybe(check_member))
 _RING: dict[str, Check] = {
-    "nonce": check_int,
-    "update": check_int,
-    "answers": check_int,
-    "adopted": check_int,
-    "promised": check_int,
-    "era": check_int,
-    "floor": check_int,
+    **dict.fromkeys(
+        ("nonce", "update", "answers", "adopted", "promised", "era", "floor", "epoch", "pledged"), check_int
+    ),
     "seq": check_seq,
-    "mine": _tenure,
-    "yours": _tenure,
-    "tenure": _tenure,
+    **dict.fromkeys(("mine", "yours", "tenure"), _tenure),
     "takeover": _per_ticket(_tenure),
-    "holder": _holder,
-    "succ": _holder,
-    "L": _holders,
-    "R": _holders,
-    "inherited": _holder_lists,
-    "held": _holder_lists,
-    "ended": _holder_lists,
-    "cycle": _holders,
-    "never": _holders,
-    "epoch": check_int,
-    "pledged": check_int,
-    "founders": _founders,
-    "to": _founders,
-    "alive": _typed,
-    "rows": _per_ticket(_row),
-    "known": _per_ticket(_coordinator),
+    **dict.fromkeys(("holder", "succ"), _holder),
+    **dict.fromkeys(("L", "R", "cycle", "never"), _holders),
+    **dict.fromkeys(("inherited", "held", "ended"), _holder_lists),
+    **dict.fromkeys(("founders", "to"), _founders),
+    "rows": _rows,
+    "known": _coordinators,
     "tickets": _per_ticket(check_ticket),
-    "ticket": check_ticket,
-    "until": check_ticket,
+    **dict.fromkeys(("ticket", "until"), check_ticket),
     "wish": _wish,
-    "by": check_member,
+    **dict.fromkeys(("by", "voter"), check_member),
     "reason": check_text,
-    "owner": _typed,
-    "confirmed": _typed,
+    **dict.fromkeys(("alive", "owner", "confirmed", "leaving"), typed),
     "council": _number,
-    "now": _council,
-    "voter": check_member,
+    "now": record(_number, _voters, _voters),
     "as_voter": _voter,
     "voters": _voters,
     "ballot": _ballot,
-    "accepted": _accepted,
-    "table": _table,
-    "leaving": _typed,
+    "accepted": maybe(record(_ballot, _voters)),
+    "table": record(check_int, _holders, _rows),
 }
 
 
@@ -430,80 +393,80 @@ _RING: dict[str, Check] = {
 
 
 _frames = each(check_frame, "max_items", "frames")
-_owners = at_most("max_tenures", "owners")
-_runs = each(check_run, "max_ranges", "runs of frames")
+_owners = each(record(check_ticket, check_int, check_member), "max_tenures", "owners")
+_numbers = each(check_int, "max_members", "numbers")
 
 
-def _clock(clock: SavedState, limits: Limits) -> None:
+def _state(state: OrderState, limits: Limits) -> None:
+    """Of a snapshot."""
+    if isinstance(state, TicketState):
+        _tickets(state, limits)
+    elif isinstance(state, FreeState):
+        _free(state, limits)
+    else:
+        _stamped(state, limits)
+        if len(state.taken) != len(state.processes):
+            raise BadMessage(f"a state of {len(state.taken)} counts for {len(state.processes)} processes")
+
+
+def _tickets(clock: TicketState, limits: Limits) -> None:
     tickets = len(clock.T)
     check_vector(clock.T, limits)
     check_vector(clock.past, limits)
     if len(clock.floor) != tickets or len(clock.past) != tickets:
         raise BadMessage(f"a clock of {tickets}, {len(clock.floor)} and {len(clock.past)} tickets")
-    for inc in clock.floor:
-        check_int(inc, limits)
+    _numbers(clock.floor, limits)
     for rows in (clock.tails, clock.orphans, clock.ahead):  # (ticket, incarnation, seq), all with the same bounds
         check_orphans(rows, tickets, limits)
     _owners(clock.owners, limits)
-    for ticket, inc, owner in clock.owners:
-        _holder(Holder(owner, ticket, inc), limits)
-    if clock.free is not None:
-        _free(clock.free, limits)
-    if clock.stamped is not None:
-        _stamped(clock.stamped, limits)
 
 
-def _stamped(stamped: StampedState, limits: Limits) -> None:
-    check_text(stamped.mechanism, limits)
-    check_processes(stamped.processes, limits)
-    if len(stamped.taken) != len(stamped.processes):
-        raise BadMessage(f"a state of {len(stamped.taken)} counts for {len(stamped.processes)} processes")
-    for number in stamped.taken:
-        check_int(number, limits)
-    check_stamp(stamped.state, limits)
+_stamped = struct(StampedState, mechanism=check_text, processes=check_processes, taken=_numbers, state=check_stamp)
 
 
-def _free(free: FreeState, limits: Limits) -> None:
-    if not 1 <= len(free.generations) <= MAX_OLDER:
-        too_many("generations", len(free.generations), MAX_OLDER)
-    for state in free.generations:
-        check_int(state.generation, limits)
-        check_packed(state.V, limits)
-        if state.past is not None:
-            check_packed(state.past, limits)
-        check_int(state.K, limits)
-        if state.K > state.V.R or len(state.owed) not in (0, state.V.R) or len(state.level) != len(state.owed):
-            raise BadMessage(f"a generation of {state.V.R} entries, {state.K} keys and {len(state.owed)} owed")
-        for number in (*state.owed, *state.level):
-            check_int(number, limits)
-    if len(free.owners) > limits.max_owners:
-        too_many("owners", len(free.owners), limits.max_owners)
-    for row in free.owners:
-        check_member(row.owner, limits)
-        for number in (row.taken, row.generation, row.opened):
-            check_int(number, limits)
-        if not are_keys(row.keys, limits.max_entries):
-            raise BadMessage(f"keys {row.keys[:8]} of {row.owner} are not ascending entries of a vector")
-    _frames(free.waiting, limits)
-    _runs(free.ahead, limits)
-    check_int(free.forgotten, limits)
+def _generation(state: GenerationState, limits: Limits) -> None:
+    check_packed(state.V, limits)
+    if state.past is not None:
+        check_packed(state.past, limits)
+    if state.K > state.V.R or len(state.owed) not in (0, state.V.R) or len(state.level) != len(state.owed):
+        raise BadMessage(f"a generation of {state.V.R} entries, {state.K} keys and {len(state.owed)} owed")
+    for count in (state.generation, state.K, *state.owed, *state.level):
+        check_int(count, limits)
 
 
+def _owner(row: OwnerState, limits: Limits) -> None:
+    check_member(row.owner, limits)
+    for count in (row.taken, row.generation, row.opened):
+        check_int(count, limits)
+    if not are_keys(row.keys, limits.max_entries):
+        raise BadMessage(f"keys {row.keys[:8]} of {row.owner} are not ascending entries of a vector")
+
+
+def _generations(states: Sequence[GenerationState], limits: Limits) -> None:
+    if not 1 <= len(states) <= MAX_OLDER:
+        too_many("generations", len(states), MAX_OLDER)
+    for state in states:
+        _generation(state, limits)
+
+
+_free = struct(
+    FreeState,
+    generations=_generations,
+    owners=each(_owner, "max_owners", "owners"),
+    waiting=_frames,
+    ahead=check_spans,
+    forgotten=check_int,
+)
 _ORDER: dict[str, Check] = {
     "nonce": check_int,
-    "ranges": each(check_range, "max_ranges", "ranges"),
-    "lacks": each(check_range, "max_ranges", "ranges"),
-    "runs": _runs,
-    "lacks_runs": _runs,
+    "ranges": check_spans,
+    "lacks": check_spans,
     "frames": _frames,
     "rank": check_int,
-    "last_resort": _typed,
-    "free": _typed,
-    "mechanism": check_text,
-    "reason": check_text,
-    "token": check_text,
-    "clock": _clock,
-    "coordinators": _per_ticket(_coordinator),
+    "last_resort": typed,
+    **dict.fromkeys(("kind", "reason", "token"), check_text),
+    "clock": _state,
+    "coordinators": _coordinators,
     "members": each(check_member, "max_members", "members"),
     "state": at_most("max_state_bytes", "bytes of state"),
 }
@@ -513,7 +476,8 @@ _ORDER: dict[str, Check] = {
 
 
 def _rules(vocabulary: Any, table: dict[str, Check]) -> dict[type, tuple[tuple[str, Check], ...]]:
-    return {kind: tuple((f, table[f]) for f in kind.__struct_fields__) for kind in get_args(vocabulary)}
+    kinds = [kind for kind in get_args(vocabulary) if kind is not Gossip]
+    return {kind: tuple((f, table[f]) for f in kind.__struct_fields__) for kind in kinds}
 
 
 _RULES = {

@@ -87,6 +87,8 @@ class World(Stage):
             ports.Left: self._on_left,
             ports.CutOff: self.tally.cut_off,
             ports.Refused: self.tally.refused,
+            ports.MemberUp: lambda instance, out: None,  # who is there, the world knows
+            ports.MemberDown: lambda instance, out: None,
             ports.Remember: lambda instance, out: None,  # a crash saves the checkpoint of the last completed step
         }
 

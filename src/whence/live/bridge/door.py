@@ -22,10 +22,8 @@ from whence.live.api import Cluster
 from whence.live.bridge.envelope import Asked, Reader, Said, wrap
 from whence.live.bridge.line import Accepted, Line, Refused, Request, Safety
 from whence.live.events import Event
-from whence.live.net.keys import Keys
-from whence.live.net.listener import Listener
-from whence.live.net.refusals import Refusals, failed_handshake
-from whence.live.net.roles import PUBLISHER
+from whence.live.net.keys import PUBLISHER, Keys
+from whence.live.net.listener import Listener, Refusals, failed_handshake
 from whence.live.net.tls import peer
 from whence.live.net.transport import NetStats, parse_address, show_address
 

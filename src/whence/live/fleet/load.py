@@ -1,4 +1,4 @@
-"""The load that a fleet or `whence node --load` publishes: how many events are due, and their payloads. Pure.
+"""The load that a fleet publishes: how many events are due, and their payloads. Pure.
 
 A payload begins with its publishing time, so that readers can measure latencies. Only programs that take part in the
 load read it; for others it is an ordinary payload.

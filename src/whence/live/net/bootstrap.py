@@ -92,7 +92,7 @@ def _why_not_found(host: Host, peers: Sequence[str], answers: dict[str, Answer |
     if silent:
         return (
             f"no answer from {', '.join(silent)}. The cluster is founded when all peers are there; if one is gone for "
-            "good, take it out of every list, or start one node with --found instead"
+            "good, take it out of every list, or start one node with --create instead"
         )
     holding = [peer for peer, answer in answers.items() if answer is not None and answer.holds]
     if holding:

@@ -1,14 +1,21 @@
-"""The council as people see it: who votes, who does not answer, what may be lost, and what would help."""
+"""Where a member stands in the ring, and the council as people see it: who votes, who does not answer, what may be
+lost, and what would help."""
 
 from __future__ import annotations
+
+import time
 
 import msgspec
 
 from whence.core.clock import MemberId, address_of
 from whence.core.member import Member
+from whence.core.ports import FoundRing
 from whence.core.ring import CouncilRing
 from whence.core.ring.council.known import quorum
+from whence.core.ring.interface import State
 from whence.core.ring.messages import Voter
+from whence.errors import UsageError
+from whence.live.net.node import Node
 
 
 class CouncilVoter(msgspec.Struct, frozen=True):
@@ -93,12 +100,12 @@ class CouncilStatus(msgspec.Struct, frozen=True):
         return (
             f"{len(self.missing)} of {len(self.voters)} voters {'does' if one else 'do'} not answer, {_and(who)}; "
             f"{'it' if one else 'they'} may live on the other side of a cut. {start}. If gone for good, a person "
-            f"has to say so: whence found {self.cluster} --force --join {self.here}"
+            f"has to say so: whence node --cluster {self.cluster} --force --contact {self.here}"
         )
 
     def _help(self) -> str:
         third = "a third" if len(self.voters) == 2 else "another"
-        return f"start {third} member or `whence witness {self.cluster}` anywhere"
+        return f"start {third} member anywhere: `whence node --cluster {self.cluster} --stay`"
 
     def _whose(self, voter: CouncilVoter) -> str:
         return "this process" if voter.member == self.me else f"{address_of(voter.member)}'s process"
@@ -133,3 +140,44 @@ def council_of(member: Member, now: int) -> CouncilStatus | None:
     me = ring.councils.me.member
     seated = me if me in ring.councils.members() else ""
     return CouncilStatus(member.config.cluster, ring.councils.now.number, voters, seated, address_of(member.me))
+
+
+def holds(node: Node, now: int) -> bool:
+    """It holds a ticket, or is about to found."""
+    return node.ticket is not None or node.member.ring.state is State.FOUNDING or now < node.founds_until
+
+
+def owners(member: Member) -> dict[int, MemberId]:
+    """Ticket -> owner, without those that are gone: a dead owner stays in the ring's table until it is excluded. A
+    partial view does not show who is gone."""
+    ring, known = member.ring.coordinators(), member.members()
+    if member.config.cast.view == "partial":
+        return ring
+    return {ticket: owner for ticket, owner in ring.items() if owner in known}
+
+
+PATIENCE = 60.0
+"""Seconds for the quarantine and the first vouch: far more than they take."""
+LOOK = 0.2
+"""Seconds between two looks whether it was given up."""
+
+
+async def force_found(node: Node, now: int) -> None:
+    """Found the ring again at this member. Raises UsageError, saying why not: refused while an owner, or enough voters
+    to go on, are heard."""
+    ring = node.member.ring
+    council = council_of(node.member, now)
+    if not isinstance(ring, CouncilRing) or council is None:
+        raise UsageError(f"{node.cluster!r} has no council: start one member again with --create (docs/operations.md)")
+    if node.may_publish:
+        raise UsageError(f"{node.me} publishes under ticket {node.ticket}: there is nothing to found again")
+    if council.voters and council.has_quorum:
+        raise UsageError(f"enough voters answer, so publishing comes back by itself: {council.says()}")
+    ring.founding.refused = ""
+    node.feed(FoundRing(force=True))
+    deadline = time.monotonic() + PATIENCE
+    while node.open and not node.may_publish and not ring.founding.refused and time.monotonic() < deadline:
+        await node.changed.until(lambda: node.may_publish or not node.open, time.monotonic() + LOOK)
+    if not node.may_publish:
+        why = ring.founding.refused or f"it did not get a ticket within {PATIENCE:g} s"
+        raise UsageError(f"{node.cluster!r} was not founded again: {why}")

@@ -229,7 +229,7 @@ class Entry:
             checkpoint = msgspec.msgpack.decode(saved.checkpoint, type=Checkpoint)
             if checkpoint.order != self.config.order:
                 raise UsageError(f"{self.directory} is of a member in {checkpoint.order} order: join with that one")
-            state = checkpoint.clock.state()
+            state = checkpoint.clock
             if state.kind != self.config.ordering.kind:
                 raise UsageError(f"{self.directory} is of a cluster with {state.kind}")
             if isinstance(state, TicketState) and len(state.T) != self.config.tickets:

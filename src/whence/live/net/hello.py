@@ -5,13 +5,22 @@
     packet                          for whoever is in the cluster: gossip
 
 A packet (`wire.packet`) begins with its magic byte, which is neither letter.
+
+What all members have to have in common is compared before a member joins:
+
+1. A question to a contact carries the asker's settings, its answer those of the contact. Both sides compare.
+2. A difference in `DECISIVE` means that the two cannot work together: the joiner gets a UsageError, the other logs it.
+   Any other difference is logged by both: the cluster works, but not as it was planned.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from whence.core.clock import MemberId, is_member_id
+from whence.core.config import Config
 from whence.core.wire import is_name
 from whence.errors import BadMessage, WrongVersion
 from whence.live.net.run import is_run
@@ -35,7 +44,7 @@ class Ask(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=2):
     address: str
     nonce: int
     settings: dict[str, str] = {}
-    """The asker's (`net.agreement`)."""
+    """The asker's (`net.hello`)."""
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=3):
@@ -109,3 +118,33 @@ def read_direct(data: bytes) -> tuple[MemberId, bytes]:
         raise BadMessage("directed packet ends within its header")
     end = 2 + data[1]
     return str(data[2:end], "latin-1"), data[end:]
+
+
+DECISIVE = ("tickets", "transport", "mechanism", "view", "mode", "ring")
+"""Settings without which two members cannot work together."""
+
+
+def settings_of(config: Config, transport: str) -> dict[str, str]:
+    """The settings that have to be the same at all members, by the names under which they are given."""
+    ring, cast = config.ring, config.cast
+    found: dict[str, object] = {
+        "tickets": config.tickets,
+        "transport": transport,
+        "mechanism": config.ordering.kind,
+        "view": cast.view,
+        "mode": cast.mode,
+        "round_ns": cast.round,
+        "fanout": cast.fanout,
+        "ring": ring.protocol,
+        "ring_k": ring.k,
+        "ring_round_ns": ring.round_ns,
+        "delta_ns": ring.delta_ns,
+    }
+    return {name: str(value) for name, value in found.items()}
+
+
+def differences(mine: Mapping[str, str], theirs: Mapping[str, str], there: str) -> tuple[str, bool]:
+    """Each setting that differs, with both values, and whether one of them is decisive; an empty text: none."""
+    names = [name for name in mine if theirs and theirs.get(name, mine[name]) != mine[name]]
+    said = "; ".join(f"{name} is {mine[name]} here and {theirs[name]} at {there}" for name in names)
+    return said, any(name in DECISIVE for name in names)

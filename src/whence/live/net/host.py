@@ -1,7 +1,7 @@
 """One endpoint of a process: one port, one guard, the packets of all clusters that the process is in.
 
-Coming in: guard -> whose word is it (a host's, or a member's of which cluster) -> the node's inbox. Going out: parcels
--> guard, once for all targets -> transport. All nodes with something to do step together, then the transport is
+Coming in: guard -> whose word is it (a host's, or a member's of which cluster) -> the node's inbox. Going out:
+guard, once for all targets -> transport. All nodes with something to do step together, then the transport is
 flushed.
 """
 
@@ -23,8 +23,7 @@ from whence.core.clock import MemberId, address_of, member_id, reaches
 from whence.core.ports import Unreachable
 from whence.core.wire import DEFAULT, read_header
 from whence.errors import RemoteError, UsageError
-from whence.live.net.agreement import differences, settings_of
-from whence.live.net.force import force_found
+from whence.live.net.council import force_found, holds
 from whence.live.net.guard import Guard, Plain, SecretGuard, TlsGuard
 from whence.live.net.hello import (
     DIRECTED,
@@ -36,19 +35,20 @@ from whence.live.net.hello import (
     Greeting,
     Hello,
     decode_hello,
+    differences,
     encode_hello,
     read_direct,
+    settings_of,
 )
 from whence.live.net.keys import Keys
 from whence.live.net.keys import load as load_keys
 from whence.live.net.memory import MemoryNetwork
-from whence.live.net.standing import holds
+from whence.live.net.node import NEVER
 from whence.live.net.tcp import TcpTransport
 from whence.live.net.tls import Pins, contexts
 from whence.live.net.transport import (
     Connection,
     Faults,
-    Lossy,
     NetStats,
     Route,
     Transport,
@@ -59,7 +59,6 @@ from whence.live.net.transport import (
 
 if TYPE_CHECKING:
     from whence.live.net.node import Node
-    from whence.live.net.parcels import Parcel
 
 log = logging.getLogger("whence.live.net")
 
@@ -139,7 +138,7 @@ class Host:
         self._scheduled = False
         self._held = False
         self._unflushed = False
-        self._timers: dict[str, tuple[int, asyncio.TimerHandle]] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
         self._boot = 0
 
     def _protect(self, secret: bytes | str | None, tls: Keys | str | os.PathLike[str] | None, insecure: bool) -> Guard:
@@ -185,7 +184,6 @@ class Host:
             raise UsageError("the host has started already")
         transport: Transport = self._make_transport()
         if self.faults is not None:
-            transport = Lossy(transport, self.faults, self.stats)
             self.faults.listeners.append(self._fault)
         await transport.start(self._received)
         self._transport = transport
@@ -203,7 +201,7 @@ class Host:
             closed=self._closed,
             proved=self._proved,
             unreachable=self._unreachable,
-            read=self._chunk_read,
+            read=self.step,
             server_tls=server_tls,
             client_tls=client_tls,
         )
@@ -216,7 +214,7 @@ class Host:
     async def close(self) -> None:
         """Stop listening and drop all connections; what clusters are left are not told."""
         transport, self._transport = self._transport, None
-        for _, timer in self._timers.values():
+        for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
         self._nodes.clear()
@@ -253,7 +251,7 @@ class Host:
             self._dirty.pop(node.cluster, None)
             timer = self._timers.pop(node.cluster, None)
             if timer is not None:
-                timer[1].cancel()
+                timer.cancel()
 
     @property
     def stays_put(self) -> bool:
@@ -270,25 +268,24 @@ class Host:
             node.fault(what, time.time_ns())
 
     def wants_step(self, cluster: str) -> None:
-        """The node of this cluster has something to do: it steps when this iteration of the loop is over."""
+        """The node of this cluster has something to do. A lone event is handled as soon as its chunk is read; all else
+        waits until this iteration of the loop is over."""
         node = self._nodes.get(cluster)
         if node is None:
             return
         self._dirty[cluster] = node
-        if not self._scheduled and (self._tcp is None or not self._tcp.reading):
-            self._scheduled = True
-            asyncio.get_running_loop().call_soon(self.step)
+        if not self._scheduled:
+            tcp = self._tcp
+            if tcp is not None and tcp.reading and node.waiting_bytes <= LITTLE_BYTES:
+                tcp.due = True
+            else:
+                self._schedule()
 
-    def _chunk_read(self) -> None:
-        """The packets of one chunk of a stream have come. A lone event does not wait for the loop to turn."""
-        if self._scheduled or not self._dirty:
-            return
-        for node in self._dirty.values():
-            if node.waiting_bytes > LITTLE_BYTES:
-                self._scheduled = True
-                asyncio.get_running_loop().call_soon(self.step)
-                return
-        self.step()
+    def _schedule(self) -> None:
+        self._scheduled = True
+        if self._tcp is not None:
+            self._tcp.due = False
+        asyncio.get_running_loop().call_soon(self.step)
 
     def step(self) -> None:
         """All nodes with something to do step, and what they send is written."""
@@ -296,10 +293,11 @@ class Host:
         if self._transport is None:
             return
         dirty, self._dirty = self._dirty, {}
-        now, wall = lease_ns(), time.time_ns()
+        now, wall = time.monotonic_ns() if _BOOTTIME is None else time.clock_gettime_ns(_BOOTTIME), time.time_ns()
         for node in dirty.values():
             node.step(now, wall)
-            self._sleep(node, now)
+            if node.wake_at is not None and node.wake_at < node.planned:
+                self._sleep(node, now)
         if self._unflushed:
             self._unflushed = False
             self._transport.flush()
@@ -314,45 +312,40 @@ class Host:
             self._transport.hold(held)
 
     def _sleep(self, node: Node, now: int) -> None:
-        """A timer for the node's next wake, unless there is an earlier one."""
-        wake_at, planned = node.wake_at, self._timers.get(node.cluster)
-        if wake_at is None or (planned is not None and planned[0] <= wake_at):
+        """A timer for the node's next wake, which is earlier than the one there is."""
+        if node.wake_at is None or self._nodes.get(node.cluster) is not node:
             return
-        if self._nodes.get(node.cluster) is not node:
-            return
-        if planned is not None:
-            planned[1].cancel()
-        delay = max(0, wake_at - now) / 1e9 + EARLY_S
-        timer = asyncio.get_running_loop().call_later(delay, self._wake, node)
-        self._timers[node.cluster] = (wake_at, timer)
+        if (planned := self._timers.get(node.cluster)) is not None:
+            planned.cancel()
+        delay = max(0, node.wake_at - now) / 1e9 + EARLY_S
+        self._timers[node.cluster] = asyncio.get_running_loop().call_later(delay, self._wake, node)
+        node.planned = node.wake_at
 
     def _wake(self, node: Node) -> None:
         self._timers.pop(node.cluster, None)
-        wake_at, now = node.wake_at, lease_ns()
-        if wake_at is None:
-            return
-        if wake_at > now:  # put off in the meantime
+        node.planned, now = NEVER, lease_ns()
+        if node.wake_at is not None and node.wake_at > now:  # put off in the meantime
             self._sleep(node, now)
-        else:
+        elif node.wake_at is not None:
             self.wants_step(node.cluster)
 
     # -- out ----------------------------------------------------------------------------------------------------
 
-    def ship(self, parcels: list[Parcel]) -> None:
-        """Send the parcels of one step; the transport is flushed when all nodes have stepped."""
+    def ship(self, to: Sequence[str], packet: bytes, reliable: bool) -> None:
+        """Send a packet to each of these addresses, when all nodes have stepped."""
         transport = self._transport
         if transport is None:
             return
-        self._unflushed = True
-        for parcel in parcels:
-            self._send(parcel.to, parcel.packet, parcel.reliable)
-
-    def _send(self, to: Sequence[str], packet: bytes, reliable: bool) -> None:
-        assert self._transport is not None
+        if self.faults is not None:
+            wanted = len(to)
+            to = [address for address in to if not self.faults.lose(address, reliable)]
+            self.stats.lost_on_purpose += wanted - len(to)
         data = self.guard.seal(packet)
-        self.stats.sent += len(to)
-        self.stats.sent_bytes += len(to) * len(data)
-        self._transport.send(to, data, reliable)
+        stats = self.stats
+        stats.sent += len(to)
+        stats.sent_bytes += len(to) * len(data)
+        transport.send(to, data, reliable)
+        self._unflushed = True
 
     def congested(self) -> bool:
         return self._transport is not None and self._transport.congested()
@@ -385,6 +378,13 @@ class Host:
             stats.other_life += 1
         else:
             node.receive(sender, memoryview(packet)[len(prefix) :], target is not None, connection)
+            self._dirty[cluster] = node
+            if not self._scheduled:  # as in `wants_step`
+                tcp = self._tcp
+                if tcp is not None and tcp.reading and node.waiting_bytes <= LITTLE_BYTES:
+                    tcp.due = True
+                else:
+                    self._schedule()
             if node.waiting_bytes > INBOX_BYTES and not self._held:
                 self._hold(True)
 
@@ -505,7 +505,7 @@ class Host:
 
     def _say(self, address: str, hello: Hello) -> None:
         if self._transport is not None:
-            self._send((address,), encode_hello(hello), True)
+            self.ship((address,), encode_hello(hello), True)
             self._transport.flush()
 
     def why_unreached(self, address: str) -> str:

@@ -13,12 +13,13 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from whence.core.cast.messages import Gossip, IHave
-from whence.core.clock import Incarnation, MemberId
+from whence.core.clock import Incarnation, MemberId, address_of
 from whence.core.clock.event import fitting
 from whence.core.member import Member
 from whence.core.order.messages import AckRecover
@@ -33,6 +34,8 @@ from whence.core.ports import (
     InstallSnapshot,
     Joined,
     Left,
+    MemberDown,
+    MemberUp,
     Moved,
     Output,
     Publish,
@@ -48,16 +51,12 @@ from whence.core.ports import (
 )
 from whence.core.recorder import Recorder
 from whence.core.ring.messages import RingMessage, by_receiver
-from whence.core.wire import Message, decode
+from whence.core.wire import Message, decode, pack
 from whence.errors import ClusterClosed, RemoteError
-from whence.live.net.backlog import Backlog
-from whence.live.net.batch import Batch
-from whence.live.net.copies import CopyCounts
-from whence.live.net.counters import NodeStats
-from whence.live.net.early import split, without_frames
-from whence.live.net.parcels import Parcel, parcels
+from whence.live.net.hello import direct
+from whence.live.net.outbox import Outbox, without_frames
+from whence.live.net.queues import Backlog, Batch, CopyCounts, Signal
 from whence.live.net.scribe import RunJob, Scribe, inline
-from whence.live.net.signal import Signal
 from whence.live.net.transport import Connection
 from whence.live.net.votes import Votes
 
@@ -73,20 +72,14 @@ PACKET_BYTES = 128
 URGENT_BYTES = 64 << 10
 """Bytes of urgent packets of one connection that wait for a step before no more are read from it. A ring's messages
 are a few hundred bytes; a larger one is read alone."""
-WAITING_DIGESTS = 16
-"""Steps that wait for the disk, above which the digests of further rounds are dropped: each round has a newer one."""
-WAITING_STEPS = 1024
-"""Steps that wait for the disk, above which messages that wait with them are lost: a disk may stand still for hours."""
-UNWRITTEN_BYTES = 8 << 20
-"""Bytes that wait for the disk, above which frames are shed and publishing waits."""
-STEP_BYTES = 1024
-"""What a step that waits for the disk costs beside its bytes."""
 MAX_SHUT_OUT = 1024
 """Certificates of peers cut off that are remembered; the oldest is forgotten first."""
 _ELSEWHERE = frozenset((Arrived, Published))
 """Outputs that only the trace is about: with `Send` and `Deliver` the most frequent ones."""
 _KEPT = (Arrived, Deliver, Joined, Remember)
 """Outputs after which the disk is to know of the step."""
+NEVER = 1 << 63
+"""After all times."""
 UNKNOWN = Connection()
 """Where packets come from when nothing is known of it."""
 
@@ -99,8 +92,32 @@ class MemberChange(msgspec.Struct, frozen=True):
     """`gone`: it left, was silent for too long, was cut off, or is there again as another life."""
 
 
+@dataclass(slots=True)
+class NodeStats:
+    """Counters of one node."""
+
+    steps: int = 0
+    packets: int = 0
+    bad_bytes: int = 0
+    """Packets of this cluster that are no message; their senders are cut off."""
+    cut_off: int = 0
+    """Packets of peers that were cut off before."""
+    shed: int = 0
+    """Frames thrown away before the member saw them, because the application is behind."""
+    unread: int = 0
+    """Events thrown away because the application never asked for any."""
+    unsent: int = 0
+    """Messages thrown away because the disk has stood still for too long."""
+    oversize: int = 0
+    """Own messages larger than any peer would take."""
+
+    def asdict(self) -> dict[str, int]:
+        return {f"net.{f.name}": getattr(self, f.name) for f in fields(self)}
+
+
 class Node:
-    """One member at work. `ship` is given the parcels of each step; `wanted` is called when a step is due."""
+    """One member at work. `ship` is given each packet, the addresses it is for, and whether it goes over a stream;
+    `wanted` is called when a step is due."""
 
     run = ""
     """The run id of its cluster (`net.run`); empty until it starts."""
@@ -110,19 +127,20 @@ class Node:
     """Until then whoever asks is told that it is about to found, so that nobody else does."""
     wake_at: int | None = None
     """When a step is due though nothing may have gathered; as of the last step."""
+    planned = NEVER
+    """When its host wakes it."""
     silent_since: int | None = None
     """When it could last publish, in the member's time; None while it can, and until it first could."""
     _could_publish = False
-    _unwritten = _promises = 0  # bytes, and steps of a voter, that wait for the disk
     _stepping = False
-    _unsaved = _now = _view_changes = 0
+    _unsaved = _now = 0
     _lost_at: int | None = None
 
     def __init__(
         self,
         member: Member,
         *,
-        ship: Callable[[list[Parcel]], None],
+        ship: Callable[[Sequence[str], bytes, bool], None],
         wanted: Callable[[], None] = lambda: None,
         state: Callable[[], bytes] | None = None,
         restore: Callable[[bytes], None] | None = None,
@@ -148,7 +166,6 @@ class Node:
         """Why it will never join."""
         self.watchers: list[Callable[[MemberChange], None]] = []
         """Called for each member that comes or goes."""
-        self._view: dict[MemberId, None] = {}
         self.contract: Contracted | None = None
         """What was last said of the contract of a cluster without tickets."""
         self.on_contract: Callable[[Contracted], None] | None = None
@@ -163,6 +180,7 @@ class Node:
         self._restore = restore
         self.scribe = None if journal is None else Scribe(journal, self.fail, disk)
         """Writes the journal, where there is one."""
+        self._outbox = None if self.scribe is None else Outbox(self.scribe, self._late, self._send)
         self._unsettled: list[Batch] = []
         self._votes = votes
         self._commands: list[Input] = []
@@ -202,7 +220,7 @@ class Node:
         self, sender: MemberId, body: bytes | memoryview, urgent: bool = False, connection: Connection = UNKNOWN
     ) -> None:
         """A message for this member, not yet decoded. Urgent ones, the ring's among them, do not wait behind gossip.
-        `connection`: where it came from, and what its certificate says."""
+        `connection`: where it came from, and what its certificate says. The caller sees to it that the node steps."""
         self.stats.packets += 1
         if sender in self.member.cut_off or connection.name in self._shut_out:
             self.stats.cut_off += 1
@@ -216,7 +234,6 @@ class Node:
             connection.waiting += size
             if connection.waiting > URGENT_BYTES:
                 connection.hold(True)
-        self._wanted()
 
     @property
     def open(self) -> bool:
@@ -226,7 +243,7 @@ class Node:
     @property
     def full(self) -> bool:
         """The application or the disk is behind: no room for more events."""
-        return self.backlog.full or self._unwritten > UNWRITTEN_BYTES
+        return self.backlog.full or (self._outbox is not None and self._outbox.full)
 
     @property
     def may_publish(self) -> bool:
@@ -260,7 +277,15 @@ class Node:
             commands, self._commands = self._commands, []
             for command in commands:
                 out += self.member.handle(command, now)
-            self._take_packets(now, out)
+            if self._urgent:  # it does not wait behind gossip
+                self._take_urgent(now, out)
+            inbox = self._inbox
+            for _ in range(min(len(inbox), STEP_PACKETS)):  # a step is short, else the ring would think it dead
+                sender, body, connection = inbox.popleft()
+                self.waiting_bytes -= len(body) + PACKET_BYTES
+                self._take(sender, body, connection, now, out)
+            if inbox:
+                self._wanted()
             wake_at = self.member.wake_at
             if wake_at is not None and wake_at <= now:
                 out += self.member.handle(Wake(), now)
@@ -282,8 +307,7 @@ class Node:
         self._refuse_batch()
         self.changed.tell()
 
-    def _take_packets(self, now: int, out: list[Output]) -> None:
-        """What is urgent, then some of the others: a step is short, else the ring would think this member dead."""
+    def _take_urgent(self, now: int, out: list[Output]) -> None:
         urgent, self._urgent = self._urgent, []
         for sender, body, connection in urgent:
             self.waiting_bytes -= len(body) + PACKET_BYTES
@@ -292,13 +316,6 @@ class Node:
             if held and connection.waiting <= URGENT_BYTES:
                 connection.hold(False)
             self._take(sender, body, connection, now, out)
-        inbox = self._inbox
-        for _ in range(min(len(inbox), STEP_PACKETS)):
-            sender, body, connection = inbox.popleft()
-            self.waiting_bytes -= len(body) + PACKET_BYTES
-            self._take(sender, body, connection, now, out)
-        if inbox:
-            self._wanted()
 
     def _take(
         self, sender: MemberId, body: bytes | memoryview, connection: Connection, now: int, out: list[Output]
@@ -310,7 +327,7 @@ class Node:
             if not connection.may_publish and isinstance(message, RingMessage):
                 message = by_receiver(message)
             input = Received(sender, message)
-            if self.backlog.full or self._unwritten > UNWRITTEN_BYTES:
+            if self.backlog.full or (self._outbox is not None and self._outbox.full):
                 lighter = self._shed(message)
                 if lighter is None:
                     return
@@ -390,10 +407,9 @@ class Node:
     # -- out ----------------------------------------------------------------------------------------------------
 
     def _carry_out(self, out: list[Output], wall: int, batch: Batch | None) -> None:
-        """At once, or when the disk has what has to be on it before anybody else knows of it."""
-        scribe = self.scribe
-        checkpoint = None
-        if scribe is not None and self.member.joined and any(isinstance(o, _KEPT) for o in out):
+        """Trace it, and let it go when the disk has what has to be on it before anybody else knows of it."""
+        outbox, checkpoint = self._outbox, None
+        if outbox is not None and self.member.joined and any(isinstance(o, _KEPT) for o in out):
             checkpoint = self.member.checkpoint(kept=False)
         if self._recorder is not None:
             self._recorder.record(out, wall)
@@ -401,44 +417,25 @@ class Node:
                 self._recorder.saving(checkpoint, wall)
             if self._flush_trace is not None:
                 self._flush_trace()  # before anybody can know of it: a kill must not leave events nobody published
-        if self._votes is not None:
-            self._keep_vote(self._votes, out)
-        if scribe is not None:
-            scribe.watch(self._now)
-        if scribe is None or (checkpoint is None and not scribe.busy):
+        if self._votes is not None and any(isinstance(o, Remember) for o in out):
+            memory = self.member.ring.memory()
+            if memory is not None:  # safe before what it promised leaves the process (rule C3)
+                self._votes.save(memory)
+        if outbox is None:
             self._finish(out, batch)
             return
-        promises, delivered = any(isinstance(o, Remember) for o in out), [o for o in out if isinstance(o, Deliver)]
-        self._promises += promises
-        size = 0 if checkpoint is None else STEP_BYTES + len(checkpoint) + sum(len(o.frame.body) for o in delivered)
-        self._unwritten += size
-        waits: list[Output] | None = out
+        outbox.scribe.watch(self._now)
+        joined = any(isinstance(o, Joined) for o in out)
+        installs = (o.state for o in out if isinstance(o, InstallSnapshot) and self._restore is not None)
+        outbox.put(out, batch, checkpoint, self.member.ordering.buffer if joined else None, next(installs, None))
+        self.stats.unsent = outbox.lost
 
-        def written() -> None:
-            nonlocal waits
-            late, waits = waits, None
-            self._unwritten -= size
-            self._promises -= promises
-            if late is not None and self.failure is None and not self.closed:
-                self._finish(late, batch)
-                if not self._stepping:
-                    self._wanted()  # what it ships is flushed with the next step
-
-        if checkpoint is not None:
-            installs = (o.state for o in out if isinstance(o, InstallSnapshot) and self._restore is not None)
-            sync = promises or any(isinstance(o, Published) for o in out)
-            arrived = [o.frame for o in out if isinstance(o, Arrived)]
-            if any(isinstance(o, Joined) for o in out):  # a snapshot, or the last life, has filled the recovery buffer
-                arrived = list(self.member.ordering.buffer)
-            scribe.save(checkpoint, delivered, arrived, next(installs, None), sync, written)
-        if waits is not None and self.failure is None:
-            early, waits = split(waits, self._promises > 0, scribe.waiting < WAITING_DIGESTS)
-            if scribe.waiting > WAITING_STEPS and batch is None:
-                held, waits = len(waits), [o for o in waits if not isinstance(o, Send)]
-                self.stats.unsent += held - len(waits)
-            if checkpoint is None and (waits or batch is not None):
-                scribe.after(written)
-            self._send(early)
+    def _late(self, out: list[Output], batch: Batch | None) -> None:
+        """The disk has the step."""
+        if self.failure is None and not self.closed:
+            self._finish(out, batch)
+            if not self._stepping:
+                self._wanted()  # what it ships is flushed with the next step
 
     def _finish(self, out: list[Output], batch: Batch | None) -> None:
         """Carry out what nothing has to come before."""
@@ -455,9 +452,6 @@ class Node:
         if self.backlog.unread > self.stats.unread:  # nobody reads: the disk must not keep them either
             unread, self.stats.unread = self.backlog.unread - self.stats.unread, self.backlog.unread
             self.done(unread)
-        if self._view_changes != self.member.cast.view.changes:
-            stands = True
-            self._view_changed()
         if sends:
             self._send(out)
         if batch is not None:
@@ -467,7 +461,7 @@ class Node:
             could, self._could_publish = self._could_publish, self.may_publish
             if could != self._could_publish:
                 self.silent_since = None if self._could_publish else self._now
-        if delivered or stands:
+        if (delivered or stands) and self.changed.waiting:
             self.changed.tell()
 
     def _say(self, o: Output) -> bool:
@@ -483,6 +477,10 @@ class Node:
                 self.left = True
             case Ticket():
                 self._say_ticket(o)
+            case MemberUp() | MemberDown():
+                change = MemberChange(o.member, "joined" if isinstance(o, MemberUp) else "gone")
+                for tell in list(self.watchers):
+                    tell(change)
             case Refused(what="join"):
                 self.refused = o.reason
             case Copied():
@@ -493,7 +491,8 @@ class Node:
                 self._say_contract(o)
             case Moved():
                 log.info("%s in %s: generation of R = %d, K = %d", self.me, self.cluster, o.entries, o.keys)
-        return isinstance(o, Joined | Left | Ticket) or (isinstance(o, Refused) and o.what == "join")
+        changes = isinstance(o, Joined | Left | Ticket | MemberUp | MemberDown)
+        return changes or (isinstance(o, Refused) and o.what == "join")
 
     def _say_contract(self, said: Contracted) -> None:
         self.contract = said
@@ -510,15 +509,6 @@ class Node:
         )
         if self.on_contract is not None:
             self.on_contract(said)
-
-    def _view_changed(self) -> None:
-        self._view_changes = self.member.cast.view.changes
-        before, self._view = self._view, dict.fromkeys(self.member.cast.members())
-        changes = [MemberChange(m, "gone") for m in before if m not in self._view]
-        changes += [MemberChange(m, "joined") for m in self._view if m not in before]
-        for change in changes:
-            for tell in list(self.watchers):
-                tell(change)
 
     def _say_ticket(self, said: Ticket) -> None:
         """Log the loss of the right to publish, and its return: nothing else may show it to a silent application."""
@@ -537,8 +527,29 @@ class Node:
             self._lost_at = None
 
     def _send(self, out: Sequence[Output]) -> None:
-        if made := parcels(self.cluster, self.me, out, self._limits.max_message_bytes, self.stats):
-            self._ship(made)
+        """A message that goes to many is encoded once; one that is too large for any peer is dropped and counted."""
+        made: list[tuple[list[str], bytes, bool]] = []
+        shared: dict[int, list[str]] = {}  # by the identity of a message: `out` keeps them alive
+        for o in out:
+            if type(o) is not Send:
+                continue
+            message, reliable = o.message, o.reliable
+            if not reliable and (known := shared.get(id(message))) is not None:
+                known.append(address_of(o.to))
+                continue
+            packet, to = pack(self.cluster, self.me, message), [address_of(o.to)]
+            if len(packet) > self._limits.max_message_bytes:
+                self.stats.oversize += 1
+                name = type(message).__name__
+                log.error("%s: a %s of %d bytes is too large to be sent", self.me, name, len(packet))
+                continue
+            if reliable:
+                packet = direct(o.to, packet)
+            else:
+                shared[id(message)] = to
+            made.append((to, packet, reliable))
+        for to, packet, reliable in made:
+            self._ship(to, packet, reliable)
 
     # -- the disk -----------------------------------------------------------------------------------------------
 
@@ -549,12 +560,6 @@ class Node:
         for out in saved.queue:
             self.backlog.add(out)
         self.backlog.skip = saved.skip
-
-    def _keep_vote(self, votes: Votes, out: list[Output]) -> None:
-        """A voter's memory is safe before what it promised leaves the process (rule C3)."""
-        memory = self.member.ring.memory() if any(isinstance(o, Remember) for o in out) else None
-        if memory is not None:
-            votes.save(memory)
 
     def done(self, events: int) -> None:
         """The application is done with so many more events. What it keeps in memory is saved now and then: after a

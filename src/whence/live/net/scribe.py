@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from whence.core.clock import AnyFrame
 from whence.core.ports import Deliver
-from whence.live.net.signal import Signal
+from whence.live.net.queues import Signal
 
 if TYPE_CHECKING:
     from whence.live.net.disk import Journal
@@ -71,7 +71,8 @@ class Scribe:
         self._running: Sequence[Job] = ()
         self._queue: list[Job] = []
         self._put_jobs = self._done_jobs = 0
-        self._broken = False
+        self.broken = False
+        """A write has failed: nothing more is written."""
         self._progress = Signal()
         self._asked_at: int | None = None
         self._done_then = 0
@@ -137,11 +138,11 @@ class Scribe:
     async def settled(self) -> None:
         """Wait until all that was handed in before is written, or never will be."""
         wanted = self._put_jobs
-        while self._done_jobs < wanted and not self._broken:
+        while self._done_jobs < wanted and not self.broken:
             await self._progress.wait()
 
     def _put(self, job: Job) -> None:
-        if self._broken:
+        if self.broken:
             return
         self._put_jobs += 1
         if self._running:
@@ -163,7 +164,7 @@ class Scribe:
     def _over(self, error: BaseException | None) -> None:
         """In the loop, when these jobs are written."""
         if error is not None:
-            self._broken, self._running, self._queue = True, (), []
+            self.broken, self._running, self._queue = True, (), []
             self._failed(error if isinstance(error, Exception) else RuntimeError(repr(error)))
             self._progress.tell()
             return

@@ -17,17 +17,65 @@ import logging
 import ssl
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from struct import Struct
 from typing import Any, cast
 
 from whence.core.wire import Limits, StreamDecoder, frame_stream
 from whence.errors import RemoteError, UsageError
-from whence.live.net.bounds import TcpSettings as TcpSettings
-from whence.live.net.listener import Listener, descriptor_share, tune
-from whence.live.net.refusals import Refusals, failed_handshake, foreign_greeting
-from whence.live.net.roles import PUBLISHER
+from whence.live.net.keys import PUBLISHER
+from whence.live.net.listener import Listener, Refusals, descriptor_share, failed_handshake, foreign_greeting, tune
 from whence.live.net.tls import peer as tls_peer
 from whence.live.net.transport import Connection, NetStats, Received, parse_address, show_address
+
+
+@dataclass(frozen=True, kw_only=True)
+class TcpSettings:
+    """Bounds and times of TCP; seconds and bytes."""
+
+    connect_timeout: float = 3.0
+    """For a connection, TLS included."""
+    backoff: float = 0.05
+    """Before the second attempt to reach a peer; doubled with each failure. Meanwhile what is for it is dropped."""
+    max_backoff: float = 2.0
+    high_water: int = 128 << 10
+    """Bytes waiting for a peer above which publishers wait for it. Higher: more throughput over long lines, more
+    latency behind a slow peer."""
+    patience: float = 1.0
+    """How long publishers wait for a peer that does not read; after that it misses what does not fit."""
+    datagram_bound: int = 4 << 20
+    """Bytes waiting for a peer above which datagram-class packets for it are dropped."""
+    stream_bound: int = 32 << 20
+    """Bytes waiting for a peer above which its connection is given up: several snapshots fit."""
+    dial_bound: int = 1 << 20
+    """Bytes kept for a peer that is being dialled."""
+    urgent_bytes: int = 64 << 10
+    """Reliable packets up to this size take the urgent lane. All messages of a ring are far smaller."""
+    kernel_buffer: int = 64 << 10
+    """Bytes that the kernel may hold for each direction of a connection. Higher: more throughput over long lines.
+    Lower: publishers notice a slow peer sooner, and what they publish is younger when it arrives. 0: the kernel
+    decides."""
+    greeting_timeout: float = 5.0
+    """For the first packet of an accepted connection."""
+    record_timeout: float = 20.0
+    """For the rest of a packet that has begun."""
+    stall_timeout: float = 20.0
+    """For a peer that does not read at all, or does not acknowledge: then it is gone."""
+    idle_timeout: float = 300.0
+    """For a connection that nothing was sent on."""
+    greeting_bytes: int = 2048
+    """The largest first packet."""
+    max_strangers: int = 128
+    """Accepted connections that have not said who they are, a TLS handshake under way included."""
+    max_per_address: int = 64
+    """Of those, from one IP address; its oldest makes room."""
+    max_accepted: int = 4096
+    """Accepted connections; never more than a third of the file descriptors that this process may have."""
+    max_peers: int = 4096
+    """Lanes to peers, likewise."""
+    sweep: float = 1.0
+    """Between two looks at what has timed out."""
+
 
 log = logging.getLogger("whence.live.net")
 _LENGTH = Struct(">I")
@@ -67,9 +115,11 @@ class TcpTransport:
         self.unreachable = unreachable
         """Told of each address whose connection broke or could not be made."""
         self.read = read
-        """Told when all packets of a chunk were passed on."""
+        """Called when all packets of a chunk were passed on, if it is `due`."""
         self.reading = False
         """The packets of a chunk are being passed on."""
+        self.due = False
+        """Set by the host: it wants to be called when the chunk is read."""
         self.loop: asyncio.AbstractEventLoop
         self.received: Received
         self.accepted: dict[_Accepted, None] = {}
@@ -116,11 +166,14 @@ class TcpTransport:
         urgent = reliable and len(data) <= self.settings.urgent_bytes
         for address in to:
             lane = (address, urgent)
-            peer = self._peers.get(lane)
+            peer = self._peers.get(lane) or self._new_peer(lane)
             if peer is None:
-                peer = self._new_peer(lane)
-            if peer is not None:
-                self._written[lane] = peer
+                continue
+            self._written[lane] = peer
+            if peer.transport is not None and not peer.paused and peer.size < self.settings.high_water:
+                peer.pending.append(record)  # far below every bound
+                peer.size += len(record)
+            else:
                 peer.put(record, reliable)
 
     @property
@@ -160,9 +213,19 @@ class TcpTransport:
         peer.close()
 
     def flush(self) -> None:
+        """All that waits for a peer goes out in one write."""
         written, self._written = self._written, {}
+        now = self.loop.time()
         for peer in written.values():
-            peer.flush()
+            pending = peer.pending
+            if not pending:
+                continue
+            peer.last_sent = now
+            if peer.transport is None:
+                peer.dial()
+                continue
+            peer.pending, peer.size = [], 0
+            peer.transport.write(pending[0] if len(pending) == 1 else b"".join(pending))
 
     # -- back pressure ------------------------------------------------------------------------------------------
 
@@ -246,15 +309,17 @@ class Peer(asyncio.Protocol):
         self.address = lane[0]
         self.target = target
         self.last_sent = owner.loop.time()
-        self._pending: list[bytes] = []
-        self._size = 0
-        self._transport: asyncio.WriteTransport | None = None
+        self.pending: list[bytes] = []
+        self.size = 0
+        self.transport: asyncio.WriteTransport | None = None
         self._dialling = False
         self._retry_at = 0.0
         self._failures = 0
         self._made_at = 0.0
         self._short = 0  # connections in a row that ended soon after they began
         self._paused_at: float | None = None
+        self.paused = False
+        """It does not read as fast as this process writes."""
         self._left_when_paused = 0
         self._over: asyncio.Future[None] | None = None
         self._closed = False  # by ourselves
@@ -266,15 +331,15 @@ class Peer(asyncio.Protocol):
 
     def put(self, record: bytes, reliable: bool) -> None:
         settings, stats = self.owner.settings, self.owner.stats
-        if self._transport is None:
+        if self.transport is None:
             if not self._dialling and self.owner.loop.time() < self._retry_at:
                 self._lost(reliable)
                 return
-            if self._size + len(record) > settings.dial_bound + (settings.stream_bound if reliable else 0):
+            if self.size + len(record) > settings.dial_bound + (settings.stream_bound if reliable else 0):
                 self._lost(reliable)
                 return
         else:
-            waiting = self._size + len(record) + self._transport.get_write_buffer_size()
+            waiting = self.size + len(record) + self.transport.get_write_buffer_size()
             if not reliable and waiting > settings.datagram_bound:
                 stats.peer_full += 1
                 return
@@ -284,8 +349,8 @@ class Peer(asyncio.Protocol):
                 self.abort()
                 self._lost(reliable)
                 return
-        self._pending.append(record)
-        self._size += len(record)
+        self.pending.append(record)
+        self.size += len(record)
 
     def _lost(self, reliable: bool) -> None:
         if reliable:
@@ -293,20 +358,9 @@ class Peer(asyncio.Protocol):
         else:
             self.owner.stats.peer_full += 1
 
-    def flush(self) -> None:
-        """All that waits, in one write."""
-        if not self._pending:
-            return
-        self.last_sent = self.owner.loop.time()
-        if self._transport is None:
-            self._dial()
-            return
-        pending, self._pending, self._size = self._pending, [], 0
-        self._transport.write(pending[0] if len(pending) == 1 else b"".join(pending))
-
     # -- the connection -----------------------------------------------------------------------------------------
 
-    def _dial(self) -> None:
+    def dial(self) -> None:
         if self._dialling or self.owner.closing:
             return
         self._dialling = True
@@ -354,7 +408,7 @@ class Peer(asyncio.Protocol):
         self._failures = 0
         self._made_at = owner.loop.time()
         owner.failures.pop(self.address, None)
-        self._transport = mine
+        self.transport = mine
         self._over = owner.loop.create_future()
         mine.set_write_buffer_limits(high=owner.settings.high_water, low=owner.settings.high_water // 4)
         tune(transport, owner.settings.kernel_buffer, owner.settings.stall_timeout)
@@ -362,8 +416,8 @@ class Peer(asyncio.Protocol):
         if tls is not None:
             with suppress(RemoteError):
                 owner.proved(self.address, tls_peer(tls).name)
-        mine.write(frame_stream(owner.greeting(self.lane[1]), owner.limits))
-        self.flush()
+        pending, self.pending, self.size = self.pending, [], 0
+        mine.write(b"".join((frame_stream(owner.greeting(self.lane[1]), owner.limits), *pending)))
 
     def data_received(self, data: bytes) -> None:
         """Nobody answers on this connection, unless it refuses it."""
@@ -378,8 +432,8 @@ class Peer(asyncio.Protocol):
             self._short += 1
         else:
             self._short = 0
-        self._transport = None
-        self._paused_at = None
+        self.transport = None
+        self._paused_at, self.paused = None, False
         self.owner.paused.pop(self, None)
         self._retry_at = now + self._pause(max(1, self._short))
         self._discard()
@@ -396,25 +450,25 @@ class Peer(asyncio.Protocol):
         return "it closed the connection on our greeting: its secret may be another, or it may use TLS"
 
     def _discard(self) -> None:
-        self.owner.stats.unsent += len(self._pending)
-        self._pending, self._size = [], 0
+        self.owner.stats.unsent += len(self.pending)
+        self.pending, self.size = [], 0
 
     def pause_writing(self) -> None:
-        self._paused_at = self.owner.loop.time()
+        self._paused_at, self.paused = self.owner.loop.time(), True
         self.owner.paused[self] = None
-        if self._transport is not None:
-            self._left_when_paused = self._transport.get_write_buffer_size()
+        if self.transport is not None:
+            self._left_when_paused = self.transport.get_write_buffer_size()
 
     def resume_writing(self) -> None:
-        self._paused_at = None
+        self._paused_at, self.paused = None, False
         self.owner.paused.pop(self, None)
         self.owner.eased()
 
     def sweep(self, now: float) -> None:
         """A peer that has read nothing for a long time is gone, though nobody said so."""
-        if self._paused_at is None or self._transport is None:
+        if self._paused_at is None or self.transport is None:
             return
-        left = self._transport.get_write_buffer_size()
+        left = self.transport.get_write_buffer_size()
         if left < self._left_when_paused:
             self._left_when_paused = left
             self._paused_at = max(self._paused_at, now - self.owner.settings.patience)
@@ -425,27 +479,28 @@ class Peer(asyncio.Protocol):
     def close(self) -> asyncio.Future[None] | None:
         """What is written goes out, then it is over; the future says when."""
         self._closed = True
-        if self._transport is None:
+        if self.transport is None:
             self._discard()
             return None
-        self._transport.close()
+        self.transport.close()
         return self._over
 
     def abort(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
+        if self.transport is not None:
+            self.transport.abort()
 
 
 class _Accepted(asyncio.Protocol, Connection):
     """A connection that somebody opened to us. Until it has greeted it is a stranger's."""
 
-    __slots__ = ("_began", "_decoder", "_first", "_owner", "_transport")
+    __slots__ = ("_began", "_decoder", "_first", "_owner", "_transport", "_whole")
 
     def __init__(self, owner: TcpTransport) -> None:
         Connection.__init__(self)
         self._owner = owner
         self._transport: asyncio.Transport | None = None
         self._decoder = StreamDecoder(owner.limits)
+        self._whole = 4 + owner.limits.max_message_bytes
         self._first: bytearray | None = bytearray()  # the beginning of the first record
         self._began: float | None = owner.loop.time()  # since when the record under way is
 
@@ -481,6 +536,9 @@ class _Accepted(asyncio.Protocol, Connection):
         try:
             if self._first is not None:
                 data = self._greet(data)
+            elif 4 < len(data) == 4 + int.from_bytes(data[:4], "big") <= self._whole and not self._decoder.begun:
+                owner.received(data[4:], self)  # one whole packet, as almost always
+                return
             for packet in self._decoder.feed(data) if data else ():
                 owner.received(packet, self)
                 if self._transport.is_closing():
@@ -494,7 +552,9 @@ class _Accepted(asyncio.Protocol, Connection):
             return
         finally:
             owner.reading = False
-            owner.read()
+            if owner.due:
+                owner.due = False
+                owner.read()
         if self._first is None:
             self._began = (self._began or owner.loop.time()) if self._decoder.begun else None
 

@@ -188,46 +188,6 @@ class Faults:
         return address in self._cut or (not reliable and self.drop > 0 and self._rng.random() < self.drop)
 
 
-class Lossy:
-    """A transport with faults."""
-
-    def __init__(self, inner: Transport, faults: Faults, stats: NetStats) -> None:
-        self.inner = inner
-        self.faults = faults
-        self.stats = stats
-
-    @property
-    def address(self) -> str:
-        return self.inner.address
-
-    async def start(self, received: Received) -> None:
-        await self.inner.start(received)
-
-    def send(self, to: Iterable[str], data: bytes, reliable: bool) -> None:
-        wanted = list(to)
-        left = [a for a in wanted if not self.faults.lose(a, reliable)]
-        self.stats.lost_on_purpose += len(wanted) - len(left)
-        self.inner.send(left, data, reliable)
-
-    def flush(self) -> None:
-        self.inner.flush()
-
-    def hold(self, held: bool) -> None:
-        self.inner.hold(held)
-
-    def why_unreached(self, address: str) -> str:
-        return self.inner.why_unreached(address)
-
-    def congested(self) -> bool:
-        return self.inner.congested()
-
-    async def drained(self, timeout: float) -> bool:
-        return await self.inner.drained(timeout)
-
-    async def close(self) -> None:
-        await self.inner.close()
-
-
 def parse_address(text: str) -> tuple[str, int]:
     """`host:port`, or `[v6]:port`, in its parts."""
     host, colon, port = text.rpartition(":")

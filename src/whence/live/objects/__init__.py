@@ -3,7 +3,7 @@
 from whence.live.objects.container import Change, Objects, Stats
 from whence.live.objects.counter import Counter
 from whence.live.objects.document import Document
-from whence.live.objects.kernel import Full, Moved, Replica, Stamp, StampedEvent, events_of, stamp
+from whence.live.objects.kernel import Full, Replica, Stamp, StampedEvent, events_of, stamp
 from whence.live.objects.operations import BadOperation
 from whence.live.objects.registers import Registers
 
@@ -13,7 +13,6 @@ __all__ = [
     "Counter",
     "Document",
     "Full",
-    "Moved",
     "Objects",
     "Registers",
     "Replica",

@@ -1,15 +1,10 @@
 """The objects of one cluster: routes events to replicas by kind and name, and takes one snapshot of all.
 
-Objects are not declared: an object exists, empty, from the first operation on it. It belongs to one cluster. To
-**move** it, a member closes it here and opens it, with its contents, in the next cluster. Each opening starts a new
-**life** of the object; operations on another life are stale, and dropped everywhere.
-
-Of competing openings the one with the greatest stamp wins, as with registers. A close ends the life it names.
+Objects are not declared: an object exists, empty, from the first operation on it.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
@@ -20,31 +15,23 @@ from whence.core.clock import EventId, Frame
 from whence.errors import UsageError
 from whence.live.objects.counter import Counter
 from whence.live.objects.document import Document
-from whence.live.objects.kernel import Full, Moved, Replica, Stamp, StampedEvent, events_of
+from whence.live.objects.kernel import Full, Replica, Stamp, StampedEvent, events_of
 from whence.live.objects.operations import (
-    MAX_CONTENTS,
     MAX_NAME,
     UNREADABLE,
     Add,
     BadOperation,
-    Close,
     Delete,
-    Open,
     Operation,
     Set,
     Update,
     decode,
-    encode,
     is_operation,
 )
 from whence.live.objects.registers import Registers
 
 MAX_OBJECTS = 4096
 """The most objects in one cluster. Operations on further ones are refused and counted."""
-MAX_CLOSED = 1024
-"""Closed objects (tombstones) that are remembered, to recognise operations from before the close as stale. Beyond this
-number the oldest is forgotten and counted: a late operation on an object that was never opened by `open` would then
-bring it back, at this replica only."""
 STATE_VERSION = 1
 
 _SLOT = 96  # bytes of an object's row in the state, beside its name
@@ -59,7 +46,7 @@ class Change(NamedTuple):
     kind: str
     name: str
     key: str
-    """The register; empty for other kinds, and when the whole object changed (opened, closed, restored)."""
+    """The register; empty for other kinds, and when a snapshot was restored."""
     event: EventId | None
     """The event that did it; None for a restored snapshot."""
 
@@ -74,14 +61,10 @@ class Stats:
     """Payloads that are not operations."""
     malformed: int = 0
     """Operations that raised `BadOperation`."""
-    stale: int = 0
-    """Operations on a life of an object that has ended or not started."""
     refused: int = 0
     """Operations beyond a hard bound. Only a publisher that ignores `Full` causes them."""
     over_gap: int = 0
     """Events delivered over a gap: this replica may lack an operation."""
-    forgotten: int = 0
-    """Closed objects beyond `MAX_CLOSED`."""
     restored: int = 0
     """Snapshots installed."""
 
@@ -89,16 +72,12 @@ class Stats:
 @dataclass
 class _Slot:
     replica: Replica
-    opened: Stamp | None = None
     size: int = 0
 
 
 class _Saved(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     kind: str
     name: str
-    life: int
-    home: str | None
-    opened: Stamp | None
     state: bytes
 
 
@@ -117,8 +96,6 @@ class Objects:
         self.stats = Stats()
         self.last_error: str = ""
         self._slots: dict[tuple[str, str], _Slot] = {}
-        self._closed: dict[tuple[str, str], None] = {}  # oldest first
-        self._taken: dict[tuple[str, str, int], bytes] = {}
         self._size = 0
         self._listeners: list[Callable[[Change], None]] = []
 
@@ -138,7 +115,7 @@ class Objects:
 
     def names(self, kind: str) -> list[str]:
         """The names of a kind's objects in this cluster, sorted."""
-        return sorted(n for (k, n), slot in self._slots.items() if k == kind and slot.replica.home is None)
+        return sorted(n for k, n in self._slots if k == kind)
 
     @property
     def me(self) -> str:
@@ -166,7 +143,7 @@ class Objects:
 
     def _slot(self, kind: str, name: str) -> _Slot | None:
         slot = self._slots.get((kind, name))
-        if slot is None and len(self._slots) - len(self._closed) < MAX_OBJECTS:
+        if slot is None and len(self._slots) < MAX_OBJECTS:
             slot = self._slots[kind, name] = _Slot(self._make(kind, name))
             self._weigh(slot)
         return slot
@@ -207,89 +184,21 @@ class Objects:
         return True
 
     def _route(self, stamp: Stamp, operation: Operation) -> None:
-        kind = operation.kind if isinstance(operation, Open | Close) else KINDS[type(operation)]
-        if (kind, operation.name) not in self._slots and operation.life and not isinstance(operation, Open):
-            self.stats.stale += 1  # closed and forgotten
-            return
-        slot = self._slot(kind, operation.name)
-        if slot is None:
+        slot = self._slot(KINDS[type(operation)], operation.name)
+        if slot is None or (self._size > 2 * self.limit and not isinstance(operation, Delete)):
             self.stats.refused += 1
             return
-        replica = slot.replica
-        if isinstance(operation, Open):
-            self._open(slot, stamp, operation)
-        elif operation.life != replica.life or replica.home is not None:
-            self.stats.stale += 1
-        elif isinstance(operation, Close):
-            self._close(slot, stamp, operation)
-        elif self._size > 2 * self.limit and not isinstance(operation, Delete):
-            self.stats.refused += 1
-        else:
-            changed = replica.apply(stamp, operation)
-            self._weigh(slot)
-            self.stats.applied += 1
-            if changed:
-                self._tell(replica, getattr(operation, "key", ""), stamp)
-
-    def _open(self, slot: _Slot, stamp: Stamp, operation: Open) -> None:
-        if slot.opened is not None and slot.opened >= stamp:
-            self.stats.stale += 1
-            return
-        slot.replica.adopt(operation.contents, stamp)
-        slot.opened = stamp
-        slot.replica.life = _life(stamp)
-        slot.replica.home = None
+        changed = slot.replica.apply(stamp, operation)
         self._weigh(slot)
-        self._closed.pop((operation.kind, operation.name), None)
         self.stats.applied += 1
-        self._tell(slot.replica, "", stamp)
-
-    def _close(self, slot: _Slot, stamp: Stamp, operation: Close) -> None:
-        replica, key = slot.replica, (operation.kind, operation.name)
-        if stamp.owner == self._me:
-            self._taken[(*key, replica.life)] = replica.contents()
-            while len(self._taken) > MAX_CLOSED:
-                del self._taken[next(iter(self._taken))]
-        replica.adopt(b"", stamp)
-        replica.home = operation.target
-        self._weigh(slot)
-        self._closed[key] = None
-        while len(self._closed) > MAX_CLOSED:
-            oldest = next(iter(self._closed))
-            self._size -= self._slots[oldest].size
-            del self._closed[oldest], self._slots[oldest]
-            self.stats.forgotten += 1
-        self.stats.applied += 1
-        self._tell(replica, "", stamp)
-
-    # -- moving, to be published ------------------------------------------------------------------------------------
-
-    def close(self, replica: Replica, target: str = "") -> bytes:
-        """The operation that closes the object here; `target` names the cluster it moves to."""
-        if replica.home is not None:
-            raise Moved(f"{replica.kind} {replica.name!r} has moved to {replica.home or 'nowhere'!r}")
-        return encode(Close(replica.name, replica.life, replica.kind, target))
-
-    def take(self, replica: Replica) -> bytes | None:
-        """The contents at the delivery of the close, for the member that closed the object and only once; None before
-        that. To be opened in the next cluster."""
-        return self._taken.pop((replica.kind, replica.name, replica.life), None)
-
-    def open(self, kind: str, name: str, contents: bytes = b"") -> bytes:
-        """The operation that starts a new life of an object here, with the contents of one closed elsewhere (or of this
-        object, to repair replicas that lost something)."""
-        if len(contents) > MAX_CONTENTS:
-            raise UsageError(f"contents of {len(contents)} bytes; an object that moves has at most {MAX_CONTENTS}")
-        return encode(Open(name, self._replica(kind, name).life, kind, contents))
+        if changed:
+            self._tell(slot.replica, getattr(operation, "key", ""), stamp)
 
     # -- snapshots ------------------------------------------------------------------------------------------------
 
     def state(self) -> bytes:
         """The state of all objects, for a joiner (`whence.join(..., state=objects.state)`) or the disk."""
-        rows = [
-            _Saved(kind, name, s.replica.life, s.replica.home, s.opened, s.replica.state())
-            for (kind, name), s in sorted(self._slots.items())
-        ]
+        rows = [_Saved(kind, name, slot.replica.state()) for (kind, name), slot in sorted(self._slots.items())]
         return msgspec.msgpack.encode(_State(rows))
 
     def restore(self, state: bytes) -> None:
@@ -307,17 +216,14 @@ class Objects:
         for row in rows:
             fresh = handles.pop((row.kind, row.name), None) or _Slot(self._make(row.kind, row.name))
             fresh.replica.restore(row.state)
-            fresh.replica.life, fresh.replica.home, fresh.opened = row.life, row.home, row.opened
             self._slots[row.kind, row.name] = fresh
         for key, slot in handles.items():  # unknown to the peer, so empty
             slot.replica.restore(self._make(*key).state())
-            slot.replica.life, slot.replica.home, slot.opened = 0, None, None
             self._slots[key] = slot
         self._size = 0
         for slot in self._slots.values():
             slot.size = 0
             self._weigh(slot)
-        self._closed = {key: None for key, slot in self._slots.items() if slot.replica.home is not None}
         self.stats.restored += 1
         for slot in self._slots.values():
             self._tell(slot.replica, "", None)
@@ -348,9 +254,3 @@ class Objects:
             change = Change(replica.kind, replica.name, key, stamp.event if stamp else None)
             for callback in list(self._listeners):
                 callback(change)
-
-
-def _life(stamp: Stamp) -> int:
-    """A 63-bit id of an opening: a hash of the event's id."""
-    digest = hashlib.blake2b(str(stamp.event).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") >> 1 or 1

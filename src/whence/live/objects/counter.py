@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
-from whence.live.objects.kernel import Moved, Stamp
+from whence.live.objects.kernel import Stamp
 from whence.live.objects.operations import Add, BadOperation, Operation, encode
 
 _NUMBER = re.compile(rb"-?[0-9]{1,60}")
@@ -19,15 +19,11 @@ class Counter:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.life = 0
-        self.home: str | None = None
         self.value = 0
 
     def add(self, amount: int = 1) -> bytes:
         """The operation that adds `amount`, which may be negative."""
-        if self.home is not None:
-            raise Moved(f"counter {self.name!r} has moved to {self.home or 'nowhere'!r}")
-        return encode(Add(self.name, self.life, amount))
+        return encode(Add(self.name, amount))
 
     # -- Replica ------------------------------------------------------------------------------------------------
 
@@ -44,15 +40,6 @@ class Counter:
         if not _NUMBER.fullmatch(state):
             raise BadOperation(f"not a state of a counter: {state[:80]!r}")
         self.value = int(state)
-
-    def contents(self) -> bytes:
-        return self.state()
-
-    def adopt(self, contents: bytes, stamp: Stamp) -> None:
-        if contents:
-            self.restore(contents)
-        else:
-            self.value = 0
 
     @property
     def size(self) -> int:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from whence.errors import UsageError
-from whence.live.objects.kernel import Moved, Stamp
+from whence.live.objects.kernel import Stamp
 from whence.live.objects.operations import UNREADABLE, BadOperation, Operation, Update, encode
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 MAX_WAITING = 4096
 """The most updates that wait for an earlier one of their editor. A further one is dropped (counted in `dropped`), and
-so are later ones of this editor until the document is opened again."""
+so are later ones of this editor."""
 
 _LOG = 256  # updates between two full copies, which a rollback starts from
 
@@ -66,8 +66,6 @@ class Document:
 
     def __init__(self, name: str, me: str = "", client: int | None = None) -> None:
         self.name = name
-        self.life = 0
-        self.home: str | None = None
         self.me = me
         self.dropped = 0
         self._client = client
@@ -115,7 +113,7 @@ class Document:
             return self._client
         if not self.me:
             raise UsageError("editing needs a member id: set Objects.me (attaching to a cluster does)")
-        return client_of(self.me, self.name, str(self.life), str(self._generation))
+        return client_of(self.me, self.name, str(self._generation))
 
     # -- edits, to be published -----------------------------------------------------------------------------------
 
@@ -133,8 +131,6 @@ class Document:
 
     def splices(self, patches: list[tuple[int, int, str]]) -> bytes:
         """Several edits as one operation, each on the result of the previous one."""
-        if self.home is not None:
-            raise Moved(f"document {self.name!r} has moved to {self.home or 'nowhere'!r}")
         doc, text = self._draft or self._begin_draft()
         self._edits.clear()
         with doc.transaction():
@@ -165,7 +161,7 @@ class Document:
         return doc, text
 
     def _operation(self, update: bytes) -> bytes:
-        payload = encode(Update(self.name, self.life, self.client, self._number + 1, update))
+        payload = encode(Update(self.name, self.client, self._number + 1, update))
         self._number += 1
         return payload
 
@@ -242,23 +238,10 @@ class Document:
             saved = msgspec.msgpack.decode(state, type=_State)
         except UNREADABLE as error:
             raise BadOperation(f"not a state of a document: {error}") from None
-        self._load(saved.update)
-        self._numbers = {(owner, client): n for owner, client, n in saved.numbers}
-        for owner, client, n, update in saved.waiting[:MAX_WAITING]:
-            self._waiting.setdefault((owner, client), {})[n] = update
-        self._size = len(state)
-
-    def contents(self) -> bytes:
-        return self._doc.get_update()
-
-    def adopt(self, contents: bytes, stamp: Stamp) -> None:
-        self._load(contents)
-
-    def _load(self, update: bytes) -> None:
         fresh = self._new(1)
         try:
-            if update:
-                fresh[0].apply_update(update)
+            if saved.update:
+                fresh[0].apply_update(saved.update)
         except BaseException as error:
             if not _refused(error):
                 raise
@@ -266,8 +249,11 @@ class Document:
         self._drop_draft()
         self._reset()
         self._doc, self._text = fresh
-        self._base = update
-        self._size += len(update)
+        self._base = saved.update
+        self._numbers = {(owner, client): n for owner, client, n in saved.numbers}
+        for owner, client, n, update in saved.waiting[:MAX_WAITING]:
+            self._waiting.setdefault((owner, client), {})[n] = update
+        self._size = len(state)
 
     @property
     def size(self) -> int:

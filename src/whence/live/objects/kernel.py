@@ -27,10 +27,6 @@ class Full(UsageError):
     """The objects of this cluster are as large as a snapshot may be: delete something first."""
 
 
-class Moved(UsageError):
-    """The object has moved to another cluster, which the message names."""
-
-
 class Stamp(NamedTuple):
     """The position of an event in a total order that extends causal order (see the module's docstring)."""
 
@@ -80,11 +76,6 @@ class Replica(Protocol):
 
     kind: ClassVar[str]
     name: str
-    life: int
-    """Which opening of the name this is: 0 at first, then a hash of the event that opened it. Operations on another
-    life are stale."""
-    home: str | None
-    """None while the object is in this cluster, else the cluster it moved to."""
 
     def apply(self, stamp: Stamp, operation: Operation) -> bool:
         """Apply a delivered operation; returns whether the contents changed. Unchanged if it raises `BadOperation`."""
@@ -94,12 +85,6 @@ class Replica(Protocol):
 
     def restore(self, state: bytes) -> None:
         """Install a state; raises `BadOperation`."""
-
-    def contents(self) -> bytes:
-        """The contents without stamps and tombstones, for a move to another cluster."""
-
-    def adopt(self, contents: bytes, stamp: Stamp) -> None:
-        """Start with these contents, all of them stamped `stamp`; raises `BadOperation`."""
 
     @property
     def size(self) -> int:

@@ -22,9 +22,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from whence.core.clock import EventId, Frame
-from whence.errors import ClusterClosed, UsageError
+from whence.errors import UsageError
 from whence.live.objects.container import Change, Objects
-from whence.live.objects.kernel import Moved, Replica, StampedEvent, stamp
+from whence.live.objects.kernel import Replica, StampedEvent, stamp
 
 if TYPE_CHECKING:
     from whence.live import api
@@ -86,29 +86,6 @@ class Live:
         when they are delivered: await `changes`. `copies` as for any event (`Publisher.publish`)."""
         self.objects.check_room(b"".join(operations))
         return await publisher.publish_many(operations, copies=copies)
-
-    async def close(self, publisher: Publisher, replica: Replica, target: str = "") -> bytes:
-        """Close the object in this cluster and return its contents, to be opened in `target`. In between it is in
-        neither cluster; if opening fails, the caller still has the contents."""
-        changes, life = self.changes(replica), replica.life
-        try:
-            if not self.over:
-                await publisher.publish(self.objects.close(replica, target))
-            while (contents := self.objects.take(replica)) is None:
-                if replica.home is not None or replica.life != life:
-                    raise Moved(
-                        f"{replica.kind} {replica.name!r} was closed or opened by somebody else at the same time"
-                    )
-                await anext(changes)
-            return contents
-        except StopAsyncIteration:
-            raise ClusterClosed(f"the objects of {self.cluster.name!r} are no longer read") from None
-        finally:
-            changes.end()
-
-    async def open(self, publisher: Publisher, kind: str, name: str, contents: bytes = b"") -> None:
-        """Open an object in this cluster with these contents."""
-        await self.publish(publisher, self.objects.open(kind, name, contents))
 
     def changes(self, replica: Replica | None = None, limit: int = 4096) -> Changes:
         """The changes of one object, or of all, from now on."""

@@ -28,13 +28,10 @@ MAX_VALUE = 64 << 10
 """Bytes of one register's value, encoded."""
 MAX_UPDATE = 256 << 10
 """Bytes of one update of a document."""
-MAX_CONTENTS = 768 << 10
-"""Bytes of an object's contents in an `Open`; below the wire's `max_payload_bytes`."""
 MAX_AMOUNT = (1 << 63) - 1
 """The largest step of a counter, up or down."""
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME)]
-LifeNumber = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 
 Value = None | bool | int | float | str | bytes | list | dict  # type: ignore[type-arg]  # for isinstance
 """The value of a register: JSON or bytes."""
@@ -42,7 +39,6 @@ Value = None | bool | int | float | str | bytes | list | dict  # type: ignore[ty
 
 class _Op(msgspec.Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
     name: Name
-    life: LifeNumber
 
 
 class Set(_Op, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True, tag=1):
@@ -72,24 +68,10 @@ class Update(_Op, frozen=True, array_like=True, gc=False, forbid_unknown_fields=
     update: Annotated[bytes, msgspec.Meta(min_length=1, max_length=MAX_UPDATE)]
 
 
-class Open(_Op, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True, tag=5):
-    """Start a new life of the object here, with these contents. `life` is the one it replaces."""
-
-    kind: Annotated[str, msgspec.Meta(max_length=32)]
-    contents: Annotated[bytes, msgspec.Meta(max_length=MAX_CONTENTS)]
-
-
-class Close(_Op, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True, tag=6):
-    """End this life of the object; it moves to the cluster `target` (empty: nowhere)."""
-
-    kind: Annotated[str, msgspec.Meta(max_length=32)]
-    target: Annotated[str, msgspec.Meta(max_length=MAX_NAME)]
-
-
 UNREADABLE = (msgspec.DecodeError, RecursionError, ValueError, TypeError)
 """What msgspec raises on malformed bytes (text that is not UTF-8 is a ValueError)."""
 
-Operation = Set | Delete | Add | Update | Open | Close
+Operation = Set | Delete | Add | Update
 
 _operations: msgspec.msgpack.Decoder[Operation] = msgspec.msgpack.Decoder(Operation)
 

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import msgspec
 
-from whence.live.objects.kernel import Moved, Stamp
+from whence.live.objects.kernel import Stamp
 from whence.live.objects.operations import (
     UNREADABLE,
     BadOperation,
@@ -34,7 +34,6 @@ _ROW = 48  # bytes of a row of the state beside key, value and owner
 
 _Rows = list[tuple[str, Stamp, bytes | None]]
 _rows = msgspec.msgpack.Decoder(_Rows)
-_contents = msgspec.msgpack.Decoder(list[tuple[str, bytes]])
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -45,8 +44,6 @@ class Registers:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.life = 0
-        self.home: str | None = None
         self.forgotten = 0
         self._live: dict[str, tuple[Stamp, bytes]] = {}
         self._dead: dict[str, Stamp] = {}
@@ -84,17 +81,11 @@ class Registers:
 
     def set(self, key: str, value: Value) -> bytes:
         """The operation that writes a register."""
-        self._here()
-        return encode(Set(self.name, self.life, key, msgspec.Raw(encode_value(value))))
+        return encode(Set(self.name, key, msgspec.Raw(encode_value(value))))
 
     def delete(self, key: str) -> bytes:
         """The operation that deletes a register."""
-        self._here()
-        return encode(Delete(self.name, self.life, key))
-
-    def _here(self) -> None:
-        if self.home is not None:
-            raise Moved(f"registers {self.name!r} have moved to {self.home or 'nowhere'!r}")
+        return encode(Delete(self.name, key))
 
     # -- Replica ------------------------------------------------------------------------------------------------
 
@@ -150,26 +141,9 @@ class Registers:
         for _, _, value in rows:
             if value is not None:
                 decode_value(value)
-        self._clear()
+        self._live, self._dead, self._bytes = {}, {}, 0
         for key, at, value in rows:
             self._write(key, at, value)
-
-    def contents(self) -> bytes:
-        return _encode([(key, self._live[key][1]) for key in self])
-
-    def adopt(self, contents: bytes, stamp: Stamp) -> None:
-        try:
-            rows = _contents.decode(contents) if contents else []
-        except UNREADABLE as error:
-            raise BadOperation(f"not the contents of registers: {error}") from None
-        for _, value in rows:
-            decode_value(value)
-        self._clear()
-        for key, value in rows:
-            self._write(key, stamp, value)
-
-    def _clear(self) -> None:
-        self._live, self._dead, self._bytes = {}, {}, 0
 
     @property
     def size(self) -> int:

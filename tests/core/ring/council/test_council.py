@@ -14,12 +14,12 @@ from tests.core.ring.council.survival import IMPOSSIBLE, SITUATIONS
 from tests.core.ring.council.world import CouncilWorld, form, settings
 from tests.core.ring.world import ROUND
 from tests.long import few
-from whence.core.clock import Incarnation
+from whence.core.clock import Incarnation, Send
 from whence.core.ring import CouncilRing, State
 from whence.core.ring.council.known import quorum
 from whence.core.ring.council.voting import merged
 from whence.core.ring.founding import told_epoch
-from whence.core.ring.interface import BecameOwner, Memory, Rejected, Remember, RingOutput, RingSend
+from whence.core.ring.interface import BecameOwner, Memory, Rejected, Remember, RingOutput
 from whence.core.ring.messages import (
     Agree,
     Claim,
@@ -55,7 +55,7 @@ def voter(memory: Memory | None = None) -> CouncilRing:
 
 
 def sent(outputs: list[RingOutput], kind: type) -> list[object]:
-    return [o.message for o in outputs if isinstance(o, RingSend) and isinstance(o.message, kind)]
+    return [o.message for o in outputs if isinstance(o, Send) and isinstance(o.message, kind)]
 
 
 # --- C1 ---

@@ -7,9 +7,9 @@ import random
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from whence.core.clock import MemberId, address_of, member_id
+from whence.core.clock import MemberId, Send, address_of, member_id
 from whence.core.ring import Ring, RingConfig, State
-from whence.core.ring.interface import Announce, BecameOwner, Excluded, Lost, Released, RingOutput, RingSend
+from whence.core.ring.interface import Announce, BecameOwner, Excluded, Lost, Released, RingOutput
 from whence.core.ring.tolerant import TolerantRing
 from whence.lab.paper.ccc11.basic import BasicRing
 from whence.lab.paper.ccc11.published import DELAY, DELTA, PRCAST, ROUND, Step
@@ -101,7 +101,7 @@ class Rings:
 
     def _carry_out(self, me: MemberId, output: RingOutput) -> None:
         match output:
-            case RingSend(to, message):
+            case Send(to, message):
                 self._post(me, to, message)
             case Announce(news):
                 for other in self.rings:

@@ -1,15 +1,59 @@
-"""Events that were published in this turn of the loop, and are not frames yet."""
+"""What waits between an application and its node: published events that are not frames yet, delivered events that were
+not read yet, and whoever waits for either."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import overload
+
+import msgspec
 
 from whence.core.clock import MAX_SEQ
 from whence.core.clock.event import FRAME_BYTES, FRAME_EVENTS
 from whence.core.order import Numbering
+from whence.core.ports import Copied, CountCopies, Deliver, TakeSnapshot
 from whence.errors import ClusterClosed, UsageError
-from whence.live.net.signal import Signal
+
+
+class Signal:
+    """Wakes every waiter, in the order they came. A cancelled waiter leaves nothing behind."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[asyncio.Future[None], None] = {}
+
+    def __len__(self) -> int:
+        return len(self.waiting)
+
+    def tell(self) -> None:
+        """Something changed: wake all that wait."""
+        waiters, self.waiting = self.waiting, {}
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def wait(self) -> None:
+        """Until the next `tell`."""
+        waiter = asyncio.get_running_loop().create_future()
+        self.waiting[waiter] = None
+        try:
+            await waiter
+        finally:
+            self.waiting.pop(waiter, None)
+
+    async def until(self, condition: Callable[[], bool], deadline: float | None = None) -> bool:
+        """Wait until the condition holds, or until `deadline` (of `time.monotonic`); returns whether it holds."""
+        if condition():
+            return True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None if deadline is None else deadline - time.monotonic()):
+                while not condition():
+                    await self.wait()
+                return True
+        return condition()
 
 
 class EventIds(Sequence[str]):
@@ -140,3 +184,90 @@ class Batch:
             await self._over.wait()
         if self.error is not None:
             raise ClusterClosed(str(self.error)) from self.error
+
+
+DECODED = 16
+"""Frames that wait with their payloads decoded. A reader that keeps up never has more; for one that does not, the
+payloads would double the memory that waits for it."""
+
+
+class Backlog:
+    """What was delivered and the application has not asked for, bounded in events and bytes; between the frames, the
+    points at which a joiner wants the application's state."""
+
+    def __init__(self, max_events: int, max_bytes: int) -> None:
+        self.max_events = max_events
+        self.max_bytes = max_bytes
+        self.items: deque[Deliver | TakeSnapshot] = deque()
+        self.events = 0
+        self.bytes = 0
+        self.read = False
+        """The application has asked for events: from now on nothing is thrown away, and publishing waits for it."""
+        self.busy = False
+        """The application has an event in hand."""
+        self.full = False
+        self.unread = 0
+        self.skip = 0
+        """Events at the beginning of the first frame that an earlier life has processed."""
+
+    def add(self, out: Deliver) -> None:
+        if out.payloads is not None and len(self.items) >= DECODED:
+            out = msgspec.structs.replace(out, payloads=None)
+        self.items.append(out)
+        self.events += out.frame.count
+        self.bytes += len(out.frame.body)
+        if self.events > self.max_events or self.bytes > self.max_bytes:
+            self._overflow()
+
+    def _overflow(self) -> None:
+        """The application is behind, or reads nothing at all."""
+        self.full = self.read
+        while not self.read and self._over(1) and len(self.items) > 1:
+            if isinstance(self.items[0], Deliver):
+                self.unread += self.take_frame().frame.count - self.skip
+                self.skip = 0
+            else:
+                self.items.popleft()  # the state at this point will never be
+
+    def take_frame(self) -> Deliver:
+        """The first item, which is a frame."""
+        out = self.items.popleft()
+        assert isinstance(out, Deliver)
+        self.events -= out.frame.count
+        self.bytes -= len(out.frame.body)
+        self.full = self.full and self._over(2)
+        return out
+
+    @property
+    def room(self) -> int:
+        """Events that fit in before publishing waits."""
+        return max(1, self.max_events - self.events) if self.read else self.max_events
+
+    def _over(self, part: int) -> bool:
+        return self.events * part > self.max_events or self.bytes * part > self.max_bytes
+
+
+class CopyCounts:
+    """Callers that wait until enough members hold their events."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, asyncio.Future[Copied]] = {}
+        self._tokens = 0
+
+    def ask(self, events: Sequence[str], copies: int, patience: int) -> tuple[CountCopies, asyncio.Future[Copied]]:
+        """What to feed to the member, and how it ends."""
+        self._tokens += 1
+        done = self._waiting[self._tokens] = asyncio.get_running_loop().create_future()
+        return CountCopies(self._tokens, tuple(events), copies, patience), done
+
+    def tell(self, copied: Copied) -> None:
+        done = self._waiting.pop(copied.token, None)
+        if done is not None and not done.done():  # else the caller was cancelled
+            done.set_result(copied)
+
+    def close(self, error: Exception) -> None:
+        """The member counts no more."""
+        waiting, self._waiting = self._waiting, {}
+        for done in waiting.values():
+            if not done.done():
+                done.set_exception(error)
