@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from whence.audit.judge import Finding
 from whence.audit.judge.promises import NAMES
 from whence.audit.report.diagram import Suspect
-from whence.audit.report.facts import Facts, Verdicts, gather
+from whence.audit.report.facts import Facts, RunVerdicts, gather
 from whence.audit.trace import Row
 
 MOST: Final = 30_000
@@ -52,7 +52,7 @@ def view(rows: pa.Table, tables: Mapping[str, pa.Table], run: str, cluster: str)
     return sink.getvalue().to_pybytes()
 
 
-def _found(tables: Mapping[str, pa.Table], steps: int) -> Verdicts:
+def _found(tables: Mapping[str, pa.Table], steps: int) -> RunVerdicts:
     """What was found in the whole run, without the verdicts of steps."""
     by_order: dict[str, Counter[str]] = {}
     members = tables["members"].to_pylist() if "members" in tables else []
@@ -63,7 +63,7 @@ def _found(tables: Mapping[str, pa.Table], steps: int) -> Verdicts:
         verdicts: Any = tables["verdicts"]["verdict"].value_counts()
         by_order["of some members"] = Counter({str(v["values"]): v["counts"].as_py() for v in verdicts})
     wrong = tables["violations"]
-    return Verdicts(
+    return RunVerdicts(
         verdicts=sum(by_order.values(), Counter()),
         by_order=by_order,
         violations=wrong.num_rows,
@@ -84,7 +84,7 @@ def _found(tables: Mapping[str, pa.Table], steps: int) -> Verdicts:
     )
 
 
-def _centre(rows: pa.Table, found: Verdicts, suspects: pa.Table) -> int:
+def _centre(rows: pa.Table, found: RunVerdicts, suspects: pa.Table) -> int:
     """When the first finding was; or the first delivery that is not in order; or the first step."""
     at = [(finding.member, finding.step) for finding in found.findings[:1]]
     if not at or at[0][1] is None:
@@ -106,7 +106,7 @@ def facts(data: bytes, runs: int, command: str) -> Facts:
     rows = [Row(run=about["run"], cluster=about["cluster"], **fields) for fields in named]
     told = zip(*(steps[name].to_pylist() for name in _SUSPECT), strict=True)
     suspect = {(member, lseq): Suspect(verdict, wrong) for member, lseq, verdict, wrong in told if verdict is not None}
-    found = msgspec.structs.replace(msgspec.json.decode(about["found"], type=Verdicts), suspect=suspect)
+    found = msgspec.structs.replace(msgspec.json.decode(about["found"], type=RunVerdicts), suspect=suspect)
     said = f"audited: run {about['run']}, cluster {about['cluster']}"
     said += f" (one of {runs:,})" if runs > 1 else ""
     said += f"; {len(rows):,} of its {found.steps:,} steps" if found.steps > len(rows) else ""

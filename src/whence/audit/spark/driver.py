@@ -47,8 +47,8 @@ from whence.audit.spark.findings import (
     VIEWS,
     Judged,
     Out,
-    Said,
     Summary,
+    TaskResult,
     Terms,
     as_files,
     as_rows,
@@ -176,7 +176,7 @@ class Made:
         self.views: dict[str, tuple[int, int]] = {}
         """Views of runs, and how much there is to see."""
 
-    def add(self, said: Said) -> None:
+    def add(self, said: TaskResult) -> None:
         """What a task said."""
         self.total.add(said.summary)
         self.notes.add(said.note)
@@ -195,7 +195,7 @@ class Made:
         taken: set[str] = set()
         for name in names_in(join(self.out, TASKS)):
             try:
-                said = msgspec.json.decode(read_bytes(join(self.out, TASKS, name)), type=Said)
+                said = msgspec.json.decode(read_bytes(join(self.out, TASKS, name)), type=TaskResult)
             except (OSError, msgspec.DecodeError):
                 continue  # half a note, or none of ours
             whole = all(names.keys() <= there.get(table, set()) for table, names in said.files.items())
@@ -296,7 +296,7 @@ def _note_bad(made: Made, bad: Sequence[Bad]) -> None:
     """Files that are no traces."""
     with Parts(made.out, "files") as parts:
         parts.write("quarantine", ingest.bad_table(bad))
-    said = Said(Summary(), parts.written)
+    said = TaskResult(Summary(), parts.written)
     said.summary.refuse(ingest.bad_table(bad))
     made.add(said)
 
@@ -341,7 +341,7 @@ class _Work(NamedTuple):
         for piece in pieces:
             size[piece.of] += piece.rows
         if None in size:
-            return sizes_of(_counted(spark, pieces), limit).large if sum(size.values()) > limit else {}
+            return _sizes_of(_counted(spark, pieces), limit).large if sum(size.values()) > limit else {}
         return {run: n for run, n in size.items() if n > limit and run is not None}
 
     def _by_runs(self, spark: SparkSession | None, pieces: Sequence[Piece], mixed: bool) -> None:
@@ -370,7 +370,7 @@ class _Work(NamedTuple):
         if large:
             self.made.total.design = "giant"
         packed = rows_in_blocks.of_pieces(spark, pieces)
-        sizes = Sizes(sum(piece.rows for piece in pieces), large)
+        sizes = _Sizes(sum(piece.rows for piece in pieces), large)
         out = partial(as_files, self.made.out, sparse=self.sparse)
         found = _findings(packed, out, self.terms, sizes, self._limit(spark))
         try:
@@ -382,20 +382,20 @@ class _Work(NamedTuple):
             whole.add(one.summary)
             for table, names in one.files.items():
                 files.setdefault(table, {}).update(names)
-        note = Said(whole, files, self._of(pieces), max((one.show for one in said), default=(0, 0)))
+        note = TaskResult(whole, files, self._of(pieces), max((one.show for one in said), default=(0, 0)))
         self.made.notes.add(leave_note(self.made.out, f"all-{time.time_ns():x}.json", note))
 
     def _of(self, pieces: Sequence[Piece]) -> list[str]:
         """The digests of these pieces, which are whole runs."""
         return [self.digests[key] for key in dict.fromkeys(None if None in self.digests else p.of for p in pieces)]
 
-    def _collect(self, done: DataFrame) -> list[Said]:
+    def _collect(self, done: DataFrame) -> list[TaskResult]:
         """Run these tasks. One row each comes to the driver, and is what they said."""
         return self._add(done.where("summary is not null").select("summary").toArrow().to_batches())
 
-    def _add(self, batches: Iterable[pa.RecordBatch]) -> list[Said]:
+    def _add(self, batches: Iterable[pa.RecordBatch]) -> list[TaskResult]:
         texts = [text for batch in batches for text in batch.column("summary").to_pylist()]
-        said = [msgspec.json.decode(text, type=Said) for text in texts if text is not None]
+        said = [msgspec.json.decode(text, type=TaskResult) for text in texts if text is not None]
         for one in said:
             self.made.add(one)
         return said
@@ -549,11 +549,11 @@ def audit(df: DataFrame, *, complete: bool = False, error_rate: float | None = N
     limit = session.worker_memory(df.sparkSession) // ROW_BYTES if giant is None else giant
     kept: list[DataFrame] = []
     size = _bytes(df)
-    sizes = Sizes(0 if size is None else size // STORED_BYTES, {})
+    sizes = _Sizes(0 if size is None else size // STORED_BYTES, {})
     if giant is not None or size is None or size >= limit:  # a row takes a byte at least
         blocks = blocks.persist(StorageLevel.MEMORY_AND_DISK)
         kept.append(blocks)
-        sizes = sizes_of(blocks, limit)
+        sizes = _sizes_of(blocks, limit)
     found = _findings(blocks, lambda kind: as_rows(), terms, sizes, limit)
     findings = found.findings[0]
     for more in found.findings[1:]:
@@ -569,7 +569,7 @@ def _bytes(df: DataFrame) -> int | None:
         return None
 
 
-class Sizes(NamedTuple):
+class _Sizes(NamedTuple):
     """How many rows there are."""
 
     rows: int
@@ -578,14 +578,14 @@ class Sizes(NamedTuple):
     """In each of the large runs."""
 
 
-def sizes_of(blocks: DataFrame, limit: int) -> Sizes:
+def _sizes_of(blocks: DataFrame, limit: int) -> _Sizes:
     """Count the rows, and those of runs with more than `limit`. Only the large runs come to the driver."""
     from pyspark.sql import functions as F
 
     runs = blocks.groupBy("run", "cluster").agg(F.sum("rows").alias("n"))
     large = F.when((F.col("n") > limit) & (F.col("run") != REFUSED), F.struct("run", "cluster", "n"))
     (found,) = runs.agg(F.sum("n").alias("rows"), F.collect_list(large).alias("large")).collect()
-    return Sizes(found["rows"] or 0, {(row["run"], row["cluster"]): row["n"] for row in found["large"]})
+    return _Sizes(found["rows"] or 0, {(row["run"], row["cluster"]): row["n"] for row in found["large"]})
 
 
 class _Findings(NamedTuple):
@@ -598,7 +598,7 @@ class _Findings(NamedTuple):
             held.unpersist()
 
 
-def _findings(blocks: DataFrame, out: Callable[[str], Out], terms: Terms, sizes: Sizes, limit: int) -> _Findings:
+def _findings(blocks: DataFrame, out: Callable[[str], Out], terms: Terms, sizes: _Sizes, limit: int) -> _Findings:
     """All runs in these blocks that fit into a worker, and the large ones, each spread over workers."""
     from pyspark import StorageLevel
 

@@ -302,7 +302,7 @@ def _passed(judged: Judged) -> Any:
     return pa.array([{"run": judged.run, "cluster": judged.cluster, "what": what, "blob": blob}], _LEFT)
 
 
-class Said(msgspec.Struct):
+class TaskResult(msgspec.Struct):
     """What a task says at its end; also its note, for the next audit."""
 
     summary: Summary
@@ -316,7 +316,7 @@ class Said(msgspec.Struct):
     """The name of the note."""
 
 
-def leave_note(out: str, name: str, said: Said) -> str:
+def leave_note(out: str, name: str, said: TaskResult) -> str:
     """For the next audit. Returns the name of the note."""
     make_directory(join(out, TASKS))
     replace_bytes(join(out, TASKS, name), msgspec.json.encode(said))
@@ -349,7 +349,7 @@ def as_files(out: str, kind: str, sparse: bool = False) -> Out:
                     parts.write(name, table)
             if shown:
                 parts.add(VIEWS, f"{parts.name}.arrow", shown)
-        said = Said(total, parts.written, list(digests), show, f"{parts.name}.json")
+        said = TaskResult(total, parts.written, list(digests), show, f"{parts.name}.json")
         if digests:
             leave_note(out, said.note, said)
         yield _batch(_SUMS, {"summary": pa.array([msgspec.json.encode(said).decode()])}, 1)
