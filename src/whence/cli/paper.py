@@ -19,7 +19,7 @@ from whence.lab.paper.claims import STATEMENTS, JudgedClaim, judged
 from whence.lab.paper.claims.page import Results, command, figure, shown, stored
 
 if TYPE_CHECKING:
-    from whence.lab.paper.frame import Context
+    from whence.lab.paper.frame import RunOptions
 
 STYLE = {"holds": "green", "fails": "bold red", "refuted": "bold red", "not decided": "yellow"}
 
@@ -36,25 +36,24 @@ def paper(args: argparse.Namespace) -> int:
     out = Path(args.out or f"out/{args.name}")
     if out.exists() and not out.is_dir():
         raise UsageError(f"--out {out} is a file; name a directory")
-    from whence.lab.paper import all as every  # needs numba and pyarrow: the table does not
-    from whence.lab.paper.frame import Context
+    from whence.lab.paper import run as every  # needs numba and pyarrow: the table does not
+    from whence.lab.paper.frame import RunOptions
     from whence.lab.scale import CITIES, read_latencies
 
-    context = Context(
+    options = RunOptions(
         quick=args.quick,
         seed=args.seed,
         latencies=read_latencies(args.latencies or CITIES),
         master=args.master,
-        live=args.live,
         as_published=args.as_published,
         data=str(args.editing or ""),
     )
     with progress("starting") as tell:
-        context = msgspec.structs.replace(context, tell=tell)
+        options = msgspec.structs.replace(options, tell=tell)
         if one is None:
-            results, files = _all(context, out, args.live)
+            results, files = _all(options, out, args.live)
         else:
-            outcome, files = every.one(one, context, out)
+            outcome, files = every.one(one, options, out)
     if one is None:
         _table(results, args.json)
     else:
@@ -64,11 +63,11 @@ def paper(args: argparse.Namespace) -> int:
     return 0
 
 
-def _all(context: Context, out: Path, live: bool) -> tuple[Results, list[Path]]:
-    from whence.lab.paper import all as every
+def _all(options: RunOptions, out: Path, live: bool) -> tuple[Results, list[Path]]:
+    from whence.lab.paper import run as every
 
     try:
-        return every.run(context, out, live)
+        return every.run(options, out, live)
     except KeyboardInterrupt:
         print(f"whence: finished experiments are in {out}; the same command continues with the others", file=sys.stderr)
         raise

@@ -9,7 +9,7 @@ import pytest
 
 from whence.cli import main
 from whence.lab.paper import Experiment
-from whence.lab.paper import all as every
+from whence.lab.paper import run as every
 
 
 @pytest.fixture

@@ -10,9 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from whence.cli import main
-from whence.lab.paper import EXPERIMENTS, Experiment
-from whence.lab.paper.frame import Context, load, measure
+from whence.lab.paper import EXPERIMENTS, LIVE, Experiment
+from whence.lab.paper.frame import RunOptions, Study, on_arrays
 from whence.lab.paper.pco17 import fig3
+from whence.lab.paper.run import load
 from whence.lab.scale import CITIES, read_latencies
 
 ROOT = Path(__file__).parents[3]
@@ -21,8 +22,9 @@ POINT = {"processes": 50, "entries": 20, "keys": 2, "rate": 100.0, "deliveries":
 
 def test_every_experiment_can_be_loaded(capsys: pytest.CaptureFixture[str]) -> None:
     for name in EXPERIMENTS:
-        code = Experiment(name)._code
-        assert callable(code.measure) and callable(code.outcome)
+        assert isinstance(Experiment(name).study, Study)
+    for name in LIVE:
+        assert Experiment(name, live=True).study is not Experiment(name).study
     assert main(["paper", "pco17/fig99"]) == 2
     assert "pco17/fig3" in capsys.readouterr().err
 
@@ -53,29 +55,31 @@ def test_an_experiment_leaves_data_plot_and_claims(tmp_path: Path, monkeypatch: 
     table = pq.read_table(tmp_path / "fig3.parquet").to_pylist()
     assert [float(row["exact_rate"]) for row in rows] == [row["exact_rate"] for row in table]
     assert [(row["processes"], row["keys"]) for row in table] == [(40, 2), (40, 4), (60, 2), (60, 4)] * 2
-    again = load(tmp_path, "pco17/fig3", Context(quick=True))
+    again = load(tmp_path, "pco17/fig3", RunOptions(quick=True))
     assert again is not None and [row["exact_rate"] for row in again] == [row["exact_rate"] for row in table]
-    assert load(tmp_path, "pco17/fig3", Context(quick=True, seed=1)) is None
-    assert load(tmp_path / "nothing", "pco17/fig3", Context(quick=True)) is None
+    assert load(tmp_path, "pco17/fig3", RunOptions(quick=True, seed=1)) is None
+    assert load(tmp_path / "nothing", "pco17/fig3", RunOptions(quick=True)) is None
     assert (tmp_path / "fig3.png").read_bytes()[:4] == b"\x89PNG"
     assert (tmp_path / "fig3.svg").read_text(encoding="utf-8").startswith("<?xml")
 
 
 def test_measure_keeps_the_runs_apart_and_their_deliveries_together() -> None:
-    row = measure(Context(seed=2), [POINT], seeds=3)[0]
+    row = on_arrays(RunOptions(seed=2), [POINT], seeds=3)[0]
     assert row["deliveries"] >= 40_000
     assert len(row["exact_rate_runs"]) == 3
     assert row["exact_rate"] == pytest.approx(sum(row["exact_rate_runs"]) / 3)
 
 
 def test_alerts_find_every_overtaken_message() -> None:
-    rows = measure(Context(), [{**POINT, "keys": k, "alerts": True, "memory": m} for k in (1, 3) for m in (1, 40)], 2)
+    rows = on_arrays(
+        RunOptions(), [{**POINT, "keys": k, "alerts": True, "memory": m} for k in (1, 3) for m in (1, 40)], 2
+    )
     assert all(row["unalerted4"] == 0 and row["overtaken"] > 0 for row in rows)
     assert rows[0]["unalerted5"] > rows[1]["unalerted5"] == 0
 
 
 def test_recorded_latencies_are_used() -> None:
-    rows = measure(Context(), [{**POINT, "latencies": read_latencies(CITIES), "skew": 5.0}], 1)
+    rows = on_arrays(RunOptions(), [{**POINT, "latencies": read_latencies(CITIES), "skew": 5.0}], 1)
     assert rows[0]["engine"] == "general"
     assert rows[0]["p_nc"] > 0
 
@@ -83,6 +87,6 @@ def test_recorded_latencies_are_used() -> None:
 @pytest.mark.long
 def test_points_on_spark_are_the_same() -> None:
     points = [{**POINT, "keys": k} for k in (1, 2)]
-    here, there = measure(Context(), points, 2), measure(Context(master="local[2]"), points, 2)
+    here, there = on_arrays(RunOptions(), points, 2), on_arrays(RunOptions(master="local[2]"), points, 2)
     for a, b in zip(here, there, strict=True):
         assert a["exact_rate_runs"] == b["exact_rate_runs"]

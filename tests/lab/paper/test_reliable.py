@@ -16,14 +16,14 @@ from whence.core.order.survey.vector import VectorClock
 from whence.errors import UsageError
 from whence.lab.paper.survey.reliable import (
     Data,
-    Deliver,
     Flush,
+    GroupView,
     Install,
+    JoinState,
     ReliableOutput,
     ReliableProcess,
-    Send,
-    View,
-    Welcome,
+    ToApplication,
+    ToProcess,
     Wire,
 )
 
@@ -37,9 +37,9 @@ class Group:
         self, make: Callable[[int], Mechanism], n: int, rng: Random, uniform: bool = False, kind: type = ReliableProcess
     ) -> None:
         self.rng, self.make, self.uniform, self.kind = rng, make, uniform, kind
-        self.view = View(1, tuple(range(n)))
+        self.view = GroupView(1, tuple(range(n)))
         self.live: dict[int, ReliableProcess] = {p: kind(p, make(p), self.view, uniform) for p in range(n)}
-        self.under_way: list[tuple[int, int, Wire | View]] = []
+        self.under_way: list[tuple[int, int, Wire | GroupView]] = []
         self.truth = Truth()
         for p in self.live:
             self.truth.add(p)
@@ -51,14 +51,14 @@ class Group:
     def do(self, p: int, outputs: list[ReliableOutput]) -> None:
         for output in outputs:
             match output:
-                case Send(to, wire):
+                case ToProcess(to, wire):
                     if isinstance(wire, Data) and wire.message.id not in self.truth.past:
                         self.truth.multicast(wire.message)  # before its first delivery
                         self.multicast_by[p].append(wire.message.id)
-                    if isinstance(wire, Welcome):  # this is the moment of the snapshot
+                    if isinstance(wire, JoinState):  # this is the moment of the snapshot
                         self.snapshots[to, wire.view.number] = (set(self.truth.here[p]), set(self.truth.known[p]))
                     self.under_way.append((p, to, wire))
-                case Deliver(message):
+                case ToApplication(message):
                     if message.id not in self.truth.past:  # alone in its view
                         self.truth.multicast(message)
                         self.multicast_by[p].append(message.id)
@@ -74,11 +74,11 @@ class Group:
     def step(self) -> None:
         at = self.rng.randrange(len(self.under_way))
         sender, to, wire = self.under_way[at]
-        if self.rng.random() >= 0.1 or isinstance(wire, View):
+        if self.rng.random() >= 0.1 or isinstance(wire, GroupView):
             self.under_way.pop(at)
         if to not in self.live:
             return
-        if isinstance(wire, View):
+        if isinstance(wire, GroupView):
             if wire.number > newest(self.live[to]):  # the service skips views that are over
                 self.do(to, self.live[to].install_view(wire, 0))
         else:
@@ -92,7 +92,7 @@ class Group:
         self.announce(tuple(m for m in self.view.members if m != p))
 
     def announce(self, members: tuple[int, ...]) -> None:
-        self.view = View(self.view.number + 1, members)
+        self.view = GroupView(self.view.number + 1, members)
         self.under_way += [(-1, p, self.view) for p in members]
 
     def settle(self) -> None:
@@ -155,7 +155,7 @@ def test_without_uniform_delivery_a_crashed_process_may_have_seen_more() -> None
 class NoRetransmission(ReliableProcess):
     """Flushes without the messages."""
 
-    def _tell(self, view: View, wire: Wire) -> list[ReliableOutput]:
+    def _tell(self, view: GroupView, wire: Wire) -> list[ReliableOutput]:
         return super()._tell(view, Flush(wire.view, wire.stateful, ()) if isinstance(wire, Flush) else wire)
 
 
@@ -220,7 +220,7 @@ def test_processes_join_while_others_crash(name: str, uniform: bool, seed: int) 
 
 
 def test_views_far_ahead_are_refused() -> None:
-    process = ReliableProcess(0, VectorClock(0), View(1, (0, 1)))
+    process = ReliableProcess(0, VectorClock(0), GroupView(1, (0, 1)))
     for number in (2, 2, 3, 10**9):
         process.receive(1, Flush(number, True, ()), 0)
     assert sorted(process.early) == [2, 3] and len(process.early[2]) == 1
@@ -228,21 +228,21 @@ def test_views_far_ahead_are_refused() -> None:
 
 
 def test_a_message_that_only_one_survivor_got_reaches_all() -> None:
-    a, b, c = (ReliableProcess(p, VectorClock(p), View(1, (0, 1, 2))) for p in range(3))
-    (data, *_), *_ = [[o.wire for o in a.multicast(b"x", 0) if isinstance(o, Send) and o.to == 1]]
-    assert [o for o in b.receive(0, data, 0) if isinstance(o, Deliver)]
-    view = View(2, (1, 2))  # 0 crashed before its message left for 2
-    flush = {p.me: [o.wire for o in p.install_view(view, 0) if isinstance(o, Send)] for p in (b, c)}
+    a, b, c = (ReliableProcess(p, VectorClock(p), GroupView(1, (0, 1, 2))) for p in range(3))
+    (data, *_), *_ = [[o.wire for o in a.multicast(b"x", 0) if isinstance(o, ToProcess) and o.to == 1]]
+    assert [o for o in b.receive(0, data, 0) if isinstance(o, ToApplication)]
+    view = GroupView(2, (1, 2))  # 0 crashed before its message left for 2
+    flush = {p.me: [o.wire for o in p.install_view(view, 0) if isinstance(o, ToProcess)] for p in (b, c)}
     assert flush == {1: [Flush(2, True, (data,))], 2: [Flush(2, True, ())]}
     out = c.receive(1, flush[1][0], 0)
-    assert [o.message.body for o in out if isinstance(o, Deliver)] == [b"x"]
+    assert [o.message.body for o in out if isinstance(o, ToApplication)] == [b"x"]
 
 
 def test_misuse_is_named() -> None:
-    alone = ReliableProcess(0, VectorClock(0), View(3, (0, 1)), window=1)
+    alone = ReliableProcess(0, VectorClock(0), GroupView(3, (0, 1)), window=1)
     alone.multicast(b"", 0)
     alone.multicast(b"", 0)  # waits
     with pytest.raises(UsageError, match="queued"):
         alone.multicast(b"", 0)
     with pytest.raises(UsageError, match="does not follow"):
-        alone.install_view(View(3, (0,)), 0)
+        alone.install_view(GroupView(3, (0,)), 0)

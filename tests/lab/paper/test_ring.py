@@ -9,8 +9,8 @@ import pytest
 from whence.cli import main
 from whence.lab.paper.ccc11 import ring
 from whence.lab.paper.ccc11.published import Tolerant, basic_counterexample, succeeding
-from whence.lab.paper.ccc11.ring_run import Rings
-from whence.lab.paper.frame import Context
+from whence.lab.paper.ccc11.ring_run import RingDriver
+from whence.lab.paper.frame import RunOptions
 
 
 def test_coordinated_sets() -> None:
@@ -38,7 +38,7 @@ def test_without_a_fault_the_published_ring_stands() -> None:
 
 
 def test_one_cut_link_gives_a_ticket_two_owners_and_ours_does_not() -> None:
-    rows = ring.measure(Context(quick=True))
+    rows = ring.measure(RunOptions(quick=True))
     assert ring.most_owners(rows, "published")[0] == 2 and ring.most_owners(rows, "ours")[0] == 1
     spans = ring.tenures(rows, "published")
     assert spans["z"][0][2] == spans["s"][0][2] and spans["s"][0][0] < spans["z"][0][1]
@@ -52,7 +52,7 @@ def test_without_the_cut_link_nobody_is_excluded(monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_driver_sees_a_violation() -> None:
-    rings = Rings(4, 1)
+    rings = RingDriver(4, 1)
     rings.settle({"a": 0, "b": 2})
     b = list(rings.rings.values())[1]
     b.ctx.holder = b.ctx.holder._replace(ticket=0)

@@ -8,27 +8,12 @@ from typing import Any
 import pytest
 
 from whence.core.order import MECHANISMS
-from whence.lab.paper.ccc11 import (
-    availability,
-    availability_live,
-    editing,
-    fig4,
-    fig4_live,
-    fig5,
-    fig5_live,
-    planner,
-    reach,
-    theorems,
-    world,
-)
+from whence.lab.paper.ccc11 import availability, editing, fig4, fig5, planner, reach, theorems, world
 from whence.lab.paper.ccc11.evaluation import FAILED, PATIENT, VARIANTS
 from whence.lab.paper.claims import claims, judged
-from whence.lab.paper.pco17 import alerts, churn, fig3, headers, latencies, loss
-from whence.lab.paper.pco17 import fig4 as pco17_fig4
-from whence.lab.paper.pco17 import fig5 as pco17_fig5
-from whence.lab.paper.pco17 import fig6 as pco17_fig6
-from whence.lab.paper.survey import convoy, table1_claims
-from whence.lab.paper.survey.table1_claims import BLOCKING
+from whence.lab.paper.pco17 import alerts, fig3, headers, latencies, sweeps
+from whence.lab.paper.survey import convoy, table1
+from whence.lab.paper.survey.table1 import BLOCKING
 from whence.lab.plan import ERRORS
 
 Row = dict[str, Any]
@@ -93,13 +78,13 @@ def fig4_live_rows(power: float, live: float = 1.0, lost: float = 0.0) -> list[R
         row(where=where, instance=name, members=n, latency_rounds=2.0 * (live if where == "live" else 1.0),
             bytes_a_round=100.0 * n ** (power if name == "all updaters" else 0.0), lost_ordered=lost, lost=0.0,
             rounds=15, pairs=1000.0 * (n - 1))
-        for where in fig4_live.WHERE for name in ("5 updaters", "25 updaters", "all updaters") for n in (10, 40)
+        for where in fig4.WHERE for name in ("5 updaters", "25 updaters", "all updaters") for n in (10, 40)
     ]  # fmt: skip
 
 
 def test_figure_4_live() -> None:
     def found(*args: float) -> dict[str, Any]:
-        return fig4_live.statistics([fig4_live._at_uplink(r) for r in fig4_live_rows(*args)])
+        return fig4.statistics_live([fig4._at_uplink(r) for r in fig4_live_rows(*args)])
 
     name = "ccc11/fig4 --live"
     assert fails(name, found(1.0)) == set() and len(holds(name, found(1.0))) == 5
@@ -173,24 +158,24 @@ def fig5_live_rows(**of: dict[str, float]) -> list[Row]:
     return [
         row(where=w, variant=v, p=p, members=8.0, pairs=5000.0, lost_ordered=lost[v] * p,
             latency_rounds=2.0 * (live if w == "live" else 1.0))
-        for w in fig5_live.WHERE for v in VARIANTS for p in (0.1, 0.5)
+        for w in fig5.WHERE for v in VARIANTS for p in (0.1, 0.5)
     ]  # fmt: skip
 
 
 def test_figure_5_live() -> None:
     name = "ccc11/fig5 --live"
-    good = fig5_live.statistics(fig5_live_rows())
+    good = fig5.statistics_live(fig5_live_rows())
     assert fails(name, good) == set() and len(holds(name, good)) == 5
     assert {"live-halves", "live-recovered"} == fails(
-        name, fig5_live.statistics(fig5_live_rows(lost={"causal": 0.2, "R1": 0.5}))
+        name, fig5.statistics_live(fig5_live_rows(lost={"causal": 0.2, "R1": 0.5}))
     )
-    assert fails(name, fig5_live.statistics(fig5_live_rows(live={"factor": 2.0}))) == {"live-rounds"}
+    assert fails(name, fig5.statistics_live(fig5_live_rows(live={"factor": 2.0}))) == {"live-rounds"}
 
 
 def test_availability_live() -> None:
     def found(joined: float, rounds: float, after: float) -> Any:
         run = {"joins": 6.0, "joined": joined, "rounds": rounds, "after": 4.0, "after_joined": after}
-        return availability_live.statistics([{"seeds": 5, "runs": [run] * 5}])
+        return availability.statistics_live([{"seeds": 5, "runs": [run] * 5}])
 
     name = "ccc11/availability --live"
     assert holds(name, found(6, 0.5, 0)) == {"live-served", "live-soon", "live-storm"}
@@ -342,30 +327,30 @@ def points(x: str, values: dict[Any, float], **more: Any) -> list[Row]:
 
 
 def test_figures_4_to_6_of_pco17() -> None:
-    by_lambda = {ms: 1e-3 if ms >= 4000 else 2e-3 if ms >= 3000 else 2e-2 for ms in pco17_fig4.LAMBDAS}
-    assert fails("pco17/fig4", pco17_fig4.statistics(points("lambda_ms", by_lambda))) == set()
-    linear = {ms: 10.0 / ms if ms != 4000 else 1.0 for ms in pco17_fig4.LAMBDAS}
-    assert fails("pco17/fig4", pco17_fig4.statistics(points("lambda_ms", linear))) == {"stable", "fast", "steep"}
-    cubic = {n: (n / 1000) ** 3 for n in pco17_fig5.NS}
-    assert fails("pco17/fig5", pco17_fig5.statistics(points("processes", cubic))) == set()
-    root = {n: (n / 1000) ** 0.5 for n in pco17_fig5.NS}
-    assert fails("pco17/fig5", pco17_fig5.statistics(points("processes", root))) == {"fast", "bend"}
-    falling = {n: max(1.0, 1000 / n) for n in pco17_fig6.NS}
-    assert fails("pco17/fig6", pco17_fig6.statistics(points("processes", falling))) == set()
-    rising = {n: n / 1000 for n in pco17_fig6.NS}
-    assert fails("pco17/fig6", pco17_fig6.statistics(points("processes", rising))) == {"constant", "higher", "steady"}
+    by_lambda = {ms: 1e-3 if ms >= 4000 else 2e-3 if ms >= 3000 else 2e-2 for ms in sweeps.LAMBDAS}
+    assert fails("pco17/fig4", sweeps.interval(points("lambda_ms", by_lambda))) == set()
+    linear = {ms: 10.0 / ms if ms != 4000 else 1.0 for ms in sweeps.LAMBDAS}
+    assert fails("pco17/fig4", sweeps.interval(points("lambda_ms", linear))) == {"stable", "fast", "steep"}
+    cubic = {n: (n / 1000) ** 3 for n in sweeps.AT_EACH_RATE}
+    assert fails("pco17/fig5", sweeps.each_rate(points("processes", cubic))) == set()
+    root = {n: (n / 1000) ** 0.5 for n in sweeps.AT_EACH_RATE}
+    assert fails("pco17/fig5", sweeps.each_rate(points("processes", root))) == {"fast", "bend"}
+    falling = {n: max(1.0, 1000 / n) for n in sweeps.AT_ONE_RATE}
+    assert fails("pco17/fig6", sweeps.one_rate(points("processes", falling))) == set()
+    rising = {n: n / 1000 for n in sweeps.AT_ONE_RATE}
+    assert fails("pco17/fig6", sweeps.one_rate(points("processes", rising))) == {"constant", "higher", "steady"}
 
 
 def test_loss_and_churn() -> None:
-    grows = {x: 1 + 300 * x for x in loss.LOSSES}
+    grows = {x: 1 + 300 * x for x in sweeps.LOSSES}
     shrunk = [{**r, "exact_rate_runs": rates(r["exact_rate"] / 1000)} for r in points("loss", grows)]
-    assert fails("pco17/loss", loss.statistics(shrunk)) == set()
+    assert fails("pco17/loss", sweeps.lost(shrunk)) == set()
     flat = [{**r, "unalerted4": 1, "exact_rate_runs": rates(9.0)} for r in points("loss", grows)]
-    assert fails("pco17/loss", loss.statistics(flat)) >= {"doubles", "bound", "unalerted"}
-    same = dict.fromkeys(churn.CHURN, 1e-3)
-    assert fails("pco17/churn", churn.statistics(points("churn", same))) == set()
+    assert fails("pco17/loss", sweeps.lost(flat)) >= {"doubles", "bound", "unalerted"}
+    same = dict.fromkeys(sweeps.RATES, 1e-3)
+    assert fails("pco17/churn", sweeps.replaced(points("churn", same))) == set()
     worse = {**same, 100.0: 3e-3}
-    assert fails("pco17/churn", churn.statistics(points("churn", worse, unalerted4=2))) == {"churn", "unalerted"}
+    assert fails("pco17/churn", sweeps.replaced(points("churn", worse, unalerted4=2))) == {"churn", "unalerted"}
 
 
 def alert_rows(missed: int, alarms: float, unalerted: int = 0) -> list[Row]:
@@ -523,7 +508,7 @@ def table_rows(**changed: float) -> list[Row]:
 
 
 def test_table_1() -> None:
-    good = table1_claims.statistics(table_rows())
+    good = table1.statistics(table_rows())
     assert holds("survey/table1", good) == {c.key for c in claims("survey/table1")}
 
 
@@ -547,7 +532,7 @@ def test_table_1() -> None:
     ids=str,
 )
 def test_each_claim_of_table_1_fails(changed: dict[str, float], failed: set[str]) -> None:
-    assert fails("survey/table1", table1_claims.statistics(table_rows(**changed))) == failed
+    assert fails("survey/table1", table1.statistics(table_rows(**changed))) == failed
 
 
 def convoy_rows(vector: float = 10.0, first: float = 4.0, carrying: float = 1.0, **changed: float) -> list[Row]:

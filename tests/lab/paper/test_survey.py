@@ -17,10 +17,10 @@ def needs_the_extra() -> None:
 
 def test_the_examples_are_as_printed() -> None:
     from whence.lab.paper.claims import judged
-    from whence.lab.paper.frame import Context
+    from whence.lab.paper.frame import RunOptions
 
     experiment = Experiment("survey/examples")
-    outcome = experiment.outcome(experiment.measure(Context(quick=True)))
+    outcome = experiment.outcome(experiment.measure(RunOptions(quick=True)))
     assert len(outcome.rows) == 17 and {j.status for j in judged("survey/examples", outcome.statistics)} == {"holds"}
     outcome.rows[3]["equal"] = False
     found = judged("survey/examples", experiment.outcome(outcome.rows).statistics)

@@ -1,17 +1,17 @@
 """The experiments of the papers. What they test is declared in `whence.lab.paper.claims`.
 
-An experiment is a module with `measure(context) -> rows` and `outcome(rows) -> Outcome`; here is the list of them.
+An experiment is a `frame.Study` in a module of its name: what to measure, what the claims are judged by, the picture.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from whence.errors import UsageError
 
 if TYPE_CHECKING:
-    from whence.lab.paper.frame import Context, Outcome, Row
+    from whence.lab.paper.frame import Outcome, Row, RunOptions, Study
 
 EXPERIMENTS = {
     "ccc11/ring": "Theorem 4.2 refuted: the published ring gives a ticket two owners, ours does not (drawn)",
@@ -37,9 +37,9 @@ EXPERIMENTS = {
     "survey/table1": "Table 1 with numbers: control bytes, blocking, the cost of a membership change",
     "survey/convoy": "the convoy effect of chained subgroups, and what removes it",
 }
-"""Name -> what it shows; the module of the same name below this package does it."""
-
-
+"""Name -> what it shows. The module of the same name below this package has it as `STUDY` (and, on sockets, `LIVE`)."""
+SWEEPS = ("pco17/fig4", "pco17/fig5", "pco17/fig6", "pco17/loss", "pco17/churn")
+"""Those that `pco17.sweeps` has in a table."""
 LIVE = ("ccc11/availability", "ccc11/fig4", "ccc11/fig5")
 """Those that also run on real sockets. The others count what only a simulator sees (every arrival, every crash, every
 seed), or 10^8 deliveries."""
@@ -57,20 +57,21 @@ class Experiment:
             raise UsageError(f"{name} needs the simulator; on real sockets there are {', '.join(LIVE)}")
         if as_published and (live or name not in PUBLISHED):
             raise UsageError(f"{name} has no --as-published; simulated {', '.join(PUBLISHED)} have")
-        self.name = name
+        self.name, self.live = name, live
         self.title = f"{name} --live" if live else name
-        self._module = f"whence.lab.paper.{name.replace('/', '.')}{'_live' if live else ''}"
 
     @property
-    def _code(self) -> Any:
-        return import_module(self._module)  # needs numba and pyarrow: the list does not
+    def study(self) -> Study:
+        """Needs numba and pyarrow; the list of experiments does not."""
+        paper, _, name = self.name.partition("/")
+        module = import_module(f"whence.lab.paper.{paper}.{'sweeps' if self.name in SWEEPS else name}")
+        found: Study = getattr(module, name.upper() if self.name in SWEEPS else "LIVE" if self.live else "STUDY")
+        return found
 
-    def measure(self, context: Context) -> list[Row]:
+    def measure(self, options: RunOptions) -> list[Row]:
         """Run it. Expensive."""
-        rows: list[Row] = self._code.measure(context)
-        return rows
+        return self.study.measure(options)
 
     def outcome(self, rows: list[Row]) -> Outcome:
         """What follows from the rows. Cheap."""
-        found: Outcome = self._code.outcome(rows)
-        return found
+        return self.study.outcome(rows)

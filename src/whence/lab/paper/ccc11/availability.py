@@ -4,21 +4,33 @@ The paper counts tickets: those of crashed owners, at most `2 p_f n` w.h.p., are
 others are free. It does not consider quorums: both reclaiming and keeping a ticket need k+1 of the 2k+1 neighbours. So
 the protocol is measured (`availability_run`) beside two models: the paper's, in which an exclusion always succeeds, and
 one in which only a lost quorum prevents a join.
+
+Live (`--live`) every member is a process of its own, so that a crash is a SIGKILL. First coordinators are killed one at
+a time, each chosen at random, the founder too; a member that waits asks for a ticket at once. Then more than half of
+the coordinators are killed at the same moment. Nobody is left with a quorum, so leases run out, and a ring without an
+owner cannot grant: joins fail, as they do simulated.
 """
 
 from __future__ import annotations
 
+import asyncio
 import random
 from itertools import pairwise
 from math import e
 from typing import Any
 
-from whence.lab.paper.ccc11.availability_run import PATIENCE, Setting, point, quorums
+from whence.lab.paper.ccc11.availability_run import PATIENCE, RingRun, point, quorums
+from whence.lab.paper.ccc11.live import ring, started
+from whence.lab.paper.ccc11.members import LiveTask
 from whence.lab.paper.ccc11.published import ROUND, Tolerant
-from whence.lab.paper.ccc11.seeds import COLOURS, MARKS, by_run, over_seeds, total
 from whence.lab.paper.ccc11.theorems import binomial_above
-from whence.lab.paper.frame import Context, Outcome, Row, around, error_bars, panels
+from whence.lab.paper.frame import Row, RunOptions, Statistics, Study, by_run, over_seeds, total
+from whence.lab.paper.plots import COLOURS, error_bars, panels
 from whence.lab.stats import Estimate, exact, mean, share
+from whence.live.api import run
+from whence.live.fleet.fleet import Members
+from whence.live.fleet.process import ANSWER_S
+from whence.live.fleet.task import MemberSpec
 
 TICKETS = 40
 ALPHAS = (0.25, 0.5, 0.75)
@@ -51,12 +63,12 @@ def model(n: int, alpha: float, failure: float, rounds: int, seed: int) -> tuple
     return tried, found
 
 
-def measure(context: Context) -> list[Row]:
+def measure(options: RunOptions) -> list[Row]:
     """Joins under crashes for several p_f: by alpha, by k, and with a founder that crashes; and quiet rings."""
-    groups = [(0.5, 2), (0.5, 4)] if context.quick else [(a, RING_K) for a in ALPHAS] + [(0.5, k) for k in KS]
+    groups = [(0.5, 2), (0.5, 4)] if options.quick else [(a, RING_K) for a in ALPHAS] + [(0.5, k) for k in KS]
     groups = list(dict.fromkeys(groups))
-    common: Row = {"tickets": QUICK_TICKETS, "crashes": 25} if context.quick else {"tickets": TICKETS}
-    shares = QUICK if context.quick else SHARES
+    common: Row = {"tickets": QUICK_TICKETS, "crashes": 25} if options.quick else {"tickets": TICKETS}
+    shares = QUICK if options.quick else SHARES
     settings = [
         {**common, "alpha": alpha, "k": k, "failure": share * (1 - alpha) / 2, "founder": False}
         for alpha, k in groups
@@ -67,21 +79,16 @@ def measure(context: Context) -> list[Row]:
         for share in shares[: len(shares) // 2]
     ]
     settings += [{**common, "alpha": 0.5, "k": k, "failure": 0.0, "founder": False} for k in QUIET_KS]
-    seeds = 2 if context.quick else 5
-    found = over_seeds(context, settings, seeds, ("tickets", "alpha", "k", "failure", "founder"), RUNNER)
+    seeds = 2 if options.quick else 5
+    found = over_seeds(options, settings, seeds, ("tickets", "alpha", "k", "failure", "founder"), RUNNER)
     rows = []
     for setting, row in zip(settings, found, strict=True):
         mine = [r for r in found if (r["alpha"], r["k"]) == (row["alpha"], row["k"])]
         reclaim = sum(r["reclaim_sum"] for r in mine) / max(1e-9, sum(r["reclaims"] for r in mine))
-        by_quorums = quorums(Setting(**setting), reclaim) if row["failure"] else 1.0
+        by_quorums = quorums(RingRun(**setting), reclaim) if row["failure"] else 1.0
         of_limit = row["failure"] / ((1 - row["alpha"]) / 2)
         rows.append({**row, "share_of_limit": of_limit, "reclaim_rounds": reclaim, "by_quorums": by_quorums})
     return rows
-
-
-def outcome(rows: list[Row]) -> Outcome:
-    """The statement of CCC11 section 4.4, why it does not hold, and what does."""
-    return Outcome(rows, statistics(rows), draw(rows), NOTE)
 
 
 NOTE = (
@@ -92,7 +99,7 @@ NOTE = (
 )
 
 
-def statistics(rows: list[Row]) -> dict[str, list[Estimate]]:
+def statistics(rows: list[Row]) -> Statistics:
     """The points of every claim."""
     crashing = [row for row in rows if row["failure"]]
     known = [row for row in crashing if not row["founder"] and total(row, "joins")]
@@ -132,7 +139,7 @@ def _model() -> list[Estimate]:
     return found
 
 
-def _causes(rows: list[Row]) -> dict[str, list[Estimate]]:
+def _causes(rows: list[Row]) -> Statistics:
     """What fails, and for want of what."""
 
     def count(key: str) -> float:
@@ -175,7 +182,7 @@ def _chernoff() -> list[tuple[str, float, float, float]]:
     ]
 
 
-def _overhead(rows: list[Row]) -> dict[str, list[Estimate]]:
+def _overhead(rows: list[Row]) -> Statistics:
     """Messages of the ring that a coordinator sends in a round without crashes, less the paper's 2k + 1."""
 
     def beyond(key: str, allowed: Any) -> list[Estimate]:
@@ -231,8 +238,112 @@ def draw(rows: list[Row]) -> Any:
 
 def _curve(axes: Any, rows: list[Row], index: int, label: str) -> None:
     mine = [row for row in rows if total(row, "joins")]
-    found = [joined(row) for row in mine]
-    x = [row["share_of_limit"] for row in mine]
-    error_bars(axes, x, [100 * p.value for p in found], around(found, 100), f"{MARKS[index]}-", COLOURS[index], label)
+    error_bars(axes, [row["share_of_limit"] for row in mine], [joined(row) for row in mine], label, index, 100)
     x = [row["share_of_limit"] for row in rows]
     axes.plot(x, [100 * row["by_quorums"] for row in rows], "--", color=COLOURS[index], linewidth=1, alpha=0.7)
+
+
+STUDY = Study(measure, statistics, draw, NOTE)
+
+# -- on sockets
+
+PLACES, SEATS, NEAR = 6, 12, 2
+"""alpha = 1/2; each neighbourhood is all others."""
+STORM = 4
+"""Coordinators killed at once: two of five neighbours are left, three are needed."""
+
+
+def measure_live(options: RunOptions) -> list[Row]:
+    """One row, with all runs."""
+    crashes, after, round_ms, count = (2, 1, 600.0, 2) if options.quick else (6, 4, 2000.0, 5)
+    runs = []
+    for i in range(count):
+        options.say(i / count, f"live: run {i + 1} of {count}")
+        runs.append(one_live(crashes, after, round_ms, options.seed * 1000 + i))
+    return [{"places": PLACES, "tickets": SEATS, "k": NEAR, "round_ms": round_ms, "seeds": count, "runs": runs}]
+
+
+def one_live(crashes: int, after: int, round_ms: float, seed: int) -> Row:
+    """One run: joins, and those that succeeded, while coordinators are killed one at a time and `after` the storm."""
+    return run(_one_live(crashes, after, round_ms, random.Random(seed)))
+
+
+async def _one_live(crashes: int, after: int, round_ms: float, rng: random.Random) -> Row:
+    patience = PATIENCE * round_ms / 1e3
+    members = PLACES + crashes + after
+    tasks = [
+        LiveTask(
+            cluster="availability",
+            members=[MemberSpec()],
+            tickets=SEATS,
+            publishing=int(i < PLACES),
+            seed=rng.getrandbits(30),
+            timeout=120.0,
+            settings=ring(round_ms, members=members, ring_k=NEAR),
+        )
+        for i in range(members)
+    ]
+    async with started(tasks) as fleet:
+        owners, waiting = fleet.all[:PLACES], fleet.all[PLACES:]
+        took: list[float | None] = []
+        for _ in range(crashes):
+            await owners.pop(rng.randrange(len(owners))).kill()
+            owners.append(waiting.pop())
+            took.append(await _ask(owners[-1], patience))
+        await asyncio.gather(*(owner.kill() for owner in rng.sample(owners, STORM)))
+        await asyncio.sleep(patience)
+        later = [await _ask(asking, patience) for asking in waiting]
+    found = [t for t in took if t is not None]
+    return {
+        "joins": float(len(took)),
+        "joined": float(len(found)),
+        "rounds": sum(found) / max(1, len(found)) / (round_ms / 1e3),
+        "after": float(len(later)),
+        "after_joined": float(sum(t is not None for t in later)),
+    }
+
+
+async def _ask(asking: Members, patience: float) -> float | None:
+    """Ask for a ticket; crashes are `patience` apart, however soon it comes."""
+    found, _ = await asyncio.gather(
+        asking.ask("ask", patience=patience, timeout=patience + ANSWER_S), asyncio.sleep(patience)
+    )
+    return None if found is None else float(found)
+
+
+def statistics_live(rows: list[Row]) -> Statistics:
+    """Counts over all runs; joins of one run are not quite independent."""
+    [row] = rows
+
+    def joins(of: str, done: str) -> list[Estimate]:
+        return [share(f"{total(row, of):.0f} joins, {row['seeds']} runs", total(row, done), total(row, of))]
+
+    return {
+        "live-served": joins("joins", "joined"),
+        "live-storm": joins("after", "after_joined"),
+        "live-soon": [mean(f"{row['seeds']} runs", by_run(row, "rounds"))],
+    }
+
+
+def draw_live(rows: list[Row]) -> Any:
+    """Two points with intervals."""
+    found = statistics_live(rows)
+    figure, [axes] = panels(
+        f"CCC11 section 4.4 live: {PLACES} of {SEATS} tickets, k = {NEAR}, SIGKILL",
+        ("", "joins that succeed (%)"),
+    )
+    points = [found["live-served"][0], found["live-storm"][0]]
+    names = ("one coordinator killed\nat a time", f"after {STORM} of {PLACES} were killed\nat the same moment")
+    labels = [f"{name}\n({p.at})" for name, p in zip(names, points, strict=True)]
+    error_bars(axes, labels, points, "", scale=100, line="")
+    axes.set_ylim(0, 105)
+    return figure
+
+
+LIVE = Study(
+    measure_live,
+    statistics_live,
+    draw_live,
+    f"{PLACES} coordinators of {SEATS} tickets, k = {NEAR}, each member a process. One coordinator is killed "
+    f"every {PATIENCE} ring rounds: p_f = 1 / {PATIENCE * PLACES} on average, a twelfth of the limit.",
+)

@@ -3,13 +3,12 @@
 There are `n` tickets and `alpha n` places. In each place a process coordinates until it crashes (in any ring round with
 probability `p_f`); then the next one asks for a ticket at once. A join succeeds if it owns a ticket within `PATIENCE`
 ring rounds; only processes that live this long are counted. The founder crashes like the others, or never
-(`Setting.founder`). The ring is not founded again.
+(`RingRun.founder`). The ring is not founded again.
 """
 
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -42,7 +41,7 @@ def quorum(size: int) -> int:
     return (size + 1) // 2
 
 
-class Setting(msgspec.Struct, frozen=True, kw_only=True):
+class RingRun(msgspec.Struct, frozen=True, kw_only=True):
     """One run."""
 
     tickets: int
@@ -74,7 +73,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
         return self.start + min(160, max(40, round(self.crashes / (self.failure * self.places))))
 
 
-class Watch:
+class _Watch:
     """What is observed in a run."""
 
     def __init__(self, crashed: Mapping[str, int]) -> None:
@@ -85,21 +84,21 @@ class Watch:
         """When a process was last in the L of an owner."""
         self.core: set[int] = set()  # looked up, never iterated
         """Rounds in which there was an owner."""
-        self.sent = Counter[str]()
-        """Messages of the ring, by kind."""
+        self.sent = 0
+        """Messages of the ring."""
         self.owned_rounds: set[tuple[str, int]] = set()  # counted, never iterated
         """Who owned a ticket in which round."""
         self.lapse: tuple[int, int] | None = None
         """Of the first owner whose lease ran out: how many of its L had crashed, and how many there were."""
 
-    def saw(self, member: Watched, before: list[str], outs: list[ports.Output], now: int) -> None:
+    def saw(self, member: _Watched, before: list[str], outs: list[ports.Output], now: int) -> None:
         for out in outs:
             if type(out) is ports.Ticket and out.change == "owner":
                 self.owned.setdefault(address_of(member.me), now)
             elif type(out) is ports.Ticket and out.reason == "lease ran out" and self.lapse is None:
                 self.lapse = sum(self.crashed.get(who, now) < now for who in before), len(before)
             elif type(out) is ports.Send and type(out.message).__module__ == RING:
-                self.sent[type(out.message).__name__] += 1
+                self.sent += 1
         if member.ring.owns_at(now):
             self.core.add(now // ROUND)
             self.owned_rounds.add((member.me, now // ROUND))
@@ -107,10 +106,10 @@ class Watch:
                 self.last[who] = now
 
 
-class Watched(Member):
-    """A member that reports to a `Watch`."""
+class _Watched(Member):
+    """A member that reports to a `_Watch`."""
 
-    watch: Watch
+    watch: _Watch
 
     def neighbours(self) -> list[str]:
         """Its predecessors L, which only the fault-tolerant ring has."""
@@ -126,13 +125,13 @@ class Watched(Member):
 
 def point(setting: Mapping[str, Any]) -> dict[str, Any]:
     """A runner: joins and successes, in total and while there was a coordinator; whether and how the core died."""
-    s = msgspec.convert(dict(setting), Setting)
+    s = msgspec.convert(dict(setting), RingRun)
     faults, wanted = schedule(s)
     crashed = {a.who: a.at for a in faults if isinstance(a, Crash)}
-    watch = Watch(crashed)
+    watch = _Watch(crashed)
 
     def make(me: MemberId, config: Config, rng: random.Random, checkpoint: bytes | None) -> Member:
-        member = Watched(me, config, rng, checkpoint)
+        member = _Watched(me, config, rng, checkpoint)
         member.watch = watch
         return member
 
@@ -160,7 +159,7 @@ def point(setting: Mapping[str, Any]) -> dict[str, Any]:
     return _summary(s, watch, wanted)
 
 
-def _summary(s: Setting, watch: Watch, wanted: Mapping[str, int]) -> dict[str, Any]:
+def _summary(s: RingRun, watch: _Watch, wanted: Mapping[str, int]) -> dict[str, Any]:
     patience = PATIENCE * ROUND
     joined = {who: watch.owned.get(who, at + patience + 1) - at <= patience for who, at in wanted.items()}
     served = {  # there was a coordinator in every round of the join
@@ -184,13 +183,12 @@ def _summary(s: Setting, watch: Watch, wanted: Mapping[str, int]) -> dict[str, A
         "by_quorum": float(watch.lapse is not None and of - lost < quorum(of)),
         "reclaim_sum": sum(took),
         "reclaims": len(took),
-        "alive_per_round": watch.sent["Alive"] / max(1, len(watch.owned_rounds)),
-        "sent_per_round": watch.sent.total() / max(1, len(watch.owned_rounds)),
+        "sent_per_round": watch.sent / max(1, len(watch.owned_rounds)),
         "founder_crashed": float("n0" in watch.crashed),
     }
 
 
-def schedule(s: Setting) -> tuple[list[Crash | Coordinate], dict[str, int]]:
+def schedule(s: RingRun) -> tuple[list[Crash | Coordinate], dict[str, int]]:
     """The crashes and the joins that follow, and the joins that count. Place 0 is the founder's."""
     rng = random.Random(f"{s.seed}/lives")
     actions: list[Crash | Coordinate] = []
@@ -216,7 +214,7 @@ STEPS = 4
 """Of the quorum model, in a round."""
 
 
-def quorums(s: Setting, reclaim: float, runs: int = 200) -> float:
+def quorums(s: RingRun, reclaim: float, runs: int = 200) -> float:
     """The share of joins that succeed in the quorum model: a crashed seat stays for `reclaim` rounds, and the core dies
     for good when fewer than k + 1 of the 2k + 1 seats before any seat live."""
     rng = random.Random(f"{s.seed}/quorums")

@@ -20,8 +20,8 @@ from whence.core.config import Config
 from whence.errors import UsageError
 from whence.lab.paper.ccc11.evaluation import VARIANTS
 from whence.lab.paper.ccc11.fig5 import NAMES
-from whence.lab.paper.ccc11.seeds import COLOURS, by_run, over_seeds
-from whence.lab.paper.frame import Context, Outcome, Row, panels
+from whence.lab.paper.frame import Row, RunOptions, Statistics, Study, by_run, over_seeds
+from whence.lab.paper.plots import COLOURS, panels
 from whence.lab.sim.meter import Meter, Metered
 from whence.lab.sim.run import run as simulate
 from whence.lab.sim.scenario import parse
@@ -43,7 +43,7 @@ USUAL = 0.05
 NEVER = 1 << 62
 
 
-class Setting(msgspec.Struct, frozen=True, kw_only=True):
+class EditingRun(msgspec.Struct, frozen=True, kw_only=True):
     """One run."""
 
     path: str
@@ -103,7 +103,7 @@ def beginning(recording: Recording, transactions: int) -> Recording:
     return Recording([todo[:n] for todo, n in zip(recording.authors, kept, strict=True)], "")
 
 
-def _table(s: Setting, authors: int, rounds: int) -> dict[str, Any]:
+def _table(s: EditingRun, authors: int, rounds: int) -> dict[str, Any]:
     """The scenario of a run."""
     order, recovery = TRIED[s.variant]
     return {
@@ -127,7 +127,7 @@ def _table(s: Setting, authors: int, rounds: int) -> dict[str, Any]:
 
 def point(setting: Mapping[str, Any]) -> dict[str, Any]:
     """A runner: replay the session once."""
-    s = msgspec.convert(dict(setting), Setting)
+    s = msgspec.convert(dict(setting), EditingRun)
     recording = beginning(session(s.path), s.transactions)
     authors = len(recording.authors)
     total = sum(map(len, recording.authors))
@@ -171,25 +171,20 @@ def point(setting: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def measure(context: Context) -> list[Row]:
+def measure(options: RunOptions) -> list[Row]:
     """The whole session (its beginning with --quick)."""
-    path = context.data or recorded()
-    transactions, members, seeds = (1500, 8, 2) if context.quick else (10**9, 12, 3)
+    path = options.data or recorded()
+    transactions, members, seeds = (1500, 8, 2) if options.quick else (10**9, 12, 3)
     settings = [
         {"path": path, "members": members, "transactions": transactions, "variant": v, "loss": loss}
         for v in TRIED
-        for loss in (QUICK if context.quick else LOSSES)
+        for loss in (QUICK if options.quick else LOSSES)
     ]
-    rows = over_seeds(context, settings, seeds, ("variant", "loss"), f"{__name__}:point")
+    rows = over_seeds(options, settings, seeds, ("variant", "loss"), f"{__name__}:point")
     return [{"session": "recorded" if path else "synthetic", **row} for row in rows]
 
 
-def outcome(rows: list[Row]) -> Outcome:
-    """What a user expects."""
-    return Outcome(rows, statistics(rows), draw(rows), "" if rows[0]["session"] == "recorded" else SYNTHETIC)
-
-
-def statistics(rows: list[Row]) -> dict[str, list[Estimate]]:
+def statistics(rows: list[Row]) -> Statistics:
     """Counts of whole runs are exact; shares of events have intervals."""
     by = {v: [row for row in rows if row["variant"] == v] for v in TRIED}
     usual = {v: [row for row in by[v] if row["loss"] <= USUAL] for v in ("R1", "R4")}
@@ -213,7 +208,12 @@ def _at(row: Row) -> str:
     return f"{LABELS[row['variant']]}, {row['loss']:.0%} loss, {row['seeds']} runs"
 
 
-SYNTHETIC = "a synthetic session; --data FILE takes a recorded one (.json or .json.gz, as examples/replay_editing.py)"
+def note(rows: list[Row]) -> str:
+    """Which session it was."""
+    synthetic = (
+        "a synthetic session; --data FILE takes a recorded one (.json or .json.gz, as examples/replay_editing.py)"
+    )
+    return "" if rows[0]["session"] == "recorded" else synthetic
 
 
 def draw(rows: list[Row]) -> Any:
@@ -238,3 +238,6 @@ def draw(rows: list[Row]) -> Any:
         one.set_xticks(range(len(losses)), [f"{100 * loss:g}" for loss in losses])
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(TRIED), fontsize=8)
     return figure
+
+
+STUDY = Study(measure, statistics, draw, note)

@@ -4,7 +4,7 @@ As in the paper: fanout 4, termination 5, full views, 20 events a message, histo
 and timeouts as long as a PrCast. The paper's machines are modelled by an uplink of `UPLINK` bytes a second, so larger
 messages take longer. A message that could not be sent within a round is given up and counts as a failed connection, as
 connections failed after a timeout in the paper. The round is tuned so that `FAILED` of all connections fail (`tuned`,
-`seeds.tuned_runs`), as in the paper.
+`tuned_runs`), as in the paper.
 """
 
 from __future__ import annotations
@@ -21,10 +21,13 @@ import msgspec
 from whence.core.config import MS, Config
 from whence.core.order.sizing import buffer_size, needed_rounds
 from whence.errors import UsageError
+from whence.lab.paper.frame import Row, RunOptions, run_all, summary, total
+from whence.lab.paper.plots import error_bars
 from whence.lab.sim.meter import Meter
 from whence.lab.sim.run import run
 from whence.lab.sim.scenario import Loaded, parse
 from whence.lab.sim.settings import to_toml
+from whence.lab.stats import Estimate, share
 
 POINT, TRACED = f"{__name__}:point", f"{__name__}:traced"
 """The names of the runners below."""
@@ -64,7 +67,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     uplink: int = 0
     """Bytes a second; 0: sizes cost nothing, and no connection fails."""
     rounds: int = 100
-    """Measured rounds."""
+    """StoredResult rounds."""
     loss: float = 0.0
     fanout: int = FANOUT
     termination: int = TERMINATION
@@ -263,3 +266,69 @@ def _failures(
         else:
             free[who] = begin + size * second / uplink
     return failures
+
+
+TRIES = 5
+"""How often a round is tuned. Each run's messages differ slightly from those the round was tuned by."""
+NEAR = 1.02
+"""A tuned round is at most this many times the shortest one."""
+
+
+def tuned_runs(options: RunOptions, settings: Sequence[Row], seeds: int, keep: Sequence[str]) -> list[Row]:
+    """Run each setting with each seed, and tune its round until at most `FAILED` of the connections of these runs fail.
+    `shortest` is the shortest such round, as a share of the tuned one."""
+    rounds = [tuned([run["curve"] for run in runs]) for runs in _traced_runs(options, settings, 1, "pilots")]
+    done: dict[int, Row] = {}
+    todo = list(range(len(settings)))
+    for number in range(TRIES):
+        wanted: list[Row] = [{**settings[i], "round_ms": rounds[i], "uplink": UPLINK} for i in todo]
+        found = _traced_runs(options, wanted, seeds, "runs" if not number else "runs with a better round")
+        again = []
+        for i, setting, runs in zip(todo, wanted, found, strict=True):
+            shortest = tuned([run["curve"] for run in runs])
+            row = summary(setting, runs, keep) | {"shortest": shortest / rounds[i]}
+            done[i] = row = min(row, done.get(i, row), key=_badness)
+            if row["failed"] > FAILED or row["shortest"] < 1 / NEAR:
+                again.append(i)
+                rounds[i] = shortest if abs(shortest / rounds[i] - 1) > 0.001 else 1.01 * rounds[i]
+        todo = again
+        if not todo:
+            break
+    return [done[i] for i in range(len(settings))]
+
+
+def _traced_runs(options: RunOptions, settings: Sequence[Row], seeds: int, what: str) -> list[list[Row]]:
+    todo = [{**s, "seed": options.seed * 1_000_003 + n} for s in settings for n in range(seeds)]
+    found = run_all(TRACED, todo, options.master, options.count(what))
+    return [found[i * seeds : (i + 1) * seeds] for i in range(len(settings))]
+
+
+def _badness(row: Row) -> tuple[float, float, float]:
+    """Of two tries the better one has few enough failures, then the shorter round."""
+    return max(FAILED, row["failed"]), -row["shortest"], row["round_ms"]
+
+
+# -- how often recovery succeeds
+
+LEAST = 10
+"""Attempts needed for a useful interval."""
+
+
+def attempts(row: Row) -> float:
+    """Events asked for, in all runs of a row; those that gossip delivered meanwhile do not count."""
+    return max(0.0, total(row, "asked") - total(row, "overtaken"))
+
+
+def success(row: Row, at: str = "", of: int = 1) -> Estimate:
+    """The success rate of recovery."""
+    return share(at, min(attempts(row), total(row, "answered")), attempts(row), of)
+
+
+def success_bars(axes: Any, rows: Sequence[Row], x: str, index: int, label: str, line: str = "-") -> None:
+    """Success rates in per cent with their intervals, for rows with `LEAST` attempts or more."""
+    rows = [row for row in rows if attempts(row) >= LEAST]
+    if rows:
+        found = [success(row) for row in rows]
+        error_bars(axes, [row[x] for row in rows], found, label, index, 100, line)
+        lowest = 100 * min(e.low for e in found) - 1
+        axes.set_ylim(max(0.0, min(90.0, lowest, axes.get_ylim()[0])), 101)

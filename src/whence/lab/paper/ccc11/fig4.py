@@ -2,6 +2,10 @@
 
 The load is 6 events a round in total. Each setting's round is tuned to a fixed rate of failed connections
 (`evaluation`), so larger messages mean longer rounds, and thereby higher latency and lower throughput.
+
+Live (`--live`): up to 125 members on loopback, many per process, beside the simulator. Loopback has no uplink limit, so
+rounds are fixed; the round that `UPLINK` would need is computed from the bytes sent, and with it latency and
+throughput.
 """
 
 from __future__ import annotations
@@ -9,42 +13,40 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 from math import log
+from statistics import fmean
 from typing import Any
 
-from whence.lab.paper.ccc11.evaluation import UPLINK
-from whence.lab.paper.ccc11.seeds import bars, by_run, fit, from_zero, tuned_runs
-from whence.lab.paper.frame import Context, Outcome, Row, panels
-from whence.lab.stats import Estimate, exact, mean, means
+from whence.lab.paper.ccc11.evaluation import FAILED, POINT, UPLINK, tuned_runs
+from whence.lab.paper.ccc11.live import Size, over_runs
+from whence.lab.paper.frame import Row, RunOptions, Statistics, Study, by_run, over_seeds
+from whence.lab.paper.plots import bars, from_zero, panels
+from whence.lab.stats import exact, mean, means, minus, quotient, rare
 
 LOAD = 6.0
 MEMBERS, QUICK = (25, 75, 125), (25, 40, 60)
 INSTANCES: tuple[tuple[str, int], ...] = (("5 updaters", 5), ("25 updaters", 25), ("all updaters", 0))
+ALL = "all updaters"
 
 
-def measure(context: Context) -> list[Row]:
+def measure(options: RunOptions) -> list[Row]:
     """Every instance with every number of members."""
-    sizes = QUICK if context.quick else MEMBERS
-    rounds, seeds = (20, 3) if context.quick else (40, 5)
+    sizes = QUICK if options.quick else MEMBERS
+    rounds, seeds = (20, 3) if options.quick else (40, 5)
     wanted: list[Row] = [
-        {"members": n, "coordinators": c or n, "load": LOAD, "rounds": rounds, **context.published()}
+        {"members": n, "coordinators": c or n, "load": LOAD, "rounds": rounds, **options.published()}
         for _, c in INSTANCES
         for n in sizes
     ]
     names = [name for name, _ in INSTANCES for _ in sizes]
-    found = tuned_runs(context, wanted, seeds, ("members", "coordinators", "round_ms"))
+    found = tuned_runs(options, wanted, seeds, ("members", "coordinators", "round_ms"))
     return [{"instance": name, **row} for name, row in zip(names, found, strict=True)]
 
 
-def outcome(rows: list[Row]) -> Outcome:
-    """What the paper says of the figure."""
-    return Outcome(rows, statistics(rows), draw(rows), note(rows))
-
-
-def statistics(rows: list[Row]) -> dict[str, list[Estimate]]:
+def statistics(rows: list[Row]) -> Statistics:
     """Each is computed from every seed's own curve, so its interval is over seeds."""
     by = {name: [row for row in rows if row["instance"] == name] for name, _ in INSTANCES}
-    found: dict[str, list[Estimate]] = {}
-    for few, name in ((5, INSTANCES[0][0]), (25, INSTANCES[1][0])):
+    found: Statistics = {}
+    for few, (name, _) in zip((5, 25), INSTANCES, strict=False):
         mine = by[name]
         latency, through, size = (curves(mine, key) for key in ("latency_ms", "throughput", "message_bytes"))
         n = [float(row["members"]) for row in mine]
@@ -52,16 +54,16 @@ def statistics(rows: list[Row]) -> dict[str, list[Estimate]]:
         found[f"growth-{few}"] = [mean(name, [log(y[-1] / y[0]) / log(n[-1] / n[0]) for y in latency])]
         found[f"throughput-{few}"] = [mean(name, [max(y) / min(y) for y in through])]
         found[f"size-{few}"] = [mean(name, [y[-1] / y[0] for y in size])]
-    mine, name = by[INSTANCES[2][0]], INSTANCES[2][0]
+    mine = by[ALL]
     n = [float(row["members"]) for row in mine]
     latency = curves(mine, "latency_ms")
-    steps = [f"{name}, {a:g} to {b:g}" for a, b in pairwise(n)]
+    steps = [f"{ALL}, {a:g} to {b:g}" for a, b in pairwise(n)]
     for key, column in (("size-all", "message_bytes"), ("throughput-all", "throughput")):
         ratios = [[b / a for a, b in pairwise(y)] for y in curves(mine, column)]
         found[key] = means(dict(zip(steps, map(list, zip(*ratios, strict=True)), strict=True)))
-    found["latency-all"] = [mean(name, [y[-1] / y[0] for y in latency])]
-    found["line-all"] = [mean(name, [fit(n, y)["r2"] for y in latency])]
-    found["line-not-log-all"] = [mean(name, [-_better(n, y) for y in latency])]
+    found["latency-all"] = [mean(ALL, [y[-1] / y[0] for y in latency])]
+    found["line-all"] = [mean(ALL, [explained(n, y) for y in latency])]
+    found["line-not-log-all"] = [mean(ALL, [-_better(n, y) for y in latency])]
     found["even"] = means({_where(row): by_run(row, "busiest") for row in rows})
     found["failed"] = [exact(_where(row), row["failed"]) for row in rows]
     found["shortest"] = [exact(_where(row), row["shortest"]) for row in rows]
@@ -73,9 +75,18 @@ def curves(rows: Sequence[Row], key: str) -> list[list[float]]:
     return [list(one) for one in zip(*(by_run(row, key) for row in rows), strict=True)]
 
 
+def explained(xs: Sequence[float], ys: Sequence[float]) -> float:
+    """r2: the share of the variance that the best line explains."""
+    mx, my = fmean(xs), fmean(ys)
+    b = sum((x - mx) * (y - my) for x, y in zip(xs, ys, strict=True)) / sum((x - mx) ** 2 for x in xs)
+    left = sum((y - my - b * (x - mx)) ** 2 for x, y in zip(xs, ys, strict=True))
+    total = sum((y - my) ** 2 for y in ys)
+    return 1 - left / total if total else 1.0
+
+
 def _better(n: Sequence[float], y: Sequence[float]) -> float:
     """By how much a logarithm explains more than a line."""
-    return fit(n, y, logarithmic=True)["r2"] - fit(n, y)["r2"]
+    return explained([log(x) for x in n], y) - explained(n, y)
 
 
 def _where(row: Row) -> str:
@@ -107,3 +118,101 @@ def draw(rows: list[Row]) -> Any:
     from_zero(*axes)
     axes[0].legend(fontsize=8)
     return figure
+
+
+STUDY = Study(measure, statistics, draw, note)
+
+# -- on sockets
+
+WHERE = ("live", "simulated")
+SIZES = {25: 10, 125: 5}
+"""Members -> runs. Small clusters differ more from run to run."""
+
+
+def measure_live(options: RunOptions) -> list[Row]:
+    """The same settings on sockets and simulated, each with several runs."""
+    sizes, rounds, round_ms = ({5: 2, 10: 2}, 12, 250.0) if options.quick else (SIZES, 15, 2000.0)
+    few = ((2, 5) if options.quick else (5, 25)) + (0,)
+    wanted = [(f"{c} updaters" if c else ALL, n, c or n) for c in few for n in sizes]
+    found: dict[tuple[str, int, int], Row] = {}
+    for n, c in dict.fromkeys((n, c) for _, n, c in wanted):
+        size = Size(members=n, processes=min(n, 5), coordinators=c, rounds=rounds, round_ms=round_ms)
+        [found["live", n, c]] = over_runs(options, size, [LOAD], ["R1"], sizes[n])
+        setting = {"load": LOAD, "rounds": rounds, "round_ms": round_ms, "loss": FAILED, "members": n}
+        keep = ("members", "coordinators", "round_ms")
+        [found["simulated", n, c]] = over_seeds(options, [{**setting, "coordinators": c}], sizes[n], keep, POINT)
+    return [
+        _at_uplink({"instance": name, "where": where, "rounds": rounds, **found[where, n, c]})
+        for where in WHERE
+        for name, n, c in wanted
+    ]
+
+
+def _at_uplink(row: Row) -> Row:
+    """Latency and throughput if a round lasts as long as the uplink needs for its bytes."""
+    for run in (row, *row["runs"]):
+        second = run["bytes_a_round"] / UPLINK
+        run["latency_at_uplink_ms"] = run["latency_rounds"] * second * 1e3
+        events = run["pairs"] * (1 - run["lost"]) / (row["members"] - 1)
+        run["throughput_at_uplink"] = events / row["rounds"] / second
+    return row
+
+
+def statistics_live(rows: list[Row]) -> Statistics:
+    """Growth from the fewest members to the most, with all publishing against a few; and live by simulated."""
+    instances = list(dict.fromkeys(row["instance"] for row in rows))
+    by = {(w, i): [r for r in rows if r["where"] == w and r["instance"] == i] for w in WHERE for i in instances}
+    found: Statistics = {}
+    columns = {"live-size": "bytes_a_round", "live-latency": "latency_at_uplink_ms"}
+    for key, column in (columns | {"live-throughput": "throughput_at_uplink"}).items():
+        grown = {
+            at: quotient("", by_run(mine[-1], column), by_run(mine[0], column), len(by)) for at, mine in by.items()
+        }
+        found[key] = [minus(f"{w}, less {i}", grown[w, ALL], grown[w, i]) for w in WHERE for i in instances if i != ALL]
+    pairs = [(a, b) for i in instances for a, b in zip(by["live", i], by["simulated", i], strict=True)]
+    found["live-rounds"] = [
+        quotient(
+            f"{a['instance']}, {a['members']:g} members",
+            by_run(a, "latency_rounds"),
+            by_run(b, "latency_rounds"),
+            len(pairs),
+        )
+        for a, b in pairs
+    ]
+    found["live-lost"] = [
+        rare(
+            f"{r['where']}, {r['instance']}, {r['members']:g}", by_run(r, "lost_ordered"), by_run(r, "pairs"), len(rows)
+        )
+        for r in rows
+    ]
+    return found
+
+
+def draw_live(rows: list[Row]) -> Any:
+    """Latency in rounds, bytes sent, and latency and throughput over an uplink."""
+    figure, axes = panels(
+        f"CCC11 Figure 4 live: 6 events a round, members on loopback (lines), and simulated (dotted); "
+        f"{min(row['seeds'] for row in rows)} runs or more",
+        ("members", "latency of an event (rounds, mean)"),
+        ("members", "sent by a member (bytes a round)"),
+        ("members", "latency over a 10 Mbit/s uplink (ms, mean)"),
+        ("members", "throughput over it (events/s at each member)"),
+    )
+    columns = ("latency_rounds", "bytes_a_round", "latency_at_uplink_ms", "throughput_at_uplink")
+    for i, name in enumerate(dict.fromkeys(row["instance"] for row in rows)):
+        for where, line in zip(WHERE, ("-", ":"), strict=True):
+            mine = [row for row in rows if row["instance"] == name and row["where"] == where]
+            for one, key in zip(axes, columns, strict=True):
+                bars(one, mine, "members", key, i, f"{name}, {where}", 1.0, line)
+    from_zero(*axes)
+    axes[0].legend(fontsize=8)
+    return figure
+
+
+LIVE = Study(
+    measure_live,
+    statistics_live,
+    draw_live,
+    "Live messages are larger: member ids contain an address, packets are encrypted, and the ring's polls are "
+    "included. Rounds begin when a process is scheduled, and the network takes microseconds.",
+)

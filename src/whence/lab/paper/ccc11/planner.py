@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from whence.lab.paper.ccc11.predict import Check, check, questions
-from whence.lab.paper.ccc11.seeds import COLOURS
-from whence.lab.paper.frame import Context, Outcome, Row, panels
+from whence.lab.paper.frame import Row, RunOptions, Statistics, Study
+from whence.lab.paper.plots import COLOURS, panels
 from whence.lab.plan import ABSOLUTE, ERRORS
 from whence.lab.stats import Estimate
 
@@ -18,18 +18,13 @@ SHOWN = {
 }
 
 
-def measure(context: Context) -> list[Row]:
+def measure(options: RunOptions) -> list[Row]:
     """20 settings (4 with --quick), each simulated with several seeds."""
-    count, seeds, events = (4, 2, 80) if context.quick else (20, 4, 200)
-    progress = context.count("runs")
+    count, seeds, events = (4, 2, 80) if options.quick else (20, 4, 200)
+    progress = options.count("runs")
     return [
-        _row(c) for c in check(questions(count, context.seed), seeds, events, context.master, progress, context.seed)
+        _row(c) for c in check(questions(count, options.seed), seeds, events, options.master, progress, options.seed)
     ]
-
-
-def outcome(rows: list[Row]) -> Outcome:
-    """Each prediction at each setting."""
-    return Outcome(rows, statistics(rows), draw(rows))
 
 
 def _row(one: Check) -> Row:
@@ -41,7 +36,7 @@ def _row(one: Check) -> Row:
     return row
 
 
-def statistics(rows: list[Row]) -> dict[str, list[Estimate]]:
+def statistics(rows: list[Row]) -> Statistics:
     """Where the measurement lies in the band that the planner states: -1 and 1 are its ends."""
     return {name: [_within(name, row) for row in rows] for name in ERRORS}
 
@@ -54,7 +49,7 @@ def _within(name: str, row: Row) -> Estimate:
 
 
 def draw(rows: list[Row]) -> Any:
-    """Measured against predicted; the band is the stated error."""
+    """StoredResult against predicted; the band is the stated error."""
     names = [(f"predicted: {name}", "measured") for name in SHOWN.values()]
     figure, axes = panels(
         f"whence plan at {len(rows)} random settings (band: stated error, from 20 members on)", *names
@@ -75,3 +70,6 @@ def draw(rows: list[Row]) -> Any:
             one.set_xscale("log")
             one.set_yscale("log")
     return figure
+
+
+STUDY = Study(measure, statistics, draw)

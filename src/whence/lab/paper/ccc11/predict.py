@@ -12,7 +12,7 @@ import msgspec
 from whence.core.config import MS
 from whence.errors import UsageError
 from whence.lab import plan as planner
-from whence.lab.paper.points import Progress, run_all
+from whence.lab.paper.frame import Progress, run_all
 from whence.lab.plan import ABSOLUTE, ERRORS, Plan, Question
 from whence.lab.sim.meter import Frames, Interval, Meter, interval, wilson
 from whence.lab.sim.run import run

@@ -25,7 +25,7 @@ def succeeding(tickets: int, i: int, j: int) -> list[int]:
     return [(i - step) % tickets for step in range((i - j) % tickets or tickets)]
 
 
-class Step(NamedTuple):
+class RingStep(NamedTuple):
     """What happened, for the picture."""
 
     at: float
@@ -101,7 +101,7 @@ def basic_counterexample() -> tuple[Basic, list[str]]:
 # -- Algorithms 2 to 4
 
 
-class Process:
+class _Variables:
     """The variables of Algorithm 2."""
 
     def __init__(self, name: str, phase: float) -> None:
@@ -124,9 +124,9 @@ class Tolerant:
     def __init__(self, tickets: int, k: int, grace: int) -> None:
         self.tickets, self.k, self.grace = tickets, k, grace
         self.now = 0.0
-        self.processes: dict[str, Process] = {}
+        self.processes: dict[str, _Variables] = {}
         self.cut: set[tuple[str, str]] = set()  # looked up, never iterated
-        self.steps: list[Step] = []
+        self.steps: list[RingStep] = []
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
 
@@ -134,7 +134,7 @@ class Tolerant:
         """A ring that has stood for a while: name -> (ticket, phase of its rounds), in the order of successors."""
         names, window = list(owners), 2 * self.k + 1
         for i, (name, (ticket, phase)) in enumerate(owners.items()):
-            p = self.processes[name] = Process(name, phase)
+            p = self.processes[name] = _Variables(name, phase)
             p.ticket, p.cview = ticket, {t: who for who, (t, _) in owners.items()}
             p.succ = names[(i + 1) % len(names)]
             p.L = [names[(i - d) % len(names)] for d in range(1, min(window, len(names) - 1) + 1)]
@@ -167,14 +167,14 @@ class Tolerant:
         self, a: str, b: str, what: str, act: Callable[[], None], status: Callable[[bool], None] | None = None
     ) -> None:
         there, back = (a, b) not in self.cut, (b, a) not in self.cut
-        self.steps.append(Step(self.now, "send", a, b, what, self.now + DELAY if there else -1))
+        self.steps.append(RingStep(self.now, "send", a, b, what, self.now + DELAY if there else -1))
         if there:
             self.at(self.now + DELAY, lambda _: act(), b)
         if status is not None:
             ok = there and back and self.processes[b].ticket is not None
             self.at(self.now + (2 * DELAY if ok else DELTA), lambda _: status(ok), a)
 
-    def _prcast(self, a: str, act: Callable[[Process], None]) -> None:
+    def _prcast(self, a: str, act: Callable[[_Variables], None]) -> None:
         for name in self.processes:
             if name != a:
                 self.at(self.now + PRCAST, lambda to: act(self.processes[to]), name)
@@ -202,7 +202,7 @@ class Tolerant:
     def _alive(self, a: str, b: str) -> None:
         self._send(a, b, "ALIVE", lambda: self.processes[b].alive.update({a: None}))
 
-    def _update(self, p: Process) -> None:
+    def _update(self, p: _Variables) -> None:
         if p.succ == p.name:
             return
         proposed, succ = [p.name, *p.L[: 2 * self.k]], p.succ
@@ -218,25 +218,25 @@ class Tolerant:
 
         self._send(p.name, succ, "UPDATE", arrive, status)
 
-    def following(self, p: Process) -> list[str]:
+    def following(self, p: _Variables) -> list[str]:
         """The others by Cview, closest successor first."""
         assert p.ticket is not None
         mine = p.ticket
         known = sorted(((mine - t) % self.tickets, who) for t, who in p.cview.items() if t != mine)
         return [who for _, who in known if who != p.name]
 
-    def _out(self, p: Process, why: str) -> None:
-        self.steps.append(Step(self.now, "out", p.name, "", why, -1))
+    def _out(self, p: _Variables, why: str) -> None:
+        self.steps.append(RingStep(self.now, "out", p.name, "", why, -1))
         p.ticket = None
 
     def _owns(self, name: str) -> None:
-        self.steps.append(Step(self.now, "own", name, "", str(self.processes[name].ticket), -1))
+        self.steps.append(RingStep(self.now, "own", name, "", str(self.processes[name].ticket), -1))
 
     # -- Algorithm 3
 
     def cjoin(self, name: str, parent: str, ticket: int) -> None:
         """A new process asks a coordinator, which selects this ticket of its set."""
-        self.processes[name] = Process(name, 0.0)
+        self.processes[name] = _Variables(name, 0.0)
         self._send(name, parent, "CJOIN", lambda: self._serve(parent, name, ticket))
 
     def _serve(self, parent: str, name: str, ticket: int) -> None:
@@ -265,19 +265,19 @@ class Tolerant:
 
         self._send(parent, name, "ACKCJOIN", arrive, status)
 
-    def _heard(self, p: Process, ticket: int, owner: str) -> None:
+    def _heard(self, p: _Variables, ticket: int, owner: str) -> None:
         if self.now >= p.blocked.get(ticket, 0.0):
             p.cview[ticket] = owner
 
     # -- Algorithm 4
 
-    def _exclude(self, p: Process) -> None:
+    def _exclude(self, p: _Variables) -> None:
         """The successor is weakly detected as faulty: ask the next one for its L, then the processes in both lists."""
         later = self.following(p)
         after = later[later.index(p.succ) + 1 :]
         assert p.ticket is not None and after
         q, mine = after[0], p.ticket
-        self.steps.append(Step(self.now, "exclude", p.name, p.succ, "", -1))
+        self.steps.append(RingStep(self.now, "exclude", p.name, p.succ, "", -1))
 
         def answer() -> None:
             q_list = list(self.processes[q].L)

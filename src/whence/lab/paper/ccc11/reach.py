@@ -10,35 +10,30 @@ from __future__ import annotations
 from typing import Any
 
 from whence.core.cast.sizing import PrCast, choose
-from whence.lab.paper.ccc11.evaluation import FANOUT, TERMINATION
-from whence.lab.paper.ccc11.seeds import COLOURS, by_run, over_seeds, total
-from whence.lab.paper.frame import Context, Outcome, Row, around, error_bars, panels
-from whence.lab.stats import Estimate, mean, share
+from whence.lab.paper.ccc11.evaluation import FANOUT, POINT, TERMINATION
+from whence.lab.paper.frame import Row, RunOptions, Statistics, Study, by_run, over_seeds, total
+from whence.lab.paper.plots import COLOURS, error_bars, panels
+from whence.lab.stats import Estimate, exact, mean, share
 
 MEMBERS, QUICK = (25, 60, 125, 250), (25, 250)
 TARGET = 0.99
 
 
-def measure(context: Context) -> list[Row]:
+def measure(options: RunOptions) -> list[Row]:
     """Every size in step and out of step with 4 and 5; 250 also with the sizes for the target."""
-    rounds, seeds = (20, 2) if context.quick else (100, 3)
+    rounds, seeds = (20, 2) if options.quick else (100, 3)
     sized = choose(MEMBERS[-1], 0.0, TARGET)
     wanted: list[Row] = [
         {"members": n, "in_step": step, "fanout": FANOUT, "termination": TERMINATION}
-        for n in (QUICK if context.quick else MEMBERS)
+        for n in (QUICK if options.quick else MEMBERS)
         for step in (True, False)
     ]
     wanted.append({"members": MEMBERS[-1], "in_step": False, "fanout": sized.fanout, "termination": sized.termination})
     settings = [{**w, "coordinators": 1, "load": 1.0, "rounds": rounds, "variant": "gossip"} for w in wanted]
-    return over_seeds(context, settings, seeds, ("members", "in_step", "fanout", "termination"))
+    return over_seeds(options, settings, seeds, ("members", "in_step", "fanout", "termination"), POINT)
 
 
-def outcome(rows: list[Row]) -> Outcome:
-    """How many events reach all, and how many members an event reaches."""
-    return Outcome(rows, statistics(rows), draw(rows))
-
-
-def statistics(rows: list[Row]) -> dict[str, list[Estimate]]:
+def statistics(rows: list[Row]) -> Statistics:
     """Events are independent enough at one a round; members reached by one event are not, so runs are compared."""
     large = [row for row in rows if row["members"] == MEMBERS[-1]]
     printed = [row for row in large if _printed(row)]
@@ -64,7 +59,7 @@ def _reached(row: Row, of: int) -> Estimate:
 
 
 def draw(rows: list[Row]) -> Any:
-    """Measured against the model of `cast.sizing`."""
+    """StoredResult against the model of `cast.sizing`."""
     figure, axes = panels(
         "CCC11: fanout 4, 5 hops, nothing lost",
         ("members", "events that reach all of them (%)"),
@@ -74,12 +69,14 @@ def draw(rows: list[Row]) -> Any:
         name = "in step" if step else "out of step"
         mine = [row for row in rows if _printed(row) and row["in_step"] == step]
         x = [row["members"] for row in mine]
-        found = [_reached(row, 1) for row in mine]
-        error_bars(axes[0], x, [100 * p.value for p in found], around(found, 100), "o-", COLOURS[i], name)
-        error_bars(axes[1], x, [100 * (1 - row["gossip_missed"]) for row in mine], None, "o-", COLOURS[i], name)
+        error_bars(axes[0], x, [_reached(row, 1) for row in mine], name, i, 100)
+        error_bars(axes[1], x, [exact("", 1 - row["gossip_missed"]) for row in mine], name, i, 100)
         models = [PrCast(n, FANOUT, TERMINATION, 0.0, "rounds", step) for n in x]
         for one, y in ((axes[0], [m.reach() for m in models]), (axes[1], [m.coverage()[-1] for m in models])):
             one.plot(x, [100 * v for v in y], "--", color=COLOURS[i], linewidth=1, label=f"{name}, model")
     axes[0].set_ylim(0, 103)
     axes[0].legend(fontsize=8)
     return figure
+
+
+STUDY = Study(measure, statistics, draw)

@@ -13,10 +13,11 @@ from __future__ import annotations
 from itertools import combinations
 from typing import Any
 
-from whence.lab.paper.ccc11.published import ROUND, Step, Tolerant, basic_counterexample, succeeding
-from whence.lab.paper.ccc11.ring_run import Rings, random_basic
-from whence.lab.paper.frame import BEHIND, Context, Outcome, Row, panels
-from whence.lab.stats import Estimate, exact
+from whence.lab.paper.ccc11.published import ROUND, RingStep, Tolerant, basic_counterexample, succeeding
+from whence.lab.paper.ccc11.ring_run import RingDriver, random_basic
+from whence.lab.paper.frame import Row, RunOptions, Statistics, Study
+from whence.lab.paper.plots import BEHIND, panels
+from whence.lab.stats import exact
 
 TICKETS = 16
 OWNERS = {"b": (0, 0.45), "a": (13, 0.6), "p": (8, 0.3), "z": (6, 0.25), "q": (3, 0.75)}
@@ -28,10 +29,10 @@ CUT = ("z", "p")
 END = 8.0
 
 
-def measure(context: Context) -> list[Row]:
+def measure(options: RunOptions) -> list[Row]:
     """Both runs step by step, the basic protocol, and its random schedules."""
     published = as_published()
-    ours, wrong = under_our_rules(context.seed)
+    ours, wrong = under_our_rules(options.seed)
     rows: list[Row] = [{"run": "published", **step._asdict()} for step in published.steps]
     rows += [{"run": "ours", **step._asdict()} for step in ours]
     rows += [{"run": "ours, violations", "at": END, "kind": "violation", "what": text} for text in wrong]
@@ -41,13 +42,13 @@ def measure(context: Context) -> list[Row]:
         {"run": "basic", "at": 9.0, "kind": "conflict", "who": ", ".join(who), "what": str(ticket)}
         for ticket, who in ring.conflicts().items()
     ]
-    seeds = 10 if context.quick else 60
-    found, done = random_basic(range(context.seed * 1000, context.seed * 1000 + seeds))
+    seeds = 10 if options.quick else 60
+    found, done = random_basic(range(options.seed * 1000, options.seed * 1000 + seeds))
     rows += [{"run": "basic, ours", "at": float(done), "kind": "violation", "what": text} for text in found]
     rows.append({"run": "basic, ours", "at": float(done), "kind": "steps", "what": f"{seeds} seeds, {done} steps"})
     rows += [{"run": "lemma 4.1", "at": float(n), "kind": "cases", "what": str(bad)} for n, bad in lemma_4_1(10)]
     rows += [{"run": "lemma 4.3", "at": 0.0, "kind": "out", "who": who} for who in newcomer(0)]
-    lost, excluded = quiet_join(context.seed)
+    lost, excluded = quiet_join(options.seed)
     rows.append({"run": "lemma 4.3, ours", "at": 0.0, "kind": "counts", "what": str(lost + excluded)})
     return rows
 
@@ -75,9 +76,9 @@ def newcomer(grace: int) -> list[str]:
     return [step.who for step in ring.steps if step.kind == "out"]
 
 
-def under_our_rules(seed: int) -> tuple[list[Step], list[str]]:
+def under_our_rules(seed: int) -> tuple[list[RingStep], list[str]]:
     """The same owners, the same cut link, the same joins at the same times."""
-    rings = Rings(TICKETS, seed)
+    rings = RingDriver(TICKETS, seed)
     rings.settle({name: ticket for name, (ticket, _) in OWNERS.items()})
     begin = rings.now
     rings.watch(begin)
@@ -92,7 +93,7 @@ def under_our_rules(seed: int) -> tuple[list[Step], list[str]]:
 
 def quiet_join(seed: int) -> tuple[int, int]:
     """One join without failures under our rules: tickets lost, exclusions."""
-    rings = Rings(TICKETS, seed)
+    rings = RingDriver(TICKETS, seed)
     rings.settle({name: ticket for name, (ticket, _) in OWNERS.items()})
     rings.watch(rings.now)
     rings.ask("c", "a", 11)
@@ -139,12 +140,7 @@ def most_owners(rows: list[Row], run: str) -> tuple[int, float, int]:
     return best
 
 
-def outcome(rows: list[Row]) -> Outcome:
-    """The counterexample, and the same under our rules."""
-    return Outcome(rows, statistics(rows), draw(rows), NOTE)
-
-
-def statistics(rows: list[Row]) -> dict[str, list[Estimate]]:
+def statistics(rows: list[Row]) -> Statistics:
     """Exact: these are single runs that refute, and checks of every step."""
     owners, overlap, ticket = most_owners(rows, "published")
     mine, _, _ = most_owners(rows, "ours")
@@ -239,3 +235,6 @@ def _lanes(axes: Any, rows: list[Row], run: str) -> None:
     axes.set_yticks(list(level.values()), list(level))
     axes.set_xlim(0, END)
     axes.set_ylim(-len(LANES) + 0.4, 0.9)
+
+
+STUDY = Study(measure, statistics, draw, NOTE)

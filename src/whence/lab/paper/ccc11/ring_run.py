@@ -12,15 +12,15 @@ from whence.core.ring import Ring, RingConfig, State
 from whence.core.ring.interface import Announce, BecameOwner, Excluded, Lost, Released, RingOutput
 from whence.core.ring.tolerant import TolerantRing
 from whence.lab.paper.ccc11.basic import BasicRing
-from whence.lab.paper.ccc11.published import DELAY, DELTA, PRCAST, ROUND, Step
+from whence.lab.paper.ccc11.published import DELAY, DELTA, PRCAST, ROUND, RingStep
 from whence.lab.sim.invariants import violations
 
 NS = 1_000_000
 """Nanoseconds in a round."""
 
 
-class Rings:
-    """Rings, links and time; the invariants are checked after every step (`violations`)."""
+class RingDriver:
+    """RingDriver, links and time; the invariants are checked after every step (`violations`)."""
 
     def __init__(self, tickets: int, seed: int, make: type[Any] = TolerantRing, slow: bool = False) -> None:
         self.config = RingConfig(tickets=tickets, k=1, round_ns=NS, delta_ns=int(DELTA / ROUND * NS), drift=0.0)
@@ -31,7 +31,7 @@ class Rings:
         self.now = 0.0
         self.rings: dict[MemberId, Any] = {}
         self.cut: set[tuple[str, str]] = set()  # looked up, never iterated
-        self.steps: list[Step] = []
+        self.steps: list[RingStep] = []
         self.violations: list[str] = []
         self.count = 0
         """Steps done."""
@@ -70,7 +70,7 @@ class Rings:
         """Record steps from here on, in rounds since."""
         self._from = begin
         self.steps = [
-            Step(0.0, "own", address_of(m), "", str(r.ticket), -1)
+            RingStep(0.0, "own", address_of(m), "", str(r.ticket), -1)
             for m, r in self.rings.items()
             if r.state is State.OWNER
         ]
@@ -132,7 +132,7 @@ class Rings:
         if self._from is not None:
             since = arrives - self._from if arrives >= 0 else -1.0
             self.steps.append(
-                Step(self.now - self._from, kind, address_of(who), address_of(to) if to else "", what, since)
+                RingStep(self.now - self._from, kind, address_of(who), address_of(to) if to else "", what, since)
             )
 
 
@@ -141,7 +141,7 @@ def random_basic(seeds: Iterable[int]) -> tuple[list[str], int]:
     found: list[str] = []
     steps = 0
     for seed in seeds:
-        rings = Rings(8, seed, BasicRing, slow=True)
+        rings = RingDriver(8, seed, BasicRing, slow=True)
         rng = random.Random(f"{seed}/walk")
         names = [rings.add(f"m{i}") for i in range(6)]
         rings.act(names[0], lambda ring, now: ring.found(now, 1))

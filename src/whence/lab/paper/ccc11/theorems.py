@@ -11,9 +11,9 @@ from math import e, exp, lgamma, log, log1p
 from typing import Any
 
 from whence.core.order.sizing import buffer_probability, buffer_size, recovery_fanout, reply_probability
-from whence.lab.paper.ccc11.evaluation import TERMINATION
-from whence.lab.paper.ccc11.seeds import by_run, over_seeds, success, success_bars, total
-from whence.lab.paper.frame import Context, Outcome, Row, panels
+from whence.lab.paper.ccc11.evaluation import POINT, TERMINATION, attempts, success, success_bars
+from whence.lab.paper.frame import Row, RunOptions, Statistics, Study, by_run, over_seeds, total
+from whence.lab.paper.plots import panels
 from whence.lab.plan import unanswered
 from whence.lab.stats import Estimate, difference, exact, minus, ratio
 
@@ -31,14 +31,14 @@ def asked(members: int) -> tuple[int, ...]:
     return tuple(sorted({1, 2, 3, 4, 6, recovery_fanout(members, FAILURE)}))
 
 
-def measure(context: Context) -> list[Row]:
+def measure(options: RunOptions) -> list[Row]:
     """Runs with loss; the exact sums need none."""
-    members, rounds, seeds = (20, 40, 3) if context.quick else (40, 50, 4)
+    members, rounds, seeds = (20, 40, 3) if options.quick else (40, 50, 4)
     # With a fanout of 2 gossip misses many events, so there is something to recover.
     base: Row = {"members": members, "coordinators": 5, "load": LOAD, "loss": LOSS, "rounds": rounds, "fanout": 2}
     keep = ("part", "variant", "buffer", "k", "once", "aging", "crashed", "members")
     plain: Row = {"variant": "R1", "buffer": 2.0, "k": 4, "once": False, "aging": False, "crashed": 0.0}
-    buffers = BUFFERS[::2] if context.quick else BUFFERS
+    buffers = BUFFERS[::2] if options.quick else BUFFERS
     wanted: list[Row] = [{**base, **plain, "part": "buffer", "buffer": b} for b in buffers]
     wanted += [{**base, **plain, "part": "aging", "buffer": SMALL, "aging": aging} for aging in (False, True)]
     wanted += [
@@ -49,13 +49,8 @@ def measure(context: Context) -> list[Row]:
     wanted += [{**base, **plain, "part": "requests", "variant": v, "once": True} for v in ("R1", "R4")]
     wanted += [{**base, **plain, "part": "calm", "variant": "R4", "loss": 0.0, "fanout": 4, "history": 1024}]
     runs = [{k: v for k, v in setting.items() if k != "part"} for setting in wanted]
-    found = over_seeds(context, runs, seeds, keep[1:])
+    found = over_seeds(options, runs, seeds, keep[1:], POINT)
     return [{"part": setting["part"], **row} for setting, row in zip(wanted, found, strict=True)]
-
-
-def outcome(rows: list[Row]) -> Outcome:
-    """The claims about both theorems and lemmas."""
-    return Outcome(rows, statistics(rows), draw(rows))
 
 
 # -- the models
@@ -99,7 +94,7 @@ def predicted(rows: list[Row]) -> dict[int, float]:
 # -- what the claims are judged by
 
 
-def statistics(rows: list[Row]) -> dict[str, list[Estimate]]:
+def statistics(rows: list[Row]) -> Statistics:
     """The points of every claim."""
     part = {name: [row for row in rows if row["part"] == name] for name in dict.fromkeys(r["part"] for r in rows)}
     sized, calm = part["buffer"], part["calm"][0]
@@ -134,7 +129,7 @@ def statistics(rows: list[Row]) -> dict[str, list[Estimate]]:
 
 
 def _tried(row: Row) -> str:
-    return f"{total(row, 'asked') - total(row, 'overtaken'):.0f} attempts"
+    return f"{attempts(row):.0f} attempts"
 
 
 def _rates(row: Row) -> list[float]:
@@ -178,3 +173,6 @@ def draw(rows: list[Row]) -> Any:
         one.legend(fontsize=8, loc="lower right")
     axes[2].set_xticks(list(formula))
     return figure
+
+
+STUDY = Study(measure, statistics, draw)

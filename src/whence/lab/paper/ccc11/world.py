@@ -8,23 +8,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from whence.lab.paper.ccc11.evaluation import VARIANTS
+from whence.lab.paper.ccc11.evaluation import POINT, VARIANTS
 from whence.lab.paper.ccc11.fig5 import NAMES
-from whence.lab.paper.ccc11.seeds import bars, by_run, over_seeds
-from whence.lab.paper.frame import Context, Outcome, Row, panels
-from whence.lab.stats import Estimate, difference, rare, ratio
+from whence.lab.paper.frame import Row, RunOptions, Statistics, Study, by_run, over_seeds
+from whence.lab.paper.plots import bars, losses, panels
+from whence.lab.stats import difference, rare, ratio
 
 LOADS, QUICK = (2.0, 4.0, 8.0, 12.0), (2.0, 8.0)
 COORDINATORS = 10
 LOSS = 0.01
 
 
-def measure(context: Context) -> list[Row]:
+def measure(options: RunOptions) -> list[Row]:
     """40 cities (20 with --quick), evenly picked from the matrix."""
-    members, rounds, seeds = (20, 24, 3) if context.quick else (40, 80, 6)
-    members = min(members, len(context.latencies))
-    picked = [i * len(context.latencies) // members for i in range(members)]
-    matrix = [[float(context.latencies[a][b]) for b in picked] for a in picked]
+    members, rounds, seeds = (20, 24, 3) if options.quick else (40, 80, 6)
+    members = min(members, len(options.latencies))
+    picked = [i * len(options.latencies) // members for i in range(members)]
+    matrix = [[float(options.latencies[a][b]) for b in picked] for a in picked]
     slowest = max(max(row) for row in matrix)
     base: Row = {
         "members": members,
@@ -33,19 +33,13 @@ def measure(context: Context) -> list[Row]:
         "loss": LOSS,
         "round_ms": round(slowest),
         "latencies": matrix,
-        **context.published(),
+        **options.published(),
     }
-    settings = [{**base, "variant": v, "load": load} for v in VARIANTS for load in (QUICK if context.quick else LOADS)]
-    return over_seeds(context, settings, seeds, ("variant", "load", "round_ms", "members"))
+    settings = [{**base, "variant": v, "load": load} for v in VARIANTS for load in (QUICK if options.quick else LOADS)]
+    return over_seeds(options, settings, seeds, ("variant", "load", "round_ms", "members"), POINT)
 
 
-def outcome(rows: list[Row]) -> Outcome:
-    """Figure 5's claims, with recorded latencies."""
-    note = f"{rows[0]['members']} cities, round {rows[0]['round_ms']:g} ms, the slowest round trip"
-    return Outcome(rows, statistics(rows), draw(rows, rows[0]["members"]), note)
-
-
-def statistics(rows: list[Row]) -> dict[str, list[Estimate]]:
+def statistics(rows: list[Row]) -> Statistics:
     """Paired by seed."""
     by = {v: sorted((r for r in rows if r["variant"] == v), key=lambda r: float(r["load"])) for v in VARIANTS}
     pairs = list(zip(by["causal"], by["gossip"], strict=True))
@@ -74,10 +68,15 @@ def _at(row: Row) -> str:
     return f"{row['load']:g} events a round"
 
 
-def draw(rows: list[Row], members: int) -> Any:
+def note(rows: list[Row]) -> str:
+    """Remarks for the reader."""
+    return f"{rows[0]['members']} cities, round {rows[0]['round_ms']:g} ms, the slowest round trip"
+
+
+def draw(rows: list[Row]) -> Any:
     """Latency and loss."""
     figure, axes = panels(
-        f"CCC11's variants between {members} cities (recorded latencies, {LOSS:.0%} loss)",
+        f"CCC11's variants between {rows[0]['members']} cities (recorded latencies, {LOSS:.0%} loss)",
         ("events a round", "latency of an event (ms, mean)"),
         ("events a round", "lost (ordered) events (%)"),
     )
@@ -86,7 +85,9 @@ def draw(rows: list[Row], members: int) -> Any:
         bars(axes[0], mine, "load", "latency_ms", i, name)
         bars(axes[1], mine, "load", "lost_ordered", i, name, 100)
     axes[0].set_ylim(0, 1.1 * max(row["latency_ms"] for row in rows))
-    axes[1].set_yscale("symlog", linthresh=0.01)
-    axes[1].set_ylim(bottom=0)
+    losses(axes[1])
     axes[0].legend(fontsize=8)
     return figure
+
+
+STUDY = Study(measure, statistics, draw, note)

@@ -15,7 +15,7 @@ STORED = "results.json"
 """In `whence.lab.paper`: the results that the page was made from."""
 
 
-class Measured(msgspec.Struct, kw_only=True):
+class StoredResult(msgspec.Struct, kw_only=True):
     """What one experiment found."""
 
     quick: bool
@@ -26,7 +26,7 @@ class Measured(msgspec.Struct, kw_only=True):
 class Results(msgspec.Struct):
     """What all experiments found."""
 
-    experiments: dict[str, Measured] = {}
+    experiments: dict[str, StoredResult] = {}
     """By what to type after `whence paper`."""
 
     def statistics(self, experiment: str) -> Statistics:

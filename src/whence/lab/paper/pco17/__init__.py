@@ -3,35 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from whence.lab.paper.frame import Row, curve, panels, theory
-from whence.lab.stats import Estimate, exact, quotient, ratio
+from whence.lab.paper.frame import Row
+from whence.lab.paper.plots import error_bars
+from whence.lab.stats import Estimate, exact, mean, quotient, ratio
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e")
 BOUND = r"bound $P_{nc}\,(1-(1-1/R)^{KX})^K$"
 SHARE = "share of deliveries before their past"
 PAPER = {"processes": 1000, "entries": 100, "keys": 4, "rate": 200.0, "sample": False}
 """The setting of PCO17 section 5.4.3; X = 20 messages in flight."""
 
 
-def plot(title: str, label: str, rows: Sequence[Row], x: str, scale: str = "log", mark: Any = None) -> Figure:
-    """The measured error rate between the paper's two estimates, and the bound. `mark`: a vertical line at (x,
-    label)."""
-    figure, [axes] = panels(title, (label, SHARE))
-    band(axes, rows, x, COLOURS[0])
-    curve(axes, rows, x, "measured (exact)", COLOURS[0])
-    theory(axes, rows, x, BOUND, "black")
-    if mark:
-        axes.axvline(mark[0], color="grey", linestyle=":", linewidth=1.2, label=mark[1])
-    axes.set_yscale(scale)
-    if scale == "linear":
-        axes.set_ylim(bottom=0)
-    axes.legend(fontsize=8)
-    return figure
+def curve(axes: Any, rows: Sequence[Row], x: str, label: str, index: int, bound: str = "") -> None:
+    """StoredResult error rates with their 95 % intervals, and the paper's bound with the measured P_nc."""
+    seen = [row for row in rows if row["exact_rate"] > 0]  # a logarithmic axis has no zero
+    found = [mean("", rates(row)) for row in seen]
+    error_bars(axes, [row[x] for row in seen], found, label, index, least=0.01)
+    if bound:
+        axes.plot([row[x] for row in rows], [row["theory"] for row in rows], "--", linewidth=1.1, label=bound)
 
 
 def band(axes: Any, rows: Sequence[Row], x: str, colour: str, label: str = "the paper's eps_min to eps_max") -> None:

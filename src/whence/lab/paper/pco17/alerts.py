@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from whence.lab.paper.frame import Context, Outcome, Row, count, panels
-from whence.lab.paper.frame import measure as run_points
-from whence.lab.paper.pco17 import COLOURS, PAPER, unalerted
+from whence.lab.paper.frame import Row, RunOptions, Statistics, Study, on_arrays
+from whence.lab.paper.pco17 import PAPER, unalerted
+from whence.lab.paper.plots import COLOURS, count, panels
 from whence.lab.stats import Estimate, exact, mean, minus, ratio, share
 
 KS = (1, 2, 3, 4, 5, 6, 8, 10)
@@ -20,29 +20,22 @@ LONG = 20
 """One propagation time."""
 
 
-def measure(context: Context) -> list[Row]:
+def measure(options: RunOptions) -> list[Row]:
     """Against K, with an L of two propagation times; and against the length of L, with K = 4. Long lists miss next to
     nothing: four times as many deliveries are run with them."""
-    base = {**PAPER, "alerts": True, "deliveries": context.size(1e8, quick=2e6)}
-    longer = {**base, "deliveries": context.size(4e8, quick=2e6)}
+    base = {**PAPER, "alerts": True, "deliveries": options.size(1e8, quick=2e6)}
+    longer = {**base, "deliveries": options.size(4e8, quick=2e6)}
     points = [{**base, "keys": k, "memory": 40} for k in KS]
     points += [{**(base if size < LONG else longer), "memory": size} for size in LENGTHS]
-    rows = run_points(context, points, seeds=4)
+    rows = on_arrays(options, points, seeds=4)
     parts = ["keys"] * len(KS) + ["length"] * len(LENGTHS)
+    for row in rows:
+        row |= {f"{key}_rate": row[key] / row["deliveries"] for key in ("alerts4", "alerts5", "overtaken")}
+        row["missed5_share"] = row["unalerted5"] / max(1, row["overtaken"])
     return [{"part": part, **row} for part, row in zip(parts, rows, strict=True)]
 
 
-def outcome(rows: list[Row]) -> Outcome:
-    """What alerts find, and what they cost."""
-    for row in rows:
-        each = row["deliveries"]
-        row["alert4_rate"], row["alert5_rate"] = row["alerts4"] / each, row["alerts5"] / each
-        row["overtaken_rate"] = row["overtaken"] / each
-        row["missed5_share"] = row["unalerted5"] / max(1, row["overtaken"])
-    return Outcome(rows, statistics(rows), draw(rows))
-
-
-def statistics(rows: list[Row]) -> dict[str, list[Estimate]]:
+def statistics(rows: list[Row]) -> Statistics:
     """At K = 4 unless said otherwise."""
     by_length = {row["memory"]: row for row in rows if row["part"] == "length"}
     four = next(row for row in rows if row["part"] == "keys" and row["keys"] == 4)
@@ -73,8 +66,8 @@ def draw(rows: list[Row]) -> object:
         ("length of the list L of Algorithm 5 (K = 4)", "share"),
     )
     for key, label, colour in (
-        ("alert4_rate", "alerts, Algorithm 4", COLOURS[1]),
-        ("alert5_rate", "alerts, Algorithm 5, L = 40", COLOURS[4]),
+        ("alerts4_rate", "alerts, Algorithm 4", COLOURS[1]),
+        ("alerts5_rate", "alerts, Algorithm 5, L = 40", COLOURS[4]),
         ("overtaken_rate", "overtaken: what alerts are to find", COLOURS[2]),
         ("exact_rate", "delivered before their past", COLOURS[0]),
     ):
@@ -84,7 +77,7 @@ def draw(rows: list[Row]) -> object:
     axes.set_ylim(top=3)
     axes.legend(fontsize=8, loc="upper center", ncols=2)
     for key, label, colour in (
-        ("alert5_rate", "alerts, share of deliveries", COLOURS[4]),
+        ("alerts5_rate", "alerts, share of deliveries", COLOURS[4]),
         ("missed5_share", "missed, share of the overtaken", COLOURS[3]),
     ):
         lists.plot(LENGTHS, [row[key] for row in by_length], "o-", markersize=4, color=colour, label=label)
@@ -94,3 +87,6 @@ def draw(rows: list[Row]) -> object:
     lists.set_ylim(bottom=0)
     lists.legend(fontsize=8)
     return figure
+
+
+STUDY = Study(measure, statistics, draw)

@@ -12,15 +12,15 @@ from random import Random
 from typing import Any, NamedTuple
 
 from whence.core.clock.probabilistic import Keys, ProbabilisticClock, Stamp, keys_of, unrank
-from whence.lab.paper.frame import Context, Outcome, Row
-from whence.lab.stats import Estimate, exact
+from whence.lab.paper.frame import Row, RunOptions, Statistics, Study
+from whence.lab.stats import exact
 
 PROCESSES, R, K = 12, 8, 2
 SETS = ((6, 2), (6, 3), (8, 4))
 """(R, K) for which all sets of entries are generated."""
 
 
-def measure(context: Context) -> list[Row]:
+def measure(options: RunOptions) -> list[Row]:
     """Everything; random runs with several seeds."""
     rows: list[Row] = [{"part": "figure-1", "what": w, "paper": str(p), "ours": str(o)} for w, p, o in figure_1()]
     rows += [{"part": "figure-2", "what": w, "paper": str(p), "ours": str(o)} for w, p, o in figure_2()]
@@ -28,21 +28,16 @@ def measure(context: Context) -> list[Row]:
         for part, make in (("algorithm-3-printed", algorithm_3), ("algorithm-3", unrank)):
             found = {made for i in range(comb(r, k)) if (made := make(i, r, k)) is not None and _subset(made, r, k)}
             rows.append({"part": part, "what": f"R = {r}, K = {k}", "share": len(found) / comb(r, k)})
-    seeds, messages = (3, 300) if context.quick else (10, 600)
+    seeds, messages = (3, 300) if options.quick else (10, 600)
     for i in range(seeds):
-        context.say(i / seeds, f"random run {i + 1} of {seeds}")
-        rows.append({"part": "random", "seed": i, **Broadcasts(context.seed * 1000 + i, messages).counts()})
+        options.say(i / seeds, f"random run {i + 1} of {seeds}")
+        rows.append({"part": "random", "seed": i, **Broadcasts(options.seed * 1000 + i, messages).counts()})
     return rows
 
 
-def outcome(rows: list[Row]) -> Outcome:
-    """Counts of what differs."""
-    return Outcome(rows, statistics(rows))
-
-
-def statistics(rows: list[Row]) -> dict[str, list[Estimate]]:
+def statistics(rows: list[Row]) -> Statistics:
     """All exact: one wrong value refutes."""
-    found: dict[str, list[Estimate]] = {}
+    found: Statistics = {}
     for part in ("figure-1", "figure-2"):
         mine = [row for row in rows if row["part"] == part]
         found[part] = [exact(row["what"], float(row["paper"] != row["ours"])) for row in mine]
@@ -199,3 +194,6 @@ class Broadcasts:
     def counts(self) -> dict[str, Any]:
         """What was found; the rest of the queues was never delivered (Lemma 1)."""
         return {**self.found, "undelivered": sum(map(len, self.waiting))}
+
+
+STUDY = Study(measure, statistics)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from math import log
 
-from whence.lab.paper.frame import Context, Outcome, Row, around, curve, panels, theory
-from whence.lab.paper.frame import measure as run_points
-from whence.lab.paper.pco17 import BOUND, COLOURS, PAPER, SHARE, band, by_bound
+from whence.lab.paper.frame import Row, RunOptions, Statistics, Study, on_arrays
+from whence.lab.paper.pco17 import BOUND, PAPER, SHARE, band, by_bound, curve
+from whence.lab.paper.plots import COLOURS, error_bars, panels
 from whence.lab.stats import Estimate, exact, paired_quotient
 
 NS = (500, 1000, 1500, 2000)
@@ -25,26 +25,21 @@ BESIDE = (3, 5)
 OPTIMUM = log(2) * 100 / 20
 
 
-def measure(context: Context) -> list[Row]:
+def measure(options: RunOptions) -> list[Row]:
     """Every N with every K, and those around the minimum again with more messages."""
-    messages, seeds, more = (1_000, 4, 2) if context.quick else (200_000, 32, 10)
+    messages, seeds, more = (1_000, 4, 2) if options.quick else (200_000, 32, 10)
 
     def points(ks: tuple[int, ...], messages: int) -> list[Row]:
         return [{**PAPER, "processes": n, "keys": k, "deliveries": float(messages * n)} for n in NS for k in ks]
 
-    rows = [{"part": "all", **row} for row in run_points(context, points(KS, messages), seeds)]
-    near = run_points(context, points(NEAR, more * messages), 2 * seeds)
+    rows = [{"part": "all", **row} for row in on_arrays(options, points(KS, messages), seeds)]
+    near = on_arrays(options, points(NEAR, more * messages), 2 * seeds)
     return rows + [{"part": "near", **row} for row in near]
 
 
-def outcome(rows: list[Row]) -> Outcome:
-    """Where the minimum is, or that it is flat."""
-    return Outcome(rows, statistics(rows), draw(rows))
-
-
-def statistics(rows: list[Row]) -> dict[str, list[Estimate]]:
+def statistics(rows: list[Row]) -> Statistics:
     """Differences to K = 4 on the same messages."""
-    found: dict[str, list[Estimate]] = {
+    found: Statistics = {
         "optimum": [exact("R = 100, X = 20", least_bound(100, 20))],
     }
     everywhere = [row for row in rows if row["part"] == "all"]
@@ -103,16 +98,15 @@ def draw(rows: list[Row]) -> object:
     figure, [axes, zoom] = panels(
         title, ("K, entries of each process", SHARE), ("K, around the minimum", SHARE + " (by K = 4)")
     )
-    for n, colour in zip(NS, COLOURS, strict=False):
+    for i, n in enumerate(NS):
         mine = [row for row in everywhere if row["processes"] == n]
         label = "the paper's eps_min to eps_max" if n == NS[0] else "_"
-        band(axes, mine, "keys", colour, label)
-        curve(axes, mine, "keys", f"N = {n}", colour)
+        band(axes, mine, "keys", COLOURS[i], label)
+        curve(axes, mine, "keys", f"N = {n}", i, f"{BOUND}, N = 1000" if n == 1000 else "")
         by = {(row["part"], row["keys"]): row for row in rows if row["processes"] == n}
         points = [_by_four(*_pair(by, k), "exact_rate", 1) for k in KS if k in SHOWN]
-        x = [k + 0.06 * (NS.index(n) - 1.5) for k in KS if k in SHOWN]
-        zoom.errorbar(x, [p.value for p in points], yerr=around(points), fmt="o", color=colour, capsize=3, markersize=4)
-    theory(axes, [row for row in everywhere if row["processes"] == 1000], "keys", BOUND + ", N = 1000", "black")
+        x = [k + 0.06 * (i - 1.5) for k in KS if k in SHOWN]
+        error_bars(zoom, x, points, f"N = {n}", i, line="")
     axes.axvline(OPTIMUM, color="grey", linestyle=":", linewidth=1.2, label="theory: K = ln 2 · R / X = 3.5")
     axes.set_yscale("log")
     axes.set_xticks(KS)
@@ -121,3 +115,6 @@ def draw(rows: list[Row]) -> object:
     zoom.axhline(1.0, color="black", linewidth=0.8)
     zoom.set_xticks(SHOWN)
     return figure
+
+
+STUDY = Study(measure, statistics, draw)

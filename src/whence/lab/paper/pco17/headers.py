@@ -18,9 +18,9 @@ import numpy as np
 
 from whence.core.clock import Incarnation
 from whence.core.clock.free import Packed
-from whence.lab.paper.frame import BEHIND, Context, Outcome, Row, around, error_bars, panels
-from whence.lab.paper.frame import measure as run_points
-from whence.lab.paper.pco17 import COLOURS, PAPER, SHARE, rates
+from whence.lab.paper.frame import Row, RunOptions, Statistics, Study, on_arrays
+from whence.lab.paper.pco17 import PAPER, SHARE, rates
+from whence.lab.paper.plots import BEHIND, COLOURS, error_bars, panels
 from whence.lab.scale.network import Settings, prepare
 from whence.lab.stats import Estimate, exact, mean, quotient
 
@@ -32,9 +32,9 @@ TENURE = Incarnation(1, 0, 1).packed
 """The incarnation of a ticket with its first owner."""
 
 
-def measure(context: Context) -> list[Row]:
+def measure(options: RunOptions) -> list[Row]:
     """The same messages under every clock, for each N and number of publishers."""
-    messages = 2_000 if context.quick else 40_000
+    messages = 2_000 if options.quick else 40_000
     rows: list[Row] = []
     for n in NS:
         for publishers in PUBLISHERS:
@@ -43,17 +43,12 @@ def measure(context: Context) -> list[Row]:
             clocks += [(f"{publishers} tickets", publishers, 1)] if publishers else []
             # With few senders most messages overtake something: too much for the fast engine.
             engine = "general" if publishers else "auto"
-            found = run_points(
-                context, [{**common, "entries": r, "keys": k, "engine": engine} for _, r, k in clocks], seeds=4
+            found = on_arrays(
+                options, [{**common, "entries": r, "keys": k, "engine": engine} for _, r, k in clocks], seeds=4
             )
             for (name, r, k), row in zip(clocks, found, strict=True):
-                rows.append({"clock": name, **sizes({**common, "entries": r, "keys": k, "seed": context.seed}), **row})
+                rows.append({"clock": name, **sizes({**common, "entries": r, "keys": k, "seed": options.seed}), **row})
     return rows
-
-
-def outcome(rows: list[Row]) -> Outcome:
-    """Which clock is exact, which is small, and when."""
-    return Outcome(rows, statistics(rows), draw(rows))
 
 
 def sizes(setting: dict[str, Any]) -> Row:
@@ -68,7 +63,7 @@ def sizes(setting: dict[str, Any]) -> Row:
     return {"bytes": len(msgspec.msgpack.encode(carried)), "plain_bytes": len(msgspec.msgpack.encode(stamp))}
 
 
-def statistics(rows: list[Row]) -> dict[str, list[Estimate]]:
+def statistics(rows: list[Row]) -> Statistics:
     """Bytes are exact; error rates have intervals."""
 
     def those(clock: str, publishers: int | None = None) -> dict[int, Row]:
@@ -108,14 +103,13 @@ def draw(rows: list[Row]) -> Any:
         ("bytes of a stamp, 25 processes publish", SHARE),
     )
     for axes, publishers in zip(plots, (0, 25), strict=True):
-        for n, colour in zip(NS, COLOURS, strict=False):
+        for i, n in enumerate(NS):
             mine = [row for row in rows if row["processes"] == n and row["publishers"] == publishers]
             some = [row for row in mine if row["exact_rate"] > 0]
-            x, y = [r["bytes"] for r in some], [r["exact_rate"] for r in some]
             found = [mean("", rates(r)) for r in some]
-            error_bars(axes, x, y, around(found, least=0.1), "o-", colour, f"N = {n}")
+            error_bars(axes, [r["bytes"] for r in some], found, f"N = {n}", i, least=0.1)
             vector = next(row for row in mine if row["clock"] == "vector clock")
-            axes.axvline(vector["bytes"], color=colour, linestyle=":", linewidth=1.2)
+            axes.axvline(vector["bytes"], color=COLOURS[i], linestyle=":", linewidth=1.2)
             if n == 1000:
                 _name(axes, some)
         for row in (r for r in rows if r["processes"] == 1000 and r["publishers"] == publishers):
@@ -134,3 +128,6 @@ def _name(axes: Any, rows: list[Row]) -> None:
             f"R, K = {row['clock'].strip('()')}", (row["bytes"], row["exact_rate"]), xytext=(6, 4),
             textcoords="offset points", fontsize=7, bbox=BEHIND,
         )  # fmt: skip
+
+
+STUDY = Study(measure, statistics, draw)

@@ -11,29 +11,36 @@ waits.
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import msgspec
 
 from whence.core.order.survey.base import control_bytes
 from whence.core.order.survey.config import SurveyConfig
 from whence.core.order.survey.registry import make
-from whence.lab.paper.points import run_all
-from whence.lab.paper.survey.interconnect import Interconnected, LinkWire, ToGroup, check_acyclic
-from whence.lab.paper.survey.reliable import Data, View, Wire
-from whence.lab.paper.survey.subgroup import Delivered, ToMember
-
-if TYPE_CHECKING:
-    from whence.lab.paper.frame import Context, Outcome
-    from whence.lab.stats import Estimate
+from whence.lab.paper.frame import Row, RunOptions, Statistics, Study, run_all
+from whence.lab.paper.plots import error_bars, panels
+from whence.lab.paper.survey.reliable import (
+    Data,
+    GroupView,
+    ReliableOutput,
+    ReliableProcess,
+    ToApplication,
+    ToProcess,
+    Wire,
+)
+from whence.lab.stats import difference, mean, quantile, quotient, ratio
 
 MS = 1_000_000
 Place = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Setting:
+class ConvoySetting:
     """One point of the experiment; times in milliseconds."""
 
     order: str
@@ -55,7 +62,7 @@ class Setting:
 class Convoy:
     """The result, for the messages published in the first subgroup."""
 
-    setting: Setting
+    setting: ConvoySetting
     latency: list[list[float]] = field(default_factory=list)
     """Per subgroup: milliseconds from multicast to the delivery at each member."""
     together: list[float] = field(default_factory=list)
@@ -70,69 +77,88 @@ class Convoy:
         return sum(self.latency[subgroup]) / max(1, len(self.latency[subgroup]))
 
 
-class _Chain:
-    """The simulation: a queue of arrivals in true time."""
+class Relayed(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A message for all subgroups: the `number`th of a process of a subgroup, and the subgroup that it came from last
+    (at first its own)."""
 
-    def __init__(self, setting: Setting) -> None:
-        links = [(g, g + 1) for g in range(setting.subgroups - 1)]
-        check_acyclic(links)
+    group: int
+    process: int
+    number: int
+    via: int
+    body: bytes = bytes(16)
+
+
+_encode, _decode = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder(Relayed).decode
+
+
+class _Chain:
+    """The simulation: a queue of arrivals in true time.
+
+    A server is an ordinary member of its subgroup. It forwards what it delivers over a FIFO link to the server of the
+    next subgroup, which multicasts it there. No causal history crosses the link: whatever precedes a message was sent
+    on the link before it, and is multicast before it by the same process.
+    """
+
+    def __init__(self, setting: ConvoySetting) -> None:
         self.setting = setting
         self.load = Random(f"convoy load {setting.seed}")  # the same load under every order
         self.rng = Random(f"convoy links {setting.seed}")
         self.now = 0
-        self.count = 0
-        self.queue: list[tuple[int, int, Place, Place, Wire | LinkWire | None]] = []
-        self.born: dict[tuple[int, int, int], int] = {}
+        self.queue: list[tuple[int, int, Place, Place, Wire | Relayed]] = []
+        self.sent = 0
+        self.last: dict[Place, int] = {}
+        """By server: when the last message over its link arrives (links are FIFO)."""
+        self.born: dict[tuple[int, int], int] = {}
+        """When each message of the first subgroup was multicast."""
+        self.numbers = Counter[Place]()
         self.latency: list[list[float]] = [[] for _ in range(setting.subgroups)]
         self.control: dict[tuple[int, int, int], int] = {}
-        self.moments: list[dict[int, int]] = [{} for _ in range(setting.subgroups)]
-        view = View(1, tuple(range(setting.size)))
+        self.moments = [Counter[int]() for _ in range(setting.subgroups)]
+        view = GroupView(1, tuple(range(setting.size)))
         self.sites = {
-            (g, p): Interconnected(
-                g,
-                p,
-                make(setting.order, p, view.members, SurveyConfig(max_carried=200)),
-                view,
-                [b if a == g else a for a, b in links if g in (a, b)],
-                uniform=False,
-                spread=True,
-            )
+            (g, p): ReliableProcess(p, make(setting.order, p, view.members, SurveyConfig(max_carried=200)), view)
             for g in range(setting.subgroups)
-            for p in range(setting.size)
+            for p in view.members
         }
-        for place, site in self.sites.items():
-            self.do(place, site.start(0))
 
-    def at(self, time: int, to: Place, sender: Place, wire: Wire | LinkWire | None) -> None:
-        self.count += 1
-        heapq.heappush(self.queue, (time, self.count, to, sender, wire))
+    def neighbours(self, group: int) -> dict[int, int]:
+        """Neighbour of a subgroup -> the member that is the server of the link. The links have different servers."""
+        near = [g for g in (group - 1, group + 1) if 0 <= g < self.setting.subgroups]
+        return {g: i % self.setting.size for i, g in enumerate(near)}
 
-    def send(self, sender: Place, to: Place, wire: Wire | LinkWire) -> None:
-        """Send, with retransmissions."""
+    def send(self, sender: Place, to: Place, wire: Wire | Relayed) -> None:
+        """Send; inside a subgroup with retransmissions."""
         s = self.setting
         arrival = self.now + int(s.delay * MS * self.rng.uniform(0.5, 1.5))
+        if isinstance(wire, Relayed):
+            arrival = self.last[sender] = max(arrival, self.last.get(sender, 0) + 1)
         while isinstance(wire, Data) and self.rng.random() < s.loss:
             arrival += int(s.retransmit * MS)
-        self.at(arrival, to, sender, wire)
+        self.sent += 1
+        heapq.heappush(self.queue, (arrival, self.sent, to, sender, wire))
 
-    def do(self, place: Place, outputs: list[object]) -> None:
+    def do(self, place: Place, outputs: list[ReliableOutput]) -> None:
         for output in outputs:
-            match output:
-                case ToMember(to, wire):
-                    if isinstance(wire, Data) and (name := (place[0], *wire.message.id)) not in self.control:
-                        self.control[name] = control_bytes(wire.message.stamp)
-                    self.send(place, (place[0], to), wire)
-                case ToGroup(group, to, wire):
-                    for p in range(self.setting.size) if to is None else (to,):
-                        self.send(place, (group, p), wire)
-                case Delivered(0, process, number, _):
-                    self.delivered(place, self.born[0, process, number])
+            if isinstance(output, ToProcess):
+                wire = output.wire
+                if isinstance(wire, Data) and (name := (place[0], *wire.message.id)) not in self.control:
+                    self.control[name] = control_bytes(wire.message.stamp)
+                self.send(place, (place[0], output.to), wire)
+            elif isinstance(output, ToApplication):
+                self.delivered(place, _decode(output.message.body))
 
-    def delivered(self, place: Place, born: int) -> None:
+    def delivered(self, place: Place, message: Relayed) -> None:
         group, member = place
-        self.latency[group].append((self.now - born) / MS)
-        if member == min(1, self.setting.size - 1):  # the server towards the next subgroup (`spread`)
-            self.moments[group][self.now] = self.moments[group].get(self.now, 0) + 1
+        if message.group == 0:
+            self.latency[group].append((self.now - self.born[message.process, message.number]) / MS)
+            if member == min(1, self.setting.size - 1):  # the server towards the next subgroup
+                self.moments[group][self.now] += 1
+        for neighbour, server in self.neighbours(group).items():
+            if neighbour != message.via and member == server:
+                self.send(place, (neighbour, self.neighbours(neighbour)[group]), message)
+
+    def multicast(self, place: Place, message: Relayed) -> None:
+        self.do(place, self.sites[place].multicast(_encode(message), self.now))
 
     def run(self) -> Convoy:
         s = self.setting
@@ -142,31 +168,25 @@ class _Chain:
         while self.queue or next_multicast < end:
             if next_multicast < end and (not self.queue or next_multicast <= self.queue[0][0]):
                 self.now = next_multicast
-                place = self.load.choice(everybody)
-                site = self.sites[place]
-                self.born[(*place, site.number + 1)] = self.now
-                self.do(place, site.multicast(bytes(16), self.now))
+                group, process = place = self.load.choice(everybody)
+                self.numbers[place] += 1
+                if group == 0:
+                    self.born[process, self.numbers[place]] = self.now
+                self.multicast(place, Relayed(group, process, self.numbers[place], group))
                 next_multicast += int(self.load.expovariate(s.rate) * 1000 * MS) + 1
                 continue
             self.now, _, to, sender, wire = heapq.heappop(self.queue)
-            site = self.sites[to]
-            if sender[0] == to[0]:
-                self.do(to, site.receive(sender[1], wire, self.now))  # type: ignore[arg-type]
+            if isinstance(wire, Relayed):
+                self.multicast(to, msgspec.structs.replace(wire, via=sender[0]))
             else:
-                self.do(to, site.receive_link(wire, self.now))  # type: ignore[arg-type]
+                self.do(to, self.sites[to].receive(sender[1], wire, self.now))
         together = [sum(n * n for n in m.values()) / max(1, sum(m.values())) for m in self.moments]
         return Convoy(s, self.latency, together, sum(self.control.values()) / max(1, len(self.control)))
 
 
-def simulate(setting: Setting) -> Convoy:
+def simulate(setting: ConvoySetting) -> Convoy:
     """Run one point."""
     return _Chain(setting).run()
-
-
-def quantile(values: list[float], q: float) -> float:
-    """The value below which a share `q` of them lies."""
-    found = sorted(values)
-    return found[min(len(found) - 1, int(q * len(found)))] if found else 0.0
 
 
 ORDERS = {
@@ -176,25 +196,22 @@ ORDERS = {
 }
 
 
-Row = dict[str, Any]
-
-
-def measure(context: Context) -> list[Row]:
+def measure(options: RunOptions) -> list[Row]:
     """Three orders in small and in larger subgroups, the same load and losses; several seeds."""
-    seconds, subgroups, seeds = (1.0, 4, 2) if context.quick else (4.0, 8, 5)
+    seconds, subgroups, seeds = (1.0, 4, 6) if options.quick else (4.0, 8, 5)
     settings = [
-        {"order": order, "subgroups": subgroups, "size": size, "seconds": seconds, "seed": context.seed * 1000 + i}
+        {"order": order, "subgroups": subgroups, "size": size, "seconds": seconds, "seed": options.seed * 1000 + i}
         for size in (3, 6)
         for order in ORDERS
         for i in range(seeds)
     ]
-    found = run_all(f"{__name__}:point", settings, context.master, context.count("runs"))
+    found = run_all(f"{__name__}:point", settings, options.master, options.count("runs"))
     return [row for one in found for row in one["rows"]]
 
 
 def point(setting: Mapping[str, Any]) -> dict[str, list[Row]]:
     """A runner: one chain, a row for each subgroup."""
-    convoy = simulate(Setting(**setting, rate=50.0 * setting["size"], loss=0.02))
+    convoy = simulate(ConvoySetting(**setting, rate=50.0 * setting["size"], loss=0.02))
     return {
         "rows": [
             {
@@ -203,7 +220,7 @@ def point(setting: Mapping[str, Any]) -> dict[str, list[Row]]:
                 "seed": setting["seed"],
                 "subgroup": group + 1,
                 "mean_ms": convoy.mean(group),
-                "p90_ms": quantile(convoy.latency[group], 0.9),
+                "p90_ms": quantile(sorted(convoy.latency[group]), 0.9),
                 "together": convoy.together[group],
                 "control_bytes": convoy.control,
             }
@@ -212,21 +229,12 @@ def point(setting: Mapping[str, Any]) -> dict[str, list[Row]]:
     }
 
 
-def outcome(rows: list[Row]) -> Outcome:
-    """The convoy, and what removes it."""
-    from whence.lab.paper.frame import Outcome
-
-    return Outcome(rows, statistics(rows), draw(rows))
-
-
 def _runs(rows: list[Row], order: str, size: int, subgroup: int, key: str = "mean_ms") -> list[float]:
     return [r[key] for r in rows if (r["order"], r["size"], r["subgroup"]) == (order, size, subgroup)]
 
 
-def statistics(rows: list[Row]) -> dict[str, list[Estimate]]:
+def statistics(rows: list[Row]) -> Statistics:
     """All orders have the same load and seeds."""
-    from whence.lab.stats import difference, mean, quotient, ratio
-
     last = max(row["subgroup"] for row in rows)
     groups = range(1, last + 1)
 
@@ -253,24 +261,15 @@ def statistics(rows: list[Row]) -> dict[str, list[Estimate]]:
 
 def draw(rows: list[Row]) -> Any:
     """Mean latency by subgroup, with intervals over seeds."""
-    from whence.lab.paper.frame import around, panels
-    from whence.lab.stats import mean
-
     title = "A chain of subgroups of 3; 2 % of the multicasts come 200 ms late"
     figure, [axes] = panels(title, ("subgroup, counted from the message's own", "mean latency (ms)"))
     groups = range(1, max(row["subgroup"] for row in rows) + 1)
-    for order, label in ORDERS.items():
-        found = [mean("", _runs(rows, order, 3, group)) for group in groups]
-        axes.errorbar(
-            groups,
-            [p.value for p in found],
-            yerr=around(found, least=0.3),
-            fmt="o-",
-            capsize=2.5,
-            markersize=4,
-            label=label,
-        )
+    for i, (order, label) in enumerate(ORDERS.items()):
+        error_bars(axes, groups, [mean("", _runs(rows, order, 3, group)) for group in groups], label, i, least=0.3)
     axes.set_yscale("log")
     axes.set_xticks(groups)
     axes.legend()
     return figure
+
+
+STUDY = Study(measure, statistics, draw)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from whence.core.clock.vector import concurrent, precedes
 from whence.core.order.survey.base import Mechanism, Message
@@ -23,11 +22,9 @@ from whence.core.order.survey.first import FirstGeneration, sequence
 from whence.core.order.survey.identifiers import Identifiers, IdStamp
 from whence.core.order.survey.process import Process
 from whence.core.order.survey.vector import CompactMulticast, CompactStamp, VectorClock, VectorStamp
+from whence.lab.paper.frame import Row, RunOptions, Statistics, Study
 from whence.lab.paper.survey.compact import SkClock
-
-if TYPE_CHECKING:
-    from whence.lab.paper.frame import Context, Outcome
-    from whence.lab.stats import Estimate
+from whence.lab.stats import exact
 
 N = 4
 M1, M2, M3, M4 = (0, 1), (2, 1), (1, 1), (0, 2)
@@ -227,7 +224,7 @@ def _sequences(replayed: Replay) -> dict[str, tuple[str, ...]]:
     return {name: tuple(NAME[i] for i in sequence(m)) for name, m in replayed.messages.items()}
 
 
-def measure(context: Context) -> list[dict[str, object]]:
+def measure(options: RunOptions) -> list[Row]:
     """Replay all of it."""
     return [
         {"key": c.key, "text": c.text, "equal": c.equal, "paper": str(c.paper), "ours": str(c.ours)}
@@ -235,18 +232,12 @@ def measure(context: Context) -> list[dict[str, object]]:
     ]
 
 
-def outcome(rows: list[dict[str, object]]) -> Outcome:
-    """How many values differ from the paper's."""
-    from whence.lab.paper.frame import Outcome
-
-    return Outcome(rows, statistics(rows))
-
-
-def statistics(rows: list[dict[str, object]]) -> dict[str, list[Estimate]]:
+def statistics(rows: list[Row]) -> Statistics:
     """0: as the paper has it; 1: not."""
-    from whence.lab.stats import exact
-
-    found: dict[str, list[Estimate]] = {}
+    found: Statistics = {}
     for row in rows:
-        found.setdefault(str(row["key"]), []).append(exact(str(row["text"]), float(not row["equal"])))
+        found.setdefault(row["key"], []).append(exact(row["text"], float(not row["equal"])))
     return found
+
+
+STUDY = Study(measure, statistics)

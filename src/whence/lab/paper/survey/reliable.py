@@ -30,7 +30,7 @@ from whence.core.order.survey.process import Process
 from whence.errors import UsageError
 
 
-class View(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class GroupView(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The members of the group, ascending, under a number that rises with each change."""
 
     number: int
@@ -66,42 +66,38 @@ class Ready(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=4):
     view: int
 
 
-class Welcome(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=5):
-    """The state of a member when it installed this view. The driver fills in `application` when it sends the message:
-    the application's state after all earlier outputs."""
+class JoinState(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=5):
+    """The state of a member when it installed this view."""
 
-    view: View
+    view: GroupView
     state: MechanismState
     received: tuple[Id, ...]
-    application: bytes = b""
 
 
-Wire = Data | Ack | Flush | Ready | Welcome
+Wire = Data | Ack | Flush | Ready | JoinState
 
 
-class Send(msgspec.Struct, frozen=True, gc=False):
-    """Send this to one process."""
+class ToProcess(msgspec.Struct, frozen=True, gc=False):
+    """ToProcess this to one process."""
 
     to: ProcessId
     wire: Wire
 
 
-class Deliver(msgspec.Struct, frozen=True, gc=False):
+class ToApplication(msgspec.Struct, frozen=True, gc=False):
     """The application gets a message."""
 
     message: Message
 
 
 class Install(msgspec.Struct, frozen=True, gc=False):
-    """The view is installed: later deliveries belong to it. At a joiner: also who gave the state, and the
-    application's."""
+    """The view is installed: later deliveries belong to it. At a joiner: also who gave the state."""
 
-    view: View
+    view: GroupView
     snapshot_of: ProcessId | None = None
-    application: bytes = b""
 
 
-ReliableOutput = Send | Deliver | Install
+ReliableOutput = ToProcess | ToApplication | Install
 
 
 MAX_VIEWS_AHEAD, MAX_EARLY = 64, 10_000
@@ -127,7 +123,7 @@ class ReliableStats:
 class _Change:
     """A view change in progress."""
 
-    view: View
+    view: GroupView
     flushed: dict[ProcessId, bool] = field(default_factory=dict)
     ready: dict[ProcessId, None] = field(default_factory=dict)
     said_ready: bool = False
@@ -137,7 +133,7 @@ class ReliableProcess:
     """One member of a group. A founder starts with the first view, a joiner with `view=None`."""
 
     def __init__(
-        self, me: ProcessId, mechanism: Mechanism, view: View | None, uniform: bool = False, window: int = 1000
+        self, me: ProcessId, mechanism: Mechanism, view: GroupView | None, uniform: bool = False, window: int = 1000
     ) -> None:
         """`window`: the most own messages that are unstable, and the most that are queued; it bounds memory. Larger:
         more throughput over slow links. Smaller: less memory, smaller flushes."""
@@ -165,7 +161,7 @@ class ReliableProcess:
         """Those of them without which a view is installed already."""
         self.change: _Change | None = None
         self.early: dict[int, list[tuple[ProcessId, Flush | Ready]]] = {}
-        self.welcome: tuple[ProcessId, Welcome] | None = None
+        self.welcome: tuple[ProcessId, JoinState] | None = None
         for member in view.members if view else ():
             self.process.mechanism.join(member)
 
@@ -178,7 +174,7 @@ class ReliableProcess:
         self.queued.append(body)
         return self._send_queued(now)
 
-    def install_view(self, view: View, now: int) -> list[ReliableOutput]:
+    def install_view(self, view: GroupView, now: int) -> list[ReliableOutput]:
         """The membership service announces the next view."""
         newest = self.change.view.number if self.change else self.view.number if self.view else 0
         if view.number <= newest or self.me not in view.members:
@@ -209,7 +205,7 @@ class ReliableProcess:
                 return self._take(wire.unstable, now) + self._marker(sender, wire, now) + self._progress(now)
             case Ready():
                 return self._marker(sender, wire, now) + self._progress(now)
-            case Welcome():
+            case JoinState():
                 if self.view is None and (self.welcome is None or wire.view.number > self.welcome[1].view.number):
                     self.welcome = (sender, wire)
                 return self._progress(now)
@@ -251,7 +247,7 @@ class ReliableProcess:
             return []
         fed = [] if self.uniform else self._feed(news, now)
         ack = self._ack()
-        everybody = View(0, tuple(dict.fromkeys([*self.view.members, *self._next_members()])))
+        everybody = GroupView(0, tuple(dict.fromkeys([*self.view.members, *self._next_members()])))
         acks = self._tell(everybody, ack)
         self.stats.acks += len(acks)
         return [*fed, *acks, *self._acknowledged(self.me, ack, now)]
@@ -315,7 +311,7 @@ class ReliableProcess:
     def _deliver(self, messages: list[Message]) -> list[ReliableOutput]:
         for message in messages:
             self.delivered[message.sender] = message.seq
-        return [Deliver(m) for m in messages]
+        return [ToApplication(m) for m in messages]
 
     # --- the change of a view
 
@@ -339,7 +335,7 @@ class ReliableProcess:
             some.append((sender, wire))
 
     def _progress(self, now: int) -> list[ReliableOutput]:
-        """Send `Ready` and install the view as soon as possible."""
+        """ToProcess `Ready` and install the view as soon as possible."""
         change, out = self.change, list[ReliableOutput]()
         if change is None or not all(m in change.flushed for m in change.view.members):
             return out
@@ -359,7 +355,7 @@ class ReliableProcess:
         old, view = self.view, change.view
         out = self._feed([d for d in self.unstable.values() if d.view <= old.number], now)
         for number in range(old.number + 1, view.number):  # views that others installed and this process did not
-            self.view = View(number, old.members)
+            self.view = GroupView(number, old.members)
             out += self._feed([d for d in self.unstable.values() if d.view == number], now)
         self.view, self.change = view, None
         for gone in self.departed:  # also processes that came and went in views not installed here
@@ -402,7 +398,10 @@ class ReliableProcess:
         received = dict(self.received)
         for sender, seq in self.unstable:  # of the new view, from a member that installed it earlier: not in the state
             received[sender] = min(received.get(sender, 0), seq - 1)
-        return [Send(j, Welcome(change.view, self.process.admit(j), tuple(sorted(received.items())))) for j in joiners]
+        return [
+            ToProcess(j, JoinState(change.view, self.process.admit(j), tuple(sorted(received.items()))))
+            for j in joiners
+        ]
 
     def _start(self, now: int) -> list[ReliableOutput]:
         """A joiner: continue from a member's state once it has arrived."""
@@ -413,7 +412,7 @@ class ReliableProcess:
         self.view, self.change = welcome.view, None
         for member in welcome.view.members:
             self.process.mechanism.join(member)
-        out: list[ReliableOutput] = [Install(welcome.view, sponsor, welcome.application)]
+        out: list[ReliableOutput] = [Install(welcome.view, sponsor)]
         self.received, self.delivered = dict(welcome.received), dict(welcome.received)
         out += self._deliver(self.process.install(welcome.state, now))
         self.unstable = {key: d for key, d in self.unstable.items() if d.view >= welcome.view.number}
@@ -423,8 +422,8 @@ class ReliableProcess:
         out += self._go_on(now)
         return out + self._tell(self.view, self._ack())
 
-    def _tell(self, view: View, wire: Wire) -> list[ReliableOutput]:
-        return [Send(member, wire) for member in view.members if member != self.me]
+    def _tell(self, view: GroupView, wire: Wire) -> list[ReliableOutput]:
+        return [ToProcess(member, wire) for member in view.members if member != self.me]
 
 
 def _raise(counts: Counts, news: Iterable[Id]) -> list[ProcessId]:

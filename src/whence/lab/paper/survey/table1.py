@@ -1,7 +1,7 @@
 """SURVEY Table 1 with numbers: the cost of each mechanism in the same stack.
 
 All but one part run in the simulator: the real members, with each mechanism, over the same network, load and checks
-(`whence.lab.sim`). Measured are control information, blocking and messages against the number of processes and the
+(`whence.lab.sim`). StoredResult are control information, blocking and messages against the number of processes and the
 rate; a membership change (one process crashes, another joins by a snapshot, nobody stops); and the hostile world
 (`whence sim hostile-survey`).
 
@@ -14,8 +14,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
-from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -34,9 +33,11 @@ from whence.core.order.survey.interval import IntervalStamp
 from whence.core.order.survey.physical import TimeStamp
 from whence.core.order.survey.registry import make
 from whence.core.order.survey.vector import CompactStamp, VectorStamp
-from whence.lab.paper.points import run_all
+from whence.lab.paper.frame import Row as Point
+from whence.lab.paper.frame import RunOptions, Statistics, Study, run_all, summary
+from whence.lab.paper.plots import panels
 from whence.lab.paper.survey import reliable as rl
-from whence.lab.paper.survey.convoy import Setting
+from whence.lab.paper.survey.convoy import ConvoySetting
 from whence.lab.paper.survey.convoy import simulate as chain
 from whence.lab.paper.survey.probabilistic import Probabilistic
 from whence.lab.sim.mechanisms import hostile
@@ -44,13 +45,9 @@ from whence.lab.sim.run import Simulated
 from whence.lab.sim.run import run as simulate
 from whence.lab.sim.scenario import parse
 from whence.lab.sim.sweep import changed
-
-if TYPE_CHECKING:
-    from whence.lab.paper.frame import Context, Outcome
+from whence.lab.stats import exact, means, quotient, ratio
 
 MS = 1_000_000
-Point = dict[str, Any]
-"""A row of the table."""
 _encode = msgspec.msgpack.Encoder().encode
 _stamps = msgspec.msgpack.Decoder(
     VectorStamp | CompactStamp | IdStamp | FirstStamp | IntervalStamp | TimeStamp | DeltaStamp
@@ -270,7 +267,7 @@ def change(order: str, processes: int, seed: int = 0, delay: tuple[float, float]
     """With views: one process crashes and another joins in one view change, after everybody has multicast 5 times."""
     links = Random(f"table1 change {seed}")
     group = tuple(range(processes))
-    nodes = {p: rl.ReliableProcess(p, _make(order, p, group), rl.View(1, group)) for p in group}
+    nodes = {p: rl.ReliableProcess(p, _make(order, p, group), rl.GroupView(1, group)) for p in group}
     queue: list[tuple[int, int, int, int, rl.Wire]] = []
     sent: list[rl.Wire] = []
     installed: list[int] = []
@@ -278,7 +275,7 @@ def change(order: str, processes: int, seed: int = 0, delay: tuple[float, float]
 
     def do(p: int, outputs: list[rl.ReliableOutput]) -> None:
         for output in outputs:
-            if isinstance(output, rl.Send):
+            if isinstance(output, rl.ToProcess):
                 sent.append(output.wire)
                 heapq.heappush(queue, (now + int(links.uniform(*delay) * MS), len(sent), output.to, p, output.wire))
             elif isinstance(output, rl.Install):
@@ -300,9 +297,9 @@ def change(order: str, processes: int, seed: int = 0, delay: tuple[float, float]
     sent.clear()
     begun = now
     for p in sorted(nodes):
-        do(p, nodes[p].install_view(rl.View(2, (*group[:-1], processes)), now))
+        do(p, nodes[p].install_view(rl.GroupView(2, (*group[:-1], processes)), now))
     settle()
-    states = [len(_encode(wire.state)) for wire in sent if isinstance(wire, rl.Welcome)]
+    states = [len(_encode(wire.state)) for wire in sent if isinstance(wire, rl.JoinState)]
     return {
         **_bare(f"view: {order}", processes, 0.0, 1.0),
         "change_messages": len(sent),
@@ -315,11 +312,11 @@ def change(order: str, processes: int, seed: int = 0, delay: tuple[float, float]
 # --- the table
 
 
-def measure(context: Context) -> list[Point]:
+def measure(options: RunOptions) -> list[Point]:
     """Every mechanism by number of processes, by rate and with few senders; subgroups of vector clocks; a membership
     change; the hostile world. Each with several seeds."""
-    sizes, rates, seconds = ((5, 10, 20), (5.0,), 2.0) if context.quick else ((5, 10, 20, 40), (2.0, 8.0), 2.0)
-    seeds = 2 if context.quick else 5
+    sizes, rates, seconds = ((5, 10, 20), (5.0,), 2.0) if options.quick else ((5, 10, 20, 40), (2.0, 8.0), 2.0)
+    seeds = 2 if options.quick else 5
     loaded = [order for order in ORDERS if order != "tickets"]
     tasks: list[tuple[Any, ...]] = [
         (pay, order, n, rate, 1.0, seconds) for order in loaded for n in sizes for rate in rates if rate * n <= BUSIEST
@@ -327,13 +324,13 @@ def measure(context: Context) -> list[Point]:
     tasks += [(pay, order, sizes[-1], rates[0], 0.1, 2 * seconds) for order in ("vector", "compact-multicast")]
     tasks += [(kind, order, n) for order in loaded for n in sizes[:2] for kind in (join_and_crash, change)]
     tasks += [(chained, n, rates[0], min(1.0, seconds)) for n in sizes if n > SUBGROUP]
-    tasks += [(in_hostile, order, context.quick) for order in ORDERS]
+    tasks += [(in_hostile, order, options.quick) for order in ORDERS]
     settings = [
-        {"part": function.__name__, "arguments": arguments, "seed": context.seed * 1000 + i}
+        {"part": function.__name__, "arguments": arguments, "seed": options.seed * 1000 + i}
         for function, *arguments in tasks
         for i in range(seeds)
     ]
-    found = run_all(f"{__name__}:point", settings, context.master, context.count("runs"))
+    found = run_all(f"{__name__}:point", settings, options.master, options.count("runs"))
     return [_row(found[i : i + seeds]) for i in range(0, len(found), seeds)]
 
 
@@ -346,7 +343,7 @@ def point(setting: Mapping[str, Any]) -> Point:
 
 def chained(processes: int, rate: float, seconds: float, seed: int = 0) -> Point:
     """Control information in subgroups of vector clocks, in a chain."""
-    setting = Setting(
+    setting = ConvoySetting(
         "vector", processes // SUBGROUP, SUBGROUP, rate * processes, 0.0, 30.0, seconds=seconds, seed=seed
     )
     return {**_bare("subgroups", processes, rate, 1.0), "control_bytes": chain(setting).control}
@@ -354,22 +351,11 @@ def chained(processes: int, rate: float, seconds: float, seed: int = 0) -> Point
 
 def _row(found: Sequence[Point]) -> Point:
     """The mean of every number, the runs, and the first violation."""
-    numbers = [{k: float(v) for k, v in one.items() if isinstance(v, int | float) and k not in KEEP} for one in found]
-    row = {k: v for k, v in found[0].items() if k in KEEP}
-    row |= {k: fmean(one[k] for one in numbers) for k in numbers[0]}
     broken = [str(one["violation"]) for one in found if one.get("violation")]
-    return row | {"violation": broken[0] if broken else "", "seeds": len(found), "runs": numbers}
+    return summary(found[0], found, KEEP) | {"violation": broken[0] if broken else ""}
 
 
 KEEP = ("order", "history", "processes", "rate", "senders")
-
-
-def outcome(rows: list[Point]) -> Outcome:
-    """The table, its figure and its claims."""
-    from whence.lab.paper.frame import Outcome
-    from whence.lab.paper.survey.table1_claims import statistics
-
-    return Outcome(rows, statistics(rows), _figure(rows), note=_note(rows))
 
 
 def _bare(order: str, n: int, rate: float, senders: float) -> Point:
@@ -378,9 +364,8 @@ def _bare(order: str, n: int, rate: float, senders: float) -> Point:
     return {"order": order, "history": history, "processes": n, "rate": rate, "senders": senders}
 
 
-def _figure(rows: list[Point]) -> Any:
-    from whence.lab.paper.frame import panels
-
+def draw(rows: list[Point]) -> Any:
+    """Control bytes and waiting by the number of processes."""
     rates = [next(row["rate"] for row in rows if row["order"] == "vector")]
     title = f"SURVEY Table 1, measured: every process multicasts {rates[0]:g} times a second"
     bytes_y, wait_y = "bytes of control information per multicast", "mean time that a delivery waits (ms)"
@@ -401,7 +386,7 @@ def _figure(rows: list[Point]) -> Any:
     return figure
 
 
-def _note(rows: list[Point]) -> str:
+def note(rows: list[Point]) -> str:
     """The costs in the hostile world, as a text table."""
     lines = [
         "Costs in the hostile world (`whence sim hostile-survey --set cluster.mechanism=...`; tickets: "
@@ -419,3 +404,82 @@ def _note(rows: list[Point]) -> str:
                 f"{row['latency_ms']:>8.0f}{row['latency_p99_ms']:>8.0f}{row['bytes_per_delivery']:>9.0f}"
             )
     return "\n".join(lines)
+
+
+# --- what the claims are judged by
+
+BLOCKING = ("identifiers", "vector", "compact-multicast", "compact-unicast", "interval")
+
+
+class _Table:
+    """The rows of the table, by order, number of processes and load."""
+
+    def __init__(self, rows: list[Point]) -> None:
+        self.rows = rows
+        loaded = [row for row in rows if row["order"] == "vector" and row["senders"] == 1.0]
+        self.rate = loaded[0]["rate"]
+        self.sizes = sorted({int(row["processes"]) for row in loaded})
+
+    def runs(self, order: str, column: str, senders: float = 1.0) -> dict[int, list[float]]:
+        """By the number of processes, the runs of a column."""
+        return {
+            int(r["processes"]): [run[column] for run in r["runs"]]
+            for r in self.rows
+            if (r["order"], r["senders"]) == (order, senders) and r["rate"] in (self.rate, 0.0, 5.0)
+        }
+
+
+def statistics(rows: list[Point]) -> Statistics:
+    """The points of every claim."""
+    table = _Table(rows)
+    least, most = table.sizes[0], table.sizes[-1]
+    big, vector = table.runs("first-unstable", "control_bytes"), table.runs("vector", "control_bytes")
+    blocked = {order: table.runs(order, "blocked") for order in (*BLOCKING, "first-unstable")}
+    few = {o: table.runs(o, "fixed_bytes", 0.1)[most] for o in ("vector", "compact-multicast")}
+    chained = table.runs("subgroups", "control_bytes")
+    small = min(chained)
+    hostile = [row for row in rows if "inversions" in row]
+    return {
+        "promises": [exact(f"{len(rows)} rows", sum(1 for row in rows if row.get("violation")))],
+        "hostile": [
+            exact(f"{row['order']}, {row['delivered'] * row['seeds']:.0f} deliveries", row["inversions"] * row["seeds"])
+            for row in hostile
+        ],
+        "non-blocking": [exact(f"{n} processes", max(runs)) for n, runs in blocked["first-unstable"].items()],
+        "big": [quotient(f"{n} processes", big[n], vector[n], len(big)) for n in table.sizes],
+        "block": means({f"{o}, {most} processes": blocked[o][most] for o in BLOCKING}),
+        "linear": [quotient(f"{least} to {most} processes", vector[most], [x * most / least for x in vector[least]])],
+        "compact": [ratio(f"{most} processes, a tenth multicast", few["compact-multicast"], few["vector"])],
+        "interconnected": [quotient(f"{n} processes", runs, vector[most], len(chained)) for n, runs in chained.items()],
+        "interconnected-any": [
+            quotient(f"{n} by {small} processes", runs, chained[small], len(chained))
+            for n, runs in chained.items()
+            if n != small
+        ],
+        **_changes(table),
+    }
+
+
+def _changes(table: _Table) -> Statistics:
+    """A change of the view, and a joiner in the stack."""
+    pause, messages = (table.runs("view: vector", column) for column in ("pause_ms", "change_messages"))
+    one, two = table.sizes[0], table.sizes[1]
+    joins = {o: table.runs(f"join: {o}", "change_messages") for o in MECHANISMS}
+    pauses = {o: table.runs(f"join: {o}", "pause_ms") for o in MECHANISMS}
+    return {
+        "view-stops": means({f"{n} processes": runs for n, runs in pause.items()}),
+        "view-square": [quotient(f"{two} by {one} processes", messages[two], messages[one])],
+        "join-stops": [
+            exact(f"{o}, {n} processes, {len(runs)} runs", max(runs))
+            for o, found in pauses.items()
+            for n, runs in found.items()
+        ],
+        "join-messages": [
+            quotient(f"{o}, {n} processes", runs, messages[n], 2 * len(joins))
+            for o, found in joins.items()
+            for n, runs in found.items()
+        ],
+    }
+
+
+STUDY = Study(measure, statistics, draw, note)

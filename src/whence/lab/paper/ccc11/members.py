@@ -1,7 +1,7 @@
-"""The child program of the live Figures 4 and 5 of CCC11: some members in one process, each with its own socket.
+"""The child program of CCC11 on sockets: some members in one process, each with its own socket.
 
 Started by `live` as part of a fleet. It is ready when all of its publishers have tickets. Requests: `begin` (reset the
-counts), `run` (publish for some rounds), `count`.
+counts), `run` (publish for some rounds), `count`; `ask` (its first member asks for a ticket, and keeps it).
 """
 
 from __future__ import annotations
@@ -9,27 +9,30 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 
 import msgspec
 
 from whence.core.clock import Entry, Frame
+from whence.errors import NoTicket
 from whence.live.api import Cluster
 from whence.live.fleet import task as fleet
 from whence.live.fleet.channel import Channel, program
 from whence.live.fleet.member import joined
 
 
-class Task(fleet.Task, kw_only=True):
+class LiveTask(fleet.Task, kw_only=True):
     """The task of a process."""
 
     publishing: int
-    """How many of its members publish, from the first on."""
-    round_ms: float
-    payload: int
+    """How many of its members have tickets, from the first on."""
+    round_ms: float = 1000.0
+    payload: int = 40
     """Bytes of an event."""
 
 
-class Counts(msgspec.Struct):
+class LiveCounts(msgspec.Struct):
     """The counts of one measurement, over all members of a process."""
 
     published: int = 0
@@ -48,14 +51,14 @@ class Counts(msgspec.Struct):
 class Subject:
     """A member that publishes p events a round on average, and counts what it delivers."""
 
-    def __init__(self, cluster: Cluster, task: Task, rng: random.Random, counts: dict[int, Counts]) -> None:
+    def __init__(self, cluster: Cluster, task: LiveTask, rng: random.Random, counts: dict[int, LiveCounts]) -> None:
         self.cluster, self.task, self.rng, self.counts = cluster, task, rng, counts
         self.todo: asyncio.Queue[int] = asyncio.Queue()
         self.ready = asyncio.Event()
         self._past: dict[int, Entry] = {}
 
     async def coordinate(self) -> None:
-        async with self.cluster.publisher() as publisher:
+        async with self.cluster.publisher(timeout=self.task.timeout) as publisher:
             await publisher.ready()
             self.ready.set()
             while True:
@@ -94,16 +97,17 @@ class Subject:
 class Measurement:
     """The members of this process, and their counts by number of the measurement."""
 
-    def __init__(self, clusters: list[Cluster], task: Task, rng: random.Random) -> None:
-        self.counts: dict[int, Counts] = {}
+    def __init__(self, clusters: list[Cluster], task: LiveTask, rng: random.Random, stack: AsyncExitStack) -> None:
+        self.counts: dict[int, LiveCounts] = {}
         self.subjects = [Subject(c, task, random.Random(rng.random()), self.counts) for c in clusters]
         self.publishers = self.subjects[: task.publishing]
+        self._stack = stack
         self._round_s = task.round_ms / 1e3
         self._before: dict[int, tuple[int, int]] = {}
 
     def begin(self, number: int) -> None:
         """Called before anybody publishes, since others' events arrive at once."""
-        self.counts[number] = Counts()
+        self.counts[number] = LiveCounts()
         self._before[number] = (self._sum("order.recovered"), self._sum("order.asked"))
 
     async def run(self, number: int, p: float, rounds: int) -> None:
@@ -113,7 +117,7 @@ class Measurement:
         await asyncio.gather(*load, asyncio.sleep(rounds * self._round_s))
         self.counts[number].sent_bytes = self._sum("net.sent_bytes") - sent
 
-    def count(self, number: int) -> Counts:
+    def count(self, number: int) -> LiveCounts:
         counts, (recovered, asked) = self.counts[number], self._before[number]
         counts.recovered, counts.asked = self._sum("order.recovered") - recovered, self._sum("order.asked") - asked
         return counts
@@ -121,20 +125,32 @@ class Measurement:
     def _sum(self, name: str) -> int:
         return sum(subject.cluster.stats()[name] for subject in self.subjects)
 
+    async def ask(self, patience: float) -> float | None:
+        """Ask for a ticket. Returns after how many seconds it had one; None: not within `patience`."""
+        begun = time.monotonic()
+        publisher = await self._stack.enter_async_context(self.subjects[0].cluster.publisher(timeout=patience))
+        try:
+            await publisher.ready()
+        except NoTicket:
+            return None
+        return time.monotonic() - begun
 
-async def main(task: Task, channel: Channel) -> None:
+
+async def main(task: LiveTask, channel: Channel) -> None:
     """Join, then answer requests until the channel is closed."""
     rng = random.Random(task.seed)
-    async with joined(task, rng) as members:
-        run = Measurement(members.clusters, task, rng)
+    async with joined(task, rng) as members, AsyncExitStack() as stack:
+        run = Measurement(members.clusters, task, rng, stack)
 
         async def ready() -> None:
             await asyncio.gather(*(subject.ready.wait() for subject in run.publishers))
             channel.ready(members.about())
 
         work = [subject.listen() for subject in run.subjects] + [subject.coordinate() for subject in run.publishers]
-        await channel.serve({"begin": run.begin, "run": run.run, "count": run.count}, ready(), *work)
+        commands: dict[str, Callable[..., object]]
+        commands = {"begin": run.begin, "run": run.run, "count": run.count, "ask": run.ask}
+        await channel.serve(commands, ready(), *work)
 
 
 if __name__ == "__main__":
-    program(main, Task)
+    program(main, LiveTask)

@@ -1,0 +1,161 @@
+"""Runs experiments: measures, judges, saves. `whence paper all` runs all of them, and makes the page of all claims.
+
+`all` does not measure again what is there already (same experiment, seed and size), so the command can be interrupted
+and continued, and pages can be made again from the data in seconds.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from whence.errors import ConfigError
+from whence.lab.paper import EXPERIMENTS, LIVE, Experiment
+from whence.lab.paper.claims import JudgedClaim, judged
+from whence.lab.paper.claims.page import Results, StoredResult, encode, page, rounded, stored
+from whence.lab.paper.frame import Outcome, Row, RunOptions
+from whence.lab.stats import Estimate
+
+
+class Recorded(msgspec.Struct, kw_only=True):
+    """claims.json of one experiment."""
+
+    experiment: str
+    quick: bool
+    seed: int
+    note: str
+    statistics: dict[str, list[Estimate]]
+    claims: list[JudgedClaim]
+
+
+def everything(live: bool) -> list[Experiment]:
+    """All experiments; on sockets only if asked, since they need an idle machine."""
+    found = [Experiment(name) for name in EXPERIMENTS]
+    return found + [Experiment(name, live=True) for name in LIVE] if live else found
+
+
+def one(experiment: Experiment, options: RunOptions, out: Path, again: bool = True) -> tuple[Outcome, list[Path]]:
+    """Run an experiment, or take its data from `out` unless it is to run again. Returns the files written."""
+    _prepare(out)
+    rows = None if again else load(out, experiment.title, options)
+    outcome = experiment.outcome(experiment.measure(options) if rows is None else rows)
+    return outcome, save(out, experiment.title, options, outcome)
+
+
+def run(options: RunOptions, out: Path, live: bool) -> tuple[Results, list[Path]]:
+    """Everything, into a directory for each experiment; and the page with its results."""
+    results = stored()
+    files: list[Path] = []
+    pages: list[Path] = []
+    experiments = everything(live)
+    tell = options.tell
+    for i, experiment in enumerate(experiments):
+
+        def told(share: float, what: str, at: int = i, name: str = experiment.title) -> None:
+            if tell:
+                tell((at + share) / len(experiments), f"{name}: {what}")
+
+        folder = out / experiment.title.replace(" --", "-")
+        outcome, _ = one(experiment, msgspec.structs.replace(options, tell=told), folder, again=False)
+        _add(results, experiment.title, options, outcome)
+        files.append(folder)
+        pages = _write(out, results)  # after each: they are current if the command is interrupted
+    return results, files + pages
+
+
+def _write(out: Path, results: Results) -> list[Path]:
+    files = [out / "claims.md", out / "results.json"]
+    try:
+        for path, text in zip(files, (page(results).encode(), encode(results)), strict=True):
+            path.write_bytes(text)
+    except OSError as error:
+        raise ConfigError(f"out: cannot write into {out}: {error.strerror}") from None
+    return files
+
+
+def _add(results: Results, title: str, options: RunOptions, outcome: Outcome) -> None:
+    """Record what an experiment found. A quick run does not replace the figures of a full one."""
+    known = results.experiments.get(title)
+    if options.quick and known and not known.quick:
+        return
+    statistics = {key: rounded(found) for key, found in outcome.statistics.items()}
+    results.experiments[title] = StoredResult(quick=options.quick, seed=options.seed, statistics=statistics)
+
+
+# -- files
+
+
+def _prepare(out: Path) -> None:
+    """Make the directory, before hours are spent on what cannot be saved there."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"out: cannot make {out}: {error.strerror}") from None
+    if not os.access(out, os.W_OK | os.X_OK):
+        raise ConfigError(f"out: cannot write into {out}: permission denied; name another directory with --out")
+
+
+def save(out: Path, name: str, options: RunOptions, outcome: Outcome) -> list[Path]:
+    """Write the data (CSV and Parquet), the plot (PNG and SVG) and claims.json. Returns the paths."""
+    stem = _stem(name)
+    found = Recorded(
+        experiment=name,
+        quick=options.quick,
+        seed=options.seed,
+        note=outcome.note,
+        statistics=outcome.statistics,
+        claims=judged(name, outcome.statistics),
+    )
+    _prepare(out)
+    try:
+        files = [out / "claims.json"]
+        files[0].write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
+        columns = list(dict.fromkeys(key for row in outcome.rows for key in row))
+        files += [out / f"{stem}.csv", out / f"{stem}.parquet"]
+        with files[1].open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, columns)
+            writer.writeheader()
+            writer.writerows(
+                {k: json.dumps(v) if isinstance(v, list | tuple) else v for k, v in r.items()} for r in outcome.rows
+            )
+        table = pa.table({c: [row.get(c) for row in outcome.rows] for c in columns})
+        pq.write_table(table, files[2])
+        if outcome.figure is not None:
+            files += [out / f"{stem}.png", out / f"{stem}.svg"]
+            _draw(outcome.figure, *files[-2:])
+    except OSError as error:
+        raise ConfigError(f"out: cannot write into {out}: {error.strerror}") from None
+    return files
+
+
+def load(out: Path, name: str, options: RunOptions) -> list[Row] | None:
+    """The rows that an earlier run with the same settings saved here, or None."""
+    try:
+        found = msgspec.json.decode((out / "claims.json").read_bytes(), type=Recorded)
+        table = pq.read_table(out / f"{_stem(name)}.parquet")
+    except (OSError, msgspec.DecodeError, pa.ArrowInvalid):
+        return None
+    if (found.experiment, found.quick, found.seed) != (name, options.quick, options.seed):
+        return None
+    # Parquet gives every row all columns; a column that a row did not have is null.
+    return [{k: v for k, v in row.items() if v is not None} for row in table.to_pylist()]
+
+
+def _stem(title: str) -> str:
+    return title.partition(" ")[0].rpartition("/")[2]
+
+
+def _draw(figure: Any, png: Path, svg: Path) -> None:
+    """Equal rows give equal bytes (no date); text in SVG stays text."""
+    import matplotlib as mpl
+
+    figure.savefig(png, dpi=150)
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "whence"}):
+        figure.savefig(svg, metadata={"Date": None})
