@@ -24,7 +24,7 @@ from typing import Any
 
 import whence
 from whence.core.wire import frame_stream
-from whence.core.wire.packet import header
+from whence.core.wire.codec import header
 from whence.errors import WhenceError
 from whence.lab.sim.lies import Liar
 from whence.live.bridge.client import Client

@@ -22,9 +22,8 @@ from whence.core import ports
 from whence.core.clock import MemberId, address_of
 from whence.core.config import Config
 from whence.core.member import Member
-from whence.core.ring.council.known import quorum
-from whence.core.ring.council.ring import CouncilRing
-from whence.core.ring.council.voting import Voting
+from whence.core.ring.context import floor_of
+from whence.core.ring.council import CouncilRing, Voting, quorum
 from whence.core.ring.messages import (
     Accept,
     Accepted,
@@ -41,7 +40,6 @@ from whence.core.ring.messages import (
     Voter,
     Vouch,
 )
-from whence.core.ring.table import floor_of
 from whence.lab.sim.run import play
 from whence.lab.sim.scenario import parse
 from whence.lab.sim.world import World

@@ -7,8 +7,8 @@ from html import escape
 from pathlib import Path
 
 from whence.audit.report import charts, gather
+from whence.audit.report.judged import found
 from whence.audit.trace import Row
-from whence.cli.judged import found
 from whence.lab.sim.run import run
 from whence.lab.sim.scenario import parse
 

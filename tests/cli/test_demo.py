@@ -107,7 +107,7 @@ def test_ctrl_c_in_the_audit(when: str, interrupted: Callable[..., tuple[int, li
     assert not list(out.rglob("*report.html*"))
 
 
-def test_without_java_the_oracle_judges_and_that_is_said_first(tmp_path: Path) -> None:
+def test_without_java_there_is_a_page_and_that_is_said_first(tmp_path: Path) -> None:
     """In a directory where an earlier demo was killed: it is emptied."""
     out = tmp_path / "demo"
     (out / "trace").mkdir(parents=True)
@@ -116,20 +116,20 @@ def test_without_java_the_oracle_judges_and_that_is_said_first(tmp_path: Path) -
     done = run(out, env={**os.environ, "JAVA_HOME": str(tmp_path / "none")})
     assert done.returncode == 0, done.stderr
     said = done.stderr.splitlines()
-    assert "Java 17" in said[0] and "the built-in oracle will judge" in said[1]
-    assert (out / "report.html").as_uri() in done.stdout
+    assert "Java 17" in said[0] and "without Spark" in said[1]
+    assert (out / "audit" / "report.html").as_uri() in done.stdout
     assert not (out / "trace" / "old.jsonl").exists()
 
 
-@pytest.mark.long  # without Java it is the same oracle and the same page: above
+@pytest.mark.long
 @pytest.mark.skipif(shutil.which("java") is None, reason="no Java here")
 def test_where_spark_does_not_start_there_is_a_page_too(tmp_path: Path) -> None:
     out = tmp_path / "demo"
     broken = {**os.environ, "PYSPARK_SUBMIT_ARGS": "--no-such-option pyspark-shell"}
     done = run(out, env=broken)
     assert done.returncode == 0, done.stderr
-    assert "Spark did not start" in done.stderr and "so the built-in oracle judges" in done.stderr
-    assert (out / "report.html").exists()
+    assert "Spark did not start" in done.stderr and "without Spark" in done.stderr
+    assert (out / "audit" / "report.html").exists()
 
 
 def test_what_is_not_its_own_stays(tmp_path: Path) -> None:

@@ -17,35 +17,16 @@ import os
 import random
 import select
 import sys
-import time
 from pathlib import Path
+from time import monotonic_ns as now
 from typing import Any
 
 import msgspec
 
+from whence.core import ports
 from whence.core.clock import MemberId, address_of, member_id, reaches
 from whence.core.config import Requirements
 from whence.core.member import Member
-from whence.core.ports import (
-    BadBytes,
-    Coordinate,
-    Deliver,
-    FoundRing,
-    Input,
-    InstallSnapshot,
-    Joined,
-    Output,
-    Publish,
-    Published,
-    Received,
-    Remember,
-    Send,
-    SnapshotTaken,
-    Start,
-    TakeSnapshot,
-    Ticket,
-    Wake,
-)
 from whence.core.wire import decode, encode
 from whence.errors import RemoteError
 
@@ -56,15 +37,18 @@ MAX_WAITING = 1024
 NOT_SUPPORTED, UNAVAILABLE = 10, 11
 """Maelstrom's error codes."""
 TICKETS = 4
-MEMBERS = 16
-"""What the gossip is sized for: the same for all, also for those that do not know of a joiner yet."""
-FEATURES = {
-    "fifo": ["fifo"],
-    "causal": ["fifo", "causal"],
-    "reliable": ["fifo", "causal", "reliable"],
-}
+NETWORK = Requirements(
+    members=16,  # the same for all, also for those that do not know of a joiner yet
+    loss=0.05,
+    mode="eager",
+    round_ns=50 * MS,
+    latency_ns=10 * MS,
+    ring_round_ns=250 * MS,
+    delta_ns=80 * MS,
+)
+FEATURES = {"fifo": ["fifo"], "causal": ["fifo", "causal"], "reliable": ["fifo", "causal", "reliable"]}
 ALWAYS = ["datagrams", "loss", "late-join", "restart"]
-SAVED = (Published, Deliver, Joined, Ticket, InstallSnapshot, Remember)
+SAVED = (ports.Published, ports.Deliver, ports.Joined, ports.Ticket, ports.InstallSnapshot, ports.Remember)
 """Outputs after which the checkpoint is another."""
 
 Body = dict[str, Any]
@@ -72,7 +56,7 @@ App = list[tuple[str, str]]
 """The application: (id, value) of all events, in the order of their delivery."""
 
 
-class Disk(msgspec.Struct, array_like=True):
+class _Disk(msgspec.Struct, array_like=True):
     """What survives a crash."""
 
     boot: int
@@ -83,16 +67,17 @@ class Disk(msgspec.Struct, array_like=True):
 class Adapter:
     """Between the kit's lines and a member's inputs and outputs."""
 
+    member: Member  # from `init` on
+    file: Path
+
     def __init__(self, order: str) -> None:
         self.order = order
         self.node = ""
         self.peers: list[str] = []
         self.client = "c1"
-        self.member: Member | None = None
-        self.disk = Disk(0)
-        self.file = Path()
+        self.disk = _Disk(0)
         self.hello_at: int | None = None
-        self.founder = self.coordinating = False
+        self.creates = self.coordinating = False
         self.waiting: list[tuple[int, str]] = []  # (msg_id, value)
         self.sent: dict[str, int] = {}
         self.received: dict[MemberId, int] = {}
@@ -107,7 +92,9 @@ class Adapter:
         rest = b""
         while True:
             sys.stdout.buffer.flush()
-            if select.select([0], [], [], self.pause())[0]:
+            wakes = (self.hello_at, self.member.wake_at if self.node else None)
+            due = min((at for at in wakes if at is not None), default=None)
+            if select.select([0], [], [], None if due is None else max(0.0, (due - now()) / 1e9))[0]:
                 data = os.read(0, 1 << 16)
                 if not data:
                     return
@@ -115,35 +102,25 @@ class Adapter:
                 for line in lines:
                     message = msgspec.json.decode(line)
                     self.line(message["src"], message["body"])
-            self.tick()
-
-    def pause(self) -> float | None:
-        """Seconds until something is due."""
-        wakes = [self.hello_at, self.member.wake_at if self.member else None]
-        due = [at for at in wakes if at is not None]
-        return max(0.0, (min(due) - now()) / 1e9) if due else None
-
-    def tick(self) -> None:
-        if self.hello_at is not None and self.hello_at <= now():
-            self.hello()
-        member = self.member
-        if member is not None and member.wake_at is not None and member.wake_at <= now():
-            self.feed(Wake())
+            if self.hello_at is not None and self.hello_at <= now():
+                self.hello()
+            if self.node and self.member.wake_at is not None and self.member.wake_at <= now():
+                self.feed(ports.Wake())
 
     def line(self, src: str, body: Body) -> None:
         match body["type"]:
-            case "whence":
-                self.receive(body)
-            case "hello":
-                if self.member is not None and self.member.started:
-                    self.send(src, type="hello_ok", **{"from": self.member.me})
-            case "hello_ok":
-                if self.hello_at is not None:
-                    self.hello_at = None
-                    self.start(Start((body["from"],)))
             case "init":
                 self.init(body)
                 self.send(src, type="init_ok", in_reply_to=body["msg_id"], features=[*FEATURES[self.order], *ALWAYS])
+            case "whence" if self.node:
+                self.receive(body)
+            case "hello" if self.node and self.member.started:
+                self.send(src, type="hello_ok", **{"from": self.member.me})
+            case "hello_ok" if self.hello_at is not None:
+                self.hello_at = None
+                self.start(ports.Start((body["from"],)))
+            case "whence" | "hello" | "hello_ok":
+                pass  # too early, or too late
             case "echo":
                 self.send(src, type="echo_ok", in_reply_to=body["msg_id"], echo=body.get("echo"))
             case "publish":
@@ -158,38 +135,28 @@ class Adapter:
         self.node = body["node_id"]
         nodes: list[str] = body["node_ids"]
         self.peers = [n for n in nodes if n != self.node]
-        self.founder = self.node == nodes[0]
+        self.creates = self.node == nodes[0]
         self.file = Path(body["dir"]) / "member"
         if self.file.exists():
-            self.disk = msgspec.msgpack.decode(self.file.read_bytes(), type=Disk)
+            self.disk = msgspec.msgpack.decode(self.file.read_bytes(), type=_Disk)
         self.disk.boot += 1
         self.save()
         me = member_id(self.node, self.disk.boot)
-        known = Requirements(
-            members=MEMBERS,
-            loss=0.05,
-            mode="eager",
-            round_ns=50 * MS,
-            latency_ns=10 * MS,
-            ring_round_ns=250 * MS,
-            delta_ns=80 * MS,
-        )
-        config = known.config(TICKETS, self.order, "conform")  # type: ignore[arg-type]
+        config = NETWORK.config(TICKETS, self.order, "conform")  # type: ignore[arg-type]
         self.member = Member(me, config, random.Random(me), self.disk.checkpoint, disk=True)
         if body["join"]:
             self.hello()
-            return
-        self.start(Start(tuple(member_id(n, 1) for n in self.peers), genesis=True))
+        else:
+            self.start(ports.Start(tuple(member_id(n, 1) for n in self.peers), genesis=True))
 
-    def start(self, start: Start) -> None:
+    def start(self, start: ports.Start) -> None:
         self.feed(start)
-        if self.founder:  # after a restart it asks the council that it remembers for a ticket instead (rule C0)
+        if self.creates:  # after a restart it asks the council that it remembers for a ticket instead (rule C0)
             self.coordinating = True
-            self.feed(FoundRing())
+            self.feed(ports.FoundRing())
 
     def hello(self) -> None:
         """Ask who is there: a contact is a member, and which life of it is there only it knows."""
-        assert self.member is not None
         for peer in self.peers:
             self.send(peer, type="hello", **{"from": self.member.me})
         self.hello_at = now() + HELLO_EVERY_NS
@@ -201,83 +168,73 @@ class Adapter:
             self.send(src, type="error", in_reply_to=body["msg_id"], code=UNAVAILABLE, text=text)
             return
         self.waiting.append((body["msg_id"], body["value"]))
-        self.feed(Wake() if self.coordinating else Coordinate())
+        self.feed(ports.Wake() if self.coordinating else ports.Coordinate())
         self.coordinating = True
 
     # -- the member ---------------------------------------------------------------------------------------------
 
     def receive(self, body: Body) -> None:
         sender: MemberId = body["from"]
-        if self.member is None:
-            return
         if "seq" in body:
             if not reaches(body["to"], self.member.me) or body["seq"] <= self.received.get(sender, 0):
                 return
             self.received[sender] = body["seq"]
         try:
-            message = decode(base64.b64decode(body["data"]))
+            input: ports.Input = ports.Received(sender, decode(base64.b64decode(body["data"])))
         except RemoteError as error:
-            self.feed(BadBytes(sender, str(error)))
-            return
-        self.feed(Received(sender, message))
+            input = ports.BadBytes(sender, str(error))
+        self.feed(input)
 
-    def feed(self, input: Input) -> None:
+    def feed(self, input: ports.Input) -> None:
         """One step of the member, then the publishes that it has made possible."""
-        assert self.member is not None
         self.carry_out(self.member.handle(input, now()))
         while self.waiting and self.member.may_publish:
             msg_id, value = self.waiting[0]
-            outputs = self.member.handle(Publish((value.encode(),)), now())
-            published = [o.frame for o in outputs if isinstance(o, Published)]
+            outputs = self.member.handle(ports.Publish((value.encode(),)), now())
+            published = [o.frame for o in outputs if isinstance(o, ports.Published)]
             if published:
                 del self.waiting[0]
             self.carry_out(outputs)
             for frame in published:
                 self.send(self.client, type="publish_ok", in_reply_to=msg_id, id=str(frame.ids()[0]))
 
-    def carry_out(self, outputs: list[Output]) -> None:
+    def carry_out(self, outputs: list[ports.Output]) -> None:
         """In order; but first the disk, so that nobody knows more of this node than itself after a crash."""
-        assert self.member is not None
-        states: list[SnapshotTaken] = []
+        said: list[tuple[str, Body]] = []
+        states: list[ports.SnapshotTaken] = []
         for out in outputs:
             match out:
-                case Deliver():
-                    said = zip(out.frame.ids(), out.frame.payloads(), strict=True)
-                    self.disk.app += [(str(id), payload.decode()) for id, payload in said]
-                case InstallSnapshot():
+                case ports.Send():
+                    said.append(self.packed(out))
+                case ports.Deliver():
+                    frame = out.frame
+                    events = [(str(id), p.decode()) for id, p in zip(frame.ids(), frame.payloads(), strict=True)]
+                    self.disk.app += events
+                    said += [(self.client, {"type": "delivered", "id": id, "value": value}) for id, value in events]
+                case ports.InstallSnapshot():
                     self.disk.app = msgspec.json.decode(out.state, type=App)
-                case TakeSnapshot():
-                    states.append(SnapshotTaken(out.token, msgspec.json.encode(self.disk.app)))
+                    installed = [{"id": id, "value": value} for id, value in self.disk.app]
+                    said.append((self.client, {"type": "installed", "events": installed}))
+                case ports.TakeSnapshot():
+                    states.append(ports.SnapshotTaken(out.token, msgspec.json.encode(self.disk.app)))
         if any(isinstance(out, SAVED) for out in outputs):
             self.disk.checkpoint = self.member.checkpoint() if self.member.joined else None
             self.save()
-        for out in outputs:
-            match out:
-                case Send():
-                    self.ship(out)
-                case Deliver():
-                    for id, payload in zip(out.frame.ids(), out.frame.payloads(), strict=True):
-                        self.send(self.client, type="delivered", id=str(id), value=payload.decode())
-                case InstallSnapshot():
-                    events = [{"id": id, "value": value} for id, value in msgspec.json.decode(out.state, type=App)]
-                    self.send(self.client, type="installed", events=events)
+        for dest, body in said:
+            self.send(dest, **body)
         for state in states:
             self.feed(state)
 
-    def ship(self, out: Send) -> None:
-        assert self.member is not None
+    def packed(self, out: ports.Send) -> tuple[str, Body]:
         address = address_of(out.to)
-        body: Body = {"from": self.member.me, "data": base64.b64encode(encode(out.message)).decode()}
+        data = base64.b64encode(encode(out.message)).decode()
+        body: Body = {"type": "whence", "from": self.member.me, "data": data}
         if out.reliable:
             self.sent[address] = self.sent.get(address, 0) + 1
             body |= {"to": out.to, "seq": self.sent[address]}
-        self.send(address, type="whence", **body)
+        return address, body
 
     def save(self) -> None:
         new = self.file.with_suffix(".new")
         new.write_bytes(msgspec.msgpack.encode(self.disk))
         new.replace(self.file)
-
-
-def now() -> int:
-    return time.monotonic_ns()

@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -24,7 +23,7 @@ from whence.audit.spark.place import is_local, join, place_of
 from whence.audit.trace import open_trace
 from whence.audit.trace.otel import read_spans
 from whence.cli import CLEAN, DOUBT, VIOLATED
-from whence.cli.show import console
+from whence.cli.show import console, spinner
 from whence.errors import TraceError, UsageError
 
 if TYPE_CHECKING:
@@ -60,7 +59,8 @@ def audit(args: argparse.Namespace) -> int:
         return watch(args)
     command = f"whence audit {' '.join(map(str, args.paths))} --out {args.out}"
     refused = args.format in ("otel", "broadcast") and _import(args)
-    with _Says() as say:
+    began = time.monotonic()
+    with spinner() as say:
         found = audit_files(
             args.paths,
             args.out,
@@ -73,7 +73,7 @@ def audit(args: argparse.Namespace) -> int:
             sparse=args.verdicts != "all" and not args.measure,
             command=command,
         )
-        took = say.seconds
+        took = time.monotonic() - began
     said = asdict(found)
     if args.json:
         print(json.dumps({"clean": found.clean, **said, "seconds": round(took, 3), "out": str(args.out)}))
@@ -109,34 +109,6 @@ def _import(args: argparse.Namespace) -> int:
         file.append_many(made.rows)
     args.paths = [str(trace)]
     return len(made.refused)
-
-
-class _Says:
-    """What is going on: a line with a spinner on standard error, plain lines where that is no terminal."""
-
-    def __init__(self) -> None:
-        self._console = Console(stderr=True)
-        self._status = self._console.status("") if self._console.is_terminal else None
-        self._began = time.monotonic()
-
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self._began
-
-    def __enter__(self) -> _Says:
-        if self._status is not None:
-            self._status.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._status is not None:
-            self._status.stop()
-
-    def __call__(self, what: str) -> None:
-        if self._status is not None:
-            self._status.update(f"{self.seconds:.1f} s: {escape(what)}")
-        else:
-            print(f"whence: {self.seconds:.1f} s: {what}", file=sys.stderr)
 
 
 _COUNTED = ("rows", "runs", "members", "published", "deliveries")

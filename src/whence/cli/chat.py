@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import codecs
+import os
+import shutil
 import sys
+import termios
 import time
+import tty
 from contextlib import suppress
 from typing import Final
 
@@ -13,7 +18,6 @@ import msgspec
 
 from whence.cli.connect import Notices, entered, joining, run_until_stopped, tell_council
 from whence.cli.streams import Lines, PipeWriter, printable
-from whence.cli.terminal import Prompt
 from whence.core.clock import address_of
 from whence.errors import NoTicket, UsageError
 from whence.live.api import Cluster, Event
@@ -25,7 +29,7 @@ TICKET_S: Final = 10.0
 """Seconds without a ticket after which the speaker is told."""
 MAX_TEXT: Final = 4096
 
-HELP: Final = "/who: who is here   /stats: what happened   /quit (or Ctrl-D): leave   anything else is said to all"
+HELP: Final = "/who: who is here   /quit (or Ctrl-D): leave   anything else is said to all"
 
 
 class Word(msgspec.Struct, frozen=True):
@@ -33,9 +37,6 @@ class Word(msgspec.Struct, frozen=True):
 
     nick: str
     text: str
-
-
-_decoder = msgspec.json.Decoder(Word)
 
 
 def chat(args: argparse.Namespace) -> int:
@@ -50,14 +51,12 @@ async def _chat(args: argparse.Namespace) -> int:
     async with joining(args) as cluster:
         terminal = sys.stdin.isatty() and sys.stdout.isatty()
         notice(f"{args.nick} {entered(cluster)} at {cluster.address}. {HELP if terminal else ''}".rstrip())
-        output = PipeWriter(sys.stdout.fileno())
         prompt = Prompt(f"{args.nick}> ") if terminal else None
-        talk = _Talk(args.nick, cluster, output, prompt)
-        lines = prompt or Lines(sys.stdin.fileno(), MAX_TEXT)
+        talk = _Talk(args.nick, cluster, prompt)
         listening = asyncio.create_task(talk.listen())
         telling = asyncio.create_task(tell_council(cluster, talk.note if terminal else notice))
         try:
-            await talk.speak(lines)
+            await talk.speak(prompt or Lines(sys.stdin.fileno(), MAX_TEXT))
             await cluster.leave()
             await listening
         finally:
@@ -71,14 +70,12 @@ async def _chat(args: argparse.Namespace) -> int:
 
 
 class _Talk:
-    def __init__(self, nick: str, cluster: Cluster, output: PipeWriter, prompt: Prompt | None) -> None:
+    def __init__(self, nick: str, cluster: Cluster, prompt: Prompt | None) -> None:
         self.nick = nick
         self.cluster = cluster
-        self._output = output
+        self._output = PipeWriter(sys.stdout.fileno())
         self._prompt = prompt
         self._notes: asyncio.Future[None] | None = None
-
-    # -- listening --------------------------------------------------------------------------------------------------
 
     async def listen(self) -> None:
         """Show what is said."""
@@ -86,17 +83,7 @@ class _Talk:
         async for event in self.cluster.events():
             said = reader.read(event.id, event.payload)
             if said is not None:
-                await self.show(self._line(event, said))
-
-    def _line(self, event: Event, said: Said) -> str:
-        try:
-            word = _decoder.decode(said.payload)
-            nick, text = word.nick[:32], word.text
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            nick, text = said.client or address_of(event.origin), said.payload.decode("utf-8", "replace")
-        gap = "  (something before it was lost)" if event.over_gap else ""
-        nick, text = (printable(part.encode("utf-8", "replace")) for part in (nick, text))
-        return f"{time.strftime('%H:%M:%S')} <{nick}> {text}{gap}"
+                await self.show(_line(event, said))
 
     async def show(self, line: str) -> None:
         await self._output.write(self._prompt.above(line) if self._prompt else f"{line}\n".encode())
@@ -104,8 +91,6 @@ class _Talk:
     def note(self, text: str, **fields: object) -> None:
         """Beside what is said."""
         self._notes = asyncio.ensure_future(self.show(f"({text})"))
-
-    # -- speaking ---------------------------------------------------------------------------------------------------
 
     async def speak(self, lines: Lines | Prompt) -> None:
         """Say line by line; returns at the end of input."""
@@ -133,27 +118,93 @@ class _Talk:
                 batch = await lines.next()
         except TimeoutError:
             return [], True
-        if batch is None:
-            return [], False
         words: list[bytes] = []
-        for line in batch:
+        for line in batch or ():
             text = line.decode("utf-8", "replace").strip()
             if text == "/quit":
                 return words, False
-            if text.startswith("/"):
-                await self._command(text)
+            if text == "/who":
+                tickets = {owner: f" (ticket {ticket})" for ticket, owner in self.cluster.coordinators().items()}
+                for member in self.cluster.members():
+                    await self.show(f"  {address_of(member)}{tickets.get(member, '')}")
+            elif text.startswith("/"):
+                await self.show(f"  {HELP}")
             elif text:
                 words.append(msgspec.json.encode(Word(self.nick, text)))
-        return words, True
+        return words, batch is not None
 
-    async def _command(self, text: str) -> None:
-        cluster = self.cluster
-        if text == "/who":
-            tickets = {owner: f" (ticket {ticket})" for ticket, owner in cluster.coordinators().items()}
-            for member in cluster.members():
-                await self.show(f"  {address_of(member)}{tickets.get(member, '')}")
-        elif text == "/stats":
-            said = ", ".join(f"{name} {number:,}" for name, number in cluster.stats().items() if number)
-            await self.show(f"  {said}")
-        else:
-            await self.show(f"  {HELP}")
+
+def _line(event: Event, said: Said) -> str:
+    try:
+        word = msgspec.json.decode(said.payload, type=Word)
+        nick, text = word.nick[:32], word.text
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        nick, text = said.client or address_of(event.origin), said.payload.decode("utf-8", "replace")
+    gap = "  (something before it was lost)" if event.over_gap else ""
+    nick, text = (printable(part.encode("utf-8", "replace")) for part in (nick, text))
+    return f"{time.strftime('%H:%M:%S')} <{nick}> {text}{gap}"
+
+
+class Prompt:
+    """Lines typed at a terminal, below what is shown meanwhile. It understands backspace, Ctrl-U, Ctrl-W, Enter and
+    Ctrl-D; Ctrl-C stays a signal."""
+
+    def __init__(self, prompt: str) -> None:
+        self._prompt = prompt
+        self._typed = self._escape = ""
+        self._lines: asyncio.Queue[list[bytes] | None] = asyncio.Queue()
+        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        self._in, self._out = sys.stdin.fileno(), sys.stdout.fileno()
+        self._loop = asyncio.get_running_loop()
+        self._saved = termios.tcgetattr(self._in)
+        tty.setcbreak(self._in)
+        self._loop.add_reader(self._in, self._readable)
+        os.write(self._out, self._shown())
+
+    def close(self) -> None:
+        """Restore the terminal."""
+        self._loop.remove_reader(self._in)
+        termios.tcsetattr(self._in, termios.TCSADRAIN, self._saved)
+        os.write(self._out, b"\r\x1b[K")
+
+    async def next(self) -> list[bytes] | None:
+        """The next line; None at the end."""
+        return await self._lines.get()
+
+    def above(self, line: str) -> bytes:
+        """What to write so that the line appears above the one being typed."""
+        return f"\r\x1b[K{line}\n".encode() + self._shown()
+
+    def _shown(self) -> bytes:
+        room = max(10, shutil.get_terminal_size().columns - len(self._prompt) - 1)
+        return f"\r\x1b[K{self._prompt}{self._typed[-room:]}".encode()
+
+    def _readable(self) -> None:
+        data = b""
+        with suppress(OSError):  # the terminal is gone
+            data = os.read(self._in, 4096)
+        for c in self._decode(data) if data else "\x15\x04":
+            self._key(c)
+        os.write(self._out, self._shown())
+
+    def _key(self, c: str) -> None:
+        if self._escape:  # an arrow key or the like: read to its end, then forgotten
+            self._escape += c
+            if len(self._escape) > 16 or ((c.isalpha() or c == "~") and self._escape != "\x1bO"):
+                self._escape = ""
+        elif c == "\x1b":
+            self._escape = c
+        elif c in "\r\n":
+            self._lines.put_nowait([self._typed.encode()])
+            self._typed = ""
+        elif c in "\x7f\b":
+            self._typed = self._typed[:-1]
+        elif c == "\x15":
+            self._typed = ""
+        elif c == "\x17":
+            self._typed = self._typed.rstrip().rpartition(" ")[0]
+        elif c == "\x04" and not self._typed:
+            self._loop.remove_reader(self._in)
+            self._lines.put_nowait(None)
+        elif c.isprintable() and len(self._typed) < MAX_TEXT:
+            self._typed += c

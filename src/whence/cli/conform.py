@@ -5,12 +5,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import signal
 import sys
-from collections.abc import Coroutine
 from typing import Final
-
-from rich.console import Console
 
 from whence.audit.conform import (
     FAIL,
@@ -20,13 +16,13 @@ from whence.audit.conform import (
     SCENARIOS,
     ConformReport,
     ConformSettings,
-    ScenarioResult,
     run_suite,
 )
 from whence.audit.conform.store import StoreLoad, record
+from whence.cli.connect import run_until_stopped
+from whence.cli.show import console
 from whence.errors import AdapterError
 
-TERMINATED: Final = 143
 STYLES: Final = {PASS: "green", FAIL: "bold red", NOT_SUPPORTED: "yellow"}
 
 
@@ -45,9 +41,12 @@ def conform(args: argparse.Namespace) -> int:
     if args.store is not None:
         return _store(args)
     settings = ConformSettings(args.members, args.timeout, args.hold, start)
-    report = asyncio.run(_until_terminated(run_suite(args.system, settings, args.only, args.trace, _progress)))
-    if report is None:
-        return TERMINATED
+    return run_until_stopped(_suite(args, settings), unfinished=True)
+
+
+async def _suite(args: argparse.Namespace, settings: ConformSettings) -> int:
+    """The scenarios; a signal ends the processes of the system first."""
+    report = await run_suite(args.system, settings, args.only, args.trace, _progress)
     if args.json:
         print(json.dumps(report.as_dict(), ensure_ascii=False))
     else:
@@ -68,24 +67,6 @@ def _store(args: argparse.Namespace) -> int:
     return 0 if report.holds else 1
 
 
-async def _until_terminated(suite: Coroutine[None, None, ConformReport]) -> ConformReport | None:
-    """SIGTERM ends it as an interrupt does: the processes of the system first."""
-    task = asyncio.create_task(suite)
-    ended: list[bool] = []
-
-    def end() -> None:
-        ended.append(True)
-        task.cancel()
-
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end)
-    try:
-        return await task
-    except asyncio.CancelledError:
-        if not ended:
-            raise
-        return None
-
-
 def _progress(name: str) -> None:
     if sys.stderr.isatty():
         print(f"{name} ...", end="\r", file=sys.stderr, flush=True)
@@ -97,43 +78,29 @@ def _teach(as_json: bool) -> None:
         told = {s.name: {"needs": list(s.needs), "story": s.story, "breaks": s.breaks} for s in SCENARIOS.values()}
         print(json.dumps({"scenarios": told, "features": FEATURES}, ensure_ascii=False))
         return
-    out = _console()
     for scenario in SCENARIOS.values():
         needs = f" (needs {', '.join(scenario.needs)})" if scenario.needs else ""
-        _say(out, f"{scenario.name}{needs}", "bold")
-        _say(out, f"  {scenario.story}")
-        _say(out, f"  Finds: {scenario.breaks}.\n")
-    _say(out, "What a system may claim in its init_ok:", "bold")
+        _say(f"{scenario.name}{needs}", "bold")
+        _say(f"  {scenario.story}\n  Finds: {scenario.breaks}.\n")
+    _say("What a system may claim in its init_ok:", "bold")
     for name, meaning in FEATURES.items():
-        _say(out, f"  {name:<10} {meaning}")
+        _say(f"  {name:<10} {meaning}")
 
 
 def _show(report: ConformReport) -> None:
-    out = _console()
     if report.features:
-        _say(out, f"claims {', '.join(report.features)}")
+        _say(f"claims {', '.join(report.features)}")
     for verdict in report.verdicts:
         took = f"{verdict.seconds:5.1f} s" if verdict.verdict != NOT_SUPPORTED else ""
-        _say(out, f"{verdict.verdict:<13} {verdict.scenario:<15} {took}".rstrip(), STYLES[verdict.verdict])
-        for reason in verdict.reasons:
-            _say(out, f"    {reason}")
-        for note in verdict.notes:
-            _say(out, f"    note: {note}")
-        if verdict.verdict == FAIL:
-            _show_deliveries(out, verdict)
+        _say(f"{verdict.verdict:<13} {verdict.scenario:<15} {took}".rstrip(), STYLES[verdict.verdict])
+        for text in (*verdict.reasons, *(f"note: {note}" for note in verdict.notes)):
+            _say(f"    {text}")
+        for member, values in verdict.deliveries.items() if verdict.verdict == FAIL else ():
+            _say(f"    {member} delivered: {', '.join(values) or 'nothing'}")
     counted = [v.verdict for v in report.verdicts]
     if counted:
-        _say(out, ", ".join(f"{counted.count(v)} {v}" for v in STYLES if v in counted))
+        _say(", ".join(f"{counted.count(v)} {v}" for v in STYLES if v in counted))
 
 
-def _show_deliveries(out: Console, verdict: ScenarioResult) -> None:
-    for member, values in verdict.deliveries.items():
-        _say(out, f"    {member} delivered: {', '.join(values) or 'nothing'}")
-
-
-def _console() -> Console:
-    return Console(width=None if sys.stdout.isatty() else 160)
-
-
-def _say(out: Console, text: str, style: str | None = None) -> None:
-    out.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+def _say(text: str, style: str | None = None) -> None:
+    console().print(text, style=style, markup=False, highlight=False, soft_wrap=True)

@@ -168,14 +168,14 @@ class Notices(logging.Handler):
         self(text, created=cluster.created, metrics=metrics, **more)
 
 
-def run_until_stopped(work: Coroutine[Any, Any, int], interrupted: int = 0) -> int:
-    """Run it; SIGINT and SIGTERM end it cleanly (`interrupted`): the ticket is given back, the others are told, the
-    trace is closed. A second signal ends it at once (130)."""
+def run_until_stopped(work: Coroutine[Any, Any, int], unfinished: bool = False) -> int:
+    """Run it; SIGINT and SIGTERM end it cleanly: the ticket is given back, the others are told, the trace is closed.
+    That is how a node ends; work that is then `unfinished` is interrupted, and so is any by a second signal."""
+    signals = 0
 
     async def main() -> int:
         loop = asyncio.get_running_loop()
         task = loop.create_task(work)
-        signals = 0
 
         def stop() -> None:
             nonlocal signals
@@ -187,9 +187,12 @@ def run_until_stopped(work: Coroutine[Any, Any, int], interrupted: int = 0) -> i
         try:
             return await task
         except asyncio.CancelledError:
-            return interrupted if signals == 1 else 130
+            return 0
         finally:
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.remove_signal_handler(number)  # uvloop leaves them, and a later Ctrl-C would be lost
 
-    return run(main())
+    code = run(main())
+    if signals > 1 or (signals and unfinished):
+        raise KeyboardInterrupt
+    return code

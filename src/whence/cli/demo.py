@@ -13,10 +13,8 @@ import shutil
 import sys
 from pathlib import Path
 
-from whence.audit.trace import read
-from whence.cli import DOUBT, INTERRUPTED, call, missing
+from whence.cli import DOUBT, call, missing
 from whence.cli.connect import run_until_stopped
-from whence.cli.judged import write_page
 from whence.cli.parser import parser
 from whence.errors import UsageError
 from whence.live.fleet.fleet import Fleet
@@ -34,7 +32,7 @@ LOSS = 0.1
 """Share of gossip messages that are lost on purpose."""
 ANSWERS = 0.4
 """How often a publisher answers what it hears: without answers there would be little causality to break."""
-ABOUT = "live: 25 members in five processes; one in ten gossip messages lost, a kill -9, a partition"
+INSTEAD = "so the audit runs in this process, without Spark"
 SETTLE_S = 4.0
 """After the load: the last events of each are recovered."""
 MARKER = ".whence-demo"
@@ -45,15 +43,15 @@ def demo(args: argparse.Namespace) -> int:
     """Run it, audit it, write the page. 130 if it was interrupted: then there is no page."""
     args.out = Path(args.out)
     _make_room(args.out)
-    audited = args.engine == "spark" and _can_audit()
-    if run_until_stopped(_live(args), interrupted=INTERRUPTED) == INTERRUPTED:
-        raise KeyboardInterrupt
-    if audited:
-        try:
-            return _audited(args)
-        except UsageError as error:  # Spark did not start
-            print(f"whence: {error}\nwhence: so the built-in oracle judges, instead of the audit", file=sys.stderr)
-    return _judged(args)
+    engine = _engine(args.engine)
+    run_until_stopped(_live(args), unfinished=True)
+    try:
+        return _audited(args.out, engine)
+    except UsageError as error:
+        if engine == "local":
+            raise
+        print(f"whence: {error}\nwhence: {INSTEAD}", file=sys.stderr)  # Spark did not start
+        return _audited(args.out, "local")
 
 
 def _make_room(out: Path) -> None:
@@ -69,40 +67,28 @@ def _make_room(out: Path) -> None:
         raise UsageError(f"{out}: cannot be used ({error.strerror or error}): give another --out") from None
 
 
-def _can_audit() -> bool:
-    """Asked before the members start: half a minute later is late to say what is missing."""
-    if os.environ.get("SPARK_REMOTE"):
-        return True  # Java is needed there, not here
+def _engine(wanted: str) -> str:
+    """What can audit here. Asked before the members start: half a minute later is late to say what is missing."""
     try:
-        from whence.audit.spark.session import check_java
+        import numba  # noqa: F401
 
-        check_java()
-    except (UsageError, ImportError) as error:
-        why = missing(error, "spark") if isinstance(error, ModuleNotFoundError) else error
-        print(f"whence: {why}\nwhence: so the built-in oracle will judge, instead of the audit", file=sys.stderr)
-        return False
-    return True
+        if wanted == "spark" and not os.environ.get("SPARK_REMOTE"):  # then Java is needed there, not here
+            from whence.audit.spark.session import check_java
+
+            check_java()
+    except ModuleNotFoundError as error:
+        raise missing(error, "spark") from None
+    except UsageError as error:
+        print(f"whence: {error}\nwhence: {INSTEAD}", file=sys.stderr)
+        return "local"
+    return wanted
 
 
-def _audited(args: argparse.Namespace) -> int:
+def _audited(out: Path, engine: str) -> int:
     """As `whence audit`, with its page. Members were killed, so something may be in doubt; that is no failure."""
-    audit = parser().parse_args(["audit", str(args.out / "trace"), "--out", str(args.out / "audit")])
-    code = call(audit)
-    _show(args.out / "audit" / "report.html")
+    code = call(parser().parse_args(["audit", str(out / "trace"), "--out", str(out / "audit"), "--engine", engine]))
+    print(f"\nlook at it: {(out / 'audit' / 'report.html').resolve().as_uri()}")
     return 0 if code == DOUBT else code
-
-
-def _show(page: Path) -> None:
-    print(f"\nlook at it: {page.resolve().as_uri()}")
-
-
-def _judged(args: argparse.Namespace) -> int:
-    """The page, by the built-in oracle."""
-    rows = list(read(args.out / "trace", on_bad="collect"))  # a killed process may have left half a line
-    page = args.out / "report.html"
-    found = write_page(rows, page, title="whence demo", about=ABOUT, command="whence demo --engine local")
-    _show(page)
-    return 1 if found.violations else 0
 
 
 async def _live(args: argparse.Namespace) -> int:

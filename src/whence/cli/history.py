@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,31 +90,14 @@ def _on_spark(paths: list[Path], args: argparse.Namespace, levels: list[Level] |
             print(f"whence: {error}", file=sys.stderr)
             worst = 2
     spark = session(args.master)
-    checked: list[tuple[str, Checked]] = []
-    for path in tables:
-        checked.append((str(path), histories.check(histories.read(spark, str(path)), levels, args.certificate)))
-    for lists in (False, True):
-        made = [row for each in small if (each.lists is not None) is lists for row in _spark_rows(each)]
-        if made:
-            schema = (
-                "history string, session string, txn long, op long, kind string, key string, value "
-                f"{'array<string>' if lists else 'string'}"
-            )
-            checked.append(("", histories.check(spark.createDataFrame(made, schema), levels, args.certificate)))
-    for file, one in checked:
+    frames = [(str(path), histories.read(spark, str(path))) for path in tables]
+    for file, frame in [*frames, *(("", frame) for frame in histories.frames(spark, small))]:
+        checked = histories.check(frame, levels, args.certificate)
         if args.out is not None:
             for name in ("verdicts", "findings", "order"):
-                getattr(one, name).write.mode("append").parquet(str(args.out / name))
-        worst = max(worst, _tell_spark(file, one, args.json))
+                getattr(checked, name).write.mode("append").parquet(str(args.out / name))
+        worst = max(worst, _tell_spark(file, checked, args.json))
     return worst
-
-
-def _spark_rows(history: History) -> Iterator[tuple[object, ...]]:
-    lists = history.lists is not None
-    for op, (session, txn, kind, key, value) in enumerate(history.rows()):
-        if lists:
-            value = [str(each) for each in value] if isinstance(value, list) else [str(value)]
-        yield history.file, session, txn, op, kind, str(key), value if value is None or lists else str(value)
 
 
 def _tell_spark(file: str, checked: Checked, as_json: bool) -> int:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 
 import msgspec
-from rich.table import Table
 
-from whence.cli.show import console, progress
+from whence.cli.show import console, facts, progress
 from whence.errors import ConfigError
 from whence.lab.scale import Settings, read_latencies, run
 from whence.lab.scale.run import Result
@@ -31,26 +30,19 @@ def scale(args: argparse.Namespace) -> int:
     return 0
 
 
-def _show(settings: Settings, result: Result) -> None:
-    s, r = settings, result
-    table = Table(title=f"(N, R, K) = ({s.processes}, {s.entries}, {s.keys}), {s.rate:g} messages/s")
-    table.add_column("")
-    table.add_column("", justify="right")
-    for name, value in (
-        ("deliveries", f"{r.deliveries:,}"),
-        ("delivered too early (exact)", f"{r.errors:,} = {r.exact_rate:.3g}"),
-        ("the paper's estimates, eps_min .. eps_max", f"{r.eps_min:.3g} .. {r.eps_max:.3g}"),
-        ("the paper's bound, with the measured P_nc", f"{r.theory:.3g}"),
-        ("P_nc: arrived before some of its past", f"{r.p_nc:.3g}"),
-        (f"alerts of Algorithm 4, of {r.alerts_deliveries:,} deliveries", f"{r.alerts4:,}"),
-        ("alerts of Algorithm 5", f"{r.alerts5:,}"),
-        (
-            "overtaken without an alert of Algorithm 4 / 5",
-            f"{r.unalerted4:,} / {r.unalerted5:,} of {r.overtaken_sample:,}",
-        ),
-        ("engine, threads", f"{r.engine}, {r.threads}"),
-        ("seconds", f"{r.seconds:.2f}"),
-        ("deliveries per second", f"{r.deliveries_per_s:,.0f}"),
-    ):
-        table.add_row(name, value)
-    console().print(table)
+def _show(s: Settings, r: Result) -> None:
+    said = {
+        "deliveries": f"{r.deliveries:,}",
+        "delivered too early (exact)": f"{r.errors:,} = {r.exact_rate:.3g}",
+        "the paper's estimates, eps_min .. eps_max": f"{r.eps_min:.3g} .. {r.eps_max:.3g}",
+        "the paper's bound, with the measured P_nc": f"{r.theory:.3g}",
+        "P_nc: arrived before some of its past": f"{r.p_nc:.3g}",
+        f"alerts of Algorithm 4, of {r.alerts_deliveries:,} deliveries": f"{r.alerts4:,}",
+        "alerts of Algorithm 5": f"{r.alerts5:,}",
+        f"of {r.overtaken_sample:,} overtaken, without an alert of 4 / 5": f"{r.unalerted4:,} / {r.unalerted5:,}",
+        "engine, threads": f"{r.engine}, {r.threads}",
+        "seconds": f"{r.seconds:.2f}",
+        "deliveries per second": f"{r.deliveries_per_s:,.0f}",
+    }
+    title = f"(N, R, K) = ({s.processes}, {s.entries}, {s.keys}), {s.rate:g} messages/s"
+    console().print(facts(title, said, right=True))

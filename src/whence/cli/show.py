@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -17,38 +18,38 @@ from whence.audit.judge import promise
 if TYPE_CHECKING:
     from whence.lab.sim.tally import Report
 
-_ROWS = (
-    ("members", "members"),
-    ("published", "published"),
-    ("delivered", "delivered"),
-    ("lost", "lost"),
-    ("late", "late"),
-    ("over gap", "over_gap"),
-    ("inversions", "inversions"),
-    ("duplicate frames", "duplicates"),
-    ("recovery asked", "asked"),
-    ("recovered frames", "recovered"),
-    ("given up", "given_up"),
-)
-
-_PROBABILISTIC = (
-    ("error rate (inversions per delivery)", "error_rate", "{:.2e}"),
-    ("alerts, Algorithm 4", "alerts4", "{:,}"),
-    ("alerts, Algorithm 5", "alerts5", "{:,}"),
-    ("inversions without alert 5", "missed", "{:,}"),
-)
-"""Rows only where an order may err."""
-
-_COSTS = (
-    ("header bytes a frame", "header_bytes", "{:,}"),
-    ("had to wait", "blocked", "{:,}"),
-    ("waited, mean of all", "blocked_ms", "{:,.1f} ms"),
-)
+_COUNTS = {
+    "members": "members",
+    "published": "published",
+    "delivered": "delivered",
+    "lost": "lost",
+    "late": "late",
+    "over gap": "over_gap",
+    "inversions": "inversions",
+    "duplicate frames": "duplicates",
+    "recovery asked": "asked",
+    "recovered frames": "recovered",
+    "given up": "given_up",
+    "header bytes a frame": "header_bytes",
+    "had to wait": "blocked",
+}
+_ERRING = {"alerts, Algorithm 4": "alerts4", "alerts, Algorithm 5": "alerts5", "inversions without alert 5": "missed"}
+"""Only where an order may err."""
 
 
 def console() -> Console:
     """Standard output; wide enough for a table also when it is no terminal."""
     return Console(width=None if sys.stdout.isatty() else 160)
+
+
+def facts(title: str, values: Mapping[str, str], right: bool = False) -> Table:
+    """Names and values."""
+    table = Table(title=title or None, show_header=False)
+    table.add_column()
+    table.add_column(justify="right" if right else "left")
+    for name, value in values.items():
+        table.add_row(name, value)
+    return table
 
 
 Tick = Callable[[float, str], None]
@@ -57,10 +58,10 @@ SAY_EVERY_S = 10.0
 
 
 @contextmanager
-def progress(what: str) -> Iterator[Tick]:
-    """A bar on standard error; where that is no terminal, a line every ten seconds."""
+def progress(what: str, every: float | None = None) -> Iterator[Tick]:
+    """A bar on standard error; where that is no terminal, a line every ten seconds (or `every` so many)."""
     if not sys.stderr.isatty():
-        yield _lines(what)
+        yield _lines(what, SAY_EVERY_S if every is None else every)
         return
     columns = (
         TextColumn("{task.description}", markup=False),
@@ -73,17 +74,32 @@ def progress(what: str) -> Iterator[Tick]:
         yield lambda done, said: bar.update(task, completed=done, description=said or what)
 
 
-def _lines(what: str) -> Tick:
+def _lines(what: str, every: float) -> Tick:
     began = said_at = time.monotonic()
 
     def tick(done: float, said: str) -> None:
         nonlocal said_at
         now = time.monotonic()
-        if now - said_at >= SAY_EVERY_S and done < 1:
+        if now - said_at >= every and done < 1:
             said_at = now
             print(f"whence: {now - began:.0f} s: {said or what}, {done:.0%}", file=sys.stderr, flush=True)
 
     return tick
+
+
+@contextmanager
+def spinner(lines: bool = True) -> Iterator[Callable[[str], None]]:
+    """Says what is being done, where nobody knows how long it takes; if standard error is no terminal, in `lines`."""
+    began, err = time.monotonic(), Console(stderr=True)
+    with err.status("") as status:  # seen on a terminal only
+
+        def say(what: str) -> None:
+            text = f"{time.monotonic() - began:.1f} s: {what}"
+            status.update(escape(text))
+            if lines and not err.is_terminal:
+                print(f"whence: {text}", file=sys.stderr, flush=True)
+
+        yield say
 
 
 def soak_table(orders: Mapping[str, Mapping[str, int]]) -> Table:
@@ -103,26 +119,23 @@ def report_tables(report: Report) -> Iterator[Table]:
     events.add_column("events")
     for line in report.lines:
         events.add_column(f"{line.order}\n{line.cluster}", justify="right")
-    for title, field in _ROWS:
+    errs = any(line.order == "probabilistic" for line in report.lines)
+    for title, field in {**_COUNTS, **(_ERRING if errs else {})}.items():
         events.add_row(title, *(f"{getattr(line, field):,}" for line in report.lines))
     for quantile in ("p50", "p90", "p99", "max"):
         values = [line.latency_ms.get(quantile) for line in report.lines]
         events.add_row(f"latency {quantile}", *("-" if v is None else f"{v:,.1f} ms" for v in values))
-    errs = any(line.order == "probabilistic" for line in report.lines)
-    for title, field, form in (*_COSTS, *(_PROBABILISTIC if errs else ())):
-        events.add_row(title, *(form.format(getattr(line, field)) for line in report.lines))
+    events.add_row("waited, mean of all", *(f"{line.blocked_ms:,.1f} ms" for line in report.lines))
+    if errs:
+        events.add_row("error rate (inversions per delivery)", *(f"{line.error_rate:.2e}" for line in report.lines))
     yield events
-    rest = Table(show_header=False)
-    rest.add_column()
-    rest.add_column()
-    for title, counts in (
-        ("network", report.network),
-        ("tickets", report.tickets),
-        ("joined by", report.joined),
-        ("not published", report.not_published),
-        ("counters", {"steps": report.steps, **report.counters}),
-    ):
-        rest.add_row(title, ", ".join(f"{k} {v:,}" for k, v in counts.items() if v) or "-")
-    full = {k: v for k, v in report.buffers.items() if v[0]}
-    rest.add_row("fullest buffers", ", ".join(f"{k} {fill:,}/{bound:,}" for k, (fill, bound) in full.items()) or "-")
-    yield rest
+    counted = {
+        "network": report.network,
+        "tickets": report.tickets,
+        "joined by": report.joined,
+        "not published": report.not_published,
+        "counters": {"steps": report.steps, **report.counters},
+    }
+    said = {title: ", ".join(f"{k} {v:,}" for k, v in counts.items() if v) or "-" for title, counts in counted.items()}
+    full = ", ".join(f"{k} {fill:,}/{bound:,}" for k, (fill, bound) in report.buffers.items() if fill)
+    yield facts("", {**said, "fullest buffers": full or "-"})

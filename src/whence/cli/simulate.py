@@ -17,9 +17,9 @@ from typing import Any
 import msgspec
 
 from whence import lab
+from whence.audit.report.judged import write_page
 from whence.audit.trace import Row, open_trace
 from whence.cli import INTERRUPTED
-from whence.cli.judged import write_page
 from whence.cli.show import console, progress, report_tables, soak_table
 from whence.core.recorder import Sink
 from whence.errors import ConfigError, UsageError

@@ -1,18 +1,16 @@
 """Standard input and output for an event loop: a slow terminal or pipe does not block the loop.
 
-Neither can be waited for by every kind of loop (a file, /dev/null and a terminal differ), so each has a thread, which
-is a daemon: one that is stuck in a read or a write does not keep the process alive.
+Neither can be waited for by every kind of loop (a file, /dev/null and a terminal differ), so threads do it. They are
+daemons: one that is stuck in a read or a write does not keep the process alive.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import queue
 import select
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Final
 
 READ_BYTES: Final = 1 << 16
@@ -28,8 +26,7 @@ class Lines:
         self.too_long = 0
         """Lines thrown away because they are longer than `max_line` bytes."""
         self._loop = asyncio.get_running_loop()
-        self._batches: asyncio.Queue[list[bytes] | None] = asyncio.Queue()
-        self._taken = threading.Semaphore(1)
+        self._batches: asyncio.Queue[list[bytes] | None] = asyncio.Queue(1)
         threading.Thread(target=self._read, name="stdin", daemon=True).start()
 
     async def next(self) -> list[bytes] | None:
@@ -37,40 +34,30 @@ class Lines:
         batch = await self._batches.get()
         if batch is None:
             self._batches.put_nowait(None)  # for the next call
-        self._taken.release()
         return batch
 
     def _read(self) -> None:
-        rest, skipping = b"", False
-        while True:
-            try:
+        data, rest = b"\n", b""
+        while data:
+            data = b""
+            with suppress(OSError):  # the terminal is gone
                 data = os.read(self._fd, READ_BYTES)
-            except OSError:  # the terminal is gone
-                data = b""
-            lines = (rest + data).split(b"\n")
-            rest = lines.pop()
-            if not data:
-                lines, rest = ([rest] if rest else []), b""
-            if lines and skipping:
-                del lines[0]
-                skipping = False
-            if skipping:
-                rest = b""
-            elif len(rest) > self._max_line:
-                rest, skipping = b"", True
-                self.too_long += 1
+            *lines, rest = (rest + data).split(b"\n")
+            rest = rest[: self._max_line + 1]  # enough to know that it is too long
+            if not data and rest:
+                lines.append(rest)
             good = [line.removesuffix(b"\r") for line in lines if len(line) <= self._max_line]
             self.too_long += len(lines) - len(good)
             if good:
                 self._hand_over(good)
-            if not data:
-                self._hand_over(None)
-                return
+        self._hand_over(None)
 
     def _hand_over(self, batch: list[bytes] | None) -> None:
-        self._taken.acquire()
-        with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._batches.put_nowait, batch)
+        putting = self._batches.put(batch)
+        try:
+            asyncio.run_coroutine_threadsafe(putting, self._loop).result()
+        except RuntimeError:  # the loop is closed
+            putting.close()
 
 
 class PipeWriter:
@@ -78,57 +65,34 @@ class PipeWriter:
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        self._loop = asyncio.get_running_loop()
-        self._work: queue.SimpleQueue[tuple[bytes, asyncio.Future[None]]] = queue.SimpleQueue()
-        self._waiting = 0
-        self._thread: threading.Thread | None = None
+        self._turn = asyncio.Lock()
 
     async def write(self, data: bytes) -> None:
         """Raises BrokenPipeError when the reader has closed the pipe, another OSError when the disk is full."""
-        if not self._waiting and len(data) <= SMALL and select.select([], [self._fd], [], 0)[1]:
-            with _named():
-                os.write(self._fd, data)
-            return
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._write, name="stdout", daemon=True)
-            self._thread.start()
-        done = self._loop.create_future()
-        self._waiting += 1
-        self._work.put((data, done))
-        await done
+        async with self._turn:
+            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            if len(data) <= SMALL and select.select([], [self._fd], [], 0)[1]:
+                self._write(data, done)
+            else:
+                threading.Thread(target=self._write, args=(data, done), name="stdout", daemon=True).start()
+            await done
 
-    def _write(self) -> None:
-        while True:
-            data, done = self._work.get()
-            error: OSError | None = None
-            try:
-                left = memoryview(data)
-                with _named():
-                    while left:
-                        left = left[os.write(self._fd, left) :]
-            except OSError as failed:
-                error = failed
-            with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._done, done, error)
-
-    def _done(self, done: asyncio.Future[None], error: OSError | None) -> None:
-        self._waiting -= 1
-        if done.done():  # cancelled
-            return
-        if error is None:
-            done.set_result(None)
-        else:
-            done.set_exception(error)
+    def _write(self, data: bytes, done: asyncio.Future[None]) -> None:
+        failed: OSError | None = None
+        try:
+            left = memoryview(data)
+            while left:
+                left = left[os.write(self._fd, left) :]
+        except OSError as error:
+            error.filename = "standard output"  # a descriptor has no name
+            failed = error
+        with suppress(RuntimeError):  # the loop is closed
+            done.get_loop().call_soon_threadsafe(_settle, done, failed)
 
 
-@contextmanager
-def _named() -> Iterator[None]:
-    """An error of a write to a descriptor names no file."""
-    try:
-        yield
-    except OSError as error:
-        error.filename = "standard output"
-        raise
+def _settle(done: asyncio.Future[None], failed: OSError | None) -> None:
+    if not done.done():  # else it was cancelled
+        done.set_exception(failed) if failed else done.set_result(None)
 
 
 def printable(payload: bytes) -> str:

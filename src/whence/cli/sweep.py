@@ -10,18 +10,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from whence.audit.spark.session import session
 from whence.audit.spark.sweep import all_points, gather, load_grid, missing, run_missing
-from whence.cli.show import console
+from whence.cli.show import console, facts, progress
 
 SHOWN = 10
 """Errors that are shown; all are in the table."""
 COLUMNS = 10
+POINT = {"point", "seed_number", "seed", "setting", "error", "seconds"}
+"""The columns of the results that are neither a setting nor a figure (`whence.audit.spark.sweep.results`)."""
 
 
 def sweep(args: argparse.Namespace) -> int:
@@ -30,17 +29,11 @@ def sweep(args: argparse.Namespace) -> int:
     grid = load_grid(args.grid)
     total, todo = len(all_points(grid)), len(missing(grid, out))
     if todo:
-        with _bar() as bar:
-            task = bar.add_task("starting Spark", total=total, completed=total - todo)
+        with progress("starting Spark") as tick:
             spark = session(args.master, verbose=args.talk > 0)
-
-            def tick(done: int, failed: int, _: int) -> None:
-                what = f"{grid.name}, {failed} failed" if failed else grid.name
-                bar.update(task, completed=done, description=what)
-
-            run_missing(spark, grid, out, tick)
-    table = gather(grid, out)
-    failed = [row for row in table.select(["setting", "seed", "error"]).to_pylist() if row["error"] is not None]
+            run_missing(spark, grid, out, lambda done, bad, _: tick(done / total, f"{grid.name}, {bad} failed"))
+    rows = gather(grid, out).to_pylist()
+    failed = [{name: row[name] for name in ("setting", "seed", "error")} for row in rows if row["error"] is not None]
     summary = {
         "grid": grid.name,
         "points": total,
@@ -49,22 +42,14 @@ def sweep(args: argparse.Namespace) -> int:
         "seconds": round(time.perf_counter() - begun, 1),
         "results": str(out / "results"),
     }
-    errors = failed[:SHOWN]
     if args.json:
-        print(msgspec.json.encode({**summary, "errors": errors}).decode())
-        return 1 if summary["failed"] else 0
-    shown = Table(show_header=False)
-    for key, value in summary.items():
-        shown.add_row(key.replace("_", " "), f"{value:,}" if isinstance(value, int) else str(value))
-    console().print(shown)
-    console().print(_results(table.to_pylist()))
-    for error in errors:
-        print(f"failed: seed {error['seed']} of {error['setting']}: {error['error']}", file=sys.stderr)
-    return 1 if summary["failed"] else 0
-
-
-POINT = {"point", "seed_number", "seed", "setting", "error", "seconds"}
-"""The columns of the results that are neither a setting nor a figure (`whence.audit.spark.sweep.results`)."""
+        print(json.dumps({**summary, "errors": failed[:SHOWN]}))
+    else:
+        console().print(facts("", {key.replace("_", " "): str(value) for key, value in summary.items()}))
+        console().print(_results(rows))
+        for error in failed[:SHOWN]:
+            print(f"failed: seed {error['seed']} of {error['setting']}: {error['error']}", file=sys.stderr)
+    return 1 if failed else 0
 
 
 def _results(rows: Sequence[Mapping[str, Any]]) -> Table:
@@ -97,20 +82,10 @@ def _results(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 def numbers(result: object, prefix: str = "") -> dict[str, float]:
     """The numbers in a result, by their path."""
-    if isinstance(result, bool | str) or result is None:
-        return {}
-    if isinstance(result, int | float):
+    if isinstance(result, int | float) and not isinstance(result, bool):
         return {prefix: float(result)}
     pairs = result.items() if isinstance(result, dict) else enumerate(result) if isinstance(result, list) else ()
     out: dict[str, float] = {}
     for key, value in pairs:
         out |= numbers(value, f"{prefix}.{key}" if prefix else str(key))
     return out
-
-
-def _bar() -> Progress:
-    """A progress bar on standard error, on a terminal only."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    return Progress(
-        *columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()
-    )

@@ -17,16 +17,13 @@ from rich.table import Table
 
 from whence.cli.connect import Chosen, choose, run_until_stopped
 from whence.cli.show import console
-from whence.core.ring import DEFAULT_RING
 from whence.errors import FleetError, UsageError
 from whence.live.fleet.fleet import Fleet, Members
 from whence.live.fleet.task import MemberSpec, Task
 
 CLUSTER: Final = "up"
 LOOK_S: Final = 1.0
-EMPTY_S: Final = 10.0
-"""Seconds without any coordinator after which the founder is told to found the ring again (docs/ring.md: only an
-operator may decide that, and here it is us). Too many crashes at a time cost everybody their tickets."""
+NUMBERS: Final = ("published", "delivered", "delivered_over_gap", "held")
 
 
 def up(args: argparse.Namespace) -> int:
@@ -54,16 +51,13 @@ async def _up(args: argparse.Namespace, chosen: Chosen) -> int:
                 )
             with Console(stderr=True).status(f"starting {args.processes} processes"):  # seen on a terminal only
                 await fleet.start()
-            free = chosen.order == "probabilistic" or bool({"mechanism", "contract"} & chosen.settings.keys())
-            council = chosen.settings.get("ring", DEFAULT_RING) == "council"
-            await _watch(args, fleet, free or council)
+            await _watch(args, fleet)
     return 0
 
 
-async def _watch(args: argparse.Namespace, fleet: Fleet, by_itself: bool) -> None:
-    """Look once a second; a process that has died is started again. `by_itself`: publishing comes back without a
-    decision."""
-    began = publishing = time.monotonic()
+async def _watch(args: argparse.Namespace, fleet: Fleet) -> None:
+    """Look once a second; a process that has died is started again."""
+    began = time.monotonic()
     seen: list[dict[str, Any]] = [{} for _ in fleet.all]
     live = None if args.json else Live(_table(fleet, seen), console=console(), auto_refresh=False)
     with live or nullcontext():
@@ -77,12 +71,6 @@ async def _watch(args: argparse.Namespace, fleet: Fleet, by_itself: bool) -> Non
             for one in dead:
                 with suppress(FleetError):  # it is tried again at the next look
                     await one.join(fleet.others(one))
-            if by_itself or any(found.get("ticket") is not None for found in seen):
-                publishing = time.monotonic()
-            elif time.monotonic() - publishing > EMPTY_S:
-                publishing = time.monotonic()
-                await fleet.all[0].stop()
-                await fleet.restart(fleet.all[0], found=True)
             if live is None:
                 print(json.dumps({"t": time.time(), "nodes": _nodes(fleet, seen)}), flush=True)
             elif live.console.is_terminal:
@@ -105,21 +93,15 @@ def _nodes(fleet: Fleet, seen: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _table(fleet: Fleet, seen: list[dict[str, Any]]) -> Table:
-    table = Table(title=f"{len(fleet.all)} processes; Ctrl-C stops them all")
-    for name in ("process", "address"):
-        table.add_column(name)
+    table = Table("process", "address", title=f"{len(fleet.all)} processes; Ctrl-C stops them all")
     for name in ("starts", "members", "ticket", "published", "delivered", "over gap", "held", "latency p99", "CPU s"):
         table.add_column(name, justify="right")
     for node in _nodes(fleet, seen):
+        known = {name: str(value) for name, value in node.items() if value is not None}
         late = node.get("p99_s")
-        numbers = [node.get(name) for name in ("published", "delivered", "delivered_over_gap", "held")]
         table.add_row(
-            str(node["pid"] or "-"),
-            str(node["address"] or "-"),
-            str(node["starts"]),
-            str(node.get("members", "-")),
-            "-" if node.get("ticket") is None else str(node["ticket"]),
-            *("-" if n is None else f"{n:,}" for n in numbers),
+            *(known.get(name, "-") for name in ("pid", "address", "starts", "members", "ticket")),
+            *("-" if node.get(name) is None else f"{node[name]:,}" for name in NUMBERS),
             "-" if late is None else f"<= {late * 1000:g} ms",
             f"{node.get('cpu_s', 0):.1f}",
         )

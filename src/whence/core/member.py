@@ -38,9 +38,9 @@ from whence.core.order.messages import (
 )
 from whence.core.order.recovery import KEPT_BYTES, KEPT_FRAMES, OWN_BYTES, OWN_FRAMES, newest
 from whence.core.ring import NoRing, Ring
-from whence.core.ring import interface as says
+from whence.core.ring import context as says
 from whence.core.ring import make as make_ring
-from whence.core.ring.founding import told_epoch
+from whence.core.ring.base import told_epoch
 from whence.core.ring.messages import JoinedNews, RingMessage, check_news
 from whence.core.wire import Message, decode_news, encode_news
 from whence.errors import ForgedTicket, RemoteError, UsageError, WrongKind
@@ -101,7 +101,7 @@ class Member:
         self.ordering: Ordering[Any, Any] = make_ordering(context)
         self._checkpoint = msgspec.msgpack.decode(checkpoint, type=Checkpoint) if checkpoint is not None else None
         votes = seal is None or seal.may_publish
-        self.ring: Ring | NoRing = NoRing()
+        self.ring: Ring = NoRing(me, config.ring)
         if not config.free:
             memory = memory if self._checkpoint is None else self._checkpoint.ring
             self.ring = make_ring(me, config.ring, random.Random(rng.getrandbits(64)), memory, disk, votes)

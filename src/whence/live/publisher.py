@@ -27,7 +27,7 @@ from typing import Any, Self
 
 from whence.core.clock.event import FRAME_BYTES, FRAME_EVENTS, fitting
 from whence.core.ports import Coordinate, Resign
-from whence.core.ring.interface import State
+from whence.core.ring.context import State
 from whence.errors import ClusterClosed, NoTicket, NotPublished, TooFewCopies, UsageError
 from whence.live.events import reading
 from whence.live.net.council import council_of, owners

@@ -169,8 +169,8 @@ def test_bad_input(args: tuple[str, ...], said: str) -> None:
     assert (done.returncode, done.stdout) == (2, "") and done.stderr.startswith(f"whence: {said}"), done
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_an_interrupted_kit_leaves_nothing(number: signal.Signals, code: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_interrupted_kit_leaves_nothing(number: signal.Signals, tmp_path: Path) -> None:
     node = tmp_path / "node.py"
     node.write_text(
         f"import os, sys, time\nopen({str(tmp_path)!r} + f'/{{os.getpid()}}.pid', 'w').close()\ntime.sleep(600)\n"
@@ -182,7 +182,7 @@ def test_an_interrupted_kit_leaves_nothing(number: signal.Signals, code: int, tm
             assert time.monotonic() < deadline and kit.poll() is None
             time.sleep(0.02)
         kit.send_signal(number)
-        assert kit.wait(120) == code
+        assert kit.wait(120) == 130
         assert not any(alive(pid) for pid in pids)
     finally:
         kit.kill()

@@ -12,8 +12,8 @@ import pytest
 
 from tests.audit.report.traces import TRIANGLE
 from whence.audit.report import RunVerdicts, gather, write
+from whence.audit.report.judged import write_page
 from whence.audit.trace import Row
-from whence.cli.judged import write_page
 
 playwright = pytest.importorskip("playwright.sync_api")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

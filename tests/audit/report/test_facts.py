@@ -14,8 +14,8 @@ from tests.lab.sim.runs import Run
 from whence.audit.judge import Finding
 from whence.audit.report import Facts, RunVerdicts, Suspect, gather, render, write
 from whence.audit.report.charts import ticks
+from whence.audit.report.judged import found, write_page
 from whence.audit.trace import Row
-from whence.cli.judged import found, write_page
 from whence.cli.simulate import find
 from whence.errors import TraceError
 

@@ -20,8 +20,7 @@ from whence.core.cast.messages import (
     NeighborReply,
     Prune,
 )
-from whence.core.cast.overlay import SPARE
-from whence.core.cast.tree import REQUESTS, TreeCast
+from whence.core.cast.tree import REQUESTS, SPARE, TreeCast
 from whence.core.clock import MemberId, Send
 from whence.errors import BadMessage, TooLarge
 

@@ -8,7 +8,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whence.core.clock.hybrid import Hybrid, HybridClock
+from whence.core.order.survey.timed import Hybrid, HybridClock
 
 
 class Forgets(HybridClock):

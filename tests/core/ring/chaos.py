@@ -13,8 +13,8 @@ import time
 from tests.core.ring.world import Make, World, config
 from whence.core.clock import address_of, boot_of
 from whence.core.ring import State, recovery_rounds
-from whence.core.ring.founding import told_epoch
-from whence.core.ring.tolerant import TolerantRing
+from whence.core.ring.base import told_epoch
+from whence.core.ring.neighbours import TolerantRing
 from whence.lab.sim.invariants import quiet_violations, reunites
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from tests.core.ring.world import ROUND, World
 from whence.core.clock import MemberId, address_of, boot_of
 from whence.core.ring import RingConfig
-from whence.core.ring.interface import Lost
+from whence.core.ring.context import Lost
 
 LIVE = {"k": 3, "delta_ns": ROUND // 4}
 """The ring of a live cluster (`whence.live.net.entry.Settings`): delta is a quarter of a round."""

@@ -16,7 +16,7 @@ from tests.core.ring.world import Make, World, config
 from tests.long import few
 from whence.core.clock import Send
 from whence.core.ring import State
-from whence.core.ring.interface import Rejected, Released
+from whence.core.ring.context import Rejected, Released
 from whence.core.ring.messages import CLeave, NackLeave
 from whence.lab.paper.ccc11.basic import BasicRing
 from whence.lab.sim.invariants import quiet_violations, violations

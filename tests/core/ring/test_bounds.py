@@ -8,7 +8,7 @@ import pytest
 
 from tests.core.ring.world import ROUND, World, config
 from whence.core.clock import Incarnation
-from whence.core.ring.interface import BecameOwner, Rejected, RingOutput
+from whence.core.ring.context import MAX_EPOCH_JUMP, MAX_TERM_JUMP, BecameOwner, Rejected, RingOutput
 from whence.core.ring.messages import (
     ERA_SHIFT,
     MAX_EPOCH,
@@ -30,8 +30,7 @@ from whence.core.ring.messages import (
     Update,
     Witness,
 )
-from whence.core.ring.table import MAX_EPOCH_JUMP, MAX_TERM_JUMP
-from whence.core.ring.tolerant import TolerantRing
+from whence.core.ring.neighbours import TolerantRing
 
 TOP = (1 << 64) - 1
 LAST_ERA = (1 << 40) - 1

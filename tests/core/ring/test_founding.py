@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.core.ring.scenes import build
 from tests.core.ring.world import World, config
 from whence.core.ring import State
-from whence.core.ring.founding import agreed_epoch, told_epoch
-from whence.core.ring.interface import Lost, Rejected
+from whence.core.ring.base import agreed_epoch, told_epoch
+from whence.core.ring.context import Lost, Rejected
 from whence.core.ring.messages import (
     Poll,
     Tenure,

@@ -10,7 +10,7 @@ from tests.core.ring.world import DELTA, ROUND, World, config
 from whence.core.clock import MemberId
 from whence.core.ring import State
 from whence.core.ring.messages import ERA_SHIFT, Holder, Rally, RingMessage, Who, Witness
-from whence.core.ring.neighbourhood.reunion import closed_cycle
+from whence.core.ring.neighbours import closed_cycle
 from whence.lab.sim.invariants import quiet_violations, reunites
 
 EPOCH_1 = 1 << 2 * ERA_SHIFT

@@ -20,10 +20,9 @@ from tests.core.ring.walks import walk
 from tests.core.ring.world import DELTA, ROUND, Make, World, config, without
 from whence.core.clock import MemberId
 from whence.core.ring import Ring, RingConfig, State
+from whence.core.ring.base import told_epoch
 from whence.core.ring.config import between
-from whence.core.ring.context import Context, Timer
-from whence.core.ring.founding import told_epoch
-from whence.core.ring.interface import Excluded, Frozen, Granted, Lost, Released, Thawed
+from whence.core.ring.context import Context, Excluded, Frozen, Granted, Lost, Released, Table, Thawed, Timer
 from whence.core.ring.messages import (
     AckCJoin,
     AckExclude,
@@ -34,13 +33,7 @@ from whence.core.ring.messages import (
     ReqCoord,
     Update,
 )
-from whence.core.ring.neighbourhood.admission import Admission
-from whence.core.ring.neighbourhood.exclusion import Exclusion
-from whence.core.ring.neighbourhood.neighbours import Neighbours
-from whence.core.ring.neighbourhood.reunion import Gathering, Reunion
-from whence.core.ring.neighbourhood.underway import Attempt
-from whence.core.ring.table import Table
-from whence.core.ring.tolerant import TolerantRing
+from whence.core.ring.neighbours import Admission, Attempt, Exclusion, Gathering, Neighbours, Reunion, TolerantRing
 from whence.lab.paper.ccc11.basic import BasicRing, Edges
 
 

@@ -14,8 +14,7 @@ from tests.core.ring.world import ROUND, World, config
 from whence.core.clock import MemberId, Send
 from whence.core.ring import RingConfig, State
 from whence.core.ring.config import between, distance, need_acks, need_alive
-from whence.core.ring.edge import Edge
-from whence.core.ring.interface import BecameOwner, Excluded, Granted, Lost, Rejected, Released, Thawed
+from whence.core.ring.context import BecameOwner, Edge, Excluded, Granted, Lost, Rejected, Released, Thawed
 from whence.core.ring.messages import (
     AckCJoin,
     AckExclude,
@@ -31,8 +30,7 @@ from whence.core.ring.messages import (
     Tenure,
     Update,
 )
-from whence.core.ring.neighbourhood.underway import Attempt
-from whence.core.ring.tolerant import TolerantRing
+from whence.core.ring.neighbours import Attempt, TolerantRing
 from whence.errors import BadMessage, ConfigError
 from whence.lab.sim.invariants import quiet_violations
 

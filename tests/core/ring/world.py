@@ -14,7 +14,7 @@ from typing import Any
 
 from whence.core.clock import MemberId, Send, member_id
 from whence.core.ring import Ring, RingConfig, State
-from whence.core.ring.interface import (
+from whence.core.ring.context import (
     Announce,
     BecameOwner,
     Excluded,
@@ -27,7 +27,7 @@ from whence.core.ring.interface import (
     Thawed,
 )
 from whence.core.ring.messages import CLeave, RingMessage
-from whence.core.ring.tolerant import TolerantRing
+from whence.core.ring.neighbours import TolerantRing
 from whence.lab.sim.invariants import Watch, violations
 
 ROUND = 1_000_000

@@ -11,15 +11,17 @@ from collections.abc import Callable
 from random import Random
 
 from whence.core.clock.interval import Stamp as Itc
-from whence.core.order.survey.base import Mechanism, Message
-from whence.core.order.survey.counts import Id
-from whence.core.order.survey.delta import DeltaCausal
+from whence.core.order.survey.base import Id, Mechanism, Message, Process
 from whence.core.order.survey.first import FirstGeneration
-from whence.core.order.survey.identifiers import Identifiers
-from whence.core.order.survey.interval import IntervalTree, shares
-from whence.core.order.survey.physical import Physical
-from whence.core.order.survey.process import Process
-from whence.core.order.survey.vector import CompactMulticast, CompactUnicast, VectorClock
+from whence.core.order.survey.timed import DeltaCausal, Physical
+from whence.core.order.survey.vector import (
+    CompactMulticast,
+    CompactUnicast,
+    Identifiers,
+    IntervalTree,
+    VectorClock,
+    shares,
+)
 
 MS = 1_000_000
 FOREVER = 10**15

@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 from tests.core.survey.net import Net
 from whence.core.clock.interval import SEED, encode, peek
-from whence.core.order.survey.codec import Codec
+from whence.core.order.survey.base import Codec, Process
 from whence.core.order.survey.config import MECHANISMS
-from whence.core.order.survey.interval import IntervalStamp
-from whence.core.order.survey.process import Process
 from whence.core.order.survey.registry import make
+from whence.core.order.survey.vector import IntervalStamp
 from whence.errors import BadFrame, BadMessage, ConfigError, RemoteError, TooLarge
 
 FOUNDERS = (0, 1, 2)

@@ -14,14 +14,20 @@ from hypothesis import strategies as st
 
 from tests.core.survey.net import FOREVER, MS, Net, mechanisms
 from whence.core.clock.interval import event, join, peek
-from whence.core.order.survey.base import Mechanism, Message, Stamp, control_bytes
-from whence.core.order.survey.delta import DeltaCausal
+from whence.core.order.survey.base import Mechanism, Message, Process, Stamp, control_bytes
 from whence.core.order.survey.first import FirstGeneration, FirstStamp
-from whence.core.order.survey.identifiers import Identifiers, IdStamp
-from whence.core.order.survey.interval import IntervalTree, _before, shares
-from whence.core.order.survey.physical import Physical
-from whence.core.order.survey.process import Process
-from whence.core.order.survey.vector import CompactMulticast, CompactUnicast, VectorClock, VectorStamp
+from whence.core.order.survey.timed import DeltaCausal, Physical
+from whence.core.order.survey.vector import (
+    CompactMulticast,
+    CompactUnicast,
+    Identifiers,
+    IdStamp,
+    IntervalTree,
+    VectorClock,
+    VectorStamp,
+    _before,
+    shares,
+)
 
 NAMES = list(mechanisms(3))
 

@@ -11,10 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.core.survey.net import MS, Truth
-from whence.core.order.survey.base import Mechanism, Message
-from whence.core.order.survey.delta import DeltaCausal, DeltaStamp
-from whence.core.order.survey.physical import Physical, TimeStamp
-from whence.core.order.survey.process import Process
+from whence.core.order.survey.base import Mechanism, Message, Process
+from whence.core.order.survey.timed import DeltaCausal, DeltaStamp, Physical, TimeStamp
 from whence.errors import ConfigError
 
 N = 4

@@ -9,9 +9,7 @@ import pytest
 
 from tests.core.survey.net import Net
 from whence.core.clock.probabilistic import keys_of
-from whence.core.order.survey.base import Mechanism
-from whence.core.order.survey.codec import Codec
-from whence.core.order.survey.process import Process
+from whence.core.order.survey.base import Codec, Mechanism, Process
 from whence.errors import BadFrame
 from whence.lab.paper.survey.probabilistic import KeyStamp, Probabilistic
 

@@ -10,8 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.core.survey.net import Truth, mechanisms
-from whence.core.order.survey.base import Mechanism
-from whence.core.order.survey.counts import Id
+from whence.core.order.survey.base import Id, Mechanism
 from whence.core.order.survey.vector import VectorClock
 from whence.errors import UsageError
 from whence.lab.paper.survey.reliable import (

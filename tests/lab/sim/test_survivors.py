@@ -103,7 +103,7 @@ def test_without_surviving_buffers_each_of_them_disagrees(monkeypatch: pytest.Mo
         def checkpoint(self, kept: bool = True) -> bytes:
             return super().checkpoint(kept=False)
 
-    monkeypatch.setattr(layer.Layer, "hand_over", lambda self, to: None)
+    monkeypatch.setattr(layer.Ordering, "hand_over", lambda self, to: [])
     restart = [ALONE, WORD, GONE, Crash(at=7500 * MS, who="n2", lasts=500 * MS, disk=True)]
     violation = small(*restart, make=Forgetful).violation
     assert violation is not None and violation.kind == "agreement"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.lab.sim.runs import MS, ROUND, simulate
-from whence.core.ring.applicant import Applicant
+from whence.core.ring.base import Applicant
 from whence.lab.sim.actions import Coordinate, Crash, Partition, Publish, Resign, Slow
 
 TRIANGLE = """

@@ -8,9 +8,7 @@ import pytest
 from soak.refine import NotABehaviour, validate
 
 from tests.long import few
-from whence.core.ring.council.lease import Lease
-from whence.core.ring.council.reform import Reform
-from whence.core.ring.council.voting import Voting
+from whence.core.ring.council import CouncilLease, Reform, Voting
 
 
 @pytest.mark.parametrize("seed", few(range(1, 201), 4))
@@ -39,7 +37,7 @@ def test_a_voter_without_a_rule_is_no_behaviour(rule: str, monkeypatch: pytest.M
 
 def test_a_lease_dated_by_its_answer_is_no_behaviour(monkeypatch: pytest.MonkeyPatch) -> None:
     """C2: on slow links such an owner believes in vouches that have run out."""
-    monkeypatch.setattr(Lease, "dated", lambda self, sent, now: now + 10**9)
+    monkeypatch.setattr(CouncilLease, "dated", lambda self, sent, now: now + 10**9)
     with pytest.raises(NotABehaviour):
         for seed in range(1, 6):
             validate(seed)

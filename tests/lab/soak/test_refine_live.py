@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from soak.refine_live import validate
 
-from whence.core.ring.council.voting import Voting
+from whence.core.ring.council import Voting
 
 
 @pytest.mark.long

@@ -10,7 +10,7 @@ import pytest
 
 import whence
 from tests.live.net.live import fast, run, until
-from whence.core.ring.interface import Memory
+from whence.core.ring.context import Memory
 from whence.core.ring.messages import Council, Voter
 from whence.errors import CorruptJournal, JournalInUse, UsageError
 from whence.live.net.votes import Votes, state_directory

@@ -1,7 +1,7 @@
 """Dissemination without order (PrCast of CCC11; docs/protocols.md). This room knows only `clock`."""
 
 from whence.core.cast.config import CastConfig as CastConfig
-from whence.core.cast.dissemination import Dissemination as Dissemination
+from whence.core.cast.gossip import Dissemination as Dissemination
 from whence.core.cast.gossip import EttbGossip as EttbGossip
 from whence.core.cast.make import make as make
 from whence.core.cast.messages import CastMessage as CastMessage

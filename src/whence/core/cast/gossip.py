@@ -1,4 +1,6 @@
-"""ETTB gossip (CCC11 section 6, after Koldehofe): PrCast of the papers, and its eager variant.
+"""What every PrCast does, however it spreads items: membership, rounds, the history of what was seen.
+
+`EttbGossip` (CCC11 section 6, after Koldehofe) is the PrCast of the papers, and its eager variant.
 
 An item's **age** is the number of hops from its origin, which has it at age 0. A member forwards an item while `age <
 termination` and adds one before it sends, so items arrive with ages from 1 to `termination`.
@@ -13,13 +15,233 @@ are within the fanout, nobody forwards: the origin's push reaches everybody.
 from __future__ import annotations
 
 import random
+from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Hashable, Sequence
 
 from whence.core.cast.config import CastConfig
-from whence.core.cast.dissemination import Dissemination
-from whence.core.cast.messages import NEVER_WAKE, CastOutput, CastStats, First, Gossip, Heads, Item, Vet
+from whence.core.cast.messages import (
+    NEVER_WAKE,
+    Aged,
+    CastMessage,
+    CastOutput,
+    CastStats,
+    First,
+    Gossip,
+    Heads,
+    Heard,
+    Item,
+    Subscribe,
+    Vet,
+    Welcome,
+    check,
+)
 from whence.core.cast.views import View, pick
-from whence.core.clock import Digest, MemberId
+from whence.core.clock import Digest, MemberId, Send, is_member_id
+from whence.errors import BadMessage, UsageError
+
+
+class Dissemination(ABC):
+    """One member's part in PrCast: an item handed in at one member comes out at all of them with high probability,
+    once, in no particular order."""
+
+    def __init__(
+        self, me: MemberId, config: CastConfig, view: View, rng: random.Random, vet: Vet | None = None
+    ) -> None:
+        self.me = me
+        self.config = config
+        self.vet = vet
+        self.view = view
+        self.rng = rng
+        self.stats = view.stats
+        self.wake_at = NEVER_WAKE
+        """When `wake` is wanted, in nanoseconds of the member's clock."""
+        self.round_at = NEVER_WAKE
+        """When the next round is due; never before `wake_at`."""
+        self._seen: dict[Hashable, MemberId] = {}  # who brought it; looked up, never iterated
+        self._order: deque[Hashable] = deque()  # of _seen, first in first out
+        self._history = config.history_keys
+        self._contacts: list[MemberId] = []  # whom to subscribe at, until one of them answers
+
+    # What the kinds differ in
+
+    @abstractmethod
+    def broadcast(self, item: Item, now: int) -> list[CastOutput]:
+        """Spread an item of our own; it does not come back as `First`."""
+
+    @abstractmethod
+    def wake(self, now: int, digest: Digest | Heads | None) -> list[CastOutput]:
+        """Do what is due; too early is harmless. `digest` travels with a round, if one is due (`round_at`)."""
+
+    @abstractmethod
+    def _first(self, sender: MemberId, fresh: list[tuple[Item, int]], now: int, out: list[CastOutput]) -> None:
+        """A peer's message brought these, which the history did not know and the layers above accept."""
+
+    def _round_items(self) -> tuple[tuple[Item, ...], tuple[int, ...]]:
+        """The items, and their ages, that travel with the message of this round."""
+        return (), ()
+
+    def _again(self, sender: MemberId, items: list[Item], now: int, out: list[CastOutput]) -> None:  # noqa: B027
+        """A peer's message brought these, which the history knew."""
+
+    def _other(self, sender: MemberId, message: CastMessage, now: int, out: list[CastOutput]) -> None:  # noqa: B027
+        """A message that not every kind sends. A kind that does not use it ignores it."""
+
+    def unreachable(self, address: str, now: int) -> list[CastOutput]:
+        """The runtime's connection to this address failed: a hint, not a proof that its member crashed."""
+        return []
+
+    # What they have in common
+
+    def start(self, contacts: Sequence[MemberId], now: int, genesis: bool) -> list[CastOutput]:
+        """Begin. A genesis member has `contacts` as its first view; any other subscribes through them."""
+        for contact in contacts:
+            if not is_member_id(contact):
+                raise UsageError(f"contact {contact!r} is no member id; want address#boot")
+        out: list[CastOutput] = []
+        phase = self.rng.random()
+        self.wake_at = now + 1 + int(phase * self.config.round)
+        if self.config.in_step:
+            self.wake_at = (now // self.config.round + 1) * self.config.round
+        self.round_at = self.wake_at
+        if genesis:
+            self.view.merge([(c, 0) for c in contacts], out)
+            return out
+        self._contacts = [c for c in contacts if c != self.me]
+        for contact in pick(self._contacts, self.config.fanout, self.rng):
+            self._subscribe(contact, out)
+        return out
+
+    def receive(self, sender: MemberId, message: CastMessage, now: int) -> list[CastOutput]:
+        """Take a peer's message. Raises a `RemoteError`, having changed nothing, if it breaks the protocol."""
+        check(message, self.config)
+        out: list[CastOutput] = []
+        if self.wake_at == NEVER_WAKE:
+            return out
+        self.stats.received += 1
+        if is_member_id(sender):
+            self.view.spoke(sender, out)
+        if type(message) is Gossip:
+            self._take(sender, message, now, out)
+        elif type(message) is Subscribe:
+            if not is_member_id(sender):
+                raise BadMessage(f"subscription of {sender!r}, which is no member id; want address#boot")
+            self.view.subscribe(sender, out)
+            self._send([sender], Welcome(self.view.welcome(message.wanted, sender)), out)
+        elif type(message) is Welcome:
+            self._contacts = []
+            self.view.merge(message.members, out)
+        else:
+            self._other(sender, message, now, out)
+        return out
+
+    def leave(self, now: int) -> list[CastOutput]:
+        """Unsubscribe, with the last items still in hand. After that nothing is sent and nothing taken."""
+        out: list[CastOutput] = []
+        if self.wake_at != NEVER_WAKE:
+            self.view.tick(1, [])
+            unsubs = ((self.me, 0), *self.view.unsubs())[: self.config.max_members]
+            self._gossip(self._leave_targets(), None, unsubs, out)
+            self.wake_at = self.round_at = NEVER_WAKE
+        return out
+
+    def remove(self, member: MemberId) -> list[CastOutput]:
+        """The member is cut off or dead: forget it, and do not take it back from hearsay for a while."""
+        out: list[CastOutput] = []
+        self._contacts = [c for c in self._contacts if c != member]
+        self.view.remove(member, out)
+        return out
+
+    def members(self) -> list[MemberId]:
+        """The view, without this member, in the same order in every run of the same seed."""
+        return list(self.view.pool)
+
+    def sample(self, k: int) -> list[MemberId]:
+        """At most `k` distinct members of the view, uniformly at random."""
+        return pick(self.view.pool, k, self.rng)
+
+    # Their parts
+
+    def _leave_targets(self) -> list[MemberId] | None:
+        """Who is told of the leave; None: as in a round."""
+        return None
+
+    def _round(self, now: int, digest: Digest | Heads | None, out: list[CastOutput]) -> int:
+        """The round that is due. Returns how many were missed: this one makes up for all of them."""
+        slept = (now - self.round_at) // self.config.round
+        self.round_at += (slept + 1) * self.config.round
+        self.stats.rounds += 1
+        self.view.tick(slept + 1, out)
+        self._gossip(None, digest, self.view.unsubs(), out)
+        for contact in pick(self._contacts, 1, self.rng):
+            self._subscribe(contact, out)
+        lost = self.view.lost_contact()
+        if lost is not None:
+            self._subscribe(lost, out)
+        return slept
+
+    def _gossip(
+        self,
+        targets: list[MemberId] | None,
+        digest: Digest | Heads | None,
+        unsubs: tuple[Aged, ...],
+        out: list[CastOutput],
+    ) -> None:
+        """The one message of a round."""
+        items, ages = self._round_items()
+        if targets is None:
+            targets = pick(self.view.pool, self.config.fanout, self.rng)
+        if targets:
+            members = () if (self.me, 0) in unsubs else self.view.subscriptions()
+            if isinstance(digest, tuple):
+                message = Gossip(items, ages, None, members, unsubs, digest)
+            else:
+                message = Gossip(items, ages, digest, members, unsubs)
+            self._send(targets, message, out)
+
+    def _take(self, sender: MemberId, message: Gossip, now: int, out: list[CastOutput]) -> None:
+        seen = self._seen
+        fresh: list[tuple[Item, int]] = []
+        if message.items:
+            for item, age in zip(message.items, message.ages, strict=True):
+                if item.key not in seen:
+                    fresh.append((item, age))
+                    if self.vet is not None:
+                        self.vet(item, sender)
+        if message.members:
+            self.view.merge(message.members, out)
+        if message.unsubs:
+            self.view.unsubscribe(message.unsubs, out)
+        if len(message.items) > len(fresh):
+            self.stats.duplicates += len(message.items) - len(fresh)
+            self._again(sender, [item for item in message.items if item.key in seen], now, out)
+        if fresh:
+            self._first(sender, fresh, now, out)
+        if message.digest is not None:  # after the items: what this very message brings is not to be pulled
+            out.append(Heard(sender, message.digest))
+        if message.heads:
+            out.append(Heard(sender, message.heads))
+
+    def _remember(self, key: Hashable, sender: MemberId) -> bool:
+        """False if the history has the key already."""
+        if key in self._seen:
+            self.stats.duplicates += 1
+            return False
+        self._seen[key] = sender
+        self._order.append(key)
+        if len(self._order) > self._history:
+            del self._seen[self._order.popleft()]
+            self.stats.forgotten += 1
+        return True
+
+    def _subscribe(self, contact: MemberId, out: list[CastOutput]) -> None:
+        self._send([contact], Subscribe(self.config.max_welcome), out)
+
+    def _send(self, targets: list[MemberId], message: CastMessage, out: list[CastOutput]) -> None:
+        out += [Send(to, message) for to in targets]
+        self.stats.sent += len(targets)
+        if type(message) is Gossip:
+            self.stats.events_sent += len(targets) * len(message.items)
 
 
 class AgeBuffer:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 
 from whence.core.cast.config import CastConfig
-from whence.core.cast.dissemination import Dissemination
-from whence.core.cast.gossip import EttbGossip
+from whence.core.cast.gossip import Dissemination, EttbGossip
 from whence.core.cast.messages import Vet
 from whence.core.cast.views import FullView, PartialView
 from whence.core.clock import MemberId

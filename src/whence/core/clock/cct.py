@@ -1,4 +1,5 @@
-"""The cct clock: one entry per ticket, each `(incarnation, seq)` (CCC11 section 5.1, docs/ring.md).
+"""Vector timestamps (docs/protocols.md, "The model in words"), and the cct clock: one entry per ticket, each
+`(incarnation, seq)` (CCC11 section 5.1, docs/ring.md).
 
 Its size is the number of tickets, not of members. An incarnation is one owner's tenure of a ticket; seq restarts with
 each, so an id is never used twice across owners or restarts.
@@ -14,7 +15,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from operator import le
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+
+E = TypeVar("E", int, tuple[int, int])
+Vector = Sequence[E]
+
+
+def leq(a: Vector[E], b: Vector[E]) -> bool:
+    """Every entry of `a` is at most that of `b`."""
+    return all(map(le, a, b))
+
+
+def precedes(a: Vector[E], b: Vector[E]) -> bool:
+    """`a < b`: every entry is at most, and one is less."""
+    return leq(a, b) and tuple(a) != tuple(b)
+
+
+def concurrent(a: Vector[E], b: Vector[E]) -> bool:
+    """Neither precedes the other, and they differ."""
+    return not leq(a, b) and not leq(b, a)
+
+
+def merge(a: Vector[E], b: Vector[E]) -> tuple[E, ...]:
+    """The least vector that both precede or equal."""
+    return tuple(map(max, a, b))
+
 
 Entry = tuple[int, int]
 """`(packed incarnation, seq)`, compared lexicographically."""

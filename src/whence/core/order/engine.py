@@ -49,7 +49,7 @@ from whence.core.clock import (
     MemberId,
     Range,
 )
-from whence.core.clock.vector import merge
+from whence.core.clock.cct import merge
 from whence.core.order.layer import Numbering, OrderContext, Ordering
 from whence.core.order.messages import OrderState, TicketState
 from whence.core.order.outputs import Arrived, Blocked, Dropped, Missing, OrderOutput

@@ -31,11 +31,8 @@ from whence.core.order.layer import MAX_OWNERS, Cursor, OrderContext, OwnersLaye
 from whence.core.order.messages import OrderState, StampedState
 from whence.core.order.outputs import Blocked, Dropped, GaveUp, OrderOutput
 from whence.core.order.recovery import FrameKey, Span
-from whence.core.order.survey.base import MechanismState, Message
-from whence.core.order.survey.codec import Codec
-from whence.core.order.survey.counts import Gap, ProcessId
+from whence.core.order.survey.base import Codec, Gap, MechanismState, Message, Process, ProcessId
 from whence.core.order.survey.first import Carried, FirstStamp, FirstState
-from whence.core.order.survey.process import Process
 from whence.core.order.survey.registry import make
 from whence.errors import AbsurdClock, BadFrame, BadMessage, ConfigError, TooLarge, UsageError
 

@@ -3,11 +3,10 @@
 import random
 
 from whence.core.clock import MemberId
-from whence.core.ring.base import Ring
+from whence.core.ring.base import NoRing, Ring
 from whence.core.ring.config import DEFAULT_RING, RingConfig, RingName, recovery_rounds
+from whence.core.ring.context import Memory, State
 from whence.core.ring.council import CouncilRing
-from whence.core.ring.interface import Memory, State
-from whence.core.ring.none import NoRing
 
 
 def make(
@@ -24,7 +23,7 @@ def make(
         case "council":
             return CouncilRing(me, config, rng, memory, disk, votes)
         case "neighbours":
-            from whence.core.ring.tolerant import TolerantRing  # members of a council do not need it
+            from whence.core.ring.neighbours import TolerantRing  # members of a council do not need it
 
             return TolerantRing(me, config, rng)
 

@@ -1,27 +1,314 @@
-"""The frame of every protocol: time passes, something happens, the outcome is judged."""
+"""What every protocol of the ring has: applying for a ticket, founding the ring, and the frame of a step (time passes,
+something happens, the outcome is judged). `NoRing` is for clusters without tickets.
+
+Applying (CCC11 section 4.1): "The selection by p could take the coordinator of a ticket chosen uniformly at random from
+the set of available tickets." Coordinators are known from the news, from a snapshot and from REJECTs, which name those
+that the rejecter knows. Without any, ask any members of the view; they reject with such a list. Rule 14: CJOIN carries
+a nonce. A grant that is no longer waited for is declined.
+
+Founding (docs/ring.md, "Bootstrap and empty core"): the first process is designated. It listens for a quarantine and
+gives up when it hears of a living coordinator. Nobody founds on a time-out. A higher epoch ends all tenures of a lower
+one. Rule 20: founders that were told to found and founders that a ring agreed on draw their epochs from disjoint
+numbers.
+"""
 
 from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
+import whence.core.ring.messages as msg
 from whence.core.clock import Incarnation, MemberId
-from whence.core.ring.applicant import Applicant
 from whence.core.ring.config import RingConfig
-from whence.core.ring.context import SEATED, Context, Timer
-from whence.core.ring.founding import Founding
-from whence.core.ring.interface import Memory, RingOutput, State
-from whence.core.ring.messages import (
-    ERA_SHIFT,
-    GoneNews,
-    JoinedNews,
-    ReleasedNews,
-    RingMessage,
-    RingNews,
-    check_message,
-    check_news,
+from whence.core.ring.context import (
+    SEATED,
+    Context,
+    Lost,
+    Memory,
+    Rejected,
+    Released,
+    RingOutput,
+    State,
+    Timer,
+    floor_of,
 )
+from whence.errors import WrongKind
+
+BUSY = "busy"
+"""The reason of a REJECT by a coordinator that will serve CJOINs again soon."""
+
+
+class Applicant:
+    """One request for a ticket at a time, and hints where to ask; all hints may be wrong."""
+
+    MAX_CONTACTS = 16
+    MAX_NEVER = 16  # holders remembered as granted and never owned
+
+    def __init__(self, ctx: Context, answer_ns: int | None) -> None:
+        self.ctx = ctx
+        self.answer_ns = answer_ns
+        """How long to wait for an answer; None: one always comes."""
+        self.hints: dict[int, MemberId] = {}
+        self.members: list[MemberId] = []
+        self.tried: list[MemberId] = []
+        self.epoch_ends = True
+        """A higher epoch ends all tenures of a lower one. Not with a council: a claim under it may have failed."""
+        self.asked: tuple[int, MemberId] | None = None
+        """Nonce and receiver of the CJOIN that waits for its answer."""
+        self.asked_at = 0
+        self.joined_by = 0
+        """The nonce of the CJOIN that led to the present tenure."""
+        self.never: dict[msg.Holder, None] = {}
+        """What was granted to this process and declined, so never owned."""
+        self.when_waiting: list[Callable[[], None]] = []
+        """What other parts do when an attempt has failed and the next one is planned."""
+        ctx.when_seated.append(self._seated)
+
+    def _seated(self) -> None:
+        self.tried = []
+
+    # --- hints ---
+
+    def learn(self, coordinators: Mapping[int, MemberId]) -> None:
+        for ticket, member in coordinators.items():
+            if 0 <= ticket < self.ctx.config.tickets:
+                self.hints[ticket] = member
+
+    def contacts(self, members: Sequence[MemberId]) -> None:
+        self.members = [m for m in members if m != self.ctx.me][: self.MAX_CONTACTS]
+
+    def _redirected(self, known: Iterable[tuple[int, MemberId]], by_owner: bool) -> None:
+        """A REJECT names coordinators; what a coordinator says replaces all hints."""
+        if by_owner:
+            self.hints = {}
+        self.learn(dict(known))
+
+    def known(self) -> dict[int, MemberId]:
+        return {**self.hints, **self.ctx.table.coordinators()}
+
+    def everybody(self) -> list[MemberId]:
+        """All who might know a coordinator, coordinators first."""
+        known = self.known()
+        return [m for m in dict.fromkeys([*(known[t] for t in sorted(known)), *self.members]) if m != self.ctx.me]
+
+    def choose(self) -> tuple[MemberId, int] | None:
+        """Whom to ask next, and for which ticket (-1: any); None when nobody is known. Nobody is asked twice before
+        everybody was asked once."""
+        everybody, known = self.everybody(), self.known()
+        if not any(m not in self.tried for m in everybody):
+            self.tried = []
+        free = [
+            (m, t)
+            for t in range(self.ctx.config.tickets)
+            if t not in known and (m := self._coordinator(t, known)) not in self.tried and m and m != self.ctx.me
+        ]
+        rest = [m for m in everybody if m not in self.tried]
+        if free:
+            member, wish = self.ctx.rng.choice(free)
+        elif rest:
+            member, wish = self.ctx.rng.choice(rest), -1
+        else:
+            return None
+        self.tried.append(member)
+        return member, wish
+
+    def _coordinator(self, ticket: int, known: Mapping[int, MemberId]) -> MemberId:
+        """Whose S has the ticket: the nearest owner before it."""
+        tickets = self.ctx.config.tickets
+        return next((m for step in range(1, tickets) if (m := known.get((ticket + step) % tickets))), "")
+
+    # --- asking ---
+
+    def coordinate(self) -> None:
+        self.ctx.wanted, self.ctx.resigning = True, False
+        if self.ctx.state is State.OUT:
+            self.ctx.state = State.JOINING
+            self.apply()
+
+    def withdraw(self) -> None:
+        self.ctx.state = State.OUT
+        self.asked = None
+        self.ctx.stop_all()
+
+    def apply(self) -> None:
+        """CJOIN to a coordinator, if one is known."""
+        choice = self.choose()
+        if choice is None:
+            self.later(swept=True)
+            return
+        member, wish = choice
+        self.asked, self.asked_at = (self.ctx.next_nonce(), member), self.ctx.now
+        self.ctx.send(member, msg.CJoin(self.asked[0], wish))
+        if self.answer_ns is not None:
+            self.ctx.after(self.answer_ns, Timer.ANSWER)
+
+    def later(self, swept: bool = False) -> None:
+        """Ask the next one after a pause, which is longer when everybody was asked in vain."""
+        ctx = self.ctx
+        self.asked = None
+        ctx.stop(Timer.ANSWER)
+        ctx.state = State.JOINING if ctx.wanted and not ctx.resigning else State.OUT
+        if ctx.state is State.JOINING:
+            pause = ctx.rng.uniform(1, 2) if swept else ctx.rng.uniform(0.1, 0.6)
+            ctx.after(int(ctx.config.round_ns * pause), Timer.APPLY)
+            for act in self.when_waiting:
+                act()
+
+    def no_answer(self) -> None:
+        if self.asked is not None:
+            self.hints = {ticket: m for ticket, m in self.hints.items() if m != self.asked[1]}
+            self._rejected("no answer")
+
+    def _rejected(self, reason: str) -> None:
+        self.ctx.say(Rejected(reason))
+        self.later(swept=all(m in self.tried for m in self.everybody()))
+
+    def on_reject(self, sender: MemberId, m: msg.Reject) -> None:
+        self.ctx.table.saw(m.era)
+        self._redirected(m.known, m.owner)
+        if self.ctx.state is State.JOINING and self.asked == (m.nonce, sender):
+            if m.reason == BUSY:  # it will serve soon: ask it again like one who was not asked yet
+                self.tried = [member for member in self.tried if member != sender]
+            self._rejected(m.reason)
+
+    def accepts(self, sender: MemberId, m: msg.AckCJoin) -> bool:
+        """Whether to take what is granted; else it is declined."""
+        ctx = self.ctx
+        if ctx.addressed(m.yours):
+            return False  # a copy of the grant that was taken
+        if ctx.state is not State.JOINING or self.asked != (m.nonce, sender):
+            self.decline(sender, m.nonce, m.yours)
+            return False
+        ctx.stop(Timer.ANSWER)
+        self.asked = None
+        ctx.table.merge(m.rows)
+        granted = msg.Holder(ctx.me, *m.yours)
+        ctx.table.note(granted)
+        if m.yours in ctx.done or ctx.table.over(granted) or self._older_ring(granted):
+            self.decline(sender, m.nonce, m.yours)
+            self.later()
+            return False
+        self.joined_by = m.nonce
+        return True
+
+    def _older_ring(self, granted: msg.Holder) -> bool:
+        return self.epoch_ends and self.ctx.table.epoch > granted.epoch
+
+    def decline(self, to: MemberId, nonce: int, tenure: msg.Tenure) -> None:
+        self.ctx.finish(tenure)
+        self.never[msg.Holder(self.ctx.me, *tenure)] = None
+        while len(self.never) > self.MAX_NEVER:
+            del self.never[next(iter(self.never))]
+        self.ctx.send(to, msg.Decline(nonce, tenure))
+
+    # --- the end of a tenure: apply for the next ---
+
+    def lose(self, reason: str) -> None:
+        self.ctx.say(Lost(*self.ctx.vacate(), reason))
+        self.later()
+
+    def released(self) -> None:
+        self.ctx.say(Released(*self.ctx.vacate()))
+        self.later()
+
+
+TOLD_EVERY = 8
+"""One epoch in so many is for founders that were told to found. They stay above a ring that was founded again up to
+`TOLD_EVERY - 1` times without their knowing. A larger number uses up the 65,536 epochs sooner."""
+
+
+def told_epoch(seen: int) -> int:
+    """The epoch of a founder that was told to found, above `seen`: 1, 9, 17, ... (rule 20)."""
+    return seen + TOLD_EVERY - (seen - 1) % TOLD_EVERY
+
+
+def agreed_epoch(seen: int) -> int:
+    """The epoch of a founder that others agreed to, above `seen`: any other number (rule 20)."""
+    return seen + 1 if seen % TOLD_EVERY else seen + 2
+
+
+class Founding:
+    """The designated founder's side."""
+
+    def __init__(self, ctx: Context, applicant: Applicant) -> None:
+        self.ctx = ctx
+        self.applicant = applicant
+        self.pledged = 0
+        """The highest epoch under which this process has let somebody found the ring again."""
+        self._epoch = 0
+        self.refused = ""
+        """Why the last founding was given up."""
+
+    @property
+    def seen(self) -> int:
+        """The highest epoch that was founded, or that somebody was allowed to found."""
+        return max(self.pledged, self.ctx.table.epoch)
+
+    @property
+    def epoch(self) -> int:
+        return max(self._epoch, self.seen)
+
+    def found(self, epoch: int) -> None:
+        ctx = self.ctx
+        self.refused = self._why_not(epoch)
+        if self.refused:
+            ctx.say(Rejected(self.refused))
+            return
+        ctx.designated_at = ctx.designated_at or ctx.now
+        ctx.wanted, ctx.resigning = True, False
+        self.applicant.withdraw()
+        ctx.state = State.FOUNDING
+        self._epoch = epoch
+        ctx.after(ctx.config.quarantine_ns, Timer.QUARANTINE)
+        self.look()
+
+    def _why_not(self, epoch: int) -> str:
+        if self.ctx.state in SEATED:
+            return "already a member of the ring"
+        if epoch <= self.seen:
+            return f"epoch {epoch} is not above {self.seen}, which was seen already"
+        if epoch >= msg.MAX_EPOCH:
+            return f"all {msg.MAX_EPOCH} epochs are used up: begin a cluster under another name"
+        return ""
+
+    def look(self) -> None:
+        """Ask everybody known whether there is a coordinator, twice a round."""
+        for member in self.applicant.everybody():
+            self.ctx.send(member, msg.Who(self.ctx.next_nonce()))
+        self.ctx.after(self.ctx.config.round_ns // 2, Timer.LOOK)
+
+    def heard_owner(self, member: MemberId) -> None:
+        """There is a ring already."""
+        if self.ctx.state is State.FOUNDING:
+            self.give_up(f"{member} is a living coordinator")
+
+    def give_up(self, reason: str) -> None:
+        self.refused = reason
+        self.ctx.stop(Timer.QUARANTINE, Timer.LOOK)
+        self.ctx.say(Rejected(reason))
+        self.applicant.later()
+
+    def agreed(self, epoch: int) -> None:
+        """Everybody concerned lets this process found: no quarantine."""
+        if self.take_all(epoch):
+            self.ctx.own()
+
+    def complete(self) -> None:
+        """The quarantine is over."""
+        self.agreed(self._epoch)
+
+    def take_all(self, epoch: int) -> bool:
+        """All tickets are this process's, under this epoch; it sits on the first."""
+        ctx = self.ctx
+        self._epoch = epoch
+        if epoch <= ctx.table.epoch:
+            self.give_up(f"epoch {epoch} was seen elsewhere meanwhile")
+            return False
+        for ticket in range(ctx.config.tickets):
+            ctx.table.end(ticket, floor_of(epoch << msg.ERA_SHIFT))
+        ctx.sit(msg.Holder(ctx.me, 0, ctx.table.grant(0)))
+        return True
 
 
 class Ring(ABC):
@@ -100,7 +387,7 @@ class Ring(ABC):
 
     def anchor(self, inc: int) -> None:
         """An incarnation from a snapshot or a disk: how far the ring has come at least."""
-        self.ctx.table.anchor = max(self.ctx.table.anchor, inc >> ERA_SHIFT)
+        self.ctx.table.anchor = max(self.ctx.table.anchor, inc >> msg.ERA_SHIFT)
 
     def contacts(self, members: Sequence[MemberId]) -> None:
         """Some members of the view, to ask when no coordinator is known."""
@@ -142,14 +429,14 @@ class Ring(ABC):
         """Stop publishing at once, and leave as soon as the predecessor takes over."""
         return self._step(now, self._resign)
 
-    def receive(self, sender: MemberId, message: RingMessage, now: int) -> list[RingOutput]:
+    def receive(self, sender: MemberId, message: msg.RingMessage, now: int) -> list[RingOutput]:
         """A message arrived. Raises BadMessage for one that names tickets that do not exist."""
-        era = check_message(message, self.ctx.config.tickets)
+        era = msg.check_message(message, self.ctx.config.tickets)
         return self._step(now, lambda: self._receive(sender, message) if self._plausible(era) else None)
 
-    def hear(self, news: RingNews, now: int) -> list[RingOutput]:
+    def hear(self, news: msg.RingNews, now: int) -> list[RingOutput]:
         """News of another member arrived by PrCast: late, more than once or never."""
-        era = check_news(news, self.ctx.config.tickets)
+        era = msg.check_news(news, self.ctx.config.tickets)
         return self._step(now, lambda: self._hear(news) if self._plausible(era) else None)
 
     def wake(self, now: int) -> list[RingOutput]:
@@ -159,7 +446,7 @@ class Ring(ABC):
     # --- what a protocol says ---
 
     @abstractmethod
-    def _receive(self, sender: MemberId, m: RingMessage) -> None: ...
+    def _receive(self, sender: MemberId, m: msg.RingMessage) -> None: ...
 
     @abstractmethod
     def _timer(self, timer: Timer) -> None: ...
@@ -232,19 +519,52 @@ class Ring(ABC):
         else:
             self.applicant.withdraw()
 
-    def _hear(self, news: RingNews) -> None:
+    def _hear(self, news: msg.RingNews) -> None:
         ctx, table = self.ctx, self.ctx.table
         match news:
-            case JoinedNews(holder):
+            case msg.JoinedNews(holder):
                 if holder != ctx.holder:
                     table.owns(holder)
                 if holder.member != ctx.me:
                     self.founding.heard_owner(holder.member)
-            case GoneNews(tickets, floor, by):
+            case msg.GoneNews(tickets, floor, by):
                 for far, ticket in enumerate(tickets, 1):
                     table.out(ticket, floor, ctx.now + ctx.config.temp_ns(far))
                 table.committed(by, floor)
                 self.founding.heard_owner(by)
-            case ReleasedNews(holder, seq):
+            case msg.ReleasedNews(holder, seq):
                 table.note(holder, seq)
                 table.out(holder.ticket, holder.inc + 1, ctx.now)
+
+
+class NoRing(Ring):
+    """A cluster without tickets: every member may publish at any time, and there is nobody to ask."""
+
+    may_publish = True
+    admits = False
+
+    def __init__(self, me: MemberId, config: RingConfig) -> None:
+        super().__init__(me, config, random.Random(0), None)
+
+    def owns_at(self, now: int) -> bool:
+        return False
+
+    steady_at = owns_at
+
+    def _step(self, now: int, act: Callable[[], None]) -> list[RingOutput]:
+        return []
+
+    def receive(self, sender: MemberId, message: msg.RingMessage, now: int) -> list[RingOutput]:
+        raise WrongKind("a message of the ring in a cluster without tickets")
+
+    def hear(self, news: msg.RingNews, now: int) -> list[RingOutput]:
+        raise WrongKind("news of the ring in a cluster without tickets")
+
+    def _receive(self, sender: MemberId, m: msg.RingMessage) -> None:
+        raise AssertionError
+
+    def _timer(self, timer: Timer) -> None:
+        raise AssertionError
+
+    def _leave(self) -> None:
+        raise AssertionError

@@ -12,12 +12,10 @@ from collections.abc import Collection, Iterable, Mapping
 from whence.core.clock import Incarnation, MemberId, address_of
 from whence.core.ring.base import Ring
 from whence.core.ring.config import need_alive
-from whence.core.ring.council import CouncilRing
-from whence.core.ring.council.known import NONE, quorum
-from whence.core.ring.interface import BecameOwner, Excluded, Granted, RingOutput, State
+from whence.core.ring.context import BecameOwner, Excluded, Granted, RingOutput, State
+from whence.core.ring.council import NONE, CouncilRing, quorum
 from whence.core.ring.messages import Holder
-from whence.core.ring.neighbourhood.reunion import closed_cycle
-from whence.core.ring.tolerant import TolerantRing
+from whence.core.ring.neighbours import TolerantRing, closed_cycle
 
 
 def violations(rings: Mapping[MemberId, Ring], nows: Mapping[MemberId, int] | None = None) -> list[str]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from whence.core import ports
-from whence.core.ring import Ring, State
+from whence.core.ring import NoRing, State
 from whence.lab.sim.invariants import council_lives, reunites
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Operator:
     def _look_at(self, cluster: int) -> None:
         world = self.world
         instances = [h.instances[cluster] for h in world.hosts.values() if cluster in h.instances]
-        rings = {s.id: s.member.ring for s in instances if isinstance(s.member.ring, Ring)}
+        rings = {s.id: s.member.ring for s in instances if not isinstance(s.member.ring, NoRing)}
         away = [host.name for host in world.hosts.values() if not host.up and host.boot]
         lives = reunites(rings) or council_lives(rings, away)
         if any(ring.state in CORE for ring in rings.values()) or lives:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, get_args
 
 from whence.core import ports
 from whence.core.clock import MemberId, address_of
-from whence.core.ring import Ring
-from whence.core.ring.interface import BecameOwner, Granted, RingOutput, State
+from whence.core.ring import NoRing, Ring
+from whence.core.ring.context import BecameOwner, Granted, RingOutput, State
 from whence.core.ring.messages import RingMessage
 from whence.lab.sim.invariants import Watch, council_lives, quiet_violations, violations
 
@@ -43,7 +43,7 @@ class Rings:
         if not _touched(event, outs):
             return None
         ring = instance.member.ring
-        if not isinstance(ring, Ring):
+        if isinstance(ring, NoRing):
             return None
         if ring.ticket is None:
             self._holders.pop(instance.id, None)
@@ -79,7 +79,7 @@ class Rings:
 
 
 def _rings(instances: dict[MemberId, Instance]) -> dict[MemberId, Ring]:
-    return {i: s.member.ring for i, s in instances.items() if isinstance(s.member.ring, Ring)}
+    return {i: s.member.ring for i, s in instances.items() if not isinstance(s.member.ring, NoRing)}
 
 
 def _touched(event: ports.Input, outs: list[ports.Output]) -> bool:

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from whence.core.wire import DEFAULT
-from whence.core.wire.stream import StreamDecoder, frame_stream
+from whence.core.wire.codec import StreamDecoder, frame_stream
 from whence.errors import BadMessage, ClusterClosed, UsageError
 from whence.live.net.guard import Guard, Plain, SecretGuard, TlsGuard
 from whence.live.net.keys import Keys

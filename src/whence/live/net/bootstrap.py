@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from whence.core.clock import address_of
-from whence.core.ring.council.known import quorum
+from whence.core.ring.council import quorum
 from whence.core.ring.messages import Voter
 from whence.errors import NotJoined, UsageError
 from whence.live.net.hello import Answer

@@ -11,8 +11,8 @@ from whence.core.clock import MemberId, address_of
 from whence.core.member import Member
 from whence.core.ports import FoundRing
 from whence.core.ring import CouncilRing
-from whence.core.ring.council.known import quorum
-from whence.core.ring.interface import State
+from whence.core.ring.context import State
+from whence.core.ring.council import quorum
 from whence.core.ring.messages import Voter
 from whence.errors import UsageError
 from whence.live.net.node import Node

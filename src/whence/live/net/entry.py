@@ -25,7 +25,7 @@ from whence.core.order.messages import TicketState
 from whence.core.ports import Contracted, FoundRing, Start
 from whence.core.recorder import Recorder
 from whence.core.ring import CouncilRing, RingName
-from whence.core.ring.interface import Memory
+from whence.core.ring.context import Memory
 from whence.core.ring.messages import ERA_SHIFT, Voter
 from whence.errors import ConfigError, DiskError, NotJoined, UsageError
 from whence.files import write_whole

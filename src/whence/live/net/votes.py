@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from whence.core.ring.interface import Memory
+from whence.core.ring.context import Memory
 from whence.errors import CorruptJournal, DiskError, JournalInUse
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from tests.core.ring.council.world import CouncilWorld, names, settings
 from tests.core.ring.world import ROUND, Make, Violation
 from whence.core.ring import CouncilRing
-from whence.core.ring.council.reform import Reform
+from whence.core.ring.council import Reform
 
 
 class Result(NamedTuple):

@@ -11,7 +11,7 @@ from tests.core.ring.council.world import CouncilWorld, names, settings
 from tests.core.ring.world import ROUND, Make, Violation
 from whence.core.clock import Incarnation, MemberId, address_of
 from whence.core.ring import CouncilRing
-from whence.core.ring.council.voting import Book
+from whence.core.ring.council import Book
 from whence.core.ring.messages import Accept, Begin, Known, Prepare, RingMessage, Sit, Tenure, Voter, Vouch
 
 

@@ -16,10 +16,9 @@ from tests.core.ring.world import ROUND
 from tests.long import few
 from whence.core.clock import Incarnation, Send
 from whence.core.ring import CouncilRing, State
-from whence.core.ring.council.known import quorum
-from whence.core.ring.council.voting import merged
-from whence.core.ring.founding import told_epoch
-from whence.core.ring.interface import BecameOwner, Memory, Rejected, Remember, RingOutput
+from whence.core.ring.base import told_epoch
+from whence.core.ring.context import BecameOwner, Memory, Rejected, Remember, RingOutput
+from whence.core.ring.council import merged, quorum
 from whence.core.ring.messages import (
     Agree,
     Claim,

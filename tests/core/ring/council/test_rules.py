@@ -18,13 +18,8 @@ from tests.core.ring.council.survival import SITUATIONS
 from tests.core.ring.world import Make, Violation, without
 from whence.core.clock import MemberId
 from whence.core.ring import CouncilRing
-from whence.core.ring.council.known import Councils
-from whence.core.ring.council.lease import Lease
-from whence.core.ring.council.reading import Reading
-from whence.core.ring.council.reform import Proposal, Reform
-from whence.core.ring.council.seat import Seat
-from whence.core.ring.council.voting import Book, Voting
-from whence.core.ring.interface import Vote
+from whence.core.ring.context import Vote
+from whence.core.ring.council import Book, CouncilLease, Councils, Proposal, Reading, Reform, Seat, Voting
 from whence.core.ring.messages import Ballot, Council, Holder, Ledger, Row, Vacate, Voter
 
 
@@ -57,7 +52,7 @@ class NoTieBreak(Councils):
 # --- C2, C3 ---
 
 
-class FromArrival(Lease):
+class FromArrival(CouncilLease):
     def dated(self, sent: int, now: int) -> int:
         return now
 

@@ -13,8 +13,8 @@ from typing import Any
 from tests.core.ring.world import ROUND, Make, Proc, Violation, World
 from whence.core.clock import MemberId, address_of, boot_of, member_id
 from whence.core.ring import CouncilRing, RingConfig, State
-from whence.core.ring.council.known import quorum
-from whence.core.ring.interface import Memory
+from whence.core.ring.context import Memory
+from whence.core.ring.council import quorum
 from whence.core.ring.messages import RingMessage, Voter
 
 Hook = Callable[[MemberId, MemberId, RingMessage], float | None]

@@ -1,4 +1,4 @@
-"""The protocol of a mechanism of the SURVEY: the rules of one causal order, without links, buffers or clocks.
+"""What every mechanism of the SURVEY is: the rules of one causal order, without links, buffers or clocks.
 
 A **mechanism** is the knowledge of one process: it stamps the process's own multicasts, says what a message in hand
 still waits for, and learns from each delivery. `Process` drives any of them: it holds messages back, drops obsolete
@@ -15,16 +15,67 @@ Rules that every mechanism keeps:
    (`skip`), what it implied is lost; what follows it in its chain is `broken`, and is given up too, until an **anchor**
    comes: a stamp that leaves nothing out.
 6. `leave()` is called when every remaining member has delivered the same messages of the process that left (a flush).
+
+`Process` is one process of a causal multicast: any mechanism, and the buffer in which received messages wait (SURVEY
+Fig. 1): multicast(m) -> receive(m) at every node, "temporarily buffered until causal order can be ensured" ->
+deliver(m). `Codec` turns its messages and states into bytes and back.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
 import msgspec
 
-from whence.core.order.survey.counts import Counts, Gap, Id, ProcessId, Renumber, sparse
+from whence.errors import BadFrame, BadMessage, TooLarge, UsageError
+
+ProcessId = int
+"""A process is a natural number ("vector clocks assume that those processes use natural numbers", SURVEY 3.2): it is a
+position in vectors and one to five bytes on the wire. Whoever drives a mechanism maps its members to such numbers."""
+
+Id = tuple[ProcessId, int]
+"""`(sender, seq)`: names a message."""
+
+Gap = tuple[ProcessId, int, int]
+"""`(sender, first, last)`: consecutive messages of one sender, ends included."""
+
+Counts = dict[ProcessId, int]
+"""How many messages of each process were delivered; a process that is not in it: none."""
+
+Renumber = Callable[[ProcessId], ProcessId]
+"""Another number for each process: two members need not number the processes alike."""
+
+Ids = tuple[Id, ...]
+
+
+def gaps(delivered: Counts, needed: Iterable[Id]) -> tuple[Gap, ...]:
+    """What is missing up to each of the needed messages."""
+    found = ((p, delivered.get(p, 0) + 1, seq) for p, seq in needed)
+    return tuple(gap for gap in found if gap[1] <= gap[2])
+
+
+def renumbered(vector: tuple[int, ...], to: Renumber) -> tuple[int, ...]:
+    """A vector by other process numbers."""
+    return dense({to(p): n for p, n in enumerate(vector) if n})
+
+
+def dense(counts: Counts) -> tuple[int, ...]:
+    """A vector by process number, without the zeros at its end."""
+    last = max((p for p, n in counts.items() if n), default=-1)
+    return tuple(counts.get(p, 0) for p in range(last + 1))
+
+
+def sparse(vector: tuple[int, ...]) -> Counts:
+    """The inverse of `dense`."""
+    return {p: n for p, n in enumerate(vector) if n}
+
+
+def renumbered_ids(ids: Ids, to: Renumber) -> Ids:
+    """Ids by other process numbers."""
+    return tuple((to(p), n) for p, n in ids)
 
 
 class Stamp(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -199,3 +250,245 @@ class Delivered:
         skipped = self.skip_to(message.sender, message.seq - 1)
         self.upto[message.sender] = message.seq
         return skipped
+
+
+@dataclass
+class ProcessStats:
+    """Counters: nothing is dropped without a number rising."""
+
+    multicast: int = 0
+    received: int = 0
+    delivered: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
+    """By reason: `duplicate`, `late`, `expired`, `broken`, `departed`, `overflow`, `ahead`."""
+    blocked: int = 0
+    """Messages that could not be delivered when they arrived."""
+    held_peak: int = 0
+
+
+class Process:
+    """A mechanism with a hold-back buffer of at most `capacity` messages. When it is full the newcomer is dropped and
+    counted: it will be recovered when it is missed, while a held message may be what everything else waits for."""
+
+    def __init__(
+        self,
+        me: ProcessId,
+        mechanism: Mechanism,
+        capacity: int = 10_000,
+        on_drop: Callable[[Message, str], None] = lambda message, reason: None,
+    ) -> None:
+        """`on_drop` is told of each message that is not taken, or let go, and why."""
+        if capacity < 1:
+            raise UsageError(f"capacity of the hold-back buffer must be at least 1, not {capacity}")
+        self.me = me
+        self.mechanism = mechanism
+        self.capacity = capacity
+        self.on_drop = on_drop
+        self.seq = 0
+        self.stats = ProcessStats()
+        self._held: dict[Id, tuple[Message, int]] = {}
+        self._gone: dict[ProcessId, None] = {}
+        self._now = 0
+
+    def multicast(self, body: bytes, now: int) -> tuple[Message, list[Message]]:
+        """Stamp an own message and deliver it here at once: the message to send, and what is delivered because of
+        it."""
+        message = self.stamp(body, now)
+        return message, self._deliver(message, now) + self.drain(now)
+
+    def stamp(self, body: bytes, now: int) -> Message:
+        """Stamp an own message without delivering it here; `receive()` it when it may be delivered (uniform
+        delivery)."""
+        self.seq += 1
+        self.stats.multicast += 1
+        return Message(self.me, self.seq, self.mechanism.stamp(self.seq, now), body)
+
+    def receive(self, message: Message, now: int) -> list[Message]:
+        """A message came in: what can be delivered now, in order."""
+        self.stats.received += 1
+        self._now = now
+        reason = self._refused(message, now)
+        if reason is None and len(self._held) >= self.capacity and self.mechanism.wait(message, now) is not None:
+            reason = "overflow"  # what can be delivered needs no room
+        if reason is not None:
+            self._drop(reason, message)
+            return self.drain(now) if reason == "broken" else []
+        self._held[message.id] = (message, now)
+        delivered = self.drain(now)
+        self.stats.blocked += message.id in self._held
+        self.stats.held_peak = max(self.stats.held_peak, len(self._held))
+        return delivered
+
+    def drain(self, now: int) -> list[Message]:
+        """Deliver what is held and deliverable, to a fixed point; call it again at `wake_at`."""
+        delivered: list[Message] = []
+        self._now = now
+        while self._held:
+            for message, _ in list(self._held.values()):
+                self._drop_if(self.mechanism.obsolete(message, now), message)
+            ready = [m for m, _ in self._held.values() if self.mechanism.wait(m, now) is None]
+            if not ready:
+                break
+            for message in sorted(ready, key=self.mechanism.rank):  # what is ready stays so, or becomes obsolete
+                if not self._drop_if(self.mechanism.obsolete(message, now), message):
+                    del self._held[message.id]
+                    delivered += self._deliver(message, now)
+        return delivered
+
+    def force(self, wanted: Id, now: int) -> tuple[list[Gap], list[Message]]:
+        """A held message has waited long enough: what is given up for it, as far as it can be named, and what is
+        delivered. What is in hand and precedes it goes before it, over gaps of its own."""
+        lost: list[Gap] = []
+        delivered: list[Message] = []
+        while wanted in self._held:
+            first = self._held[wanted][0]
+            while (before := self._before(first, now)) is not None:
+                first = before
+            wait = self.mechanism.wait(first, now)
+            if wait is not None:
+                if wait.until is not None:
+                    raise UsageError(f"message {first.id} waits for time, not for others: it cannot be forced")
+                lost += wait.missing
+                self.mechanism.skip(first, now)
+            delivered += self.drain(now)
+        return lost, delivered
+
+    def let_go(self, wanted: Id, reason: str) -> None:
+        """A held message is not wanted any more."""
+        self._drop_if(reason, self._held[wanted][0])
+
+    def _before(self, message: Message, now: int) -> Message | None:
+        """Something in hand that precedes it."""
+        held = (m for m, _ in self._held.values() if m.id != message.id)
+        return next((m for m in held if self.mechanism.precedes(m, message, now)), None)
+
+    @property
+    def wake_at(self) -> int | None:
+        """When time alone may make something deliverable."""
+        times = [wait.until for _, wait in self.waiting(self._now) if wait.until is not None]
+        return min(times, default=None)
+
+    def waiting(self, now: int) -> list[tuple[Message, Wait]]:
+        """What is held, and why."""
+        found = [(message, self.mechanism.wait(message, now)) for message, _ in self._held.values()]
+        return [(message, wait) for message, wait in found if wait is not None]
+
+    def admit(self, joiner: ProcessId) -> MechanismState:
+        """What `joiner` starts from: taken between two deliveries, with the application's state of the same moment."""
+        self.mechanism.join(joiner)
+        return self.mechanism.admit(joiner)
+
+    def install(self, state: MechanismState, now: int, seq: int = 0) -> list[Message]:
+        """Start from a member's state; `seq` is the last number used under this id, where it was used before."""
+        self.seq = seq
+        self.mechanism.install(state)
+        return self.drain(now)
+
+    def leave(self, process: ProcessId) -> None:
+        """A process left after a flush: what is held of it waits for what nobody has, unless it only waits for time.
+        Its number is never used again."""
+        stuck = [m for m, wait in self.waiting(self._now) if m.sender == process and wait.until is None]
+        self.mechanism.leave(process)
+        self._gone[process] = None
+        for message in stuck:
+            self._drop_if("departed", message)
+
+    def settle(self, upto: Counts) -> None:
+        """Everybody in the group has delivered these (how that is known is the driver's business)."""
+        self.mechanism.settle(upto)
+
+    def _refused(self, message: Message, now: int) -> str | None:
+        if message.sender in self._gone:
+            return "departed"
+        return "duplicate" if message.id in self._held else self.mechanism.arrive(message, now)
+
+    def _deliver(self, message: Message, now: int) -> list[Message]:
+        delivered = self.mechanism.deliver(message, now)
+        self.stats.delivered += len(delivered)
+        return delivered
+
+    def _drop_if(self, reason: str | None, message: Message) -> bool:
+        """Drop a held message, if there is a reason to."""
+        if reason is None:
+            return False
+        del self._held[message.id]
+        self._drop(reason, message)
+        return True
+
+    def _drop(self, reason: str, message: Message) -> None:
+        self.on_drop(message, reason)
+        if reason == "broken":
+            self.mechanism.forget(message)
+        self.stats.dropped[reason] = self.stats.dropped.get(reason, 0) + 1
+
+
+MAX_NUMBER = (1 << 62) - 1
+"""No counter and no time (nanoseconds) is larger."""
+
+
+class _Envelope(msgspec.Struct, frozen=True, array_like=True):
+    """A message whose control information is not decoded yet."""
+
+    sender: int
+    seq: int
+    stamp: msgspec.Raw
+    body: bytes
+
+
+class Codec:
+    """The bytes of a group that runs one mechanism."""
+
+    def __init__(self, mechanism: Mechanism, max_bytes: int = 1 << 20) -> None:
+        """`max_bytes`: longer messages are refused before they are decoded."""
+        self.mechanism = mechanism
+        self.max_bytes = max_bytes
+        self._encode = msgspec.msgpack.Encoder().encode
+        self._envelope = msgspec.msgpack.Decoder(_Envelope, strict=True)
+        self._stamp = msgspec.msgpack.Decoder(mechanism.stamp_type)
+        self._state = msgspec.msgpack.Decoder(mechanism.state_type)
+
+    def encode(self, what: Message | MechanismState) -> bytes:
+        """Bytes for the `decode...` of the same type."""
+        return self._encode(what)
+
+    def decode(self, data: bytes) -> Message:
+        """A message; `BadMessage`, `TooLarge` or `BadFrame` for anything else."""
+        self._check_size(data)
+        try:
+            envelope = self._envelope.decode(data)
+            stamp = self._stamp.decode(envelope.stamp)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise BadMessage(f"no message of the order {self.mechanism.name}: {error}") from None
+        self._check_numbers((envelope.sender, envelope.seq, msgspec.to_builtins(stamp)))
+        if envelope.seq < 1:
+            raise BadFrame(f"messages are counted from 1: {envelope.seq}")
+        self.mechanism.check(stamp)
+        return Message(envelope.sender, envelope.seq, stamp, envelope.body)
+
+    def decode_state(self, data: bytes) -> MechanismState:
+        """A state to `install`; the same errors."""
+        self._check_size(data)
+        try:
+            state: MechanismState = self._state.decode(data)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise BadMessage(f"no state of the order {self.mechanism.name}: {error}") from None
+        self._check_numbers(msgspec.to_builtins(state))
+        return state
+
+    def _check_size(self, data: bytes) -> None:
+        if len(data) > self.max_bytes:
+            raise TooLarge(f"a message of {len(data)} bytes; at most {self.max_bytes} are taken")
+
+    def _check_numbers(self, value: object) -> None:
+        check_numbers(value, self.mechanism.name)
+
+
+def check_numbers(value: object, what: str) -> None:
+    """Counters, times and process numbers are never negative, and no larger than can be."""
+    todo = [value]
+    while todo:
+        item = todo.pop()
+        if isinstance(item, list | tuple):
+            todo += item
+        elif isinstance(item, int) and not -1 <= item <= MAX_NUMBER:
+            raise BadFrame(f"no counter of the order {what}: {item}")

@@ -18,12 +18,16 @@ from typing import Self
 
 import msgspec
 
-from whence.core.order.survey.base import Mechanism, MechanismState, Message, Stamp, Wait
-from whence.core.order.survey.counts import (
+from whence.core.order.survey.base import (
     Counts,
     Id,
+    Mechanism,
+    MechanismState,
+    Message,
     ProcessId,
     Renumber,
+    Stamp,
+    Wait,
     dense,
     gaps,
     renumbered,

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from whence.core.clock.interval import Stamp as Itc
-from whence.core.order.survey.base import Mechanism
+from whence.core.order.survey.base import Mechanism, ProcessId
 from whence.core.order.survey.config import MECHANISMS, SurveyConfig
-from whence.core.order.survey.counts import ProcessId
-from whence.core.order.survey.delta import DeltaCausal
 from whence.core.order.survey.first import FirstGeneration
-from whence.core.order.survey.identifiers import Identifiers
-from whence.core.order.survey.interval import IntervalTree, shares
-from whence.core.order.survey.physical import Physical
-from whence.core.order.survey.vector import CompactMulticast, CompactUnicast, VectorClock
+from whence.core.order.survey.timed import DeltaCausal, Physical
+from whence.core.order.survey.vector import (
+    CompactMulticast,
+    CompactUnicast,
+    Identifiers,
+    IntervalTree,
+    VectorClock,
+    shares,
+)
 from whence.errors import ConfigError
 
 

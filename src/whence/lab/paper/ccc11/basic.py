@@ -11,12 +11,9 @@ import random
 
 import whence.core.ring.messages as msg
 from whence.core.clock import MemberId
-from whence.core.ring.applicant import BUSY, Applicant
-from whence.core.ring.base import Ring
+from whence.core.ring.base import BUSY, Applicant, Ring
 from whence.core.ring.config import RingConfig
-from whence.core.ring.context import Context, Timer
-from whence.core.ring.edge import Edge
-from whence.core.ring.interface import Announce, Rejected, State
+from whence.core.ring.context import Announce, Context, Edge, Rejected, State, Timer
 
 COORDINATOR = (State.PROBATION, State.OWNER)
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from whence.core.clock import MemberId, Send, address_of, member_id
 from whence.core.ring import Ring, RingConfig, State
-from whence.core.ring.interface import Announce, BecameOwner, Excluded, Lost, Released, RingOutput
-from whence.core.ring.tolerant import TolerantRing
+from whence.core.ring.context import Announce, BecameOwner, Excluded, Lost, Released, RingOutput
+from whence.core.ring.neighbours import TolerantRing
 from whence.lab.paper.ccc11.basic import BasicRing
 from whence.lab.paper.ccc11.published import DELAY, DELTA, PRCAST, ROUND, RingStep
 from whence.lab.sim.invariants import violations

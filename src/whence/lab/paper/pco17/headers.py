@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from whence.core.clock import Incarnation
-from whence.core.clock.free import Packed
+from whence.core.clock.event import Packed
 from whence.lab.paper.frame import Row, RunOptions, Statistics, Study, on_arrays
 from whence.lab.paper.pco17 import PAPER, SHARE, rates
 from whence.lab.paper.plots import BEHIND, COLOURS, error_bars, panels

@@ -16,12 +16,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from whence.core.clock.vector import concurrent, precedes
-from whence.core.order.survey.base import Mechanism, Message
+from whence.core.clock.cct import concurrent, precedes
+from whence.core.order.survey.base import Mechanism, Message, Process
 from whence.core.order.survey.first import FirstGeneration, sequence
-from whence.core.order.survey.identifiers import Identifiers, IdStamp
-from whence.core.order.survey.process import Process
-from whence.core.order.survey.vector import CompactMulticast, CompactStamp, VectorClock, VectorStamp
+from whence.core.order.survey.vector import (
+    CompactMulticast,
+    CompactStamp,
+    Identifiers,
+    IdStamp,
+    VectorClock,
+    VectorStamp,
+)
 from whence.lab.paper.frame import Row, RunOptions, Statistics, Study
 from whence.lab.paper.survey.compact import SkClock
 from whence.lab.stats import exact

@@ -7,8 +7,7 @@ Alerts are counted. Like interval trees it cannot name what is missing.
 from __future__ import annotations
 
 from whence.core.clock.probabilistic import Keys, ProbabilisticClock
-from whence.core.order.survey.base import Delivered, Mechanism, MechanismState, Message, Stamp, Wait
-from whence.core.order.survey.counts import ProcessId, dense
+from whence.core.order.survey.base import Delivered, Mechanism, MechanismState, Message, ProcessId, Stamp, Wait, dense
 from whence.errors import BadFrame, UsageError
 
 

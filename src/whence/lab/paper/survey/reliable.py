@@ -24,9 +24,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from whence.core.order.survey.base import Mechanism, MechanismState, Message
-from whence.core.order.survey.counts import Counts, Id, ProcessId
-from whence.core.order.survey.process import Process
+from whence.core.order.survey.base import Counts, Id, Mechanism, MechanismState, Message, Process, ProcessId
 from whence.errors import UsageError
 
 

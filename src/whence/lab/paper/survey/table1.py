@@ -26,13 +26,10 @@ from whence.core.config import Config
 from whence.core.member import Member
 from whence.core.order import MECHANISMS
 from whence.core.order.survey.base import Mechanism, Stamp, control_bytes
-from whence.core.order.survey.delta import DeltaStamp
 from whence.core.order.survey.first import FirstStamp
-from whence.core.order.survey.identifiers import IdStamp
-from whence.core.order.survey.interval import IntervalStamp
-from whence.core.order.survey.physical import TimeStamp
 from whence.core.order.survey.registry import make
-from whence.core.order.survey.vector import CompactStamp, VectorStamp
+from whence.core.order.survey.timed import DeltaStamp, TimeStamp
+from whence.core.order.survey.vector import CompactStamp, IdStamp, IntervalStamp, VectorStamp
 from whence.lab.paper.frame import Row as Point
 from whence.lab.paper.frame import RunOptions, Statistics, Study, run_all, summary
 from whence.lab.paper.plots import panels

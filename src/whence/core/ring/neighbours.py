@@ -1,0 +1,1211 @@
+"""The neighbours: the fault-tolerant ring of CCC11 Algorithms 2-4 with rules 7-20 of docs/ring.md, and the graceful
+leave of rules 2-6.
+
+The parts; a part calls only those above it. `TolerantRing`, at the end, says which message and timer goes where.
+
+    Lease       how long a process may take itself for an owner (8, 9, 14, 16). A vouch counts from when its poll was
+                *sent*: a slow answer only buys less time.
+    Underway    what is under way at a coordinator's edge; while anything is, it neither admits nor leaves (1)
+    Neighbours  polls the predecessors, tells the successor who its predecessors are (Algorithm 2; 9, 12 to 16)
+    Exclusion   excludes a successor that does not answer (Algorithm 4; 8, 11, 12, 13, 15, 17, 18)
+    Admission   admits a newcomer, and is one (Algorithm 3; 1, 7, 10, 13, 14)
+    Departure   the graceful leave, which the paper does not have (19), built on Algorithm 1 (1, 2, 4, 5, 6, 13)
+    Reunion     a dead ring is founded again by those who were its coordinators (docs/ring.md, "A dead ring": the rule,
+                why it is safe, why a majority is not enough). In the papers an empty core stays empty.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, TypeVar
+
+import msgspec
+
+import whence.core.ring.messages as msg
+from whence.core.clock import MemberId
+from whence.core.ring.base import BUSY, Applicant, Founding, Ring, agreed_epoch, told_epoch
+from whence.core.ring.config import RingConfig, between, distance, need_acks, need_alive
+from whence.core.ring.context import Announce, Context, Edge, Excluded, Frozen, Holders, State, Thawed, Timer, floor_of
+
+
+class Lease:
+    """Which vouchers a process holds, and until when."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+        self._sent: dict[int, int] = {}
+        self._until: dict[msg.Holder, int] = {}
+
+    def polled(self, nonce: int, now: int) -> None:
+        """A round of polls goes out."""
+        self._sent = {n: at for n, at in self._sent.items() if at + self.length > now}
+        self._until = {holder: until for holder, until in self._until.items() if until > now}
+        self._sent[nonce] = now
+
+    def vouched(self, holder: msg.Holder, nonce: int) -> None:
+        """ALIVE arrived, in answer to that poll."""
+        sent = self._sent.get(nonce)
+        if sent is not None:
+            self._until[holder] = max(self._until.get(holder, 0), sent + self.length)
+
+    def until(self, L: Sequence[msg.Holder]) -> int | None:
+        """When fewer than the quorum of L will vouch; None: never, since L is empty."""
+        need = need_alive(len(L))
+        if need == 0:
+            return None
+        return sorted([self._until.get(holder, 0) for holder in L], reverse=True)[need - 1]
+
+    def valid(self, L: Sequence[msg.Holder], now: int) -> bool:
+        """The quorum of L vouches now."""
+        until = self.until(L)
+        return until is None or now < until
+
+
+class Newcomer(msgspec.Struct):
+    """The one newcomer that a coordinator has admitted and that is not yet confirmed (rule 10)."""
+
+    holder: msg.Holder
+    since: int
+    before: Edge
+    """The edge as it was, should the newcomer decline."""
+    answered: bool = False
+
+
+class Attempt(msgspec.Struct):
+    """One exclusion (rule 18: a reply counts only for the nonce it answers)."""
+
+    nonce: int
+    candidate: msg.Holder
+    """Who is asked, or has answered, as the next reachable coordinator q."""
+    tickets: tuple[int, ...] = ()
+    """E, once q has answered."""
+    era: int = 0
+    lists: tuple[Holders, ...] = ()
+    """Every R that needs a quorum (rule 13)."""
+    electorate: Holders = ()
+    """(L_q + {q}) n R."""
+    acks: list[msg.Holder] = []
+    retries: int = 0
+    asked: list[MemberId] = []
+    """Everybody who was sent EXCLUDE or REQCOORD."""
+
+
+class Underway:
+    """An unconfirmed newcomer, an exclusion, its TempRounds, or the freeze after it failed."""
+
+    def __init__(self, ctx: Context) -> None:
+        self.ctx = ctx
+        self.newcomer: Newcomer | None = None
+        self.attempt: Attempt | None = None
+        self.temp_until = 0
+        """The end of TempRounds."""
+        self.frozen = False
+        self.courted: tuple[msg.Holder, int] | None = None
+        """Who is excluding the predecessor and has this process's L, and the nonce it asked with: until that is
+        decided, this process does not leave."""
+        ctx.when_vacated.append(self._clear)
+
+    def _clear(self) -> None:
+        self.cancel_attempt()
+        self.newcomer = self.courted = None
+        self.temp_until = 0
+        self.frozen = False
+
+    @property
+    def waiting(self) -> bool:
+        """TempRounds are not over."""
+        return self.ctx.now < self.temp_until
+
+    @property
+    def quiet(self) -> bool:
+        return self.attempt is None and self.newcomer is None and not self.waiting
+
+    @property
+    def settled(self) -> bool:
+        """An owner with nothing under way: it may admit, and it may begin to leave."""
+        ctx = self.ctx
+        return ctx.state is State.OWNER and ctx.edge is not None and ctx.edge.acked and self.quiet and not self.frozen
+
+    def excluding(self, ticket: int) -> bool:
+        return self.attempt is not None and ticket in self.attempt.tickets
+
+    def cancel_attempt(self) -> None:
+        """The attempt failed, or is no longer needed: it is void, and those who were asked are told so (rule 18)."""
+        if self.attempt is not None:
+            holder, _ = self.ctx.sitting()
+            for member in dict.fromkeys(self.attempt.asked):
+                self.ctx.send(member, msg.Cancel(self.attempt.nonce, holder.tenure))
+            self.attempt = None
+            self.ctx.stop(Timer.EXCLUDE, Timer.ACKS)
+
+    def freeze(self, reason: str) -> None:
+        """Rule 17: a failed exclusion does not disconnect; admit nobody and try again, until patience is over."""
+        if not self.frozen:
+            self.frozen = True
+            self.ctx.after(self.ctx.config.patience_ns, Timer.FROZEN)
+            self.ctx.say(Frozen(reason))
+
+    def thaw(self) -> None:
+        if self.frozen:
+            self.frozen = False
+            self.ctx.stop(Timer.FROZEN)
+            self.ctx.say(Thawed())
+
+
+class Neighbours:
+    """The lease, the list L it rests on, and the list R that the successor's will rest on."""
+
+    def __init__(self, ctx: Context, underway: Underway) -> None:
+        self.ctx = ctx
+        self.underway = underway
+        self.lease = Lease(ctx.config.lease_ns)
+        self.L: Holders = ()
+        self.L_nonce = 0
+        """The nonce of the predecessor's UPDATE that L came with (0: of an earlier predecessor)."""
+        self.next_L: tuple[int, Holders] | None = None
+        """A newer L whose quorum does not vouch yet, and its nonce."""
+        self.heard = 0
+        """The nonce of the last UPDATE accepted from the predecessor."""
+        ctx.when_seated.append(self._begin)
+        ctx.when_vacated.append(self._clear)
+
+    def _begin(self) -> None:
+        self.ctx.after(self.ctx.config.round_ns, Timer.ROUND)
+
+    def _clear(self) -> None:
+        self.L, self.L_nonce, self.next_L, self.heard = (), 0, None, 0
+        self.lease = Lease(self.ctx.config.lease_ns)
+
+    # --- the lease ---
+
+    def vouched_at(self, now: int) -> bool:
+        return self.lease.valid(self.L, now)
+
+    def poll_all(self) -> None:
+        self.poll((*self.L, *(self.next_L[1] if self.next_L else ())))
+
+    def poll(self, holders: Holders) -> None:
+        ctx, (holder, _) = self.ctx, self.ctx.sitting()
+        nonce = ctx.next_nonce()
+        self.lease.polled(nonce, ctx.now)
+        for z in dict.fromkeys(holders):
+            ctx.send(z.member, msg.Poll(nonce, holder.tenure, z.tenure, ctx.table.era, ctx.seq))
+
+    def on_poll(self, sender: MemberId, m: msg.Poll) -> None:
+        """Vouch, unless the tenure is known to be over (rules 12 and 15). Not on probation (rule 10). LEAVING still
+        vouches: when all leave at once, leases must last."""
+        ctx = self.ctx
+        ctx.table.saw(m.era)
+        if not ctx.addressed(m.yours) or ctx.state is State.PROBATION:
+            return
+        z = msg.Holder(sender, *m.mine)
+        ctx.table.note(z, m.seq)
+        if not self.underway.excluding(z.ticket) and not ctx.table.over(z):
+            ctx.send(sender, msg.Alive(m.nonce, m.yours, m.mine, ctx.table.era, ctx.table.promised(z)))
+
+    def on_alive(self, sender: MemberId, m: msg.Alive) -> bool:
+        """Returns whether it is for the present tenure."""
+        ctx = self.ctx
+        ctx.table.saw(m.era)
+        if not ctx.addressed(m.yours):
+            return False
+        self.lease.vouched(msg.Holder(sender, *m.mine), m.nonce)
+        if m.promised and self.underway.attempt is None and not self.underway.waiting:
+            ctx.send(sender, msg.Cancel(m.promised, m.yours))
+        self._adopt_if_vouched()
+        return True
+
+    # --- the edge to the successor ---
+
+    def R(self) -> Holders:
+        """Self and the 2k closest predecessors: what the successor's L should be.
+
+        Leave out only who is certainly out. A coordinator that is merely being excluded may still agree to other
+        exclusions; were it dropped here, a quorum with it would not be one of the L further down the ring."""
+        ctx, (holder, edge) = self.ctx, self.ctx.sitting()
+        near = [z for z in self.L if z.member != edge.succ.member and not ctx.table.silent(z, ctx.now)]
+        return (holder, *near[: 2 * ctx.config.k])
+
+    def update(self) -> None:
+        ctx, (holder, edge) = self.ctx, self.ctx.sitting()
+        nonce = ctx.next_nonce()
+        R = edge.offer(nonce, self.R())
+        ctx.send(edge.succ.member, msg.Update(nonce, holder.tenure, edge.succ.tenure, ctx.table.era, R, edge.takeover))
+        ctx.after(ctx.config.answer_ns, Timer.UPDATE)
+
+    def pass_on(self) -> None:
+        """Send a new R to the successor at once. Were it to wait for the next round, a ring of m would be m rounds old
+        before everybody had a full L, and until then one crash could cost everybody their tickets."""
+        ctx, edge = self.ctx, self.ctx.edge
+        if ctx.state is not State.OWNER or edge is None or not edge.acked or ctx.alone or not self.underway.quiet:
+            return
+        if edge.waiting is None and edge.last != self.R():
+            self.update()
+
+    def on_ack_update(self, sender: MemberId, m: msg.AckUpdate) -> bool:
+        """Returns whether the edge is settled: the successor has accepted this process as its predecessor."""
+        ctx, edge, underway = self.ctx, self.ctx.edge, self.underway
+        if edge is None or not ctx.addressed(m.yours) or edge.succ != msg.Holder(sender, *m.mine):
+            return False
+        if edge.start is None or m.nonce < edge.start:
+            return False
+        if edge.answered(m.nonce, m.adopted):
+            ctx.stop(Timer.UPDATE)
+            underway.cancel_attempt()
+            underway.thaw()
+        newcomer = underway.newcomer
+        if newcomer is not None and newcomer.holder == edge.succ:
+            newcomer.answered = True
+            if not m.confirmed:
+                return False
+            underway.newcomer = None
+            ctx.stop(Timer.NEWCOMER)
+        ctx.table.owns(edge.succ)
+        edge.acked = True
+        return True
+
+    def unanswered(self) -> bool:
+        """Whether to exclude the successor, which is weakly detected as faulty. A newcomer's first answer may take
+        longer: its link may be slow, and an exclusion costs the tickets for a long time."""
+        ctx, newcomer = self.ctx, self.underway.newcomer
+        if ctx.edge is None or ctx.edge.waiting is None or self.underway.attempt or ctx.state is not State.OWNER:
+            return False
+        if newcomer is not None and not newcomer.answered and ctx.now < newcomer.since + 2 * ctx.config.round_ns:
+            return False
+        return ctx.rng.random() < ctx.config.exclude_probability
+
+    # --- the edge to the predecessor ---
+
+    def on_update(self, sender: MemberId, m: msg.Update) -> bool:
+        """Returns whether it came from the predecessor."""
+        ctx, p = self.ctx, msg.Holder(sender, *m.mine)
+        ctx.table.saw(m.era)
+        if not ctx.addressed(m.yours) or ctx.table.over(p):
+            return False
+        for ticket, floor in m.takeover:
+            if floor == floor_of(floor >> msg.ERA_SHIFT):
+                ctx.table.out(ticket, floor, ctx.now)  # excluded: UPDATE is sent after TempRounds
+            else:
+                ctx.table.end(ticket, floor)  # released: not out before its ACKCLEAVE has arrived
+        if not self._is_predecessor(p):
+            return False
+        if p != ctx.pred:
+            ctx.pred, self.L_nonce = p, 0
+        if self.underway.courted is not None and self.underway.courted[0] == p:
+            self.underway.courted = None
+        self.heard = m.nonce
+        ctx.table.owns(p)
+        self._offered(m.nonce, tuple(z for z in m.R if z.member != ctx.me))
+        self.ack_update(m.nonce)
+        return True
+
+    def _is_predecessor(self, p: msg.Holder) -> bool:
+        """Rule 15: `p` is the known predecessor, or closer, or that one is over."""
+        ctx, (holder, _) = self.ctx, self.ctx.sitting()
+        if ctx.pred is None or p == ctx.pred or ctx.table.over(ctx.pred):
+            return True
+        n = ctx.config.tickets
+        return distance(p.ticket, holder.ticket, n) < distance(ctx.pred.ticket, holder.ticket, n)
+
+    def _offered(self, nonce: int, R: Holders) -> None:
+        if R == self.L:
+            self.L_nonce, self.next_L = nonce, None
+            return
+        fresh = self.next_L is None or self.next_L[1] != R
+        new = tuple(z for z in R if z not in self.L)
+        self.next_L = (nonce, R)
+        if not self._adopt_if_vouched():
+            if fresh:
+                self.poll(R)
+        elif new:
+            # Not first in the next round: until they vouch, the others carry the lease alone, and k crashes among these
+            # would cost it.
+            self.poll(new)
+
+    def _adopt_if_vouched(self) -> bool:
+        if self.next_L is None or not self.lease.valid(self.next_L[1], self.ctx.now):
+            return False
+        (self.L_nonce, self.L), self.next_L = self.next_L, None
+        self.ack_update(self.L_nonce)
+        self.pass_on()
+        return True
+
+    def ack_update(self, nonce: int) -> None:
+        ctx = self.ctx
+        if ctx.holder is not None and ctx.pred is not None:
+            confirmed = ctx.state is not State.PROBATION
+            m = msg.AckUpdate(nonce, ctx.holder.tenure, ctx.pred.tenure, self.L_nonce, confirmed)
+            ctx.send(ctx.pred.member, m)
+
+
+@dataclass(eq=False)
+class Exclusion:
+    """Both sides of an exclusion."""
+
+    MAX_RETRIES: ClassVar = 8  # higher terms proposed within one attempt
+
+    ctx: Context
+    underway: Underway
+    neighbours: Neighbours
+
+    # --- the excluder: find the next reachable coordinator ---
+
+    def begin(self) -> None:
+        _, edge = self.ctx.sitting()
+        self.underway.attempt = Attempt(0, edge.succ)
+        self.next_candidate()
+
+    def next_candidate(self) -> None:
+        ctx, attempt, (holder, _) = self.ctx, self.underway.attempt, self.ctx.sitting()
+        assert attempt is not None
+        q = ctx.table.next_owner(holder.ticket, attempt.candidate.ticket)
+        if q is not None:
+            attempt.nonce, attempt.candidate = ctx.next_nonce(), q
+            attempt.asked.append(q.member)
+            ctx.send(q.member, msg.Exclude(attempt.nonce, holder.tenure, q.ticket))
+            ctx.after(ctx.config.answer_ns, Timer.EXCLUDE)
+        elif self.neighbours.L == ():  # all the way round; of two that do not see each other none may win (rule 8)
+            self._request(attempt, holder, ())
+        else:
+            self.failed("no reachable coordinator")
+
+    def on_exclude(self, sender: MemberId, m: msg.Exclude) -> None:
+        """Only an owner answers. A leaver may have been released by the very predecessor that is to be excluded; if it
+        answered, two would inherit its edge. For the same reason a process that has answered does not leave until
+        that is decided."""
+        ctx, excluder = self.ctx, msg.Holder(sender, *m.mine)
+        if ctx.holder is None or ctx.state is not State.OWNER or m.ticket != ctx.holder.ticket:
+            return
+        if not ctx.table.over(excluder):
+            self.underway.courted = (excluder, m.nonce)
+            ctx.send(sender, msg.AckExclude(m.nonce, ctx.holder.tenure, m.mine, ctx.table.era, self.neighbours.L))
+
+    def _attempt(self, nonce: int, tenure: msg.Tenure) -> Attempt | None:
+        """The attempt that a reply belongs to (rule 18)."""
+        attempt = self.underway.attempt
+        return attempt if attempt is not None and self.ctx.addressed(tenure) and attempt.nonce == nonce else None
+
+    def on_ack_exclude(self, sender: MemberId, m: msg.AckExclude) -> None:
+        ctx, table = self.ctx, self.ctx.table
+        table.saw(m.era)
+        attempt = self._attempt(m.nonce, m.yours)
+        if attempt is None or attempt.tickets:
+            return
+        if (sender, m.mine.ticket) != (attempt.candidate.member, attempt.candidate.ticket):
+            return
+        holder, edge = ctx.sitting()
+        nearer = between(holder.ticket, m.mine.ticket, ctx.config.tickets)
+        strangers = [z for z in m.L if z.ticket in nearer and table.owner[z.ticket] != z.member]
+        for z in strangers:
+            table.owns(z)
+        if any(table.owner[z.ticket] == z.member for z in strangers):
+            attempt.candidate = edge.succ
+            self.next_candidate()  # q knows coordinators nearer than itself that Cview did not
+        else:
+            self._request(attempt, msg.Holder(sender, *m.mine), m.L)
+
+    # --- the excluder: get a quorum ---
+
+    def _request(self, attempt: Attempt, q: msg.Holder, L_q: Holders) -> None:
+        """REQCOORD(E) to `(L_q + {q}) n R`, for every R that the successor may hold."""
+        ctx, (holder, edge) = self.ctx, self.ctx.sitting()
+        ctx.stop(Timer.EXCLUDE)
+        attempt.candidate = q
+        attempt.tickets = tuple(between(holder.ticket, q.ticket, ctx.config.tickets))
+        lists = [tuple(z for z in R if z.member != edge.succ.member) for R in edge.held]  # nobody is in its own L
+        newcomer = self.underway.newcomer
+        if newcomer is not None and newcomer.before.succ.ticket in attempt.tickets:
+            lists += newcomer.before.held  # the successor behind the newcomer goes, too
+        attempt.lists = tuple(lists)
+        reachable = (*L_q, q)
+        attempt.electorate = tuple(z for z in dict.fromkeys(sum(attempt.lists, ())) if z in reachable)
+        self._propose(attempt)
+
+    def _propose(self, attempt: Attempt) -> None:
+        ctx, (holder, _) = self.ctx, self.ctx.sitting()
+        attempt.nonce, attempt.era = ctx.next_nonce(), ctx.table.era + 1
+        ctx.table.saw(attempt.era)
+        attempt.acks = [z for z in attempt.electorate if z == holder]
+        until = attempt.candidate.ticket
+        for z in attempt.electorate:
+            if z != holder:
+                attempt.asked.append(z.member)
+                ctx.send(z.member, msg.ReqCoord(attempt.nonce, holder.tenure, z.tenure, until, attempt.era))
+        ctx.after(ctx.config.answer_ns, Timer.ACKS)
+        self.decide(attempt)
+
+    def on_ack_coord(self, sender: MemberId, m: msg.AckCoord) -> None:
+        attempt = self._attempt(m.nonce, m.yours)
+        if attempt is not None:
+            self.ctx.table.merge(m.rows)
+            attempt.acks += [z for z in attempt.electorate if z.member == sender and z not in attempt.acks]
+            self.decide(attempt)
+
+    def on_nack_coord(self, sender: MemberId, m: msg.NackCoord) -> None:
+        self.ctx.table.saw(m.era)
+        attempt = self._attempt(m.nonce, m.yours)
+        if attempt is not None and m.era >= attempt.era and attempt.retries < self.MAX_RETRIES:
+            attempt.retries += 1
+            self._propose(attempt)
+
+    def decide(self, attempt: Attempt) -> None:
+        """A quorum of each R agrees, of those in it that are not certainly out. (The dead must not count as agreeing:
+        they are not in the lists further down the ring.) A list of which all are out vouches for nobody."""
+
+        def agreed(R: Holders) -> bool:
+            live = [z for z in R if not self.ctx.table.silent(z, self.ctx.now)]
+            return sum(z in attempt.acks for z in live) >= need_acks(len(live)) or bool(R and not live)
+
+        if all(map(agreed, attempt.lists)):
+            self._succeeded(attempt)
+
+    def _succeeded(self, attempt: Attempt) -> None:
+        ctx, underway, (holder, edge) = self.ctx, self.underway, self.ctx.sitting()
+        floor, q = floor_of(attempt.era), attempt.candidate
+        # What lies before the successor is this coordinator's own: free, unless an earlier exclusion is not over yet.
+        first = attempt.tickets[0] if underway.waiting else edge.succ.ticket
+        free, perhaps_owned = attempt.tickets[: (at := attempt.tickets.index(first))], attempt.tickets[at:]
+        for ticket in free:
+            ctx.table.end(ticket, floor)
+        for far, ticket in enumerate(perhaps_owned, 1):
+            ctx.table.out(ticket, floor, ctx.now + ctx.config.temp_ns(far))
+        held, newcomer = edge.held, underway.newcomer
+        if newcomer is not None and newcomer.before.succ != holder:
+            held += newcomer.before.held  # what the successor behind an unconfirmed newcomer may hold
+        if q == holder:
+            ctx.edge, ctx.pred, self.neighbours.next_L = Edge.alone(holder), None, None
+        else:
+            ctx.table.owns(q)
+            ctx.edge = Edge(q, held, tuple(msg.Tenure(ticket, floor) for ticket in attempt.tickets))
+        underway.attempt = underway.newcomer = None
+        underway.thaw()
+        ctx.stop(Timer.ACKS, Timer.NEWCOMER, Timer.UPDATE)
+        temp = ctx.config.temp_ns(len(perhaps_owned))  # rule 11
+        underway.temp_until = ctx.now + temp
+        ctx.after(temp, Timer.TEMP)
+        ctx.say(Excluded(attempt.tickets, msg.term_of(attempt.era), tuple(z.member for z in attempt.acks)))
+        ctx.say(Announce(msg.GoneNews(perhaps_owned, floor, ctx.me)))
+
+    def temp_over(self) -> None:
+        """Everybody in between is out: declare the takeover to the new successor."""
+        if self.ctx.state is State.OWNER and not self.ctx.alone and self.underway.attempt is None:
+            self.neighbours.update()
+
+    def failed(self, reason: str) -> None:
+        self.underway.cancel_attempt()
+        self.underway.freeze(reason)
+
+    # --- who is asked to agree ---
+
+    def on_req_coord(self, sender: MemberId, m: msg.ReqCoord) -> None:
+        """Agree unless it concerns the own ticket, the excluder is over itself, or the term is not new."""
+        ctx, excluder = self.ctx, msg.Holder(sender, *m.mine)
+        if ctx.holder is None or ctx.state is State.PROBATION or not ctx.addressed(m.yours):
+            return
+        tickets = between(excluder.ticket, m.until, ctx.config.tickets)
+        over = self.underway.excluding(excluder.ticket) or ctx.table.over(excluder)
+        if ctx.holder.ticket in tickets or over or m.era <= ctx.table.era:
+            ctx.send(sender, msg.NackCoord(m.nonce, m.mine, ctx.table.era))
+            return
+        ctx.table.promise(excluder, m.nonce, tickets, m.era)
+        ctx.send(sender, msg.AckCoord(m.nonce, m.mine, ctx.table.rows(tickets)))
+
+
+@dataclass(eq=False)
+class Admission:
+    """Serving CJOIN, and taking the tenure that was granted."""
+
+    ctx: Context
+    underway: Underway
+    neighbours: Neighbours
+    exclusion: Exclusion
+    applicant: Applicant
+
+    # --- the coordinator's side ---
+
+    @property
+    def admits(self) -> bool:
+        return self.underway.settled and not self.ctx.resigning and bool(self.ctx.free())
+
+    def on_cjoin(self, sender: MemberId, m: msg.CJoin) -> None:
+        if not self.admits:
+            self.reject(sender, m.nonce)
+            return
+        ctx, (holder, before) = self.ctx, self.ctx.sitting()
+        newcomer = ctx.grant(sender, m.wish)
+        ctx.edge = Edge(newcomer, [])
+        self.underway.newcomer = Newcomer(newcomer, ctx.now, before)
+        update = ctx.next_nonce()
+        R, rows = ctx.edge.offer(update, self.neighbours.R()), ctx.table.rows()
+        mine, yours = holder.tenure, newcomer.tenure
+        ctx.send(sender, msg.AckCJoin(m.nonce, update, mine, yours, before.succ, R, before.held, rows))
+        ctx.after(ctx.config.answer_ns, Timer.UPDATE)
+        ctx.after(ctx.config.probation_ns + 2 * ctx.config.round_ns, Timer.NEWCOMER)
+
+    def reject(self, to: MemberId, nonce: int) -> None:
+        ctx = self.ctx
+        owner = ctx.state in (State.OWNER, State.LEAVING)
+        if not owner:
+            reason = "not a coordinator"
+        elif len(ctx.table.coordinators()) >= ctx.config.tickets:
+            reason = "full"
+        elif ctx.state is State.LEAVING or ctx.resigning:
+            reason = "leaving"
+        else:
+            reason = "no free ticket here" if self.underway.settled else BUSY
+        ctx.reject(to, nonce, reason, owner)
+
+    def on_decline(self, sender: MemberId, m: msg.Decline) -> None:
+        newcomer = self.underway.newcomer
+        if newcomer is None or newcomer.holder != msg.Holder(sender, *m.tenure):
+            return
+        self.underway.cancel_attempt()
+        self.ctx.edge, self.underway.newcomer = newcomer.before, None
+        self.ctx.edge.waiting = None
+        self.ctx.stop(Timer.UPDATE, Timer.NEWCOMER)
+        self.ctx.table.end(newcomer.holder.ticket, newcomer.holder.inc + 1)
+
+    def unconfirmed(self) -> None:
+        """The newcomer answers, but nobody vouches for it, and it has not given up by itself."""
+        if self.underway.newcomer and self.underway.attempt is None and self.ctx.state is State.OWNER:
+            self.exclusion.begin()
+            self.ctx.after(self.ctx.config.round_ns, Timer.NEWCOMER)
+
+    # --- the newcomer's side ---
+
+    def take_ticket(self, sender: MemberId, grant: msg.AckCJoin) -> None:
+        ctx, neighbours = self.ctx, self.neighbours
+        ctx.sit(msg.Holder(ctx.me, *grant.yours))
+        ctx.state = State.PROBATION
+        ctx.pred = msg.Holder(sender, *grant.mine)
+        ctx.table.owns(ctx.pred)
+        ctx.edge = Edge(grant.succ, grant.inherited)
+        neighbours.L, neighbours.L_nonce, neighbours.heard = grant.L, grant.update, grant.update
+        neighbours.ack_update(grant.update)
+        neighbours.poll(grant.L)
+        ctx.timers[Timer.PROBATION] = self.applicant.asked_at + ctx.config.probation_ns
+
+    def confirm_if_vouched(self) -> None:
+        """The end of probation (rule 10)."""
+        if self.ctx.state is State.PROBATION and self.neighbours.vouched_at(self.ctx.now):
+            self.ctx.stop(Timer.PROBATION)
+            self.ctx.own()
+            self.neighbours.ack_update(self.neighbours.heard)
+            self.neighbours.update()
+
+    def declines(self, sender: MemberId, m: msg.Update) -> bool:
+        """An UPDATE for a tenure that was granted, while the ACKCJOIN that came before it is lost."""
+        if m.yours in self.ctx.done:
+            return False
+        self.applicant.decline(sender, 0, m.yours)
+        return True
+
+    def abandon(self) -> None:
+        """Give back a ticket on probation."""
+        holder, _ = self.ctx.sitting()
+        assert self.ctx.pred is not None
+        self.applicant.decline(self.ctx.pred.member, self.applicant.joined_by, holder.tenure)
+
+
+V = TypeVar("V")
+
+
+class Ended(msgspec.Struct):
+    """A tenure that was lost, or given up by the last one in the ring; it was not handed over yet."""
+
+    succ: msg.Holder
+    before: msg.Holder | None
+    """The successor before the newcomer `succ`, if that one had not confirmed yet."""
+    at: int
+    """When it was lost."""
+    pred: msg.Holder | None
+    nonce: int
+    held: tuple[Holders, ...]
+    courted: tuple[msg.Holder, int] | None
+    """Nobody gets it until this exclusion of the predecessor is decided (see `Exclusion.on_exclude`)."""
+    seq: int
+    whole: bool
+    """What it coordinated was surely its own, so that it can be handed over."""
+
+
+def _last(kept: dict[msg.Holder, V], most: int, holder: msg.Holder, value: V) -> dict[msg.Holder, V]:
+    """The last entries, with one more."""
+    return {**dict(list(kept.items())[1 - most :]), holder: value}
+
+
+class Departure:
+    """Both sides of a leave."""
+
+    MAX_RELEASED = 16  # released successors whose ACKCLEAVE can be repeated
+    MAX_ENDED = 4  # lost tenures that are remembered
+    MAX_TOLD = 32  # rounds in which ACKCLEAVE is repeated
+
+    def __init__(
+        self, ctx: Context, underway: Underway, neighbours: Neighbours, admission: Admission, applicant: Applicant
+    ) -> None:
+        self.ctx = ctx
+        self.underway = underway
+        self.neighbours = neighbours
+        self.admission = admission
+        self.applicant = applicant
+        self.leave_nonce = 0
+        self.ended: dict[msg.Holder, Ended] = {}
+        self._asked_pred: msg.Holder | None = None
+        """To whom CLEAVE went under `leave_nonce`."""
+        self._refused_by: msg.Holder | None = None
+        """Who refused the leave; try again when it is not the predecessor any more."""
+        self._held_leave: msg.CLeave | None = None
+        """The successor's CLEAVE, held while leaving (rule 5)."""
+        self._accepted: dict[msg.Holder, int] = {}
+        """Successors that were released here, and the nonce of their CLEAVE."""
+        self._unheard: dict[msg.Holder, int] = {}
+        """Those of them that have not yet said that they are out, and how often they were told."""
+        ctx.when_vacated.append(self._clear)
+
+    def _clear(self) -> None:
+        self.leave_nonce, self._refused_by, self._held_leave = 0, None, None
+
+    # --- the leaver ---
+
+    def resign(self) -> None:
+        if self.ctx.state is State.PROBATION:
+            self.admission.abandon()
+            self.applicant.released()
+        else:
+            self.ctx.after(self.ctx.config.patience_ns, Timer.PATIENCE)
+            self.leave_if_possible()
+
+    def _announce(self, holder: msg.Holder, seq: int) -> None:
+        """Said by the leaver, which knows that it is out."""
+        self.ctx.say(Announce(msg.ReleasedNews(holder, seq)))
+
+    def leave_if_possible(self) -> None:
+        ctx, underway = self.ctx, self.underway
+        if underway.courted is not None and ctx.table.ended(underway.courted[0]):
+            underway.courted = None
+        if not (ctx.resigning and underway.settled and underway.courted is None):
+            return
+        holder, _ = ctx.sitting()
+        if ctx.alone:
+            self._announce(holder, ctx.seq)
+            self.remember()
+            self.applicant.released()
+            return
+        pred = ctx.pred
+        if pred is None or ctx.table.over(pred) or (pred == self._refused_by and Timer.LEAVE in ctx.timers):
+            return
+        ctx.state = State.LEAVING
+        self._asked_pred = None
+        ctx.stop(Timer.LEAVE, Timer.UPDATE)
+        self.ask()
+
+    def ask(self) -> None:
+        """CLEAVE to whoever is the predecessor now; again in every round, since it may be lost. Each predecessor is
+        asked under a nonce of its own: a former one may refuse when the next has accepted already."""
+        ctx, pred = self.ctx, self.ctx.pred
+        if pred is None or ctx.holder is None or ctx.edge is None:
+            return
+        if pred != self._asked_pred:
+            self.leave_nonce, self._asked_pred = ctx.next_nonce(), pred
+        edge, mine, heard = ctx.edge, ctx.holder.tenure, self.neighbours.heard
+        m = msg.CLeave(self.leave_nonce, mine, pred.tenure, edge.succ, heard, edge.held, ctx.table.rows())
+        ctx.send(pred.member, m)
+
+    def heard_predecessor(self) -> None:
+        if self.ctx.state is State.LEAVING:
+            self.ask()
+        elif self.ctx.resigning:
+            self.leave_if_possible()
+
+    def on_ack_cleave(self, sender: MemberId, m: msg.AckCLeave) -> None:
+        ctx, lost = self.ctx, msg.Holder(self.ctx.me, *m.yours)
+        ended = self.ended.pop(lost, None)
+        if ended is not None:
+            self._announce(lost, ended.seq)
+        if ctx.state is State.LEAVING and ctx.addressed(m.yours):
+            self._announce(lost, ctx.seq)
+            self.applicant.released()
+        if m.yours in ctx.done and not ctx.addressed(m.yours):
+            ctx.send(sender, msg.Decline(m.nonce, m.yours))  # farewell: this tenure is over
+
+    def on_nack_leave(self, sender: MemberId, m: msg.NackLeave) -> None:
+        ctx = self.ctx
+        for ended in self.ended.values():
+            if ended.nonce == m.nonce:
+                ended.nonce = ctx.next_nonce()
+        if ctx.state is not State.LEAVING or not ctx.addressed(m.yours) or m.nonce != self.leave_nonce:
+            return
+        ctx.state = State.OWNER
+        self._refused_by = ctx.pred
+        ctx.after(int(ctx.config.round_ns * ctx.rng.uniform(1, 3)), Timer.LEAVE)
+        held, self._held_leave = self._held_leave, None
+        if held is not None:
+            self.on_cleave(ctx.sitting()[1].succ.member, held)
+
+    # --- whoever did not get to leave ---
+
+    def remember(self) -> None:
+        """What there is to say of this tenure when the ring is dead (see `reunion.py`)."""
+        ctx, newcomer, (holder, edge) = self.ctx, self.underway.newcomer, self.ctx.sitting()
+        before = newcomer.before.succ if newcomer is not None else None
+        whole = newcomer is None and not self.underway.waiting and not ctx.alone
+        nonce, courted = self.leave_nonce or ctx.next_nonce(), self.underway.courted
+        ended = Ended(edge.succ, before, ctx.now, ctx.pred, nonce, edge.held, courted, ctx.seq, whole)
+        self.ended = _last(self.ended, self.MAX_ENDED, holder, ended)
+
+    def on_cancel(self, sender: MemberId, m: msg.Cancel) -> None:
+        """The exclusion of the predecessor has failed: who has waited for that may leave."""
+
+        def failed(courted: tuple[msg.Holder, int] | None) -> bool:
+            return courted is not None and courted[0] == msg.Holder(sender, *m.mine) and courted[1] <= m.nonce
+
+        for ended in self.ended.values():
+            ended.courted = None if failed(ended.courted) else ended.courted
+        if failed(self.underway.courted):
+            self.underway.courted = None
+            self.leave_if_possible()
+
+    def hands_over(self, sender: MemberId, m: msg.Update) -> bool:
+        """Its predecessor still counts on a tenure that was lost: hand it over. Only to the predecessor that it had:
+        were that one excluded meanwhile, it may first have excluded this tenure, and have granted its ticket to
+        somebody else."""
+        table, lost, p = self.ctx.table, msg.Holder(self.ctx.me, *m.yours), msg.Holder(sender, *m.mine)
+        ended = self.ended.get(lost)
+        if ended is None or not ended.whole:
+            return False
+        if p == ended.pred and not table.over(p) and lost.inc >= table.floor[lost.ticket]:
+            if ended.courted is not None and table.ended(ended.courted[0]):
+                ended.courted = None
+            if ended.courted is None:
+                leave = msg.CLeave(ended.nonce, m.yours, m.mine, ended.succ, m.nonce, ended.held, table.rows())
+                self.ctx.send(sender, leave)
+        return True
+
+    # --- its predecessor ---
+
+    def on_cleave(self, sender: MemberId, m: msg.CLeave) -> None:
+        ctx, z, edge, underway = self.ctx, msg.Holder(sender, *m.mine), self.ctx.edge, self.underway
+        if z in self._accepted:
+            ctx.send(sender, msg.AckCLeave(m.nonce, m.mine))  # the first one was lost
+            return
+        if ctx.holder is None or edge is None or ctx.state is State.PROBATION or not ctx.addressed(m.yours):
+            return
+        if z != edge.succ or m.nonce <= edge.refused or edge.start is None or m.answers < edge.start:
+            return
+        wraps = z.ticket > ctx.holder.ticket
+        if wraps if ctx.state is State.LEAVING else not underway.quiet:
+            edge.refused = m.nonce
+            ctx.send(sender, msg.NackLeave(m.nonce, m.mine))
+        elif ctx.state is State.LEAVING:
+            self._held_leave = m
+        else:
+            self._take_over(z, m)
+
+    def _take_over(self, z: msg.Holder, m: msg.CLeave) -> None:
+        """The leaver's tickets and its edge are this process's now."""
+        ctx, table, (holder, _) = self.ctx, self.ctx.table, self.ctx.sitting()
+        ctx.send(z.member, msg.AckCLeave(m.nonce, m.mine))
+        self._accepted = _last(self._accepted, self.MAX_RELEASED, z, m.nonce)
+        self._unheard = _last(self._unheard, self.MAX_RELEASED, z, 0)
+        table.merge(m.rows)
+        table.end(z.ticket, z.inc + 1)
+        ctx.stop(Timer.UPDATE)
+        self.underway.thaw()
+        if m.succ == holder:  # they were two: nobody is left to vouch, and nobody to fear
+            ctx.edge, ctx.pred, self.neighbours.L, self.neighbours.next_L = Edge.alone(holder), None, (), None
+            self.leave_if_possible()
+        else:
+            between_us = between(holder.ticket, m.succ.ticket, ctx.config.tickets)
+            takeover = (msg.Tenure(t, max(table.floor[t], table.top[t] + 1)) for t in between_us if table.top[t])
+            ctx.edge = Edge(m.succ, m.held, tuple(takeover))
+            self.neighbours.update()
+
+    def repeat_acks(self) -> None:
+        """Tell the released again that they are, until they say so: then nobody need reckon with them any more."""
+        for z, told in list(self._unheard.items()):
+            self.ctx.send(z.member, msg.AckCLeave(self._accepted.get(z, 0), z.tenure))
+            self._unheard[z] = told + 1
+            if told >= self.MAX_TOLD:
+                del self._unheard[z]
+
+    def on_farewell(self, sender: MemberId, m: msg.Decline) -> None:
+        z = msg.Holder(sender, *m.tenure)
+        if z in self._accepted:
+            self._unheard.pop(z, None)
+            self.ctx.table.out(z.ticket, z.inc + 1, self.ctx.now)
+
+
+class Gathering(msgspec.Struct):
+    """One attempt to found again: first to find the cycle, then (with an epoch) to be let found."""
+
+    nonce: int
+    epoch: int = 0
+    cycle: tuple[msg.Holder, ...] = ()
+    founders: tuple[MemberId, ...] = ()
+    asked: dict[MemberId, None] = {}
+    heard: dict[MemberId, msg.Witness] = {}
+
+
+class Reunion:
+    """Both sides of a rally."""
+
+    MAX_ASKED = 8192  # processes asked in one gathering; above twice the tickets there can be
+    MAX_FOUNDERS = 64  # whom one process lets found at a time
+
+    def __init__(self, ctx: Context, applicant: Applicant, founding: Founding, departure: Departure) -> None:
+        self.ctx = ctx
+        self.applicant = applicant
+        self.founding = founding
+        self.departure = departure
+        self._gathering: Gathering | None = None
+        self._lets: dict[MemberId, tuple[int, int]] = {}
+        """Whom this process has let found again, without hearing since that they did not: epoch and nonce."""
+        self._reserved_until = 0
+        """Until then a designated founder may be about to found: nobody else may."""
+        self._hopeless_since: int | None = None
+        """Since when this process looks for a ticket without hearing of a living coordinator."""
+        ctx.when_seated.append(self._seated)
+        applicant.when_waiting.append(self._waiting)
+
+    # --- when to rally ---
+
+    def _waiting(self) -> None:
+        if self._hopeless_since is None:
+            self._hopeless_since = self.ctx.now
+        if Timer.RALLY not in self.ctx.timers:
+            self._rally_in(0.2, 1.2)
+
+    def _seated(self) -> None:
+        self._gathering = self._hopeless_since = None
+
+    def _rally_in(self, least: float, most: float) -> None:
+        self.ctx.after(int(self.ctx.config.round_ns * self.ctx.rng.uniform(least, most)), Timer.RALLY)
+
+    def on_reject(self, m: msg.Reject) -> None:
+        if m.owner:
+            self._hopeless_since = self.ctx.now
+
+    def reserve(self) -> None:
+        """A designated founder is about to found: do not let anybody else do it meanwhile."""
+        self._reserved_until = self.ctx.now + self.ctx.config.on_any_clock(self.ctx.config.quarantine_ns)
+
+    @property
+    def _reserved(self) -> bool:
+        return self.ctx.now < self._reserved_until
+
+    def rally(self) -> None:
+        ctx = self.ctx
+        if ctx.state is not State.JOINING:
+            return
+        self._rally_in(1, 3)
+        if self._gathering is not None or self._hopeless_since is None or self._reserved:
+            return
+        if self._founds_after_all(self._hopeless_since):
+            return
+        patience = ctx.config.dead_ns  # who never was a coordinator leaves it to those who were, if they want tickets
+        if not self.departure.ended:
+            patience = 2 * patience + 4 * ctx.config.round_ns
+        if ctx.now >= self._hopeless_since + patience:
+            known = self.applicant.known()
+            self._gather(Gathering(ctx.next_nonce()), [*(known[t] for t in sorted(known)), *self.applicant.members])
+
+    def _founds_after_all(self, hopeless: int) -> bool:
+        """Told to found, it heard of a coordinator, which was about to lose its ticket: most processes of the cluster
+        may just have been started again. For a while it may still found when nobody is left; not later, for then
+        it may be cut off from a ring that lives."""
+        ctx, quarantine = self.ctx, self.ctx.config.quarantine_ns
+        if ctx.designated_at is None or ctx.now > ctx.designated_at + 6 * quarantine:
+            return False
+        if ctx.now >= hopeless + quarantine:
+            self.founding.found(told_epoch(self.founding.epoch))
+        return True  # now or soon
+
+    # --- the founder to be ---
+
+    def _gather(self, gathering: Gathering, members: list[MemberId]) -> None:
+        self._gathering = gathering
+        for member in members:
+            self._ask(member)
+        self.ctx.after(self.ctx.config.answer_ns, Timer.GATHERED)
+        self.on_witness(self.ctx.me, self.witness(gathering.nonce))
+
+    def _ask(self, member: MemberId) -> None:
+        gathering = self._gathering
+        if gathering is not None and member not in gathering.asked and len(gathering.asked) < self.MAX_ASKED:
+            gathering.asked[member] = None
+            if member != self.ctx.me:
+                self.ctx.send(member, msg.Rally(gathering.nonce, gathering.epoch, gathering.cycle, gathering.founders))
+
+    def on_witness(self, sender: MemberId, m: msg.Witness) -> None:
+        self.ctx.table.saw(m.era)
+        gathering = self._gathering
+        if gathering is None or m.nonce != gathering.nonce or self.ctx.state is not State.JOINING:
+            return
+        if m.alive:
+            self._hopeless_since = self.ctx.now
+            self._gathering = None
+            return
+        gathering.heard[sender] = m
+        if gathering.epoch:
+            self._found_if_agreed(gathering)
+            return
+        for ended in m.ended:
+            for holder in ended:
+                self._ask(holder.member)
+        if all(member in gathering.heard for member in gathering.asked):
+            self.gathered()
+
+    def gathered(self) -> None:
+        """All have answered, or no more will."""
+        ctx, gathering, self._gathering = self.ctx, self._gathering, None
+        ctx.stop(Timer.GATHERED)
+        if gathering is None or gathering.epoch or ctx.state is not State.JOINING or self._reserved:
+            return
+        cycle = closed_cycle(gathering.heard, ctx.table.epoch, ctx.config.tickets)
+        if not cycle:
+            return
+        witnesses = list(dict.fromkeys(holder.member for holder in cycle))
+        founders = list(dict.fromkeys(sum((gathering.heard[m].to for m in witnesses), ())))
+        epoch = self._next_epoch(gathering)
+        if epoch >= msg.MAX_EPOCH:
+            return
+        request = Gathering(ctx.next_nonce(), epoch, cycle, tuple(founders))
+        self._let(ctx.me, epoch, request.nonce)
+        self._gather(request, [*witnesses, *founders, ctx.me])
+
+    def _next_epoch(self, gathering: Gathering) -> int:
+        """Rule 20."""
+        return agreed_epoch(max(self.founding.epoch, *(t.pledged for t in gathering.heard.values())))
+
+    def _found_if_agreed(self, gathering: Gathering) -> None:
+        for member in gathering.asked:
+            heard = gathering.heard.get(member)
+            if heard is None or heard.pledged != gathering.epoch or self.ctx.me not in heard.to:
+                return
+        self._gathering = None
+        self.founding.agreed(gathering.epoch)
+
+    # --- the witness ---
+
+    def _let(self, member: MemberId, epoch: int, nonce: int) -> None:
+        self.founding.pledged, self._lets[member] = epoch, (epoch, nonce)
+
+    def on_rally(self, sender: MemberId, m: msg.Rally) -> None:
+        if m.epoch == 0:
+            if m.nonce > self._lets.get(sender, (0, m.nonce))[1]:
+                del self._lets[sender]  # what it asked for earlier has come to nothing
+        elif m.epoch > self.founding.epoch and self._agrees(sender, m):
+            self._let(sender, m.epoch, m.nonce)
+            self._gathering = None  # having let another found, it does not itself
+        if self.ctx.state is State.JOINING:  # one at a time
+            self._rally_in(1, 3)
+        self.ctx.send(sender, self.witness(m.nonce))
+
+    def _agrees(self, sender: MemberId, m: msg.Rally) -> bool:
+        if self._alive or self._reserved:
+            return False
+        if any(f not in (self.ctx.me, sender, *m.founders) for f in self._founders()):
+            return False  # that one may have founded, and is not asked
+        if len(self._lets) >= self.MAX_FOUNDERS:
+            return False
+        if any(holder.epoch != self.ctx.table.epoch for holder in m.cycle):
+            return False  # founded again already
+        mine = [holder for holder, *_ in self._testified()]
+        return all(holder in mine for holder in m.cycle if holder.member == self.ctx.me)
+
+    def _founders(self) -> tuple[MemberId, ...]:
+        """Who may have founded. A founding under an epoch that was founded by now, or passed over, is accounted for."""
+        self._lets = {member: let for member, let in self._lets.items() if let[0] > self.ctx.table.epoch}
+        return tuple(self._lets)
+
+    @property
+    def _alive(self) -> bool:
+        return self.ctx.holder is not None or self.ctx.state is State.FOUNDING
+
+    def witness(self, nonce: int = 0, ripe: bool = True) -> msg.Witness:
+        founders, never, era = self._founders(), tuple(self.applicant.never), self.ctx.table.era
+        return msg.Witness(nonce, self._alive, era, self.founding.pledged, founders, self._testified(ripe), never)
+
+    def _testified(self, ripe: bool = True) -> tuple[tuple[msg.Holder, ...], ...]:
+        """The tenures of this epoch that this process lost (`ripe`: long enough ago). Also those that were excluded:
+        the excluder may have been excluded by one that then took such a tenure for its successor."""
+        return tuple(
+            (holder, z.succ) if z.before is None else (holder, z.succ, z.before)
+            for holder, z in self.departure.ended.items()
+            if (self.ctx.now >= z.at + self.ctx.config.dead_ns or not ripe) and holder.epoch == self.ctx.table.epoch
+        )
+
+
+def closed_cycle(heard: dict[MemberId, msg.Witness], epoch: int, tickets: int) -> tuple[msg.Holder, ...]:
+    """The tenures of a cycle that is closed by last successors and goes around once; empty: there is none."""
+    never = {holder for member, t in heard.items() for holder in t.never if holder.member == member}
+    edges: dict[msg.Holder, msg.Holder] = {}
+    for member, t in heard.items():
+        for holder, *after in t.ended:
+            if holder.member == member and holder.epoch == epoch:
+                edges[holder] = after[0] if after[0] not in never else after[-1]
+    for start in edges:
+        cycle, turn, at = [start], 0, start
+        while at in edges and turn < tickets:
+            turn += distance(at.ticket, edges[at].ticket, tickets)
+            at = edges[at]
+            if at == start:
+                break
+            cycle.append(at)
+        if at == start and turn == tickets:
+            return tuple(cycle)
+    return ()
+
+
+class TolerantRing(Ring):
+    """One process's part in a ring that survives up to k failures in a neighbourhood of 2k+1."""
+
+    def __init__(self, me: MemberId, config: RingConfig, rng: random.Random) -> None:
+        super().__init__(me, config, rng, answer_ns=config.round_ns)
+        ctx, applicant = self.ctx, self.applicant
+        self.underway = Underway(ctx)
+        self.neighbours = Neighbours(ctx, self.underway)
+        self.exclusion = Exclusion(ctx, self.underway, self.neighbours)
+        self.admission = Admission(ctx, self.underway, self.neighbours, self.exclusion, applicant)
+        self.departure = Departure(ctx, self.underway, self.neighbours, self.admission, applicant)
+        self.reunion = Reunion(ctx, applicant, self.founding, self.departure)
+
+    @property
+    def admits(self) -> bool:
+        return self.admission.admits
+
+    def owns_at(self, now: int) -> bool:
+        return self.ctx.state is State.OWNER and self.neighbours.vouched_at(now)
+
+    def steady_at(self, now: int) -> bool:
+        underway = self.underway
+        return self.owns_at(now) and underway.attempt is None and not underway.frozen and now >= underway.temp_until
+
+    def _lease_end(self) -> int | None:
+        if self.ctx.state not in (State.OWNER, State.LEAVING):
+            return None
+        return self.neighbours.lease.until(self.neighbours.L)
+
+    def _leave(self) -> None:
+        self.departure.resign()
+
+    def _lose(self, reason: str) -> None:
+        if self.ctx.state is not State.PROBATION:
+            self.departure.remember()
+        super()._lose(reason)
+
+    def _receive(self, sender: MemberId, m: msg.RingMessage) -> None:
+        match m:
+            case msg.Poll():
+                self.neighbours.on_poll(sender, m)
+            case msg.Alive():
+                if self.neighbours.on_alive(sender, m):
+                    self.admission.confirm_if_vouched()
+            case msg.Update():
+                if self.departure.hands_over(sender, m) or self.admission.declines(sender, m):
+                    return
+                if self.neighbours.on_update(sender, m):
+                    self.departure.heard_predecessor()
+            case msg.AckUpdate():
+                if self.neighbours.on_ack_update(sender, m):
+                    self.departure.leave_if_possible()
+                    self.neighbours.pass_on()
+            case msg.CJoin():
+                self.admission.on_cjoin(sender, m)
+            case msg.AckCJoin():
+                self.founding.heard_owner(sender)
+                if self.applicant.accepts(sender, m):
+                    self.admission.take_ticket(sender, m)
+            case msg.Reject():
+                self.reunion.on_reject(m)
+                if m.owner:
+                    self.founding.heard_owner(sender)
+                self.applicant.on_reject(sender, m)
+            case msg.Decline():
+                self.departure.on_farewell(sender, m)
+                self.admission.on_decline(sender, m)
+            case msg.Who():
+                self.reunion.reserve()
+                self.admission.reject(sender, m.nonce)
+            case msg.Rally():
+                self.reunion.on_rally(sender, m)
+            case msg.Witness():
+                self.reunion.on_witness(sender, m)
+            case msg.Exclude():
+                self.exclusion.on_exclude(sender, m)
+            case msg.AckExclude():
+                self.exclusion.on_ack_exclude(sender, m)
+            case msg.ReqCoord():
+                self.exclusion.on_req_coord(sender, m)
+            case msg.AckCoord():
+                self.exclusion.on_ack_coord(sender, m)
+            case msg.NackCoord():
+                self.exclusion.on_nack_coord(sender, m)
+            case msg.Cancel():
+                self.ctx.table.cancel(sender, m.nonce)
+                self.departure.on_cancel(sender, m)
+            case msg.CLeave():
+                self.departure.on_cleave(sender, m)
+            case msg.AckCLeave():
+                self.departure.on_ack_cleave(sender, m)
+            case msg.NackLeave():
+                self.departure.on_nack_leave(sender, m)
+            case _:
+                pass  # another protocol's: here UPDATE says what NEWSUCC does
+
+    def _timer(self, timer: Timer) -> None:
+        match timer:
+            case Timer.ROUND:
+                self._round()
+            case Timer.UPDATE:
+                if self.neighbours.unanswered():
+                    self.exclusion.begin()
+            case Timer.EXCLUDE:
+                self.exclusion.next_candidate()
+            case Timer.ACKS:
+                self.exclusion.failed("no quorum")
+            case Timer.TEMP:
+                self.exclusion.temp_over()
+                if self.ctx.alone:
+                    self.departure.leave_if_possible()
+            case Timer.FROZEN:  # so that the predecessor, which has other lists, can exclude all of it
+                self._lose("frozen too long")
+            case Timer.NEWCOMER:
+                self.admission.unconfirmed()
+            case Timer.PROBATION:
+                self.admission.abandon()
+                self._lose("not confirmed")
+            case Timer.LEAVE:
+                self.departure.leave_if_possible()
+            case Timer.PATIENCE:  # just stop; the predecessor will find out
+                if self.ctx.resigning or self.ctx.state is State.LEAVING:
+                    self._lose("could not leave in time")
+            case Timer.QUARANTINE:
+                self.founding.complete()
+            case Timer.LOOK:
+                self.founding.look()
+            case Timer.APPLY:
+                self.applicant.apply()
+            case Timer.ANSWER:
+                self.applicant.no_answer()
+            case Timer.RALLY:
+                self.reunion.rally()
+            case Timer.GATHERED:
+                self.reunion.gathered()
+            case _:
+                raise AssertionError(timer)
+
+    def _round(self) -> None:
+        ctx, underway = self.ctx, self.underway
+        ctx.after(ctx.config.round_ns, Timer.ROUND)
+        ctx.table.void_promises(ctx.now)
+        self.neighbours.poll_all()
+        if ctx.state is State.OWNER:
+            if underway.attempt is None and not underway.waiting and not ctx.alone:
+                self.neighbours.update()
+            self.departure.leave_if_possible()
+        elif ctx.state is State.LEAVING:
+            self.departure.ask()
+        self.departure.repeat_acks()
