@@ -9,7 +9,7 @@ from typing import Any
 from whence.core import ports
 from whence.core.cast import Gossip
 from whence.core.clock import NEVER, Frame, Incarnation
-from whence.core.config import Requirements
+from whence.core.config import Settings
 from whence.core.member import Member
 from whence.core.wire import decode, encode
 
@@ -32,7 +32,7 @@ def _packets(tickets: int, batch: int, per_message: int) -> list[bytes]:
 
 
 def _member(order: str, tickets: int) -> Member:
-    config = Requirements(members=25, mode="eager", rate=100).config(tickets, order)  # type: ignore[arg-type]
+    config = Settings(members=25, mode="eager", rate=100).config(tickets, order)  # type: ignore[arg-type]
     member = Member("me:1#1", config, random.Random(1))
     member.handle(ports.Start(tuple(f"p{t}:1#1" for t in range(tickets)), genesis=True), 0)
     return member

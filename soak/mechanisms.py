@@ -6,25 +6,12 @@ Exits with 1 if a run has a violation: an inversion, a duplicate, a stuck member
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-import time
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 
-from whence.lab.sim.mechanisms import MECHANISMS, hostile
-from whence.lab.sim.run import run
-
-SUMS = ("published", "delivered", "inversions", "lost", "late", "over_gap", "recovered")
-
-
-def one(point: tuple[str, int]) -> tuple[str, int, str | None, dict[str, int]]:
-    """One run: mechanism, seed, violation if any, and counters."""
-    mechanism, seed = point
-    outcome = run(hostile(mechanism), seed)
-    sums = {name: sum(getattr(line, name) for line in outcome.report.lines) for name in SUMS}
-    return mechanism, seed, outcome.report.violation, sums
+from whence.core.order import MECHANISMS
+from whence.lab.sim.soak import SUMS, soak, with_mechanism
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,21 +20,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=100, help="of each mechanism (default 100)")
     parser.add_argument("--start", type=int, default=0, help="the first seed (default 0)")
     parser.add_argument("--mechanism", action="append", choices=MECHANISMS, help="default: all; may be repeated")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: all cores)")
+    parser.add_argument("--jobs", type=int, help="processes (default: all cores)")
     args = parser.parse_args(arguments)
-    wanted = args.mechanism or MECHANISMS
-    points = [(name, seed) for seed in range(args.start, args.start + args.seeds) for name in wanted]
-    began, broken = time.monotonic(), 0
-    totals: dict[str, Counter[str]] = {name: Counter() for name in wanted}
-    with ProcessPoolExecutor(args.jobs) as pool:
-        for mechanism, seed, violation, sums in pool.map(one, points):
-            totals[mechanism].update(sums)
-            if violation is not None:
+    broken = 0
+    for mechanism in args.mechanism or MECHANISMS:
+        total: Counter[str] = Counter()
+        for result in soak(with_mechanism(mechanism), args.seeds, args.start, args.jobs):
+            total.update(result.orders["causal"])
+            if result.violation is not None:
                 broken += 1
-                print(f"{mechanism}, seed {seed}: {violation}", flush=True)
-    for name, counter in totals.items():
-        print(f"{name:18}" + "  ".join(f"{what} {counter[what]}" for what in SUMS))
-    print(f"{len(points)} runs, {broken} broken, {time.monotonic() - began:.0f} s")
+                print(f"{mechanism}, seed {result.seed}: {result.violation}", flush=True)
+        print(f"{mechanism:18}" + "  ".join(f"{what} {total[what]}" for what in SUMS), flush=True)
+    print(f"{broken} broken runs")
     return 1 if broken else 0
 
 

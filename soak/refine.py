@@ -63,9 +63,10 @@ drift = 5000
 [cluster]
 tickets = 3
 coordinators = 3
-ring = "council"
+ring_round = "336ms"
+delta = "28ms"
+ring_k = 1
 order = "reliable"
-recovery = "Rk"
 [cluster.workload]
 rate = 0.3
 [chaos]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import uuid
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 
 import pytest
@@ -53,6 +54,8 @@ def no_voter_remembers(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest
 TOGETHER = {
     "tests/audit/spark/": "Spark: one session",
     "tests/audit/history/": "kernels of histories: compiled once",
+    "tests/cli/test_history.py": "kernels of histories: compiled once",
+    "tests/audit/conform/test_store.py": "kernels of histories: compiled once",
     "tests/audit/judge/batch/": "kernels of the judge: compiled once",
     "tests/lab/scale/": "kernels of the array engine: compiled once",
     "tests/lab/paper/test_pco17.py": "kernels of the array engine: compiled once",
@@ -76,6 +79,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
             return next((group for path, group in TOGETHER.items() if nodeid.startswith(path)), nodeid)
 
     return Together(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What was skipped, and why: a missing tool or missing data hides no test."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = Counter(str(each.longrepr[2]).removeprefix("Skipped: ") for each in skipped)
+    if reasons:
+        terminalreporter.section(f"{len(skipped)} tests were skipped")
+        for reason, count in reasons.most_common():
+            terminalreporter.write_line(f"{count:5} {reason}")
 
 
 @pytest.fixture

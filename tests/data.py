@@ -1,8 +1,9 @@
-"""Data that others recorded: in the directory that WHENCE_DATA names, or the test is skipped."""
+"""What a machine may lack: data that others recorded, and Java. The test that needs it is skipped, and says why."""
 
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -17,3 +18,10 @@ def recorded(name: str) -> Path:
     if not path.exists():
         pytest.skip(f"needs {name}, which others recorded: it is not in the directory that WHENCE_DATA names")
     return path
+
+
+def needs_java() -> None:
+    """Skip the test where Spark could not start."""
+    home = os.environ.get("JAVA_HOME")
+    if shutil.which("java", path=f"{home}/bin" if home else None) is None:
+        pytest.skip("needs Java 17 or newer, and there is none in JAVA_HOME or PATH")

@@ -175,13 +175,13 @@ def test_soak_sums_up(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_an_interrupted_soak_sums_up_what_is_done(
     small: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seeds = simulate._all_seeds
+    seeds = simulate.seeds
 
-    def interrupted(*args: Any) -> Iterator[dict[str, Any]]:
+    def interrupted(*args: Any) -> Iterator[Any]:
         yield from islice(seeds(*args), 2)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(simulate, "_all_seeds", interrupted)
+    monkeypatch.setattr(simulate, "seeds", interrupted)
     assert main(["soak", str(small), "--seeds", "9", "--jobs", "1", "--json"]) == 130
     assert msgspec.json.decode(capsys.readouterr().out)["seeds"] == 2
 

@@ -1,4 +1,4 @@
-"""docs/protocols.md, tuning.md and operations.md are true: commands, figures, settings, metrics, pictures."""
+"""docs/protocols.md, docs/tuning.md and docs/operations.md are true: commands, figures, settings, metrics, pictures."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_the_figures_of_the_planner() -> None:
     for options, *said in found:
         args = parser().parse_args(["plan", *options.split()])
         given = {name: getattr(args, name) for name in ("members", "publishers", "rate", "loss", "target", "mode")}
-        made = planner.make(planner.Question(**given))
+        made = planner.plan_cluster(planner.Question(**given))
         figures = (made.fanout, made.termination, made.bytes_per_s / 1000, made.latency_p50_ms, made.latency_p99_ms)
         assert [f"{figure:,.0f}" for figure in figures] == said, options
 

@@ -25,7 +25,7 @@ import msgspec
 
 from whence.core import ports
 from whence.core.clock import MemberId, address_of, member_id, reaches
-from whence.core.config import Requirements
+from whence.core.config import Settings
 from whence.core.member import Member
 from whence.core.wire import decode, encode
 from whence.errors import RemoteError
@@ -37,7 +37,7 @@ MAX_WAITING = 1024
 NOT_SUPPORTED, UNAVAILABLE = 10, 11
 """Maelstrom's error codes."""
 TICKETS = 4
-NETWORK = Requirements(
+NETWORK = Settings(
     members=16,  # the same for all, also for those that do not know of a joiner yet
     loss=0.05,
     mode="eager",

@@ -13,7 +13,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 
+import msgspec
+
 from whence.core.clock import address_of
+from whence.core.config import Settings
 from whence.errors import UsageError
 from whence.live.api import Cluster, Join, Options, OrderName, bootstrap, create, join, run
 from whence.live.net.keys import read_secret
@@ -90,26 +93,28 @@ class Chosen(NamedTuple):
 
 
 def choose(args: argparse.Namespace) -> Chosen:
-    """`--settings`: the cluster in a scenario file, live as simulated. The ring's times stay those of live clusters,
-    where a busy machine holds processes up. The order is still each member's own."""
+    """`--settings`: the cluster in a scenario file, live as simulated. The order is still each member's own."""
     said = vars(args).get
     path: Path | None = said("settings")
     if path is None:
-        return Chosen(said("order") or "causal", said("tickets") or TICKETS, {})
-    if said("tickets") is not None:
-        raise UsageError(f"the tickets are said in {path}, which --settings names: leave --tickets out")
+        settings = turned(Settings.of(None, said("profile") or ""))
+        return Chosen(said("order") or "causal", said("tickets") or TICKETS, settings)
+    if said("tickets") is not None or said("profile"):
+        raise UsageError(f"--tickets and --profile are given in {path} (--settings): leave them out")
     from whence.lab.sim.scenario import load, settings_of  # not for every node
 
     scenario = load(path).scenario
     if len(scenario.cluster) > 1:
         raise UsageError(f"--settings {path}: it has {len(scenario.cluster)} clusters, and a node is in one")
     cluster = scenario.cluster[0]
-    if cluster.abandon is not None:
-        raise UsageError(f"--settings {path}: abandon is for simulations alone")
     order = args.order or (cluster.order if isinstance(cluster.order, str) else "causal")
-    by_formula = {"time_to_terminate": None, "time_to_recover": None, "buffer": None, "history": 0}
-    settings = settings_of(scenario, cluster, scenario.network.mean)
-    return Chosen(order, cluster.tickets, {**by_formula, **settings})
+    return Chosen(order, cluster.tickets, turned(settings_of(scenario, cluster, scenario.network.mean)))
+
+
+def turned(settings: Settings) -> dict[str, Any]:
+    """The settings that are not the defaults."""
+    usual = msgspec.structs.asdict(Settings())
+    return {name: value for name, value in msgspec.structs.asdict(settings).items() if value != usual[name]}
 
 
 def security(args: argparse.Namespace) -> dict[str, Any]:

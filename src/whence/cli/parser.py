@@ -74,6 +74,7 @@ KEYS: Mapping[str, tuple[object, str, str]] = {
 HOW: Mapping[str, tuple[object, str, str]] = {
     "tickets": (count, "N", "how many may publish at a time, the same at all members"),
     "settings": (Path, "FILE", "a scenario, as `whence plan --toml` prints: the cluster's settings, the same for all"),
+    "profile": (str, "NAME", "other defaults of the settings: ccc11, the system of the paper; the same at all members"),
     "directory": (Path, "DIR", "where it keeps what it needs to continue after kill -9"),
     "udp": (SWITCH, "", "gossip by datagrams, the same at all members (large messages: TCP)"),
     "trust": (TEXTS, "HOST:PORT", "a bridge or open member of this cluster; may be repeated (none: any publisher)"),
@@ -201,7 +202,7 @@ Scenarios: docs/simulator.md
         "see it work",
         "up",
         "start a local cluster of N processes",
-        "publishers seconds rate=10 loss=0 order settings trace json",
+        "publishers seconds rate=10 loss=0 order settings profile trace json",
         """\
   whence up 5                                  five processes on this machine; Ctrl-C stops them all
   whence up 8 --publishers 4 --rate 200        four of them publish 200 events a second each
@@ -233,7 +234,7 @@ gives it back after a silence.
         "node",
         "take part in a cluster: lines in, deliveries out",
         f"cluster! listen=127.0.0.1:0 advertise contact create bootstrap timeout {_SECURITY} order tickets settings "
-        "directory udp trust publish stay open client-secret-file force metrics trace json",
+        "profile directory udp trust publish stay open client-secret-file force metrics trace json",
         """\
   whence node --cluster lobby --listen 127.0.0.1:7001 --insecure --publish
   whence node --cluster lobby --contact 127.0.0.1:7001 --insecure --publish

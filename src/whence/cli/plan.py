@@ -31,7 +31,7 @@ def plan(args: argparse.Namespace) -> int:
         order=args.order,
         mode="eager" if args.mode == "auto" else args.mode,
     )
-    found = planner.choose(question) if args.mode == "auto" else planner.make(question)
+    found = planner.choose(question) if args.mode == "auto" else planner.plan_cluster(question)
     if args.toml:
         print(to_toml(planner.scenario(found)), end="")
         return 0
@@ -103,7 +103,7 @@ def other_modes(found: Plan) -> list[str]:
     said = []
     for mode in planner.MODES:
         if mode != q.mode:
-            other = planner.make(msgspec.structs.replace(q, mode=mode))
+            other = planner.plan_cluster(msgspec.structs.replace(q, mode=mode))
             said.append(
                 f"live clusters run eager; --mode {mode}: latency p50 {other.latency_p50_ms:,.0f} ms, p99 "
                 f"{other.latency_p99_ms:,.0f} ms, {other.packets_per_delivery:.3g} packets a delivery, "

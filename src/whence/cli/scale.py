@@ -8,8 +8,8 @@ import msgspec
 
 from whence.cli.show import console, facts, progress
 from whence.errors import ConfigError
-from whence.lab.scale import Settings, read_latencies, run
-from whence.lab.scale.run import Result
+from whence.lab.scale import ScaleSettings, read_latencies, run_scale
+from whence.lab.scale.run import ScaleResult
 
 
 def scale(args: argparse.Namespace) -> int:
@@ -17,12 +17,12 @@ def scale(args: argparse.Namespace) -> int:
     latencies = () if args.latencies is None else read_latencies(args.latencies)
     given = {**dict(args.set), "seed": args.seed}
     try:
-        settings = msgspec.structs.replace(msgspec.convert(given, Settings), latencies=latencies)
+        settings = msgspec.structs.replace(msgspec.convert(given, ScaleSettings), latencies=latencies)
     except msgspec.ValidationError as error:
-        known = ", ".join(Settings.__struct_fields__)
+        known = ", ".join(ScaleSettings.__struct_fields__)
         raise ConfigError(f"--set: {error} (there are {known})") from None
     with progress("starting") as tell:
-        result = run(settings, args.jobs, progress=tell)
+        result = run_scale(settings, args.jobs, progress=tell)
     if args.json:
         print(msgspec.json.encode(result).decode())
     else:
@@ -30,7 +30,7 @@ def scale(args: argparse.Namespace) -> int:
     return 0
 
 
-def _show(s: Settings, r: Result) -> None:
+def _show(s: ScaleSettings, r: ScaleResult) -> None:
     said = {
         "deliveries": f"{r.deliveries:,}",
         "delivered too early (exact)": f"{r.errors:,} = {r.exact_rate:.3g}",

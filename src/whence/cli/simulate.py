@@ -3,58 +3,38 @@
 from __future__ import annotations
 
 import argparse
-import os
-import signal
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
-from whence import lab
 from whence.audit.report.judged import write_page
 from whence.audit.trace import Row, open_trace
 from whence.cli import INTERRUPTED
 from whence.cli.show import console, progress, report_tables, soak_table
 from whence.core.recorder import Sink
-from whence.errors import ConfigError, UsageError
+from whence.errors import UsageError
 from whence.lab.sim.actions import show
 from whence.lab.sim.chaos import expand
 from whence.lab.sim.run import Simulated, run, run_id
 from whence.lab.sim.scenario import Loaded, load
 from whence.lab.sim.shrink import shrink
-from whence.lab.sim.sweep import changed
+from whence.lab.sim.soak import SUMS, SeedResult
+from whence.lab.sim.soak import soak as seeds
 
 SHRINK_RUNS = 300
 """How many runs `--shrink` spends at most."""
 
 
-def find(name: str, data: Path | None = None) -> Loaded:
-    """The scenario at a path, or the packaged one of that name."""
-    path = Path(name)
-    if path.suffix == ".toml" or path.exists():
-        return load(path, None if data is None else data.absolute())
-    place = Path(lab.__file__).parent / "scenarios"
-    if (place / f"{name}.toml").is_file():
-        return load(place / f"{name}.toml", None if data is None else data.absolute())
-    known = sorted(p.stem for p in place.glob("*.toml"))
-    raise ConfigError(f"no scenario {name!r}: give a .toml file or one of: {', '.join(known)}")
-
-
 def wanted(args: argparse.Namespace) -> Loaded:
     """The scenario of a command line, with what `--set` changes."""
-    loaded = find(args.scenario, args.latencies)
-    if not args.set:
-        return loaded
-    settings: dict[str, Any] = {} if args.latencies is None else {"network.file": loaded.scenario.network.file}
     variant = "-".join(f"{key.rpartition('.')[2]}-{value}" for key, value in args.set)
     safe = "".join(c if c.isalnum() or c in ".-_" else "_" for c in variant)
-    return msgspec.structs.replace(changed(loaded.path, {**settings, **dict(args.set)}), variant=safe)
+    return msgspec.structs.replace(load(args.scenario, args.latencies, dict(args.set)), variant=safe)
 
 
 def sim(args: argparse.Namespace) -> int:
@@ -164,76 +144,34 @@ def _shrink(args: argparse.Namespace, loaded: Loaded, outcome: Simulated) -> Non
     print(f"# {len(shrunk.schedule)} actions, found in {shrunk.runs} runs; again: whence sim {args.shrink}")
 
 
-SUMS = ("published", "delivered", "lost", "over_gap", "inversions")
-"""What a soak adds up, per order: they promise different things."""
-
-
-def _one_seed(loaded: Loaded, seed: int) -> dict[str, Any]:
-    """In a worker process: what the summary needs of one run."""
-    began = time.perf_counter()
-    outcome = run(loaded, seed)
-    orders: dict[str, Counter[str]] = {}
-    for line in outcome.report.lines:
-        orders.setdefault(line.order, Counter()).update({f: getattr(line, f) for f in SUMS})
-    violation = outcome.violation
-    return {
-        "seed": seed,
-        "kind": violation.kind if violation else None,
-        "violation": str(violation) if violation else None,
-        "seconds": time.perf_counter() - began,
-        "orders": orders,
-    }
-
-
-def _ignore_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def _all_seeds(args: argparse.Namespace, loaded: Loaded) -> Iterator[dict[str, Any]]:
-    """The seeds' results as they come; a bounded number is handed out at a time."""
-    todo, jobs = iter(range(args.seed, args.seed + args.seeds)), args.jobs or os.cpu_count() or 1
-    pool = ProcessPoolExecutor(jobs, initializer=_ignore_interrupts)
-    pending: set[Future[dict[str, Any]]] = set()
-    try:
-        while True:
-            while len(pending) < 2 * jobs and (seed := next(todo, None)) is not None:
-                pending.add(pool.submit(_one_seed, loaded, seed))
-            if not pending:
-                return
-            done, pending = wait(pending, return_when=FIRST_COMPLETED)
-            yield from (f.result() for f in done)
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-
-
 def soak(args: argparse.Namespace) -> int:
     """Many seeds. Interrupted, it sums up those that are done."""
     loaded = wanted(args)
-    results: list[dict[str, Any]] = []
+    results: list[SeedResult] = []
     began = time.perf_counter()
     interrupted = False
     try:
         with progress(f"{args.seeds} seeds") as tick:
-            for result in _all_seeds(args, loaded):
+            for result in seeds(loaded, args.seeds, args.seed, args.jobs):
                 results.append(result)
-                if result["kind"] and not args.json:
-                    print(f"seed {result['seed']}: {result['violation']}", flush=True)
+                if result.kind and not args.json:
+                    print(f"seed {result.seed}: {result.violation}", flush=True)
                 tick(len(results) / args.seeds, "")
     except KeyboardInterrupt:
         interrupted = True
         if not results:
             raise
-    results.sort(key=lambda r: int(r["seed"]))
-    failed = [r for r in results if r["kind"]]
+    results.sort(key=lambda r: r.seed)
+    failed = [r for r in results if r.kind]
     orders: dict[str, Counter[str]] = {}
     for result in results:
-        for order, sums in result["orders"].items():
+        for order, sums in result.orders.items():
             orders.setdefault(order, Counter()).update(sums)
     summary = {
         "scenario": args.scenario,
         "seeds": len(results),
-        "failed": [r["seed"] for r in failed],
-        "kinds": dict(sorted(Counter(r["kind"] for r in failed).items())),
+        "failed": [r.seed for r in failed],
+        "kinds": dict(sorted(Counter(r.kind for r in failed).items())),
         "published": sum(sums["published"] for sums in orders.values()),
         "delivered": sum(sums["delivered"] for sums in orders.values()),
         "seconds": round(time.perf_counter() - began, 1),
@@ -247,5 +185,5 @@ def soak(args: argparse.Namespace) -> int:
     if interrupted:
         return INTERRUPTED
     if failed and args.shrink is not None:
-        _shrink(args, loaded, run(loaded, failed[0]["seed"]))
+        _shrink(args, loaded, run(loaded, failed[0].seed))
     return 1 if failed else 0

@@ -1,8 +1,14 @@
-"""The settings of a cluster, and how they follow from what a user knows: how many, how lossy, how busy, how sure."""
+"""The settings of a cluster: what a user can turn, each with its unit, its formula and its price.
+
+`Settings` is the one place for them, live (`whence.join(..., settings=...)`), simulated (a scenario's `[cluster]`
+table) and planned (`whence plan`). `Settings.config` computes from them what the parts of a member need. What nobody
+should turn is a constant beside the code that uses it.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
@@ -12,41 +18,38 @@ from whence.core.cast.sizing import Mode as Mode
 from whence.core.order.config import OrderConfig, OrderName, Recovery, Replacement
 from whence.core.order.contract import Contract
 from whence.core.order.sizing import buffer_size, needed_rounds
-from whence.core.order.survey.config import SurveyConfig
+from whence.core.order.survey.config import Duration, SurveyConfig
 from whence.core.ring import DEFAULT_RING, RingConfig, RingName
-from whence.core.wire.limits import DEFAULT, Limits
 from whence.errors import ConfigError
 
 MS = 1_000_000
 
 CLUSTER_NAME_BYTES = 64
+LEAST_BUFFER = 4096
+"""Frames: the smallest recovery buffer by formula."""
+LEAST_HISTORY = 16_384
+"""Keys: the smallest history by formula; 3 MB when it is full."""
+Positive = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
-    """All a member has to know of its cluster. `tickets`, `cast` and `ring` are the same for all members; the order
-    is each member's own choice."""
+    """What the parts of a member get, computed by `Settings.config`. `tickets`, `cast` and `ring` are the same for all
+    members; the order is each member's own choice."""
 
     cluster: str
     """The cluster's name; a process may be in many."""
     tickets: int
     """`n`: how many may publish at a time."""
     round_ns: int
-    """The length of a gossip round."""
     cast: CastConfig
     ring: RingConfig
     ordering: OrderConfig
-    join_timeout_ns: int = 2_000 * MS
+    join_timeout_ns: int
     """How long a joiner waits for a snapshot before it asks another member."""
-    limits: Limits = DEFAULT
-    """Caps on what a peer may send, and so on what may be published."""
-    max_snapshots: int = 8
-    """Snapshots being taken for others at a time; further joiners are told `busy`."""
 
     def __post_init__(self) -> None:
         if not self.cluster or len(self.cluster.encode()) > CLUSTER_NAME_BYTES:
             raise ConfigError(f"cluster name must have 1 to {CLUSTER_NAME_BYTES} bytes, not {self.cluster!r}")
-        if not self.tickets == self.ring.tickets == self.ordering.tickets:
-            raise ConfigError("tickets differ between cluster, ring and ordering")
 
     @property
     def free(self) -> bool:
@@ -58,78 +61,143 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         return self.ordering.order
 
 
-class Requirements(msgspec.Struct, frozen=True, kw_only=True):
-    """What a user knows of a cluster: how many, how lossy, how busy, how sure. `config` computes the rest by formula.
-    None: by formula. Times are in rounds where the name has no unit."""
+_FILE_NAMES = {f"{name}_ns": name for name in ("round", "latency", "ring_round", "delta", "abandon")}
+"""In a file a time has its unit in its value: `ring_round = "1s"`."""
 
-    members: int
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, rename=_FILE_NAMES):
+    """The settings of a cluster, the same at all members (`queue_*` are a node's own). None: by formula. Times named
+    `_ns` are nanoseconds, `time_to_*` are rounds.
+
+    By default a publish is pushed at once, and rounds repair. The times of the ring and of recovery are such that a
+    process stalled for a few hundred milliseconds keeps its ticket and loses no event."""
+
+    members: Positive = 32
     """About how many members there will be. With `loss`, gives fanout and termination (`cast.sizing.choose`)."""
     loss: float = 0.01
     """Share of messages that the network loses."""
     target: float = 0.999
-    """Probability that gossip alone reaches everybody."""
-    rate: float = 6.0
+    """Probability that gossip alone reaches everybody. Higher: more copies of every event; recovery gets the rest."""
+    rate: float = 64.0
     """Frames a round in the whole cluster; gives the buffers (Theorem 5.1)."""
-    mode: Mode = "rounds"
-    """How events spread: `eager`, `tree` (large clusters) or `rounds` (docs/protocols.md)."""
-    round_ns: int = 200 * MS
-    latency_ns: int | None = None
-    """A usual one-way delay; gives the time-outs."""
+    mode: Mode = "eager"
+    """How events spread (docs/protocols.md). `eager`: pushed at once and forwarded once; network latency, traffic by
+    load. `tree`: pushed along trees, about one packet a member; for large clusters. `rounds`: in the messages of the
+    rounds, as in the papers; constant traffic, about half a round of latency a hop."""
+    round_ns: Duration = 200 * MS
+    """Between two rounds of a member: digests and membership, and in mode `rounds` the events. Shorter: faster repair
+    and detection of crashes; cost: `fanout` messages a round for every member."""
+    latency_ns: Duration = 5 * MS
+    """A usual one-way delay of the network; gives the time-outs."""
     view: Literal["full", "partial"] = "full"
-    fanout: int | None = None
-    termination: int | None = None
-    max_events: int = 20
-    """Frames in one gossip message."""
-    history: int = 0
+    """`full`: everybody is known. `partial`: lpbcast's bounded view, for large clusters."""
+    fanout: Positive | None = None
+    """Members that a message goes to; by formula the least that reaches all with probability `target`."""
+    termination: Positive | None = None
+    """Rounds or hops after which an event is not forwarded any more; by formula, with `fanout`."""
+    max_events: Positive = 20
+    """Frames in one gossip message. Too few for the load: frames are pushed out before everybody has them."""
+    history: Positive | None = None
+    """Keys remembered to suppress second deliveries, 200 bytes each; `2 rate (termination + 2)`, at least
+    `LEAST_HISTORY` (papers: 40). Too few: an event is forwarded twice, and vetted twice."""
     recovery: Recovery = "Rk"
-    k: int = 4
-    """Members that are asked for what is missing (recovery `Rk`)."""
+    """Who is asked for what is missing: nobody (`off`), its source (`R1`), `k` members at random (`Rk`). R1 costs one
+    message and fails with its source; Rk costs `k` and spreads the load (CCC11 section 5.2)."""
+    k: Positive = 4
+    """Members that are asked with `Rk`; right for a failure probability up to `k / 2N` (Theorem 5.2)."""
     once: bool = False
-    """Ask once for what is missing, and not for what only digests show, as CCC11 prints it."""
+    """Ask once for what is missing, and not for what only digests show, as CCC11 prints it. Fewer messages; the last
+    event of a burst may stay lost."""
     replacement: Replacement = "fifo"
-    """What leaves a full recovery buffer: the first that came, or the oldest by age (`age`, CCC11 section 5.2)."""
-    buffer: int | None = None
-    buffer_bytes: int | None = 64 << 20
-    """Bytes of recent frames kept for others' recovery. None: 16 MiB, and 64 MiB for `reliable`, which has nobody else
-    to ask. More: a member may be behind for longer, or its application slower, before it misses something for good."""
-    hold: int | None = None
+    """What leaves a full recovery buffer: what came first, or the oldest by age (`age`, CCC11 section 5.2)."""
+    buffer: Positive | None = None
+    """`B`, frames kept for others' recovery: `2 mu T` (Theorem 5.1), eight times that for `reliable`, which has nobody
+    else to ask; at least `LEAST_BUFFER`."""
+    buffer_bytes: Positive | None = None
+    """`B` in bytes: 16 MiB, 64 MiB for `reliable`. More: a member may be behind for longer, or its application slower,
+    before it misses something for good."""
+    hold: Positive | None = None
+    """`H` and `R`, frames received too early: `max(1024, B)`. Full: `causal` skips the oldest gap, `reliable` drops the
+    newest frame, which is asked for again."""
     time_to_terminate: float | None = None
-    """Rounds until what is missing is asked for."""
+    """Rounds until what is missing is asked for: the duration of a PrCast, at least half a round. Shorter: recovers
+    sooner, and asks for more that was on its way."""
     time_to_recover: float | None = None
-    """Rounds until a gap is skipped."""
+    """Rounds until a gap is skipped (`reliable`: asked for again): 10; in mode `rounds` the duration of a PrCast, as in
+    the papers. At least two round trips."""
+    abandon_ns: Duration | None = None
+    """`reliable`: when what every known member lacks is given up: 100 times both time-outs. Longer: survives longer
+    partitions. Shorter: unblocks sooner when the last holder is dead."""
     ring: RingName = DEFAULT_RING
-    """Who decides who may publish (docs/ring.md): `council` or `neighbours`."""
-    ring_k: int = 1
-    ring_round_ns: int | None = None
-    delta_ns: int | None = None
+    """Who decides who may publish (docs/ring.md): `council`, or `neighbours` (CCC11 Algorithms 2 to 4,
+    corrected)."""
+    ring_k: int = 3
+    """Failures at a time that the ring survives, among 2k+1 voters or neighbours. More: more polls a ring round."""
+    delta_ns: Duration | None = None
+    """The longest one-way delay of a good link, stalls of its processes included: `1.25 rounds`, at least four
+    latencies. Longer: a stalled process keeps its ticket; tickets of the dead come back later."""
+    ring_round_ns: Duration | None = None
+    """A round of the ring: `4 delta`. Shorter: failures are found sooner, for more messages."""
     contract: Contract | None = None
-    """A cluster without tickets. Order `probabilistic` has one by default, for an error rate of 0.001 at this `rate`
-    and `latency_ns` a hop."""
+    """A cluster without tickets, where everybody may publish: its (N, R, K) clock follows from this. Order
+    `probabilistic` has one by default, for an error rate of 0.001 at this `rate` and `latency_ns` a hop."""
     mechanism: str = ""
-    """A cluster without tickets, in causal order by this mechanism."""
+    """A cluster without tickets, in causal order by this mechanism of the survey (docs/survey.md)."""
     survey: SurveyConfig | None = None
     """Its settings. By default `physical` and `delta` wait twice as long as gossip and recovery may take."""
+    queue_events: Positive = 65_536
+    """Events that wait for the application before more is shed. A node's own; live only."""
+    queue_bytes: Positive = 64 << 20
+    """Bytes likewise."""
+
+    def __post_init__(self) -> None:
+        for name, names in (("ring", get_args(RingName)), ("mode", get_args(Mode))):
+            given = getattr(self, name)
+            if given not in names:
+                raise ConfigError(
+                    f"settings: {name} must be one of {', '.join(names)}, not {given!r}{near(str(given), names)}"
+                )
+
+    @classmethod
+    def of(cls, given: Settings | Mapping[str, Any] | None, profile: str = "") -> Settings:
+        """From a mapping, as an application or a command line gives it, over the defaults of a profile (`PROFILES`)."""
+        if isinstance(given, Settings):
+            if profile:
+                raise ConfigError(f"profile {profile!r} gives the defaults of a mapping, not of Settings(...)")
+            return given
+        given = {} if given is None else given
+        if not isinstance(given, Mapping):
+            raise ConfigError(
+                f"settings must be whence.Settings(...) or a mapping of names to values, not {given!r}; a file is for "
+                "`whence node --settings FILE`"
+            )
+        for name in given:
+            if name not in cls.__struct_fields__:
+                raise ConfigError(f"settings: there is no {name!r}{near(str(name), cls.__struct_fields__)}")
+        return msgspec.structs.replace(defaults(profile), **given)
 
     def config(self, tickets: int, order: OrderName = "causal", cluster: str = "main") -> Config:
-        """The settings of a member."""
+        """What the parts of a member of this cluster get."""
+        try:
+            return self._config(tickets, order, cluster)
+        except TypeError as error:
+            raise ConfigError(f"settings: {error}") from None
+
+    def _config(self, tickets: int, order: OrderName, cluster: str) -> Config:
         if self.members < 1 or tickets < 1:
             raise ConfigError(f"members and tickets must be at least 1, not {self.members} and {tickets}")
-        delta = self.delta_ns if self.delta_ns is not None else max(4 * self._latency, self.round_ns // 12)
-        round_ns = self.ring_round_ns if self.ring_round_ns is not None else max(self.round_ns, 12 * delta)
+        delta = self.delta_ns if self.delta_ns is not None else max(self.round_ns * 5 // 4, 4 * self.latency_ns)
+        ring_round = self.ring_round_ns if self.ring_round_ns is not None else 4 * delta
         cast = self._cast()
         return Config(
             cluster=cluster,
             tickets=tickets,
             round_ns=self.round_ns,
             cast=cast,
-            ring=RingConfig(tickets=tickets, protocol=self.ring, k=self.ring_k, round_ns=round_ns, delta_ns=delta),
+            ring=RingConfig(tickets=tickets, protocol=self.ring, k=self.ring_k, round_ns=ring_round, delta_ns=delta),
             ordering=self._ordering(tickets, order, self._prcast_ns(cast)),
-            join_timeout_ns=max(20 * self._latency, 2 * self.round_ns),
+            join_timeout_ns=max(20 * self.latency_ns, 2 * self.round_ns),
         )
-
-    @property
-    def _latency(self) -> int:
-        return self.latency_ns if self.latency_ns is not None else self.round_ns // 10
 
     def _cast(self) -> CastConfig:
         fanout, termination = self.fanout, self.termination
@@ -137,6 +205,7 @@ class Requirements(msgspec.Struct, frozen=True, kw_only=True):
             chosen = cast_sizing.choose(self.members, self.loss, self.target, self.mode)
             fanout = chosen.fanout if fanout is None else fanout
             termination = chosen.termination if termination is None else termination
+        load = max(self.rate, 0.1)
         return CastConfig(
             mode=self.mode,
             round=self.round_ns,
@@ -145,38 +214,36 @@ class Requirements(msgspec.Struct, frozen=True, kw_only=True):
             max_events=self.max_events,
             members=self.members,
             loss=self.loss,
-            load=max(self.rate, 0.1),
-            history=self.history,
+            load=load,
+            history=self.history or max(LEAST_HISTORY, cast_sizing.history(load, termination)),
             view=self.view,
-            graft=max(MS, cast_sizing.graft(self.members, self._latency)),
+            graft=max(MS, cast_sizing.graft(self.members, self.latency_ns)),
         )
 
     def _prcast_ns(self, cast: CastConfig) -> int:
-        """How long a PrCast takes: in rounds mode one round a hop; in eager and tree mode one network delay a hop,
-        doubled for its spread. A tree may have to be repaired, too."""
+        """How long a PrCast takes: in rounds mode one round a hop; in eager mode one network delay a hop, doubled for
+        its spread. A tree may have to be repaired."""
         if self.mode == "tree":
-            return self.round_ns // 2 + 2 * cast.graft + 2 * self._latency
-        return (cast.termination + 1) * (self.round_ns if self.mode == "rounds" else 2 * self._latency)
+            return 2 * cast.graft + 2 * self.latency_ns
+        return (cast.termination + 1) * (self.round_ns if self.mode == "rounds" else 2 * self.latency_ns)
 
     def _ordering(self, tickets: int, order: OrderName, prcast_ns: int) -> OrderConfig:
-        round_ns, latency = self.round_ns, self._latency
-        # Papers: both time-outs are the rounds of a PrCast. An answer needs one round trip at least.
-        terminate, recover = prcast_ns, max(prcast_ns, 4 * latency)
+        round_ns, latency = self.round_ns, self.latency_ns
+        terminate = max(prcast_ns, round_ns // 2)
+        recover = max(prcast_ns if self.mode == "rounds" else 10 * round_ns, 4 * latency)
         if self.time_to_terminate is not None:
             terminate = int(self.time_to_terminate * round_ns)
         if self.time_to_recover is not None:
             recover = int(self.time_to_recover * round_ns)
-        buffer, buffer_bytes, contract = self.buffer, self.buffer_bytes, self.contract
+        blocking = order == "reliable"
+        buffer, contract = self.buffer, self.contract
         if buffer is None:
             needed = needed_rounds(prcast_ns / round_ns, terminate / round_ns, recover / round_ns)
-            theorem = buffer_size([self.rate], needed)
-            # A blocking order keeps more: a member that returns from a partition has nobody else to ask.
-            buffer = max(4096, 8 * theorem) if order == "reliable" else max(256, theorem)
-        if buffer_bytes is None:
-            buffer_bytes = (64 if order == "reliable" else 16) << 20
+            buffer = max(LEAST_BUFFER, (8 if blocking else 1) * buffer_size([self.rate], needed))
         if order == "probabilistic" and contract is None:
             contract = Contract(rate=self.rate * 1e9 / round_ns, delay=prcast_ns / 2e9, members=self.members)
         patience = terminate + recover
+        abandon = self.abandon_ns if self.abandon_ns is not None else 100 * patience
         return OrderConfig(
             order=order,
             tickets=tickets,
@@ -188,10 +255,10 @@ class Requirements(msgspec.Struct, frozen=True, kw_only=True):
             time_to_terminate_ns=max(1, terminate),
             time_to_recover_ns=max(1, recover),
             buffer=buffer,
-            buffer_bytes=buffer_bytes,
+            buffer_bytes=self.buffer_bytes or (64 if blocking else 16) << 20,
             hold=self.hold if self.hold is not None else max(1024, buffer),
-            abandon_ns=100 * patience,
-            memory_ns=200 * patience,
+            abandon_ns=abandon,
+            memory_ns=2 * abandon,
             contract=contract,
             mechanism=self.mechanism,
             survey=self.survey or _survey(patience, latency),
@@ -200,3 +267,29 @@ class Requirements(msgspec.Struct, frozen=True, kw_only=True):
 
 def _survey(patience: int, skew: int) -> SurveyConfig:
     return SurveyConfig(max_carried=100, max_carried_bytes=256 << 10, delay=patience, lifetime=2 * patience, skew=skew)
+
+
+PROFILES: dict[str, Settings] = {
+    "": Settings(),
+    "ccc11": Settings(
+        ring="neighbours", mode="rounds", view="partial", fanout=4, termination=5, history=40, recovery="R1"
+    ),
+}
+"""Sets of defaults. `ccc11`: the system of CCC11 section 6, with our corrections of its algorithms: the ring of
+Algorithms 2 to 4, ETTB gossip in rounds, lpbcast's views, 20 events and 10 members a message, R1 (or Rk, where `k` is
+4), a recovery buffer that is first in, first out. Everything else is as in any cluster."""
+
+
+def defaults(profile: str) -> Settings:
+    """The settings of a profile; empty: what we recommend."""
+    if profile not in PROFILES:
+        raise ConfigError(f"there is no profile {profile!r}; there are: {', '.join(filter(None, PROFILES))}")
+    return PROFILES[profile]
+
+
+def near(wrong: str, known: Iterable[str]) -> str:
+    """A suggestion, where a known name is close."""
+    import difflib  # lazily: it takes memory, and most are spelled right
+
+    close = difflib.get_close_matches(wrong, list(known), 1)
+    return f"; did you mean {close[0]!r}?" if close else ""

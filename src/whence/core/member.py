@@ -43,11 +43,13 @@ from whence.core.ring import make as make_ring
 from whence.core.ring.base import told_epoch
 from whence.core.ring.messages import JoinedNews, RingMessage, check_news
 from whence.core.wire import Message, decode_news, encode_news
+from whence.core.wire.limits import DEFAULT
 from whence.errors import ForgedTicket, RemoteError, UsageError, WrongKind
 
 Outputs = list[ports.Output]
 
 MAX_CUT_OFF = 1024
+MAX_SNAPSHOTS = 8  # being taken for others at a time; further joiners are told `busy`
 SNAPSHOT_PATIENCE = 10  # join time-outs that the application may take to hand out its state
 HEIRS = 3  # members that get the recovery buffer of one that leaves
 LEAVE_PATIENCE = 20  # rounds to wait for the ring to take the ticket back before leaving all the same
@@ -212,7 +214,7 @@ class Member:
     def buffers(self) -> dict[str, tuple[int, int]]:
         """Every bounded buffer: fill and bound."""
         found = self.ordering.buffers()
-        found["snapshots"] = (len(self._taking), self.config.max_snapshots)
+        found["snapshots"] = (len(self._taking), MAX_SNAPSHOTS)
         found["cut off"] = (len(self.cut_off), MAX_CUT_OFF)
         return found
 
@@ -316,7 +318,7 @@ class Member:
             reason = self.config.ordering.kind
         elif order.joining:
             reason = "joining"
-        elif len(self._taking) >= self.config.max_snapshots:
+        elif len(self._taking) >= MAX_SNAPSHOTS:
             reason = "busy"
         elif RANK[self.order] < request.rank and not request.last_resort:
             reason = "weaker"
@@ -363,7 +365,7 @@ class Member:
                 reason = "not joined yet"
             out.append(ports.Refused("publish", reason))
             return
-        limits, size = self.config.limits, body_size(payloads)
+        limits, size = DEFAULT, body_size(payloads)
         if size > limits.max_frame_bytes or (size > limits.max_payload_bytes < max(map(len, payloads))):
             most = f"at most {limits.max_payload_bytes} bytes an event, {limits.max_frame_bytes} a frame"
             out.append(ports.Refused("publish", most))  # the others would cut us off for it

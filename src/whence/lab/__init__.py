@@ -1,6 +1,65 @@
-"""Simulate, size, reproduce.
+"""Simulate, size, reproduce. Everything here runs the members of the core; nothing of it is needed by an application.
 
-`sim` runs the members of `core` in virtual time on a network with every fault. `scale` is the array engine for (N, R,
-K) clocks at 10^9 deliveries. `plan.py` goes from a workload to settings and predictions. `paper` has one module for
-each figure, table and theorem of the papers, the claims they must show, and the protocols that only experiments run.
+=================================== =====================================================================
+`run(scenario, seed=1)`             simulate one run: every step checked, every delivery judged (docs/simulator.md)
+`soak(scenario, seeds=100)`         many seeds, on all cores
+`load(name)`, `parse(text)`         a scenario: a file, one that comes with whence (`packaged()`), or TOML text
+`shrink(...)`                       a failing run, reduced to a schedule that a person can read
+`plan_cluster(Question(...))`       settings and predictions for a workload (docs/planner.md)
+`run_scale(ScaleSettings(...))`     the array engine: (N, R, K) clocks for 10^4 processes (docs/scale.md)
+=================================== =====================================================================
+
+    from whence import lab
+    outcome = lab.run("hostile", seed=7)
+    assert outcome.violation is None
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from whence.lab.plan import Plan, Question, plan_cluster
+    from whence.lab.scale.network import ScaleSettings
+    from whence.lab.scale.run import run_scale
+    from whence.lab.sim.run import Simulated, run
+    from whence.lab.sim.scenario import Loaded, load, packaged, parse
+    from whence.lab.sim.shrink import shrink
+    from whence.lab.sim.soak import SeedResult, soak
+
+_WHERE = {
+    "plan": ("Plan", "Question", "plan_cluster"),
+    "scale.network": ("ScaleSettings",),
+    "scale.run": ("run_scale",),
+    "sim.run": ("Simulated", "run"),
+    "sim.scenario": ("Loaded", "load", "packaged", "parse"),
+    "sim.shrink": ("shrink",),
+    "sim.soak": ("SeedResult", "soak"),
+}
+_MODULES = {name: module for module, names in _WHERE.items() for name in names}
+
+__all__ = [
+    "Loaded",
+    "Plan",
+    "Question",
+    "ScaleSettings",
+    "SeedResult",
+    "Simulated",
+    "load",
+    "packaged",
+    "parse",
+    "plan_cluster",
+    "run",
+    "run_scale",
+    "shrink",
+    "soak",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"whence.lab.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,7 +1,7 @@
 """The planner: from workload, network and target to settings and predictions.
 
 Every setting comes from the formulas that the members themselves are sized by (`cast.sizing`, `order.sizing`,
-`config.Requirements`), every message's size from the codec. The planner adds:
+`config.Settings`), every message's size from the codec. The planner adds:
 
 * **round**: ten times the network's latency, so that what arrives in a round is forwarded in the next; shorter if a
   message could not hold all live events (`max_bytes`), longer if the uplink could not carry a round's messages.
@@ -33,7 +33,7 @@ import msgspec
 from whence.core.cast import sizing as cast_sizing
 from whence.core.cast.messages import Gossip, IHave
 from whence.core.clock import Digest, Entry, Frame, Incarnation
-from whence.core.config import MS, Config, Mode, Requirements
+from whence.core.config import MS, Config, Mode, Settings
 from whence.core.order import sizing as order_sizing
 from whence.core.order.messages import AckRecover, Recover
 from whence.core.ring import messages as ring
@@ -196,7 +196,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-def make(question: Question, name_bytes: int = 18, seq: int = 10_000) -> Plan:
+def plan_cluster(question: Question, name_bytes: int = 18, seq: int = 10_000) -> Plan:
     """Settings for the question, and what they will do, where member ids are so long and events so many."""
     q = question
     chosen = cast_sizing.choose(q.members, q.swallowed, q.target, q.mode)
@@ -283,14 +283,14 @@ eager gossip's: with much loss, what a tree misses comes late."""
 
 def choose(question: Question) -> Plan:
     """The plan of the mode to use: `eager`, unless trees save most of the packets and little time is lost."""
-    eager, tree = (make(msgspec.structs.replace(question, mode=mode)) for mode in MODES[:2])
+    eager, tree = (plan_cluster(msgspec.structs.replace(question, mode=mode)) for mode in MODES[:2])
     saves = tree.packets_per_delivery <= FEWER * eager.packets_per_delivery
     return tree if saves and tree.latency_p99_ms <= LATER * eager.latency_p99_ms else eager
 
 
 def configuration(q: Question, chosen: cast_sizing.Sizing, round_ns: int, load: float, k: int) -> Config:
     """The settings of a member."""
-    return Requirements(
+    return Settings(
         members=q.members,
         loss=q.swallowed,
         target=q.target,
@@ -307,7 +307,7 @@ def configuration(q: Question, chosen: cast_sizing.Sizing, round_ns: int, load: 
 
 
 def _prcast_rounds(config: Config) -> float:
-    """A PrCast's duration, as `Requirements` has it: without own time-outs, it is `time_to_terminate`."""
+    """A PrCast's duration, as `Settings` has it: without own time-outs, it is `time_to_terminate`."""
     return config.ordering.time_to_terminate_ns / config.round_ns
 
 

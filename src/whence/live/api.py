@@ -22,13 +22,14 @@ from typing import Any, TypeVar, Unpack
 import msgspec
 
 from whence.core.clock import MemberId, address_of
+from whence.core.config import Settings, near
 from whence.core.order import Blocked, Contract
 from whence.core.order.config import OrderName
 from whence.core.ports import Contracted, Leave, Move
 from whence.errors import ClusterClosed, NotJoined, TimedOut, UsageError
 from whence.live.events import Batches, Event, EventBatch, Events, MemberChanges
 from whence.live.net.council import CouncilStatus, CouncilVoter, council_of, force_found, owners
-from whence.live.net.entry import Entry, Settings, near
+from whence.live.net.entry import Entry
 from whence.live.net.host import Host, lease_ns
 from whence.live.net.keys import Keys, PublisherSeal
 from whence.live.net.keys import load as load_keys
@@ -403,7 +404,7 @@ def _make(name: str, contacts: Sequence[str], listen: str, founder: bool, option
     if host is None:
         host = Host(listen, **of_port)  # type: ignore[arg-type]
     keys = host.keys if roles is None else roles if isinstance(roles, Keys) else load_keys(roles)
-    settings = Settings.of(options.get("settings"))
+    settings = Settings.of(options.get("settings"), options.get("profile", ""))
     if (contract := options.get("contract")) is not None:
         settings = msgspec.structs.replace(settings, contract=contract)
     directory = options.get("directory")

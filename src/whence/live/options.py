@@ -6,11 +6,11 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from whence.core.config import Settings
 from whence.core.order import Contract
 from whence.core.order.config import OrderName
 from whence.core.ports import Contracted
 from whence.live.events import Event
-from whence.live.net.entry import Settings
 from whence.live.net.host import Host
 from whence.live.net.keys import Keys
 from whence.live.net.memory import MemoryNetwork
@@ -74,6 +74,8 @@ class Protocol(TypedDict, total=False):
     """How many members may publish at a time; the same at all members. 8 unless said otherwise."""
     settings: Settings | Mapping[str, Any] | None
     """The same at all members."""
+    profile: str
+    """Other defaults for `settings`: `ccc11`, the paper's system (docs/protocols.md). The same at all members."""
     contract: Contract | None
     """Makes a cluster without tickets: what its (N, R, K) clock promises (docs/probabilistic.md). Order
     `probabilistic`, `fifo` or `unordered`."""

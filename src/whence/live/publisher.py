@@ -28,6 +28,7 @@ from typing import Any, Self
 from whence.core.clock.event import FRAME_BYTES, FRAME_EVENTS, fitting
 from whence.core.ports import Coordinate, Resign
 from whence.core.ring.context import State
+from whence.core.wire.limits import DEFAULT
 from whence.errors import ClusterClosed, NoTicket, NotPublished, TooFewCopies, UsageError
 from whence.live.events import reading
 from whence.live.net.council import council_of, owners
@@ -214,7 +215,7 @@ class Publisher:
         self.published = 0
         """Events stamped through it: they are out, whatever became of the call (rule 1)."""
         self._tickets = tickets
-        self._cap = tickets.node.member.config.limits.max_payload_bytes
+        self._cap = DEFAULT.max_payload_bytes
         self._waits_for_reader = wait_for_reader
         self._timeout = timeout
         self._entered = False

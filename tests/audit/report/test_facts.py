@@ -16,8 +16,8 @@ from whence.audit.report import Facts, RunVerdicts, Suspect, gather, render, wri
 from whence.audit.report.charts import ticks
 from whence.audit.report.judged import found, write_page
 from whence.audit.trace import Row
-from whence.cli.simulate import find
 from whence.errors import TraceError
+from whence.lab.sim.scenario import load
 
 
 def page(rows: list[Row], verdict: RunVerdicts | None = None) -> Facts:
@@ -55,7 +55,7 @@ def test_columns_hold_every_step_in_order() -> None:
 
 
 def test_a_run_of_the_simulator_adds_up() -> None:
-    rows = Run(find("hostile"), 7).rows
+    rows = Run(load("hostile"), 7).rows
     facts = page(rows)
     assert sum(load.delivered for load in facts.loads) == facts.delivered == sum(r.kind == "deliver" for r in rows)
     assert sum(w.published for w in facts.windows) == facts.published

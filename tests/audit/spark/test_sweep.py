@@ -33,7 +33,8 @@ from whence.audit.spark.sweep import sweep as run_sweep
 from whence.audit.spark.tables import alone
 from whence.cli import main
 from whence.errors import ConfigError, TraceError, UsageError
-from whence.lab.sim.sweep import changed, point
+from whence.lab.sim.scenario import load
+from whence.lab.sim.sweep import point
 
 RUNNERS = """
 import os, time
@@ -253,14 +254,14 @@ def test_columns_have_the_narrowest_type() -> None:
 
 
 def test_settings_go_where_their_name_says() -> None:
-    loaded = changed("two-clusters", {"network.loss": 0.25, "cluster.order": "fifo", "duration": "7s"})
+    loaded = load("two-clusters", settings={"network.loss": 0.25, "cluster.order": "fifo", "duration": "7s"})
     assert loaded.scenario.network.loss == 0.25 and loaded.scenario.duration == 7 * 10**9
     assert [cluster.order for cluster in loaded.scenario.cluster] == ["fifo", "fifo"]
-    assert changed("demo", {"cluster.order": {"causal": 8}}).scenario.cluster[0].order == {"causal": 8}
+    assert load("demo", settings={"cluster.order": {"causal": 8}}).scenario.cluster[0].order == {"causal": 8}
     with pytest.raises(ConfigError, match=r"network\.lost"):
-        changed("demo", {"network.lost": 1})
+        load("demo", settings={"network.lost": 1})
     with pytest.raises(ConfigError, match="nowhere"):
-        changed("nowhere", {})
+        load("nowhere", settings={})
 
 
 def test_the_simulator_as_a_runner() -> None:

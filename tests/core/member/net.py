@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from whence.core import ports
 from whence.core.clock import reaches
-from whence.core.config import Config, Requirements
+from whence.core.config import Config, Settings
 from whence.core.member import Member
 from whence.core.wire import decode, encode
 
@@ -45,7 +45,7 @@ class MemberNet:
         self.count = 0
         self.seed = seed
         self.tickets, self.cluster = tickets, cluster
-        self.known = Requirements(**{"members": len(orders), "loss": 0.0, "round_ns": 100 * MS, **settings})  # type: ignore[arg-type]
+        self.known = Settings(**{"members": len(orders), "loss": 0.0, "round_ns": 100 * MS, **settings})  # type: ignore[arg-type]
         self.apps: dict[str, App] = {}
         names = [f"m{i}#1" for i in range(len(orders))]
         for name, order in zip(names, orders, strict=True):

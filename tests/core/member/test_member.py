@@ -14,7 +14,7 @@ from tests.core.wire.messages import KINDS, messages_of
 from whence.core import ports
 from whence.core.cast import Gossip
 from whence.core.clock import NEVER, EventId, Frame, Incarnation
-from whence.core.config import Requirements
+from whence.core.config import Settings
 from whence.core.member import Member
 from whence.core.order import TICKET_ORDERS as ORDERS
 from whence.core.order.contract import Contract
@@ -345,20 +345,20 @@ def test_same_seed_same_outputs() -> None:
 
 def test_settings_are_checked() -> None:
     with pytest.raises(ConfigError, match="cluster name"):
-        Requirements(members=5).config(3, cluster="")
+        Settings(members=5).config(3, cluster="")
     with pytest.raises(ConfigError, match="at least 1"):
-        Requirements(members=5).config(0)
+        Settings(members=5).config(0)
     with pytest.raises(ConfigError, match="order must be one of"):
-        Requirements(members=5).config(3, "total")  # type: ignore[arg-type]
+        Settings(members=5).config(3, "total")  # type: ignore[arg-type]
 
 
 def test_a_handful_is_pushed_to_directly() -> None:
-    config = Requirements(members=5, loss=0.0).config(3)
+    config = Settings(members=5, loss=0.0).config(3)
     assert config.cast.fanout == 4 and config.cast.termination == 1
 
 
 def test_wake_is_harmless_at_any_time() -> None:
-    member = Member("m#1", Requirements(members=5).config(3), random.Random(1))
+    member = Member("m#1", Settings(members=5).config(3), random.Random(1))
     assert member.handle(ports.Wake(), 0) == [] and member.wake_at is None
     member.handle(ports.Start(), 0)
     for now in (0, 0, 1, 10**9, 5, 10**12):

@@ -15,7 +15,7 @@ from tests.core.order.hostile import FakeSeal, bad_states, hostile
 from whence.core import ports
 from whence.core.cast.messages import Gossip, News
 from whence.core.clock import Digest, Frame, FreeFrame, FreeId, Packed
-from whence.core.config import Requirements
+from whence.core.config import Settings
 from whence.core.member import Member
 from whence.core.order import layer as owners
 from whence.core.order.contract import (
@@ -359,8 +359,8 @@ def test_the_other_kind_of_cluster_is_refused_by_name() -> None:
     for order, contract in (("causal", Contract()), ("reliable", Contract()), ("probabilistic", None)):
         with pytest.raises(ConfigError, match="tickets"):
             msgspec.structs.replace(net[0].ordering.config, order=order, contract=contract)
-    assert Requirements(members=9).config(1, "probabilistic").free
-    assert not Requirements(members=9).config(1).free
+    assert Settings(members=9).config(1, "probabilistic").free
+    assert not Settings(members=9).config(1).free
 
 
 def test_ids_are_text_and_back() -> None:
@@ -536,8 +536,8 @@ def test_a_broken_contract_is_said_and_makes_the_member_move() -> None:
 
 
 def test_what_belongs_to_the_other_kind_of_cluster_cuts_a_peer_off_but_never_a_joiner_from_all() -> None:
-    free = Requirements(members=3).config(1, "probabilistic")
-    tickets = Requirements(members=3).config(1)
+    free = Settings(members=3).config(1, "probabilistic")
+    tickets = Settings(members=3).config(1)
     frame = FreeNet(3)[0].publish()
     under_a_ticket = Frame.of(0, 1, 1, "b#1", ((0, 0),), [b"x"])
     cases = (
@@ -559,8 +559,8 @@ def test_what_belongs_to_the_other_kind_of_cluster_cuts_a_peer_off_but_never_a_j
 
 
 def test_a_joiner_of_the_other_kind_is_told_so() -> None:
-    free = Requirements(members=3).config(1, "probabilistic")
-    tickets = Requirements(members=3).config(1)
+    free = Settings(members=3).config(1, "probabilistic")
+    tickets = Settings(members=3).config(1)
     for mine, theirs, word in ((free, tickets, "has tickets"), (tickets, free, "has no tickets")):
         here, joiner = Member("a#1", theirs, random.Random(1)), Member("b#1", mine, random.Random(2))
         here.handle(ports.Start(genesis=True), 0)
@@ -572,11 +572,11 @@ def test_a_joiner_of_the_other_kind_is_told_so() -> None:
 
 
 def test_a_member_with_tickets_does_not_move() -> None:
-    member = Member("a#1", Requirements(members=3).config(1), random.Random(1))
+    member = Member("a#1", Settings(members=3).config(1), random.Random(1))
     member.handle(ports.Start(genesis=True), 0)
     [refused] = [o for o in member.handle(ports.Move(10, 2), 1) if isinstance(o, ports.Refused)]
     assert refused.what == "move" and "tickets" in refused.reason
-    free = Member("a#1", Requirements(members=3).config(1, "probabilistic"), random.Random(1))
+    free = Member("a#1", Settings(members=3).config(1, "probabilistic"), random.Random(1))
     assert [o for o in free.handle(ports.Move(10, 2), 0) if isinstance(o, ports.Refused)]  # not joined yet
     free.handle(ports.Start(genesis=True), 0)
     assert [o.entries for o in free.handle(ports.Move(10, 2), 1) if isinstance(o, ports.Moved)] == [10]

@@ -28,7 +28,7 @@ from whence.errors import (
     UsageError,
     WrongKind,
 )
-from whence.lab.sim.mechanisms import TIMED
+from whence.lab.sim.soak import TIMED
 
 MS = 1_000_000
 TERMINATE, RECOVER = 100 * MS, 200 * MS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from whence.core.clock import Entry, Frame, Incarnation
-from whence.core.config import Requirements
+from whence.core.config import Settings
 from whence.core.order import OrderContext, TicketOrdering
 from whence.core.order.outputs import Deliver
 
@@ -18,7 +18,7 @@ def frame(ticket: int, seq: int, deps: tuple[Entry, ...]) -> Frame:
 
 def test_a_late_publisher_costs_each_held_frame_one_look() -> None:
     """2,000 frames of one publisher wait, each for the next of 2,000 frames of another that lag behind."""
-    config = Requirements(members=3, hold=5000).config(2, "reliable")
+    config = Settings(members=3, hold=5000).config(2, "reliable")
     ordering = TicketOrdering(
         OrderContext("me:1#1", config.ordering, random.Random(1), members=list, sample=lambda k: [])
     )

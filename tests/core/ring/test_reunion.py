@@ -1,4 +1,4 @@
-"""A dead ring is founded again by those who were its coordinators: directed tests of `core/ring/reunion.py`."""
+"""A dead ring is founded again by those who were its coordinators: `core/ring/neighbours.py`."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ QUESTION = Question(members=40, publishers=5, rate=2.0, loss=0.05, target=0.999)
 
 
 def test_settings_are_the_formulas_of_the_members() -> None:
-    p = planner.make(QUESTION)
+    p = planner.plan_cluster(QUESTION)
     chosen = sizing.choose(40, 0.05, 0.999)
     assert (p.fanout, p.termination) == (chosen.fanout, chosen.termination)
     assert p.reach_gossip == pytest.approx(sizing.PrCast(40, *(p.fanout, p.termination), 0.05, latency=0.1).reach())
@@ -47,20 +47,20 @@ def test_settings_are_the_formulas_of_the_members() -> None:
 
 
 def test_crashes_count_as_loss_and_raise_k() -> None:
-    calm, bad = planner.make(QUESTION), planner.make(Question(**{**_fields(QUESTION), "crash": 0.1}))
+    calm, bad = planner.plan_cluster(QUESTION), planner.plan_cluster(Question(**{**_fields(QUESTION), "crash": 0.1}))
     assert bad.question.swallowed == pytest.approx(1 - 0.95 * 0.9)
     assert bad.fanout * bad.termination > calm.fanout * calm.termination
     assert bad.k == max(bad.k, recovery_fanout(40, 0.1)) == 8
 
 
 def test_k_is_capped_where_the_theorem_grows_with_the_cluster() -> None:
-    p = planner.make(Question(members=2000, publishers=2, rate=1.0, crash=0.05, target=0.9))
+    p = planner.plan_cluster(Question(members=2000, publishers=2, rate=1.0, crash=0.05, target=0.9))
     assert p.k_theorem == 200 and p.k == planner.MOST_ASKED
     assert any("Theorem 5.2" in note for note in p.notes)
 
 
 def test_the_scenario_gives_members_the_planned_settings() -> None:
-    p = planner.make(Question(**{**_fields(QUESTION), "crash": 0.02}))
+    p = planner.plan_cluster(Question(**{**_fields(QUESTION), "crash": 0.02}))
     loaded = parse(to_toml(planner.scenario(p)))
     scenario, cluster = loaded.scenario, loaded.scenario.cluster[0]
     config = config_of(scenario, cluster, "causal", scenario.network.mean)
@@ -83,14 +83,14 @@ def test_sizes_are_those_of_real_messages() -> None:
 
 def test_the_round_follows_latency_message_and_uplink() -> None:
     fields = _fields(QUESTION)
-    assert planner.make(Question(**{**fields, "latency_ns": 50 * MS})).round_ms == 500
-    busy = planner.make(Question(**{**fields, "rate": 80.0}))
+    assert planner.plan_cluster(Question(**{**fields, "latency_ns": 50 * MS})).round_ms == 500
+    busy = planner.plan_cluster(Question(**{**fields, "rate": 80.0}))
     assert 20 < busy.round_ms < 100 and busy.max_events * busy.sizes.frame <= 62_000
-    assert any("too many events" in note for note in planner.make(Question(**{**fields, "rate": 400.0})).notes)
-    narrow = planner.make(Question(**{**fields, "uplink": 30_000}))
+    assert any("too many events" in note for note in planner.plan_cluster(Question(**{**fields, "rate": 400.0})).notes)
+    narrow = planner.plan_cluster(Question(**{**fields, "uplink": 30_000}))
     assert narrow.round_ms > 100 and narrow.bytes_per_s <= 30_000
     with pytest.raises(ConfigError, match="the events alone need"):
-        planner.make(Question(**{**fields, "uplink": 100}))
+        planner.plan_cluster(Question(**{**fields, "uplink": 100}))
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_any_plan_makes_sense(members: int, loss: float, crash: float, target: f
     q = Question(
         members=members, publishers=1 + members // 3, rate=1.0, loss=loss, crash=crash, target=target, mode=mode
     )  # type: ignore[arg-type]
-    p = planner.make(q)
+    p = planner.plan_cluster(q)
     assert p.reach_gossip >= target or p.notes
     assert 0 < p.reach_gossip <= 1 and p.reach_gossip <= p.reach + 1e-9 <= 1 + 1e-9
     assert 0 < p.latency_p50_ms <= p.latency_p99_ms
@@ -133,7 +133,7 @@ def test_any_plan_makes_sense(members: int, loss: float, crash: float, target: f
 def test_trees_are_chosen_where_they_save_most_packets_and_little_is_lost() -> None:
     large = replace(QUESTION, members=60, publishers=4, rate=50.0, loss=0.0, crash=0.0)
     chosen = planner.choose(large)
-    eager = planner.make(replace(large, mode="eager"))
+    eager = planner.plan_cluster(replace(large, mode="eager"))
     assert chosen.question.mode == "tree"
     assert chosen.event_packets_per_delivery == pytest.approx(1.0) and chosen.packets_per_delivery < 3
     assert eager.packets_per_delivery > 10
@@ -178,7 +178,7 @@ def test_latency_where_most_events_wait_for_a_missing_one(monkeypatch: pytest.Mo
 
 
 def test_what_is_missed_costs_questions_and_answers() -> None:
-    sure, thin = (planner.make(Question(**{**_fields(QUESTION), "target": t})) for t in (0.99999, 0.3))
+    sure, thin = (planner.plan_cluster(Question(**{**_fields(QUESTION), "target": t})) for t in (0.99999, 0.3))
     gossip = thin.load / thin.round_ms * 1e3 * thin.sizes.frame
     for p in (sure, thin):
         copies = sizing.PrCast(40, p.fanout, p.termination, 0.05, latency=0.1).copies()
@@ -266,7 +266,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out)["fanout"] >= 1
     assert main([*ask, "--toml"]) == 0
     assert parse(capsys.readouterr().out).scenario.members == 20
-    assert tomllib.loads(to_toml(planner.scenario(planner.make(QUESTION))))["members"] == 40
+    assert tomllib.loads(to_toml(planner.scenario(planner.plan_cluster(QUESTION))))["members"] == 40
     assert main([*ask, "--toml", "--json"]) == 2
     assert "--toml" in capsys.readouterr().err
 

@@ -14,7 +14,7 @@ from tests.lab.scale.reference import reference
 from tests.long import few
 from whence.lab.scale.fast import TOO_LONG, Fast
 from whence.lab.scale.general import ALERTS4, ALERTS5, DELIVERED, EARLY, ERRORS, OVERTAKEN, SEEN, UNALERTED4, General
-from whence.lab.scale.network import Settings, prepare
+from whence.lab.scale.network import ScaleSettings, prepare
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +25,7 @@ def one_thread() -> Iterator[None]:
     numba.set_num_threads(numba.config.NUMBA_NUM_THREADS)
 
 
-def small(seed: int, **fields: object) -> Settings:
+def small(seed: int, **fields: object) -> ScaleSettings:
     """A random small run in which errors are frequent. Most of its messages warm it up and cool it down; decisions are
     compared from the first message to the last."""
     rng = random.Random(seed)
@@ -45,10 +45,10 @@ def small(seed: int, **fields: object) -> Settings:
     }
     if seed % 5 == 3 and not fields:
         settings["publishers"] = rng.randint(2, N)
-    return Settings(**{**settings, **fields})  # type: ignore[arg-type]
+    return ScaleSettings(**{**settings, **fields})  # type: ignore[arg-type]
 
 
-def general(settings: Settings, **how: object) -> General:
+def general(settings: ScaleSettings, **how: object) -> General:
     engine = General(prepare(settings), log=True, **how)  # type: ignore[arg-type]
     while engine.step(100):
         pass
@@ -91,7 +91,7 @@ def test_general_equals_the_core(block: int) -> None:
     assert errors > 100
 
 
-def fast(settings: Settings, chunk: int = 1000, **how: object) -> Fast:
+def fast(settings: ScaleSettings, chunk: int = 1000, **how: object) -> Fast:
     engine = Fast(prepare(settings), log=True, **how)  # type: ignore[arg-type]
     while engine.step(chunk):
         pass

@@ -7,7 +7,7 @@ import pytest
 
 from whence.core.clock.probabilistic import unrank
 from whence.errors import ConfigError
-from whence.lab.scale.network import Settings, key_sets, prepare, travel
+from whence.lab.scale.network import ScaleSettings, key_sets, prepare, travel
 from whence.lab.scale.random import COPY, GAP, KEYS, RECEIVER, below, bits, hashed, normal, normal_table, uniform
 
 
@@ -56,7 +56,7 @@ def test_uniform_numbers_fill_all_cells_alike() -> None:
 
 
 def test_messages_are_those_of_poisson_senders() -> None:
-    run = prepare(Settings(processes=10, deliveries=900_000, rate=200.0))
+    run = prepare(ScaleSettings(processes=10, deliveries=900_000, rate=200.0))
     gaps = np.diff(run.net.send)
     assert abs(gaps.mean() / 5000 - 1) < 0.02
     assert abs(gaps.std() / 5000 - 1) < 0.02
@@ -64,21 +64,21 @@ def test_messages_are_those_of_poisson_senders() -> None:
 
 
 def test_delays_are_those_of_the_paper_and_never_negative() -> None:
-    run = prepare(Settings(processes=50, deliveries=49_000))
+    run = prepare(ScaleSettings(processes=50, deliveries=49_000))
     times = np.array([[travel(m, p, run.receiver[p], *run.net[1:]) for p in range(50)] for m in range(800)]) / 1000
     assert abs(times.mean() - 100) < 2.5
     assert abs(times.mean(axis=1).std() - 20) < 2
     assert abs((times - times.mean(axis=1, keepdims=True)).std() - 20) < 0.5
     assert times.min() >= 0
     assert times.max() * 1000 <= run.longest
-    short = prepare(Settings(processes=50, deliveries=49_000, delay=0.0))
+    short = prepare(ScaleSettings(processes=50, deliveries=49_000, delay=0.0))
     late = [travel(m, p, short.receiver[p], *short.net[1:]) for m in range(100) for p in range(50)]
     assert min(late) == 0
 
 
 def test_lost_copies_come_a_retry_later() -> None:
-    plain = Settings(processes=20, deliveries=19_000, spread=0.0, skew=0.0)
-    run = prepare(Settings(processes=20, deliveries=19_000, spread=0.0, skew=0.0, loss=0.2, retry=50.0))
+    plain = ScaleSettings(processes=20, deliveries=19_000, spread=0.0, skew=0.0)
+    run = prepare(ScaleSettings(processes=20, deliveries=19_000, spread=0.0, skew=0.0, loss=0.2, retry=50.0))
     times = np.array([travel(m, p, run.receiver[p], *run.net[1:]) for m in range(1000) for p in range(20)])
     tries = (times - 100_000) // 50_000
     assert prepare(plain).longest == 100_000
@@ -89,7 +89,7 @@ def test_lost_copies_come_a_retry_later() -> None:
 
 @pytest.mark.parametrize(("R", "K"), [(10, 3), (100, 4), (5, 5), (64, 1), (1000, 12)])
 def test_key_sets_are_drawn_by_unranking(R: int, K: int) -> None:
-    settings = Settings(entries=R, keys=K, processes=50, seed=3)
+    settings = ScaleSettings(entries=R, keys=K, processes=50, seed=3)
     sets = key_sets(settings, np.arange(50))
     assert all(len(set(keys)) == K and list(keys) == sorted(keys) and keys[-1] < R for keys in sets.tolist())
     if R <= 100:
@@ -100,7 +100,7 @@ def test_key_sets_are_drawn_by_unranking(R: int, K: int) -> None:
 
 
 def test_the_vector_clock_gives_each_process_its_own_entry() -> None:
-    assert key_sets(Settings(entries=30, keys=1, processes=30), np.arange(30)).ravel().tolist() == list(range(30))
+    assert key_sets(ScaleSettings(entries=30, keys=1, processes=30), np.arange(30)).ravel().tolist() == list(range(30))
 
 
 @pytest.mark.parametrize(
@@ -111,4 +111,4 @@ def test_the_vector_clock_gives_each_process_its_own_entry() -> None:
 )  # fmt: skip
 def test_settings_that_make_no_sense_are_refused_by_name(field: str, value: float) -> None:
     with pytest.raises(ConfigError, match=field):
-        prepare(Settings(**{field: value}))
+        prepare(ScaleSettings(**{field: value}))

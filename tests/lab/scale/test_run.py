@@ -10,7 +10,7 @@ import pytest
 
 from whence.cli import main
 from whence.errors import ConfigError
-from whence.lab.scale import Settings, bound, read_latencies, run
+from whence.lab.scale import ScaleSettings, bound, read_latencies, run_scale
 from whence.lab.scale.sweep import point
 
 KEYS = ["deliveries", "errors", "exact_rate", "eps_min", "eps_max", "alerts4", "alerts5", "seconds", "deliveries_per_s"]
@@ -80,7 +80,9 @@ def test_latencies_are_read_by_name_and_used(tmp_path: Path) -> None:
     file = tmp_path / "rtt.csv"
     file.write_text(",B,A\nA,200,1\nB,1,200\n", encoding="utf-8")
     assert read_latencies(file) == ((1.0, 200.0), (200.0, 1.0))
-    result = run(Settings(processes=40, entries=20, keys=2, deliveries=4000, latencies=read_latencies(file), skew=1.0))
+    result = run_scale(
+        ScaleSettings(processes=40, entries=20, keys=2, deliveries=4000, latencies=read_latencies(file), skew=1.0)
+    )
     assert result.engine == "general"
     assert 0 < result.p_nc < 1
     for bad in ("", ",A\n", ",A\nB,1\n", ",A\nA,x\n", ",A\nA,-1\n", ",A,B\nA,1,2\n"):
@@ -92,7 +94,7 @@ def test_latencies_are_read_by_name_and_used(tmp_path: Path) -> None:
 def test_a_point_of_a_sweep_is_a_run() -> None:
     settings = {"processes": 60, "entries": 20, "keys": 2, "deliveries": 20000, "rate": 150, "seed": 4}
     found = point(settings)
-    same = msgspec.to_builtins(run(msgspec.convert(settings, Settings), threads=1))
+    same = msgspec.to_builtins(run_scale(msgspec.convert(settings, ScaleSettings), threads=1))
     assert {key: found[key] for key in figures(same)} == figures(same)
     assert found["keys"] == 2
     json.dumps(found)
@@ -101,9 +103,9 @@ def test_a_point_of_a_sweep_is_a_run() -> None:
 
 
 def test_parts_add_up() -> None:
-    settings = Settings(processes=60, entries=20, keys=2, deliveries=20000, rate=150)
-    whole = run(settings)
-    parts = [run(settings, part=(i, 3)) for i in range(3)]
+    settings = ScaleSettings(processes=60, entries=20, keys=2, deliveries=20000, rate=150)
+    whole = run_scale(settings)
+    parts = [run_scale(settings, part=(i, 3)) for i in range(3)]
     for name in ("deliveries", "errors", "alerts4", "alerts5", "overtaken"):
         assert getattr(whole, name) == sum(getattr(part, name) for part in parts)
 

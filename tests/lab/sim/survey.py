@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from whence.lab.sim.mechanisms import hostile
 from whence.lab.sim.scenario import Loaded
+from whence.lab.sim.soak import with_mechanism
 
 SHORT: dict[str, Any] = {
     "members": 8,
@@ -24,4 +24,4 @@ SHORT: dict[str, Any] = {
 
 
 def short(mechanism: str, **more: Any) -> Loaded:
-    return hostile(mechanism, {**SHORT, **more})
+    return with_mechanism(mechanism, {**SHORT, **more})

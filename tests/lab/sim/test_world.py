@@ -17,6 +17,7 @@ tickets = 3
 coordinators = 2
 order = "{order}"
 recovery = "Rk"
+mode = "rounds"
 fanout = 2
 termination = 1
 """
@@ -218,7 +219,7 @@ duration = "12s"
 settle = "6s"
 [[cluster]]
 name = "a"
-members = ["n0", "n1", "n2", "n3"]
+processes = ["n0", "n1", "n2", "n3"]
 tickets = 3
 coordinators = 2
 order = "reliable"
@@ -226,7 +227,7 @@ recovery = "Rk"
 workload = { rate = 0.5 }
 [[cluster]]
 name = "b"
-members = ["n2", "n3", "n4", "n5"]
+processes = ["n2", "n3", "n4", "n5"]
 tickets = 2
 coordinators = 2
 order = "causal"

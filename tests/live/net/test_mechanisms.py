@@ -1,4 +1,4 @@
-"""Mechanisms of the survey, live: the same member, over a network in memory (losses: test_sim_mechanisms.py)."""
+"""Mechanisms of the survey, live: the same member, in memory (losses: tests/lab/sim/test_mechanisms.py)."""
 
 from __future__ import annotations
 

@@ -34,7 +34,9 @@ class ObjectsNet(MemberNet):
         self.weather = random.Random(f"{seed}/weather")
         super().__init__(orders, seed=seed, **{"loss": loss, **settings})  # type: ignore[arg-type]
         self.coordinators(*range(min(len(orders), self.tickets)))
-        self.run(2000 * MS)  # a ring that has just been formed does not survive the loss of a coordinator (ring.md)
+        self.run(
+            2000 * MS
+        )  # a ring that has just been formed does not survive the loss of a coordinator (docs/ring.md)
         self.loss = loss
 
     def add(self, name: str, order: str, checkpoint: bytes | None = None) -> Holder:

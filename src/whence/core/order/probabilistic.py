@@ -25,8 +25,8 @@ The paper assumes a reliable broadcast. Gossip loses, so there are two steps:
    and block everything after it. (Departs from the paper: frames of one owner are in order, without errors between
    them.)
 2. **Delivering.** A taken frame goes through the paper's queue (`clock.probabilistic.Pending`), generation by
-   generation (`generations.py`). After twice that time it is delivered anyhow, after all that waits and precedes it,
-   over counts that are raised (`generations.py`, rule 5).
+   generation (`Generations`). After twice that time it is delivered anyhow, after all that waits and precedes it,
+   over counts that are raised (`Generations`, rule 5).
 
 ======================  ===========  ====  =============
 question                unordered    fifo  probabilistic

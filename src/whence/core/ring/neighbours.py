@@ -747,7 +747,7 @@ class Departure:
     # --- whoever did not get to leave ---
 
     def remember(self) -> None:
-        """What there is to say of this tenure when the ring is dead (see `reunion.py`)."""
+        """What there is to say of this tenure when the ring is dead (see `Reunion`)."""
         ctx, newcomer, (holder, edge) = self.ctx, self.underway.newcomer, self.ctx.sitting()
         before = newcomer.before.succ if newcomer is not None else None
         whole = newcomer is None and not self.underway.waiting and not ctx.alone

@@ -48,7 +48,7 @@ TRIES = 8
 """The most losses of one copy; the next try always arrives."""
 
 
-class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ScaleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One run of the array engine."""
 
     processes: int = 1000
@@ -153,7 +153,7 @@ class Network(NamedTuple):
 class Prepared(NamedTuple):
     """A prepared run: everything that does not depend on deliveries."""
 
-    settings: Settings
+    settings: ScaleSettings
     net: Network
     receiver: U32
     """Hash of each process, which determines its delays."""
@@ -200,7 +200,7 @@ def travel(
     return time
 
 
-def prepare(settings: Settings) -> Prepared:
+def prepare(settings: ScaleSettings) -> Prepared:
     """The messages of a run, with those of two longest delays before and after the ones that count."""
     s = settings
     s.check()
@@ -246,13 +246,13 @@ def prepare(settings: Settings) -> Prepared:
     )
 
 
-def _base(s: Settings) -> I32:
+def _base(s: ScaleSettings) -> I32:
     if s.latencies:
         return np.asarray(np.rint(np.array(s.latencies) * 500), np.int32)
     return np.array([[round(s.delay * 1000)]], np.int32)
 
 
-def _churn(s: Settings, count: int) -> tuple[I32, I32]:
+def _churn(s: ScaleSettings, count: int) -> tuple[I32, I32]:
     m = np.arange(count)
     hashes = bits(s.seed, CHURN, m)
     who = below(bits(s.seed, SPONSOR, 2 * m), s.processes).astype(np.int32)
@@ -261,7 +261,7 @@ def _churn(s: Settings, count: int) -> tuple[I32, I32]:
     return replaced, other + (other >= who)
 
 
-def key_sets(s: Settings, who: Any) -> I32:
+def key_sets(s: ScaleSettings, who: Any) -> I32:
     """`f(p)` of each process (or of one that replaces it): PCO17 Algorithm 3, vectorised."""
     who = np.asarray(who)
     R, K = s.entries, s.keys

@@ -25,7 +25,7 @@ from whence.lab.scale.general import (
     UNALERTED5,
     General,
 )
-from whence.lab.scale.network import Prepared, Settings, prepare
+from whence.lab.scale.network import Prepared, ScaleSettings, prepare
 
 Progress = Callable[[float, str], None]
 """Called with the share that is done, and the current step."""
@@ -37,7 +37,7 @@ STEP = 2e7
 """Deliveries between two progress reports."""
 
 
-class Result(msgspec.Struct, frozen=True):
+class ScaleResult(msgspec.Struct, frozen=True):
     """The result of a run."""
 
     deliveries: int
@@ -59,7 +59,7 @@ class Result(msgspec.Struct, frozen=True):
     compiling."""
     deliveries_per_s: float
     alerts_deliveries: int
-    """Deliveries on which alerts were counted: all, or the first of the same run (see `Settings.alerts`)."""
+    """Deliveries on which alerts were counted: all, or the first of the same run (see `ScaleSettings.alerts`)."""
     overtaken: int
     """Delivered after something that depends on them; alerts should detect these."""
     unalerted4: int | None
@@ -88,14 +88,14 @@ def bound(p_nc: float, R: int, K: int, X: float) -> float:
     return p_nc * covered
 
 
-def run(
-    settings: Settings,
+def run_scale(
+    settings: ScaleSettings,
     threads: int | None = None,
     part: tuple[int, int] = (0, 1),
     engine: str = "auto",
     progress: Progress | None = None,
     sample: bool = True,
-) -> Result:
+) -> ScaleResult:
     """Run one setting. `part` (i, n): only the i-th n-th of the receivers; the counts of all parts add up to the whole.
 
     `sample`: after the fast engine, count alerts on a part of the run. `engine`: `fast` supports only the paper's
@@ -151,7 +151,7 @@ def _load(function: Any, tell: Progress) -> None:
 
 
 def _first_steps(function: Any) -> None:
-    tiny = prepare(Settings(processes=40, entries=8, keys=2, deliveries=2000))
+    tiny = prepare(ScaleSettings(processes=40, entries=8, keys=2, deliveries=2000))
     worker: Any = Fast(tiny) if function is fast.judge else General(tiny)
     worker.step(10)
 
@@ -166,7 +166,7 @@ def _drive(worker: Any, made: Prepared, tell: Progress) -> float:
     return time.perf_counter() - began
 
 
-def _sample(settings: Settings, part: tuple[int, int], tell: Progress) -> Any:
+def _sample(settings: ScaleSettings, part: tuple[int, int], tell: Progress) -> Any:
     """Repeat the first messages of the run with alerts."""
     few = msgspec.structs.replace(settings, deliveries=min(settings.deliveries, SAMPLE), alerts=True)
     _load(general.steps, tell)
@@ -175,12 +175,14 @@ def _sample(settings: Settings, part: tuple[int, int], tell: Progress) -> Any:
     return worker.counts
 
 
-def _result(s: Settings, c: Any, judged: Any, seconds: float, used: str, made: Prepared, total: float) -> Result:
+def _result(
+    s: ScaleSettings, c: Any, judged: Any, seconds: float, used: str, made: Prepared, total: float
+) -> ScaleResult:
     deliveries = int(c[DELIVERED])
     each = max(1, deliveries)
     p_nc = float(c[EARLY]) / each
     X = s.rate * float(made.net.base.mean()) / 1e6
-    return Result(
+    return ScaleResult(
         deliveries=deliveries,
         errors=int(c[ERRORS]),
         exact_rate=float(c[ERRORS]) / each,

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from whence.errors import ConfigError
-from whence.lab.scale.network import Settings
-from whence.lab.scale.run import run
+from whence.lab.scale.network import ScaleSettings
+from whence.lab.scale.run import run_scale
 
 
 def point(settings: dict[str, Any]) -> dict[str, Any]:
@@ -18,8 +18,8 @@ def point(settings: dict[str, Any]) -> dict[str, Any]:
     threads, engine = given.pop("threads", 1), given.pop("engine", "auto")
     sample = given.pop("sample", True)
     try:
-        chosen = msgspec.convert(given, Settings, strict=False)
+        chosen = msgspec.convert(given, ScaleSettings, strict=False)
     except msgspec.ValidationError as error:
         raise ConfigError(f"a point of the sweep: {error}") from None
-    result: dict[str, Any] = msgspec.to_builtins(run(chosen, threads=threads, engine=engine, sample=sample))
+    result: dict[str, Any] = msgspec.to_builtins(run_scale(chosen, threads=threads, engine=engine, sample=sample))
     return {**given, **result}

@@ -98,7 +98,7 @@ def lies(liar: Liar, cluster: str, me: MemberId, messages: int, careful: bool) -
 
 
 class Key:
-    """The publishers' key of a simulated cluster with roles. It stands for the signatures of `live/net/roles.py`: only
+    """The publishers' key of a simulated cluster with roles. It stands for the signatures of `live/net/tls.py`: only
     those that hold the key can sign, and everybody can verify."""
 
     def __init__(self, cluster: str, may_publish: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 
@@ -12,7 +13,7 @@ from whence.lab.sim import faults
 from whence.lab.sim.actions import Schedule
 from whence.lab.sim.checks import Violation
 from whence.lab.sim.operator import Operator
-from whence.lab.sim.scenario import Loaded
+from whence.lab.sim.scenario import Loaded, load, parse
 from whence.lab.sim.tally import Report
 from whence.lab.sim.world import MakeMember, World
 
@@ -43,7 +44,7 @@ def play(world: World, progress: Progress | None = None) -> Violation | None:
 
 
 def run(
-    loaded: Loaded,
+    scenario: str | Path | Loaded,
     seed: int | None = None,
     *,
     schedule: Schedule | None = None,
@@ -51,7 +52,12 @@ def run(
     sink: Sink | None = None,
     progress: Progress | None = None,
 ) -> Simulated:
-    """Run a scenario. The seed defaults to the scenario's, the schedule to the expansion of both."""
+    """Run a scenario: a file, the name of one that comes with whence, or its text. The seed defaults to the scenario's,
+    the schedule to the expansion of both."""
+    if isinstance(scenario, Loaded):
+        loaded = scenario
+    else:
+        loaded = parse(scenario) if isinstance(scenario, str) and "\n" in scenario else load(scenario)
     world = World(loaded, loaded.scenario.seed if seed is None else seed, schedule=schedule, make=make, sink=sink)
     violation = play(world, progress)
     return Simulated(world.tally.report(loaded.name, str(violation) if violation else None), violation, world.schedule)

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import random
 import tomllib
+from collections.abc import Mapping
+from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 
-from whence.core.config import Config, Mode, Requirements
-from whence.core.order import Contract, SurveyConfig
-from whence.core.ring import RingName
+from whence.core.config import Config, Positive, Settings, defaults
+from whence.core.order import Contract
 from whence.errors import ConfigError
 from whence.lab.sim.actions import KINDS, Action, Publish, names_in, read_action, write_action
 from whence.lab.sim.settings import Count, Duration, Share, Size, parse_duration, read, to_toml, write
 
-Positive = Annotated[int, msgspec.Meta(ge=1)]
 Rate = Annotated[float, msgspec.Meta(ge=0)]
 
 MS = 10**6
+_PACKAGED = files("whence.lab") / "scenarios"
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,11 +44,12 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """Ask after each publish whether so many members hold the event (`publish(..., copies=k)`)."""
 
 
-class Cluster(msgspec.Struct, frozen=True, kw_only=True):
-    """One cluster. `Requirements` computes what is left out."""
+class Cluster(Settings, frozen=True, kw_only=True):
+    """One cluster: the settings of any cluster, over the defaults of a `profile` if the file names one, and what only a
+    simulation has. Members, loss, rate, round and latency follow from the rest of the scenario."""
 
     name: str = "main"
-    members: tuple[str, ...] | None = None
+    processes: tuple[str, ...] | None = None
     """Names of the processes that are members; default all."""
     tickets: Positive = 5
     coordinators: Count | tuple[str, ...] | None = None
@@ -56,41 +58,8 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """The designated founder of the ring; default the first member."""
     order: str | dict[str, float] = "causal"
     """One order for all, or a table order -> number or share of members; the first order takes the rest."""
-    order_of: dict[str, str] = {}
+    order_of: dict[str, str] = {}  # noqa: RUF012
     """Process -> order; overrides `order`."""
-    mode: Mode = "rounds"
-    """How events spread (docs/protocols.md)."""
-    view: Literal["full", "partial"] = "full"
-    recovery: Literal["off", "R1", "Rk"] = "R1"
-    k: Positive | None = None
-    """Members asked per missing range with Rk."""
-    once: bool = False
-    """Recovery as CCC11 prints it: each missing event is requested once, and only if a later event shows it."""
-    replacement: Literal["fifo", "age"] = "fifo"
-    """What leaves a full recovery buffer: what came first, or what is oldest (CCC11 section 5.2)."""
-    ring: RingName | None = None
-    """Who decides who may publish (docs/ring.md): `council` (default) or `neighbours`."""
-    ring_k: Positive | None = None
-    """Crashes in one neighbourhood, or in the council, that the ring survives (docs/ring.md)."""
-    target: Share | None = None
-    """Wanted probability that an event reaches everybody by gossip alone."""
-    fanout: Positive | None = None
-    termination: Positive | None = None
-    max_events: Positive | None = None
-    history: Positive | None = None
-    buffer: Positive | None = None
-    """Size of the recovery buffer B in frames."""
-    abandon: Annotated[int, msgspec.Meta(ge=1, title="duration")] | None = None
-    """Reliable members: how long to wait for an event that no known member has, before it is given up. Must be shorter
-    than `settle` to have an effect in a run."""
-    contract: Contract | None = None
-    """A cluster without tickets (docs/probabilistic.md). Order `probabilistic` without a contract means an error rate
-    of 0.001 for the workload. Its times are numbers, in seconds."""
-    mechanism: str = ""
-    """A cluster without tickets, ordered by a mechanism of the SURVEY (docs/survey.md): first, first-unstable,
-    identifiers, vector, compact-multicast, compact-unicast, interval, physical, delta."""
-    survey: SurveyConfig | None = None
-    """Its settings; default by formula (`Requirements`)."""
     roles: bool = False
     """Publishers sign frames and news, and liars may only receive (SECURITY.md)."""
     liars: Count = 0
@@ -209,7 +178,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(f"n{i}" for i in range(self.members)) if isinstance(self.members, int) else self.members
 
     def members_of(self, cluster: Cluster) -> tuple[str, ...]:
-        return self.names if cluster.members is None else cluster.members
+        return self.names if cluster.processes is None else cluster.processes
 
     def founder_of(self, cluster: Cluster) -> str:
         return cluster.founder or self.members_of(cluster)[0]
@@ -226,11 +195,16 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         return members[len(members) - cluster.liars :]
 
     def ring_time(self, cluster: Cluster) -> int:
-        """When workloads start by default. A coordinator admits one newcomer at a time and waits about a round for its
-        confirmation (docs/ring.md, rule 10), so a ring of m grows like a tree of depth log2 m."""
+        """When workloads start by default. The founder waits out its quarantine. A council then admits newcomers at
+        once. A neighbour admits one at a time and waits about a ring round for its confirmation (docs/ring.md, rule
+        10), so a ring of m grows like a tree of depth log2 m."""
         if cluster.free:
             return self.round
-        return self.round * (8 + 2 * max(1, len(self.coordinators_of(cluster))).bit_length())
+        ring = settings_of(self, cluster, self.network.mean).config(cluster.tickets).ring
+        depth = 2 * max(1, len(self.coordinators_of(cluster))).bit_length()
+        if ring.protocol == "council":
+            return ring.quarantine_ns + self.round * (4 + depth)
+        return ring.round_ns * (8 + depth)
 
     def orders(self, cluster: Cluster, seed: int) -> dict[str, str]:
         """Process -> order, drawn from the seed."""
@@ -247,38 +221,24 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         return {n: cluster.order_of.get(n, chosen[n]) for n in names}
 
 
-SIZED: tuple[str, ...] = (
-    *("mode", "view", "recovery", "once", "replacement", "target", "k", "ring", "ring_k", "fanout", "termination"),
-    *("max_events", "history", "buffer", "mechanism", "survey"),
-)
-"""Settings of a cluster that go to `Requirements` under the same name."""
+KNOWN = ("members", "loss", "rate", "round_ns", "latency_ns")
+"""Settings that follow from the scenario, so that a `[cluster]` table cannot give them."""
 
 
-def settings_of(scenario: Scenario, cluster: Cluster, latency: int) -> dict[str, Any]:
-    """The cluster's settings as arguments of `Requirements`."""
+def settings_of(scenario: Scenario, cluster: Cluster, latency: int) -> Settings:
+    """The settings of the cluster, with what the scenario knows of its load and its network."""
     w = cluster.workload
     coordinators = max(1, len(scenario.coordinators_of(cluster)))
     events = w.rate * coordinators or w.per_second * scenario.round / 1e9
-    given = {
-        "members": len(scenario.members_of(cluster)),
-        "loss": scenario.network.loss,
-        "rate": events / w.batch or 1.0,
-        "round_ns": scenario.round,
-        "latency_ns": latency,
-        **{name: getattr(cluster, name) for name in SIZED},
-        "contract": cluster.contract or _default_contract(scenario, cluster, latency),
-    }
-    return {name: value for name, value in given.items() if value is not None}
+    given = {name: getattr(cluster, name) for name in Settings.__struct_fields__}
+    given |= {"members": len(scenario.members_of(cluster)), "loss": scenario.network.loss}
+    given |= {"rate": events / w.batch or 1.0, "round_ns": scenario.round, "latency_ns": latency}
+    return Settings(**given | {"contract": cluster.contract or _default_contract(scenario, cluster, latency)})
 
 
 def config_of(scenario: Scenario, cluster: Cluster, order: str, latency: int) -> Config:
-    """The settings of a member: the scenario's, and the rest by formula."""
-    known = Requirements(**settings_of(scenario, cluster, latency))
-    config = known.config(cluster.tickets, order, cluster.name)  # type: ignore[arg-type]  # refuses an unknown order
-    if cluster.abandon is None:
-        return config
-    ordering = msgspec.structs.replace(config.ordering, abandon_ns=cluster.abandon, memory_ns=2 * cluster.abandon)
-    return msgspec.structs.replace(config, ordering=ordering)
+    """What a member of the cluster with this order gets."""
+    return settings_of(scenario, cluster, latency).config(cluster.tickets, order, cluster.name)  # type: ignore[arg-type]
 
 
 def _default_contract(scenario: Scenario, cluster: Cluster, latency: int) -> Contract | None:
@@ -308,27 +268,78 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
         return (Path(self.path).stem or "scenario") + (f"-{self.variant}" if self.variant else "")
 
 
-def load(path: Path, data: Path | None = None) -> Loaded:
-    """Read a scenario file. `data` overrides the path of the recorded latencies."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise ConfigError(f"cannot read scenario {path}: {reason}") from None
-    loaded = parse(text, str(path))
+def packaged() -> list[str]:
+    """The names of the scenarios that come with whence."""
+    return sorted(p.name.removesuffix(".toml") for p in _PACKAGED.iterdir() if p.name.endswith(".toml"))
+
+
+def load(name: str | Path, data: Path | None = None, settings: Mapping[str, Any] | None = None) -> Loaded:
+    """Read a scenario: a `.toml` file, or the one of this name that comes with whence.
+
+    `data` overrides the file of the recorded latencies. `settings` override single values: the name of one is its place
+    in the file, such as `network.loss`, or `cluster.order` (of every cluster)."""
+    table, path = _read(name)
+    for key, value in (settings or {}).items():
+        _put(table, key.split("."), value)
     if data is not None:
-        network = msgspec.structs.replace(loaded.scenario.network, file=str(data))
-        loaded = msgspec.structs.replace(loaded, scenario=msgspec.structs.replace(loaded.scenario, network=network))
-    return loaded
+        _put(table, ["network", "file"], str(data.absolute()))
+    return _parse(table, path)
 
 
 def parse(text: str, path: str = "") -> Loaded:
     """Read scenario text; every error names the file and the key."""
     try:
-        table = tomllib.loads(text)
-        return _loaded(table, path)
+        return _parse(_over_base(tomllib.loads(text)), path)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path or 'scenario'}: not TOML: {error}") from None
+
+
+def _read(name: str | Path) -> tuple[dict[str, Any], str]:
+    """The table of a scenario, and its path."""
+    # A packaged one is a resource, because on Spark workers this package is a zip file.
+    path = Path(name)
+    place = path if path.suffix == ".toml" or path.exists() else _PACKAGED / f"{name}.toml"
+    if place is not path and not place.is_file():
+        raise ConfigError(f"no scenario {str(name)!r}: give a .toml file or one of: {', '.join(packaged())}")
+    try:
+        return _over_base(tomllib.loads(place.read_text(encoding="utf-8"))), str(place)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{name}: not TOML: {error}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise ConfigError(f"cannot read scenario {name}: {reason}") from None
+
+
+def _over_base(table: dict[str, Any]) -> dict[str, Any]:
+    """The table over that of the scenario that it builds on (`base`): its tables are merged, anything else replaced."""
+
+    def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+        both = [k for k in above if isinstance(above[k], dict) and isinstance(below.get(k), dict)]
+        tables = [k for k in both if k not in ("order", "order_of")]  # one value each, though written as a table
+        return {**below, **above, **{k: merged(below[k], above[k]) for k in tables}}
+
+    base = table.pop("base", None)
+    return table if base is None else merged(_read(base)[0], table)
+
+
+def _put(table: dict[str, Any], place: list[str], value: object) -> None:
+    """Set the value at the place; a list of tables means each of them."""
+    key, rest = place[0], place[1:]
+    inner = table.get(key)
+    if not rest:
+        table[key] = value
+    elif isinstance(inner, list) and all(isinstance(item, dict) for item in inner):
+        for item in inner:
+            _put(item, rest, value)
+    else:
+        if not isinstance(inner, dict):
+            inner = table[key] = {}
+        _put(inner, rest, value)
+
+
+def _parse(table: dict[str, Any], path: str) -> Loaded:
+    try:
+        return _loaded(table, path)
     except ConfigError as error:
         raise ConfigError(f"{path or 'scenario'}: {error}") from None
 
@@ -339,8 +350,9 @@ def _loaded(table: dict[str, object], path: str) -> Loaded:
         raise ConfigError("round: must be longer than 0")
     faults = _actions(table.pop("fault", []), "fault", round_ns)
     publishes = [a for a in _actions(table.pop("publish", []), "publish", round_ns) if isinstance(a, Publish)]
-    if isinstance(table.get("cluster"), dict):
-        table["cluster"] = [table["cluster"]]
+    clusters = table.get("cluster")
+    if clusters is not None:
+        table["cluster"] = _profiled([clusters] if isinstance(clusters, dict) else clusters)
     try:
         scenario = read(Scenario, table, round_ns=round_ns)
     except ConfigError as error:
@@ -349,6 +361,13 @@ def _loaded(table: dict[str, object], path: str) -> Loaded:
         raise
     check(scenario, (*faults, *publishes))
     return Loaded(scenario=scenario, faults=tuple(faults), publishes=tuple(publishes), path=path)
+
+
+def _profiled(clusters: object) -> object:
+    """The tables of the clusters, each over the defaults of its profile."""
+    if not isinstance(clusters, list) or not all(isinstance(c, dict) for c in clusters):
+        return clusters
+    return [{**write(defaults(c.pop("profile", ""))), **c} for c in clusters]
 
 
 def _actions(tables: object, where: str, round_ns: int) -> list[Action]:
@@ -396,8 +415,11 @@ def check(scenario: Scenario, actions: tuple[Action, ...]) -> None:
 def _check_cluster(scenario: Scenario, cluster: Cluster, want: object) -> None:
     assert callable(want)
     where = f"cluster {cluster.name}"
-    for name in (*(cluster.members or ()), *cluster.order_of):
+    for name in (*(cluster.processes or ()), *cluster.order_of):
         want(name, where)
+    for name in KNOWN:
+        if getattr(cluster, name) != getattr(Settings(), name):
+            raise ConfigError(f"{where}: {name} follows from the scenario; leave it out")
     members = scenario.members_of(cluster)
     if not members:
         raise ConfigError(f"{where}: has no members")

@@ -187,7 +187,7 @@ def _explicit(scenario: Scenario, seed: int) -> Scenario:
     clusters = tuple(
         replace(
             c,
-            members=scenario.members_of(c),
+            processes=scenario.members_of(c),
             founder=scenario.founder_of(c),
             coordinators=scenario.coordinators_of(c),
             order_of={} if isinstance(c.order, str) and not c.order_of else scenario.orders(c, seed),
@@ -208,10 +208,10 @@ def _without(scenario: Scenario, gone: Sequence[str]) -> Scenario | None:
     def smaller(c: Cluster) -> Cluster:
         orders = {n: o for n, o in c.order_of.items() if n not in gone}
         members, coordinators = keep(scenario.members_of(c)), keep(scenario.coordinators_of(c))
-        return replace(c, members=members, coordinators=coordinators, order_of=orders)
+        return replace(c, processes=members, coordinators=coordinators, order_of=orders)
 
     clusters = tuple(map(smaller, scenario.cluster))
-    if not all(c.members for c in clusters):
+    if not all(c.processes for c in clusters):
         return None
     return replace(scenario, members=keep(scenario.names), absent=keep(scenario.absent), cluster=clusters)
 

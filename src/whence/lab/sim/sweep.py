@@ -6,17 +6,11 @@ A setting's name is its place in the scenario file: `network.loss`, `cluster.ord
 
 from __future__ import annotations
 
-import copy
-import tomllib
 from collections.abc import Mapping
-from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
-from whence.errors import ConfigError
 from whence.lab.sim.run import Simulated, run
-from whence.lab.sim.scenario import Loaded, parse
-from whence.lab.sim.settings import to_toml
+from whence.lab.sim.scenario import load
 
 COUNTS = ("published", "delivered", "lost", "late", "over_gap", "inversions", "given_up", "asked", "recovered")
 """Counters summed over members, by order and in total."""
@@ -26,43 +20,7 @@ def point(setting: Mapping[str, Any]) -> dict[str, Any]:
     """Run one point: settings (with `scenario` and `seed`) in, figures out. Raises ConfigError for a bad setting."""
     given = dict(setting)
     seed, name = given.pop("seed", None), str(given.pop("scenario", "demo"))
-    return figures(run(changed(name, given), None if seed is None else int(seed)))
-
-
-def changed(name: str, settings: Mapping[str, Any]) -> Loaded:
-    """The scenario with these settings instead of its own."""
-    table = copy.deepcopy(_table(name))
-    for key, value in settings.items():
-        _put(table, key.split("."), value)
-    return parse(to_toml(table), name)
-
-
-def _table(name: str) -> dict[str, Any]:
-    try:
-        if name.endswith(".toml"):
-            text = Path(name).read_text(encoding="utf-8")
-        else:  # a resource, because on Spark workers this package is a zip file
-            text = (files("whence.lab") / "scenarios" / f"{name}.toml").read_text(encoding="utf-8")
-        return tomllib.loads(text)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise ConfigError(f"scenario {name!r}: cannot read: {reason}") from None
-
-
-def _put(table: dict[str, Any], path: list[str], value: object) -> None:
-    """Set the value at the path; a list of tables means each of them."""
-    key, rest = path[0], path[1:]
-    if not rest:
-        table[key] = value
-        return
-    inner = table.get(key)
-    if isinstance(inner, list) and all(isinstance(item, dict) for item in inner):
-        for item in inner:
-            _put(item, rest, value)
-        return
-    if not isinstance(inner, dict):
-        inner = table[key] = {}
-    _put(inner, rest, value)
+    return figures(run(load(name, settings=given), None if seed is None else int(seed)))
 
 
 def figures(outcome: Simulated) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Open groups, the member's side: who is no member publishes through one (SURVEY 3.2; `core/order/survey/open.py`).
+"""Open groups, the member's side: non-members publish through a member (SURVEY 3.2).
 
 1. The client names its events, `(client, number)`. A member publishes what it is asked to under that name, and says
    `Accepted` when it is delivered here. It publishes number n only when it has delivered n - 1.

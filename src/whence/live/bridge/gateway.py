@@ -1,4 +1,4 @@
-"""The rules of a bridge, an interconnection server of its clusters (SURVEY 3.4; `core/order/survey/interconnect.py`).
+"""The rules of a bridge, an interconnection server of its clusters (SURVEY 3.4).
 Pure.
 
 1. The bridge is an ordinary member of each cluster, in an order that is causal. It publishes each global event that it

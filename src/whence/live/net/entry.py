@@ -8,26 +8,25 @@ import logging
 import os
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from whence.core.clock import MemberId, address_of
-from whence.core.config import MS, Config, Mode, Requirements
+from whence.core.config import Config, Settings
 from whence.core.member import Checkpoint, Member, with_kept
 from whence.core.order import Seal
-from whence.core.order.config import OrderName
 from whence.core.order.messages import TicketState
 from whence.core.ports import Contracted, FoundRing, Start
 from whence.core.recorder import Recorder
-from whence.core.ring import CouncilRing, RingName
+from whence.core.ring import CouncilRing
 from whence.core.ring.context import Memory
 from whence.core.ring.messages import ERA_SHIFT, Voter
-from whence.errors import ConfigError, DiskError, NotJoined, UsageError
+from whence.errors import DiskError, NotJoined, UsageError
 from whence.files import write_whole
 from whence.live.net.bootstrap import meet
 from whence.live.net.hello import Answer
@@ -42,69 +41,6 @@ if TYPE_CHECKING:
     from whence.live.net.disk import Journal, Saved
 
 log = logging.getLogger("whence.live.net")
-
-
-class Settings(Requirements, frozen=True, kw_only=True):
-    """The settings of a live cluster, the same at all members (`queue_*` are a node's own). None: by formula. A publish
-    is pushed at once; rounds repair. With the ring's times a process that a busy machine holds up for some hundred
-    milliseconds keeps its ticket; with `ring_k` = 3 a crash beside a newcomer costs nobody else theirs. With the times
-    of recovery it loses no event by it."""
-
-    members: int = 32
-    rate: float = 64.0
-    mode: Mode = "eager"
-    latency_ns: int | None = 5 * MS
-    history: int = 16_384
-    buffer: int | None = 4096
-    buffer_bytes: int | None = None
-    time_to_terminate: float | None = 0.5
-    time_to_recover: float | None = 10.0
-    ring_k: int = 3
-    ring_round_ns: int | None = 1000 * MS
-    delta_ns: int | None = 250 * MS
-    queue_events: int = 65_536
-    """Events that wait for the application before more is shed. A node's own."""
-    queue_bytes: int = 64 << 20
-    """Bytes likewise."""
-
-    def __post_init__(self) -> None:
-        for name, names in (("ring", get_args(RingName)), ("mode", get_args(Mode))):
-            given = getattr(self, name)
-            if given not in names:
-                raise ConfigError(
-                    f"settings: {name} must be one of {', '.join(names)}, not {given!r}{near(str(given), names)}"
-                )
-
-    @classmethod
-    def of(cls, given: Settings | Mapping[str, Any] | None) -> Settings:
-        """From a mapping, as a file or a command line gives it. Names that do not exist are an error."""
-        if given is None:
-            return cls()
-        if isinstance(given, Settings):
-            return given
-        if not isinstance(given, Mapping):
-            raise ConfigError(
-                f"settings must be whence.Settings(...) or a mapping of names to values, not {given!r}; a file is for "
-                "`whence node --settings FILE`"
-            )
-        for name in given:
-            if name not in cls.__struct_fields__:
-                raise ConfigError(f"settings: there is no {name!r}{near(str(name), cls.__struct_fields__)}")
-        return cls(**given)
-
-    def config(self, tickets: int, order: OrderName = "causal", cluster: str = "main") -> Config:
-        try:
-            return super().config(tickets, order, cluster)
-        except TypeError as error:
-            raise ConfigError(f"settings: {error}") from None
-
-
-def near(wrong: str, known: Iterable[str]) -> str:
-    """A suggestion, where a known name is close."""
-    import difflib  # lazily: it takes memory, and most are spelled right
-
-    close = difflib.get_close_matches(wrong, list(known), 1)
-    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 CONTACT_RETRY = 0.5

@@ -52,6 +52,7 @@ from whence.core.ports import (
 from whence.core.recorder import Recorder
 from whence.core.ring.messages import RingMessage, by_receiver
 from whence.core.wire import Message, decode, pack
+from whence.core.wire.limits import DEFAULT
 from whence.errors import ClusterClosed, RemoteError
 from whence.live.net.hello import direct
 from whence.live.net.outbox import Outbox, without_frames
@@ -189,7 +190,7 @@ class Node:
         self.copies = CopyCounts()
         self.waiting_bytes = 0
         """Bytes of packets that wait for a step."""
-        self._limits = member.config.limits
+        self._limits = DEFAULT
         self._inbox: deque[tuple[MemberId, bytes | memoryview, Connection]] = deque()
         self._urgent: list[tuple[MemberId, bytes | memoryview, Connection]] = []
         self._shut_out: dict[str | None, None] = {}

@@ -185,7 +185,7 @@ class CompactUnicast(CompactMulticast):
 
     `tick` is the process's local time (one per send and per delivery, `VC[i]` of SURVEY Ex3; see `SkClock` for the
     clock as published). Against `CompactMulticast` it costs a vector more and gains that a destination to
-    which nothing was sent yet is told everything, whatever it started from. For true unicast see unicast.py.
+    which nothing was sent yet is told everything, whatever it started from.
     """
 
     name = "compact-unicast"

@@ -145,6 +145,9 @@ def point(setting: Mapping[str, Any]) -> dict[str, Any]:
         "network": {"latency": "normal", "mean": "2ms", "sd": "500us"},
         "cluster": {
             "ring": "neighbours",
+            "ring_round": "1r",
+            "delta": f"{ROUND_MS // 12}ms",
+            "mode": "rounds",
             "tickets": s.tickets,
             "coordinators": s.places,
             "ring_k": s.k,

@@ -114,6 +114,9 @@ def _table(s: EditingRun, authors: int, rounds: int) -> dict[str, Any]:
         "network": {"latency": "normal", "mean": "10ms", "sd": "2ms", "loss": s.loss},
         "cluster": {
             "ring": "neighbours",
+            "ring_round": "7r",
+            "delta": "60ms",
+            "mode": "rounds",
             "tickets": authors,
             "coordinators": authors,
             "order": order,

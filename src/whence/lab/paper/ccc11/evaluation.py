@@ -113,7 +113,8 @@ def scenario(s: Setting, latencies: str = "") -> Loaded:
         "settle": f"{2 * s.span}r",
         "network": network,
         "cluster": {
-            "ring": "neighbours",
+            "profile": "ccc11",
+            "view": "full",
             "tickets": s.coordinators,
             "coordinators": s.coordinators,
             "order": order,

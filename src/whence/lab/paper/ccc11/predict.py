@@ -59,10 +59,10 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
 def simulated(question: Question, rounds: int) -> Plan:
     """The plan for a cluster in the simulator, with its short names and few events."""
-    first = planner.make(question)
+    first = planner.plan_cluster(question)
     seq = max(1, round(question.rate * first.round_ms / 1e3 * rounds / 2))
     name = round(fmean(len(f"n{i}#1") for i in range(question.members)))
-    return planner.make(question, name, seq)
+    return planner.plan_cluster(question, name, seq)
 
 
 def point(setting: Mapping[str, Any]) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def check(
     """Simulate the plan of each question `seeds` times, with about this many events each time."""
     todo = []
     for i, question in enumerate(questions):
-        rounds = rounds_for(planner.make(question), events)
+        rounds = rounds_for(planner.plan_cluster(question), events)
         for s in range(seeds):
             todo.append(
                 {"question": msgspec.to_builtins(question), "rounds": rounds, "seed": seed * 1_000_003 + i * 1009 + s}

@@ -21,7 +21,7 @@ from whence.core.clock.event import Packed
 from whence.lab.paper.frame import Row, RunOptions, Statistics, Study, on_arrays
 from whence.lab.paper.pco17 import PAPER, SHARE, rates
 from whence.lab.paper.plots import BEHIND, COLOURS, error_bars, panels
-from whence.lab.scale.network import Settings, prepare
+from whence.lab.scale.network import ScaleSettings, prepare
 from whence.lab.stats import Estimate, exact, mean, quotient
 
 NS = (100, 300, 1000, 3000)
@@ -53,7 +53,7 @@ def measure(options: RunOptions) -> list[Row]:
 
 def sizes(setting: dict[str, Any]) -> Row:
     """The size of a stamp that counts everything sent in a run (a real one lacks the few messages in flight)."""
-    settings = msgspec.convert({key: value for key, value in setting.items() if key != "sample"}, Settings)
+    settings = msgspec.convert({key: value for key, value in setting.items() if key != "sample"}, ScaleSettings)
     made = prepare(settings)
     sent = np.bincount(made.net.sender[: made.last], minlength=settings.processes)
     counts = np.bincount(made.keys.ravel(), np.repeat(sent, settings.keys), settings.entries)

@@ -37,11 +37,10 @@ from whence.lab.paper.survey import reliable as rl
 from whence.lab.paper.survey.convoy import ConvoySetting
 from whence.lab.paper.survey.convoy import simulate as chain
 from whence.lab.paper.survey.probabilistic import Probabilistic
-from whence.lab.sim.mechanisms import hostile
 from whence.lab.sim.run import Simulated
 from whence.lab.sim.run import run as simulate
-from whence.lab.sim.scenario import parse
-from whence.lab.sim.sweep import changed
+from whence.lab.sim.scenario import load, parse
+from whence.lab.sim.soak import with_mechanism
 from whence.lab.stats import exact, means, quotient, ratio
 
 MS = 1_000_000
@@ -215,10 +214,10 @@ def in_hostile(order: str, quick: bool, seed: int = 0) -> Point:
     """The cost of an order in the hostile world."""
     short: Mapping[str, Any] = {"duration": "50r", "settle": "50r"} if quick else {}
     if order in MECHANISMS:
-        loaded = hostile(order, short)
+        loaded = with_mechanism(order, short)
     else:
         name = "hostile-free" if order == "probabilistic" else "hostile"
-        loaded = changed(name, {**short, "cluster.order": "causal" if order == "tickets" else order})
+        loaded = load(name, settings={**short, "cluster.order": "causal" if order == "tickets" else order})
     done = simulate(loaded, seed + 1)
     lines = done.report.lines
     delivered = sum(line.delivered for line in lines)
